@@ -44,7 +44,7 @@ def _slices(name: str, parts: int) -> list[str]:
     )
     bounds: list[int] = [0, *(cuts or []), 2**63 - 1]  # type: ignore[misc]  # rows are untyped
     return [
-        ledger.bound(
+        ledger.inline_parameters(
             "default",
             name,
             {**ALL, "low_id": low, "high_id": high, "payload_cap": None, "channel_ids": None},

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     figures: dict[str, Any] = {}
     conf = [("spark.driver.memory", options.memory)]
     started = time.monotonic()
-    with session.opened("benchmark", master=f"local[{options.tasks}]", conf=conf) as spark:
+    with session.open_session("benchmark", master=f"local[{options.tasks}]", conf=conf) as spark:
         figures["session_start_seconds"] = time.monotonic() - started
         _measure(spark, options, WARM_UP, first, {})
         memories = [_measure(spark, options, rows, table, figures) for rows in options.rows]

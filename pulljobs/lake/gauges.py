@@ -20,5 +20,5 @@ FAMILIES: Final = (
 def read_samples(using: str) -> Iterator[Sample]:
     """Yield the lag of the export, unless there is no lake."""
     if location := ledger.location(settings().LAKE):
-        lag = ledger.lag(using, location)
+        lag = ledger.measure_lag(using, location)
         yield "pulljobs_lake_lag_seconds", (), lag.total_seconds()

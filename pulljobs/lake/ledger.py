@@ -1,4 +1,4 @@
-"""The ledger of the lake: runs of the export, and days that were verified."""
+"""Ledger of the lake: runs of the export, and days that were verified."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from pulljobs.storage import nodes, partitions
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 
-MOMENT: Final = timedelta(minutes=1)
+ID_TOLERANCE: Final = timedelta(minutes=1)
 """Far more than the time between a settlement and the generation of its id."""
 UNVERIFIED: Final = 0
 """Value of `high_xid` for a day that was not compared."""
@@ -58,7 +58,7 @@ class Owner:
         self._session = session
 
     def check(self) -> None:
-        """Raise LakeError if the lock is lost: another process may have it."""
+        """Raise LakeError if the lock is lost, because another process may have it."""
         try:
             self._session.execute("SELECT 1")
         except psycopg.Error as error:
@@ -74,14 +74,14 @@ def check_owner(using: str) -> None:
 
 
 @contextmanager
-def owned(using: str) -> Iterator[Owner]:
+def hold_lock(using: str) -> Iterator[Owner]:
     """Hold the lock of the lake; raise LakeError if another process has it or the database fails.
 
     The lock belongs to a transaction, so that it works behind a pooler, too. The transaction writes
     nothing and has no snapshot between its statements: it holds back neither vacuum nor exports.
     """
     parameters = connections[using].get_connection_params()
-    parameters = {name: parameters[name] for name in parameters if name not in OF_DJANGO}
+    parameters = {name: parameters[name] for name in parameters if name not in DJANGO_PARAMETERS}
     try:
         with psycopg.connect(**parameters, prepare_threshold=None) as session:
             session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -95,30 +95,31 @@ def owned(using: str) -> Iterator[Owner]:
         raise LakeError(f"The database fails: {line}") from error
 
 
-OF_DJANGO: Final = frozenset({"context", "cursor_factory", "prepare_threshold"})
+DJANGO_PARAMETERS: Final = frozenset({"context", "cursor_factory", "prepare_threshold"})
 
 
-def horizon(using: str) -> Horizon:
+def read_horizon(using: str) -> Horizon:
+    """Read the transaction number below which all transactions have ended."""
     [row] = run(using, "export_horizon", {})
     return Horizon(row.horizon, row.system_identifier, row.next_xid)
 
 
-def blocker(using: str) -> Blocker | None:
+def find_blocker(using: str) -> Blocker | None:
     """Return the transaction that holds the horizon back, if any."""
     rows = run(using, "export_blocker", {})
     return Blocker(rows[0].who, rows[0].age) if rows else None
 
 
-def open_run(using: str) -> LakeRun | None:
+def find_open_run(using: str) -> LakeRun | None:
     """Return the run that was interrupted, if any."""
     return LakeRun.objects.using(using).filter(state=LakeRun.State.OPEN).first()
 
 
-def last_run(using: str, location: str) -> LakeRun | None:
+def find_last_run(using: str, location: str) -> LakeRun | None:
     return LakeRun.objects.using(using).filter(location=location).order_by("-id").first()
 
 
-def begin(using: str, location: str, low: int, options: Mapping[str, Any]) -> LakeRun:
+def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -> LakeRun:
     """Open a run up to the horizon.
 
     The commit waits for the disk, whatever the session's settings: earlier commits that did not
@@ -127,7 +128,7 @@ def begin(using: str, location: str, low: int, options: Mapping[str, Any]) -> La
     """
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SET LOCAL synchronous_commit = on")
-        now = horizon(using)
+        now = read_horizon(using)
         made = LakeRun(
             kind=LakeRun.Kind.EXPORT,
             state=LakeRun.State.OPEN,
@@ -137,10 +138,10 @@ def begin(using: str, location: str, low: int, options: Mapping[str, Any]) -> La
             high_xid=max(low, now.xid),
             options=dict(options),
         )
-        return _saved(using, made)
+        return _save(using, made)
 
 
-def rebased(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
+def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
     """Record a rebase: the next window begins at `now`, and run ids continue after `newest`.
 
     Joins the caller's transaction.
@@ -159,28 +160,29 @@ def rebased(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
         low_xid=now.xid,
         high_xid=now.xid,
     )
-    return _saved(using, made)
+    return _save(using, made)
 
 
-def end(using: str, done: LakeRun, rows: Mapping[str, int], size: int) -> None:
+def end_run(using: str, done: LakeRun, rows: Mapping[str, int], size: int) -> None:
+    """Mark a run as done, with its rows by table and its size in bytes."""
     LakeRun.objects.using(using).filter(pk=done.pk, state=LakeRun.State.OPEN).update(
         state=LakeRun.State.DONE, done_at=Now(), rows=dict(rows), bytes=size
     )
 
 
-def settled_high(using: str, location: str) -> int:
+def read_settled_high(using: str, location: str) -> int:
     """Return the end of the last window that is done; 0 if there is none."""
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
     return runs.order_by("-id").values_list("high_xid", flat=True).first() or 0
 
 
-def lag(using: str, location: str) -> timedelta:
+def measure_lag(using: str, location: str) -> timedelta:
     """Return the age of the oldest settlement that is not in the lake."""
-    rows = run(using, "lake_lag", {"high_xid": settled_high(using, location)})
+    rows = run(using, "lake_lag", {"high_xid": read_settled_high(using, location)})
     return rows[0].lag if rows else timedelta()
 
 
-def known_until(using: str, location: str) -> datetime:
+def read_known_until(using: str, location: str) -> datetime:
     """Return the time before which all settlements of ended transactions are in the lake.
 
     It may be earlier than the start of the last run: a transaction that was open then holds back
@@ -188,13 +190,13 @@ def known_until(using: str, location: str) -> datetime:
     """
     runs = LakeRun.objects.using(using).filter(location=location, done_at__isnull=False)
     latest: datetime = runs.aggregate(last=Max("opened_at"))["last"] or nodes.clock(using)
-    high_id = ids.first_of(latest + MOMENT)
-    params = {"high_xid": settled_high(using, location), "high_id": high_id}
+    high_id = ids.first_of(latest + ID_TOLERANCE)
+    params = {"high_xid": read_settled_high(using, location), "high_id": high_id}
     [row] = run(using, "lake_known", params)
     return min(latest, row.settled_at or latest)
 
 
-def verified(using: str, location: str, compared: LakeDay) -> None:
+def record_verified(using: str, location: str, compared: LakeDay) -> None:
     """Record that a day is equal in PostgreSQL and in the lake, except for later transactions."""
     LakeDay.objects.using(using).update_or_create(
         location=location,
@@ -209,23 +211,25 @@ def verified(using: str, location: str, compared: LakeDay) -> None:
     )
 
 
-def doubted(using: str, location: str, table: str, day: date) -> None:
-    """Record that a day is not equal any more."""
+def record_doubt(using: str, location: str, table: str, day: date) -> None:
+    """Record that a day is no longer known to be equal."""
     _forget(LakeDay.objects.using(using).filter(location=location, table=table, day=day))
 
 
-def doubted_all(using: str, location: str) -> None:
-    """Record that no day is known to be equal: transactions are numbered differently."""
+def record_doubts(using: str, location: str) -> None:
+    """Record that no day is known to be equal, because transactions have other numbers now."""
     _forget(LakeDay.objects.using(using).filter(location=location))
 
 
 def _forget(days: QuerySet[LakeDay]) -> None:
-    """Delete the days, but keep that they were dropped, or restored and when."""
+    """Delete the days, except those that record a drop or a restore."""
     days.filter(dropped_at=None, restored_at=None).delete()
     days.exclude(restored_at=None).update(high_xid=UNVERIFIED)
 
 
-def copied(using: str, location: str, retention: timedelta, partition: Partition) -> int | None:
+def find_verified_high(
+    using: str, location: str, retention: timedelta, partition: Partition
+) -> int | None:
     """Return the transaction number below which the lake verifiably has the partition.
 
     Return None if it must stay: it was not verified, or was restored within `retention`.
@@ -234,7 +238,7 @@ def copied(using: str, location: str, retention: timedelta, partition: Partition
     return days.exclude(high_xid=UNVERIFIED).values_list("high_xid", flat=True).first()
 
 
-def unrestored(
+def exclude_restored(
     using: str, location: str, retention: timedelta, some: Sequence[Partition]
 ) -> list[Partition]:
     """Return the partitions that were not restored within `retention`."""
@@ -243,17 +247,17 @@ def unrestored(
     return [partition for partition in some if partition not in kept]
 
 
-def gone(using: str, location: str) -> set[Partition]:
+def find_dropped(using: str, location: str) -> set[Partition]:
     """Return the partitions that were dropped because the lake has them."""
     days = LakeDay.objects.using(using).filter(location=location).exclude(dropped_at=None)
     return set(map(Partition._make, days.values_list("table", "day")))
 
 
-def dropped(using: str, location: str, partitions: Iterable[Partition]) -> None:
+def record_drop(using: str, location: str, partitions: Iterable[Partition]) -> None:
     _days(using, location, partitions).update(dropped_at=Now(), restored_at=None)
 
 
-def restored(using: str, location: str, partition: Partition) -> None:
+def record_restore(using: str, location: str, partition: Partition) -> None:
     """Record that the partition was restored, even if its drop was never recorded."""
     day = LakeDay(
         location=location,
@@ -279,15 +283,15 @@ def _days(using: str, location: str, partitions: Iterable[Partition]) -> QuerySe
     return days.filter(reduce(or_, known)) if known else days.none()
 
 
-def bound(using: str, name: str, params: Mapping[str, Any]) -> str:
-    """Return the text of a statement with its values inlined, for clients that cannot bind."""
+def inline_parameters(using: str, name: str, params: Mapping[str, Any]) -> str:
+    """Return the text of a statement with its values in it, for clients that cannot bind."""
     connection = connections[using]
     connection.ensure_connection()
     with ClientCursor(connection.connection) as cursor:
         return cursor.mogrify(statement(name), params)
 
 
-def _saved(using: str, made: LakeRun) -> LakeRun:
+def _save(using: str, made: LakeRun) -> LakeRun:
     made.opened_at = Now()
     made.save(using=using, force_insert=True)
     made.refresh_from_db(using=using)
@@ -295,7 +299,7 @@ def _saved(using: str, made: LakeRun) -> LakeRun:
 
 
 class Keeper:
-    """The lake as a keeper of history; see `hooks.HistoryKeeper`."""
+    """Keeper of history by the lake; see `hooks.HistoryKeeper`."""
 
     missing = "the lake has no verified copy of it"
 
@@ -303,10 +307,10 @@ class Keeper:
         return bool(settings().LAKE)
 
     def find_copy(self, using: str, table: str, day: date, age: timedelta) -> int | None:
-        return copied(using, location(settings().LAKE), age, Partition(table, day))
+        return find_verified_high(using, location(settings().LAKE), age, Partition(table, day))
 
     def record_drop(self, using: str, table: str, day: date) -> None:
-        dropped(using, location(settings().LAKE), [Partition(table, day)])
+        record_drop(using, location(settings().LAKE), [Partition(table, day)])
 
 
 KEEPER: Final = Keeper()

@@ -56,5 +56,5 @@ def spark(python_of_workers: None, django_db_setup: None) -> Iterator[SparkSessi
     Verbs that run in this process use it and leave it running. It ends before the database is
     dropped, because its Python workers leave their connections open.
     """
-    with session.opened("tests", master="local[2,4]", conf=CONF) as started:
+    with session.open_session("tests", master="local[2,4]", conf=CONF) as started:
         yield started

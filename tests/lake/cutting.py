@@ -25,15 +25,15 @@ from pyspark_pulljobs import writing  # noqa: E402
 
 Place = tuple[Any, str]
 STEPS: Final[dict[str, tuple[str, Place]]] = {
-    "before the run row": ("before", (ledger, "begin")),
-    "after the run row": ("after", (ledger, "begin")),
+    "before the run row": ("before", (ledger, "begin_run")),
+    "after the run row": ("after", (ledger, "begin_run")),
     "in the write": ("before", (writing._Days, "close")),
-    "before the rename": ("before", (runs, "moved")),
-    "after the rename": ("after", (runs, "moved")),
+    "before the rename": ("before", (runs, "move_files")),
+    "after the rename": ("after", (runs, "move_files")),
     "before the commit": ("before", (tables.Table, "commit")),
     "after the commit": ("after", (tables.Table, "commit")),
-    "before the ledger": ("before", (ledger, "end")),
-    "after the ledger": ("after", (ledger, "end")),
+    "before the ledger": ("before", (ledger, "end_run")),
+    "after the ledger": ("after", (ledger, "end_run")),
 }
 """First call before or after which the process dies, for each step."""
 CONF: Final = (
@@ -75,7 +75,7 @@ def export(step: str, master: str) -> None:
         threading.Thread(target=watch, daemon=True).start()
     elif step:
         prepare(step)
-    opened = partial(session.opened, "cut", master=master or None, conf=CONF)
+    opened = partial(session.open_session, "cut", master=master or None, conf=CONF)
     exporting.export(exporting.ExportOptions(payload_cap=100), opened, always_spark=bool(master))
 
 

@@ -22,7 +22,7 @@ def main(given: dict[str, Any]) -> None:
     from pulljobs.lake.spark import session
     from tests.lake.dying import DyingSource
 
-    with session.opened("driver", master="local[2]", conf=given["conf"].items()) as spark:
+    with session.open_session("driver", master="local[2]", conf=given["conf"].items()) as spark:
         spark.dataSource.register(DyingSource)
         jobs = spark.readStream.format("dying").options(**given["source"]).load()
         if given["format"] == "parquet":

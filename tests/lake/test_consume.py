@@ -175,8 +175,8 @@ def test_a_checkpoint_that_cannot_be_read_from_here_is_logged_and_the_query_goes
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     published(consumer)
-    is_there = checkpoints.is_there
-    monkeypatch.setattr(checkpoints, "is_there", lambda _place: is_there("nowhere://x/y"))
+    exists = checkpoints.exists
+    monkeypatch.setattr(checkpoints, "exists", lambda _place: exists("nowhere://x/y"))
     consume(consumer, tmp_path, "is_fine", "--form", "arrow")
     warning = "not released (ConfigurationError: 'nowhere://x/y' cannot be read from here"
     assert warning in caplog.text

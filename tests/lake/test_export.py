@@ -236,7 +236,7 @@ def test_no_lake_is_one_clear_line() -> None:
 
 def test_one_export_at_a_time(place: Path) -> None:
     with (
-        ledger.owned(USING),
+        ledger.hold_lock(USING),
         pytest.raises(CommandError, match="Another process writes to the lake"),
     ):
         run("export")
@@ -246,7 +246,7 @@ def test_one_who_lost_the_lock_publishes_nothing(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled(ConsumerFactory.create())
-    moved = runs.moved
+    moved = runs.move_files
 
     def cut(*args: object) -> object:
         query(
@@ -256,7 +256,7 @@ def test_one_who_lost_the_lock_publishes_nothing(
         return moved(*args)  # type: ignore[arg-type]  # its own
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "moved", cut)
+        patch.setattr(runs, "move_files", cut)
         with pytest.raises(CommandError, match="connection that holds the lock of the lake"):
             run("export")
     assert files(place, "archive") == []
@@ -268,7 +268,7 @@ def test_rows_that_are_not_all_written_are_not_published(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled(ConsumerFactory.create())
-    monkeypatch.setattr(slices, "counted", lambda *_: {"archive": 2, "messages": 1})
+    monkeypatch.setattr(slices, "count_rows", lambda *_: {"archive": 2, "messages": 1})
     with pytest.raises(CommandError, match="wrote 1 rows of archive, PostgreSQL has 2"):
         run("export")
     assert files(place, "archive") == []
@@ -322,7 +322,7 @@ def test_trouble_that_passes_is_reported_in_one_line_and_the_next_run_goes_on(
     settled(ConsumerFactory.create())
     wait_for_other_transactions()
     with trouble(place), pytest.raises(LakeError, match=r"\A[^\n]+\Z"):
-        exporting.export(ExportOptions(), partial(session.opened, "test"))
+        exporting.export(ExportOptions(), partial(session.open_session, "test"))
     run("export")
     assert_same(place)
 
@@ -362,7 +362,7 @@ def test_a_watch_outlives_a_connection_that_broke(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(signal, "signal", lambda _number, handler: handlers.append(handler))
     monkeypatch.setattr(watching, "_once", once)
-    assert watching._watched({"watch": 0.001}, partial(session.opened, "test")).runs == [7]
+    assert watching._watched({"watch": 0.001}, partial(session.open_session, "test")).runs == [7]
 
 
 def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
@@ -450,8 +450,8 @@ def test_tasks_of_spark_write_the_same(
     """The tasks write several slices, and leave nothing temporary."""
     consumer = ConsumerFactory.create()
     settled(consumer, 300)
-    monkeypatch.setattr(slices, "FEWEST", 50)
-    opened = partial(session.opened, "test")
+    monkeypatch.setattr(slices, "MIN_ROWS", 50)
+    opened = partial(session.open_session, "test")
     wait_for_other_transactions()
     exported = exporting.export(ExportOptions(payload_cap=9), opened, always_spark=True)
     assert exported.rows == {"archive": 300, "messages": 300}

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pulljobs.lake.models import BulkPublish, RejectedRow
-from pulljobs.lake.spark.failures import line_of
+from pulljobs.lake.spark.failures import summarize_error
 from pulljobs.lake.spark.session import dsn
 from pulljobs.models import Consumer, Job, Message
 from tests.factories import ConsumerFactory
@@ -101,7 +101,7 @@ def test_bad_rows_are_reported_in_one_line(spark: SparkSession) -> None:
     rows = spark.range(10).selectExpr("'x' AS payload", "if(id = 7, 40000, 0) AS priority")
     with pytest.raises(PySparkException) as failed:
         write(rows, consumer.channel.name)
-    error = line_of(failed.value)
+    error = summarize_error(failed.value)
     assert error.startswith("1 rows can't be published, so nothing was published")
     assert "priority must be a whole number" in error
     assert Message.objects.count() == 0

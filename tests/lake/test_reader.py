@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from pulljobs.lake.spark.failures import line_of
+from pulljobs.lake.spark.failures import summarize_error
 from pulljobs.lake.spark.session import dsn
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.publishing import Draft, publish_many
@@ -128,4 +128,4 @@ def test_a_mistake_is_reported_in_one_line(
 ) -> None:
     with pytest.raises(PySparkException) as failed:
         read_table(spark, schema=schema, **options).collect()
-    assert error in line_of(failed.value)
+    assert error in summarize_error(failed.value)

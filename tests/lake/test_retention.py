@@ -86,9 +86,9 @@ def tamper(lake: Path, table: str, column: str, value: Any) -> None:
 def verified(day: date, lake_: Path) -> None:
     """Record that a day is equal, as `lake verify` does."""
     wait_for_other_transactions()
-    now = ledger.horizon(USING)
+    now = ledger.read_horizon(USING)
     for table in partitions.PARTITIONED:
-        ledger.verified(
+        ledger.record_verified(
             USING, str(lake_), LakeDay(table=table, day=day, high_xid=now.xid, rows=5, checksum=0)
         )
 
@@ -168,11 +168,11 @@ def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
     [first, *others] = [id for (id,) in query("SELECT id FROM pulljobs_archived_job ORDER BY 1")]
     query(f"DELETE FROM {names(OLD)[0]} WHERE id <> %s", [first])
     tamper(place, "archive", "deliveries", 9)
-    monkeypatch.setattr(verifying, "SHOWN", 2)
+    monkeypatch.setattr(verifying, "MAX_REPORTED", 2)
     monkeypatch.setattr(selecting, "_select_by_adbc", None)  # of this process, not of tasks
-    of = verifying.snapshot(USING, str(place))
-    [comparison] = verifying.compared(spark, USING, of, {"archive": [OLD]})
-    difference = verifying.difference(spark, USING, of, comparison)
+    of = verifying.take_snapshot(USING, str(place))
+    [comparison] = verifying.compare_days(spark, USING, of, {"archive": [OLD]})
+    difference = verifying.find_difference(spark, USING, of, comparison)
     assert difference == verifying.Difference([], others[:2], [first])
 
 
@@ -189,7 +189,7 @@ def test_drops_before_a_locked_partition_are_recorded_and_reported(
         other.execute(f"LOCK TABLE {archive} IN SHARE UPDATE EXCLUSIVE MODE")
         with pytest.raises(CommandError, match=f"{archive} cannot .* again. Dropped: {messages}."):
             run("retain", "--older-than", "30")
-    assert ledger.gone(USING, str(place)) == {Partition("pulljobs_message", OLD)}
+    assert ledger.find_dropped(USING, str(place)) == {Partition("pulljobs_message", OLD)}
     assert run("retain", "--older-than", "30")["dropped"] == [archive]
 
 
@@ -215,11 +215,11 @@ def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
     run("restore", "--day", str(OLD))
     with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
         for table in partitions.PARTITIONED:
-            ledger.doubted(USING, str(place), table, OLD)
-        ledger.doubted_all(USING, str(place))  # as a rebase does
+            ledger.record_doubt(USING, str(place), table, OLD)
+        ledger.record_doubts(USING, str(place))  # as a rebase does
         verified(OLD, place)
         assert operating.maintain().dropped == []
-        ledger.doubted_all(USING, str(place))
+        ledger.record_doubts(USING, str(place))
         query("UPDATE pulljobs_lake_day SET restored_at = now() - interval '31 days'")
         assert {day.stays for day in operating.prunable(RETENTION)} == {
             "the lake has no verified copy of it"  # the time is over, but no verification followed
@@ -234,7 +234,7 @@ def test_only_what_came_back_is_noted_so(place: Path) -> None:
     verified(OLD, place)
     archive = Partition("pulljobs_archived_job", OLD)
     assert partitions.drop(USING, archive)
-    ledger.dropped(USING, str(place), [archive])
+    ledger.record_drop(USING, str(place), [archive])
     restored = run("restore", "--day", str(OLD))
     assert list(restored["left_out"]) == ["messages"]  # they are there
     [day] = LakeDay.objects.exclude(restored_at=None)
@@ -378,7 +378,7 @@ def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyP
     def fail(*_args: object) -> None:
         raise psycopg.errors.AdminShutdown("terminating connection")
 
-    monkeypatch.setattr(verifying, "snapshot", fail)
+    monkeypatch.setattr(verifying, "take_snapshot", fail)
     with pytest.raises(CommandError, match=r"^The database fails: terminating connection$"):
         run("verify")
 
@@ -388,8 +388,8 @@ def test_spark_and_duckdb_read_the_same(place: Path, spark: SparkSession) -> Non
     settled_on(OLD, consumer, 7)
     settled_on(OLDER, consumer, 3)
     run("export")
-    of = verifying.snapshot(USING, str(place))
+    of = verifying.take_snapshot(USING, str(place))
     for table in ("archive", "messages"):
-        days = verifying._lakes(spark, of, table, {OLD, OLDER})
+        days = verifying._sum_lake(spark, of, table, {OLD, OLDER})
         sums = [sum(day[place] for day, _ in days.values()) for place in range(3)]
         assert tuple(sums) == lakes(place, table) == ours(table)

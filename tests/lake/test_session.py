@@ -155,12 +155,15 @@ def test_what_python_raised_in_a_task_is_the_line() -> None:
         "An exception was thrown from the Python worker.\n  File x\n"
         "pulljobs.errors.ConfigurationError: There is no consumer 'x'.\n\tat org.apache\n"
     )
-    assert failures.line_of(Exception(trace)) == "There is no consumer 'x'."
-    assert failures.line_of(Exception("a\nValueError: b\n\tat c")) == "Spark: ValueError: b"
+    assert failures.summarize_error(Exception(trace)) == "There is no consumer 'x'."
+    assert failures.summarize_error(Exception("a\nValueError: b\n\tat c")) == "Spark: ValueError: b"
 
 
 def test_an_error_in_spark_is_one_line(spark: SparkSession) -> None:
-    with pytest.raises(LakeError, match="UNRESOLVED_COLUMN") as raised, failures.reported():
+    with (
+        pytest.raises(LakeError, match="UNRESOLVED_COLUMN") as raised,
+        failures.raising_lake_errors(),
+    ):
         spark.range(1).select("missing").collect()
     assert "\n" not in str(raised.value)
 
@@ -207,7 +210,7 @@ from pulljobs.errors import LakeError
 from pulljobs.lake.spark import session
 for _ in range(2):
     try:
-        with session.opened("killed", master="local[1]") as spark:
+        with session.open_session("killed", master="local[1]") as spark:
             print(spark.range(3).count())
             process = spark.sparkContext._gateway.proc
             process.kill()
@@ -251,7 +254,7 @@ def arguments():
             if os.getsid(int(path.name)) == os.getsid(0):
                 yield (path / "cmdline").read_text()
 
-with override_settings(PULLJOBS={"SPARK": of_spark}), session.opened("hushed") as spark:
+with override_settings(PULLJOBS={"SPARK": of_spark}), session.open_session("hushed") as spark:
     context = spark.sparkContext
     seen = {
         "of tasks": context.parallelize([0], 1).mapPartitions(connected).collect(),

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pulljobs.lake.models import BulkPublish, RejectedRow, ReplayedJob
-from pulljobs.lake.spark.failures import line_of
+from pulljobs.lake.spark.failures import summarize_error
 from pulljobs.lake.spark.session import dsn
 from pulljobs.models import Consumer, Message
 from pyspark_pulljobs import atomic, publishing, requests
@@ -77,7 +77,7 @@ def test_bad_rows_stop_the_query_or_are_kept(
     options = {"maxPayloadBytes": "2"}
     with pytest.raises(PySparkException) as failed:
         run(spark, source, tmp_path / "first", channel, **options)
-    assert "5 rows can't be published, so nothing was published" in line_of(failed.value)
+    assert "5 rows can't be published, so nothing was published" in summarize_error(failed.value)
     assert Message.objects.count() == 0
     run(spark, source, tmp_path / "second", channel, onBadRow="reject", **options)
     assert sum(publish.rejected for publish in BulkPublish.objects.all()) == FILES * ROWS
@@ -91,7 +91,7 @@ def test_a_checkpoint_tells_no_secrets(spark: SparkSession, source: str, tmp_pat
     assert not any(dsn().encode() in path.read_bytes() for path in written)
     with pytest.raises(PySparkException) as failed:
         run(spark, source, tmp_path / "other", channel, mode="chunked")
-    assert "A sink sets mode and publishId itself" in line_of(failed.value)
+    assert "A sink sets mode and publishId itself" in summarize_error(failed.value)
 
 
 @pytest.fixture

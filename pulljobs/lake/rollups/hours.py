@@ -46,7 +46,7 @@ class TableSnapshot:
     @classmethod
     def take(cls, table: Table) -> "TableSnapshot":
         last_run = table.last_run()
-        files = [file for file in table.held() if run_of(file) <= last_run]
+        files = [file for file in table.list_files() if run_of(file) <= last_run]
         return cls(table, last_run, files)
 
     def since(self, run: int) -> list[LoggedFile]:

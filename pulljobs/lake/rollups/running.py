@@ -105,7 +105,7 @@ class _RollupRun:
 
     @classmethod
     def prepared(cls, using: str, where: str, recount: bool) -> "_RollupRun":
-        until = ledger.known_until(using, where)
+        until = ledger.read_known_until(using, where)
         last = RollupRun.objects.using(using).first()
         before = last if last and last.location == where and not recount else None
         archive, messages = (

@@ -1,1 +1,1 @@
-"""The driver's side of the data pipeline; what executors load is in `pyspark_pulljobs`."""
+"""Driver's side of the data pipeline; executors load `pyspark_pulljobs`."""

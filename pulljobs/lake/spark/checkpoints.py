@@ -20,29 +20,29 @@ OFFSETS_FROM: Final = 2
 Offset = dict[str, object]
 
 
-def done(checkpoint: str) -> Offset | None:
+def read_done(checkpoint: str) -> Offset | None:
     """Return the end of the last batch that is done; None if there is none.
 
     Raise ConfigurationError if the checkpoint cannot be read from here.
     """
-    return _last(checkpoint, "commits")
+    return _read_last(checkpoint, "commits")
 
 
-def begun(checkpoint: str) -> Offset | None:
+def read_begun(checkpoint: str) -> Offset | None:
     """Return the end of the last batch that the query began; None if there is none."""
-    return _last(checkpoint, "offsets")
+    return _read_last(checkpoint, "offsets")
 
 
-def is_there(checkpoint: str) -> bool:
+def exists(checkpoint: str) -> bool:
     """Return True if the checkpoint exists; raise ConfigurationError if it cannot be read."""
-    with _reading(checkpoint):
-        filesystem, path = _place(checkpoint)
+    with _raising_configuration_errors(checkpoint):
+        filesystem, path = _open_checkpoint(checkpoint)
         return _is_directory(filesystem, path)
 
 
-def _last(checkpoint: str, log: str) -> Offset | None:
-    with _reading(checkpoint):
-        filesystem, path = _place(checkpoint)
+def _read_last(checkpoint: str, log: str) -> Offset | None:
+    with _raising_configuration_errors(checkpoint):
+        filesystem, path = _open_checkpoint(checkpoint)
         if not _is_directory(filesystem, path):
             raise ConfigurationError(f"There is no checkpoint in {checkpoint!r}.")
         entries = filesystem.get_file_info(fs.FileSelector(f"{path}/{log}", allow_not_found=True))
@@ -55,7 +55,7 @@ def _last(checkpoint: str, log: str) -> Offset | None:
     return offset
 
 
-def _place(checkpoint: str) -> tuple[fs.FileSystem, str]:
+def _open_checkpoint(checkpoint: str) -> tuple[fs.FileSystem, str]:
     url = urlsplit(checkpoint)
     if url.scheme in ("", "file"):
         return fs.LocalFileSystem(), unquote(url.path) if url.scheme else checkpoint
@@ -69,7 +69,7 @@ def _is_directory(filesystem: fs.FileSystem, path: str) -> bool:
 
 
 @contextmanager
-def _reading(checkpoint: str) -> Iterator[None]:
+def _raising_configuration_errors(checkpoint: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:

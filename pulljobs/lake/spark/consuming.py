@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pulljobs.lake")
 
-LOOK_SECONDS: Final = 1
+POLL_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consuming:
+class ConsumeOptions:
     """Function to run, and the consumer whose jobs it gets."""
 
     channel: str
@@ -58,21 +58,21 @@ def default_checkpoint(stream: str) -> str:
     return f"{settings().LAKE.rstrip('/')}/_streams/{stream.replace('/', '.')}"
 
 
-def run(spark: "SparkSession", wanted: Consuming) -> dict[str, int]:
+def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
     """Run the function until it is done, or until SIGTERM or SIGINT; return the counts of this run.
 
     Afterwards the stream holds no jobs. If the query failed, deliveries of its last batch count.
     """
     from pyspark_pulljobs.handling import resolve
 
-    resolve(wanted.handler)
-    before = _counts(wanted.stream)
-    with _stopped() as stopped:
-        error = _failure(_started(spark, wanted), stopped)
-    _release_after(error, wanted)
+    resolve(options.handler)
+    before = _counts(options.stream)
+    with _catch_signals() as stopped:
+        error = _wait_for_failure(_start(spark, options), stopped)
+    _release_after(error, options)
     if error is not None:
         raise error
-    after = _counts(wanted.stream)
+    after = _counts(options.stream)
     return {name: after[name] - before[name] for name in after}
 
 
@@ -94,25 +94,25 @@ def release(
     try:
         if checkpoint is None:
             return {"released": owner.release_all()}
-        owner.ack(_seq(checkpoints.done(checkpoint), stream))
-        begun = 0 if failure is None else _seq(checkpoints.begun(checkpoint), stream)
+        owner.ack(_seq(checkpoints.read_done(checkpoint), stream))
+        begun = 0 if failure is None else _seq(checkpoints.read_begun(checkpoint), stream)
         return {"released": owner.release_all(begun, failure)}
     finally:
         owner.leave()
 
 
-def _release_after(error: Exception | None, wanted: Consuming) -> None:
+def _release_after(error: Exception | None, options: ConsumeOptions) -> None:
     """Release the jobs, and only log a failure, so that it does not hide the query's error."""
     from pulljobs.lake.spark import checkpoints
 
-    failure = None if error is None else failures.line_of(error)
+    failure = None if error is None else failures.summarize_error(error)
     try:
-        if checkpoints.is_there(wanted.checkpoint):
-            release(wanted.stream, wanted.checkpoint, failure)
+        if checkpoints.exists(options.checkpoint):
+            release(options.stream, options.checkpoint, failure)
     except Exception as failed:
         reason = f"{type(failed).__name__}: {failed}".partition("\n")[0]
         text = "Jobs of stream %s are not released (%s): run `pulljobs lake release %s`."
-        logger.error(text, wanted.stream, reason, wanted.stream)
+        logger.error(text, options.stream, reason, options.stream)
 
 
 def _seq(offset: "Offset | None", stream: str) -> int:
@@ -131,26 +131,26 @@ def _options(stream: str) -> dict[str, str]:
     return {"dsn": session.dsn(), **names}
 
 
-def _started(spark: "SparkSession", wanted: Consuming) -> "StreamingQuery":
+def _start(spark: "SparkSession", options: ConsumeOptions) -> "StreamingQuery":
     from pyspark_pulljobs.handling import COUNTS, Handling
 
-    source, limit = wanted.source(), settings().MAX_RESULT_BYTES
-    handling = Handling(source["dsn"], wanted.handler, wanted.form, limit)
+    source, limit = options.source(), settings().MAX_RESULT_BYTES
+    handling = Handling(source["dsn"], options.handler, options.form, limit)
     jobs = spark.readStream.format("pulljobs").options(**source).load()
     writing = jobs.mapInArrow(handling, COUNTS).writeStream.format("noop")
-    writing = writing.option("checkpointLocation", wanted.checkpoint)
-    if wanted.every is None:
+    writing = writing.option("checkpointLocation", options.checkpoint)
+    if options.every is None:
         return writing.trigger(availableNow=True).start()
-    return writing.trigger(processingTime=f"{wanted.every} seconds").start()
+    return writing.trigger(processingTime=f"{options.every} seconds").start()
 
 
-def _failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | None:
+def _wait_for_failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | None:
     """Wait until the query ends or must stop; return its error, if any."""
     from pyspark.errors import StreamingQueryException
 
     try:
         while query.isActive and not stopped.is_set():
-            query.awaitTermination(LOOK_SECONDS)
+            query.awaitTermination(POLL_SECONDS)
     except StreamingQueryException as error:
         return error
     query.stop()
@@ -158,7 +158,7 @@ def _failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | N
 
 
 @contextmanager
-def _stopped() -> Iterator[threading.Event]:
+def _catch_signals() -> Iterator[threading.Event]:
     """Provide an event that SIGTERM and SIGINT set."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -89,17 +89,17 @@ def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = F
     stored = _stored_options(using, options)
     session.share_password()
     exported, started = Exported(), time.monotonic()
-    with _raising_lake_errors(where), ledger.owned(using) as owner:
+    with _raising_lake_errors(where), ledger.hold_lock(using) as owner:
         run = _ExportRun(using, where, options.reader, owner, sessions, always_spark)
         _check_history(using, where)
-        if (interrupted := ledger.open_run(using)) is not None:
+        if (interrupted := ledger.find_open_run(using)) is not None:
             _check_place(interrupted, where)
             exported.resumed = True
             exported.add(run.end(interrupted, is_interrupted=True))
-        last = ledger.last_run(using, where)
+        last = ledger.find_last_run(using, where)
         low = last.high_xid if last else 0
         if _is_anything_new(using, low):
-            exported.add(run.end(ledger.begin(using, where, low, stored)))
+            exported.add(run.end(ledger.begin_run(using, where, low, stored)))
     exported.seconds = time.monotonic() - started
     return exported
 
@@ -116,7 +116,7 @@ def _raising_lake_errors(where: str) -> Iterator[None]:
 
 def _check_history(using: str, where: str) -> None:
     """Raise LakeError unless the ledger, the lake and the cluster share one history."""
-    last, now = ledger.last_run(using, where), ledger.horizon(using)
+    last, now = ledger.find_last_run(using, where), ledger.read_horizon(using)
     if newest_run(where) > (last.pk if last else 0):
         raise LakeError(
             "The lake has runs that this database does not know: it is another or an older "
@@ -145,8 +145,8 @@ def _check_place(interrupted: LakeRun, where: str) -> None:
 
 
 def _is_anything_new(using: str, low: int) -> bool:
-    window = LakeRun(low_xid=low, high_xid=max(low, ledger.horizon(using).xid))
-    return slices.is_any(using, window)
+    window = LakeRun(low_xid=low, high_xid=max(low, ledger.read_horizon(using).xid))
+    return slices.has_rows(using, window)
 
 
 def _stored_options(using: str, options: ExportOptions) -> dict[str, object]:
@@ -180,9 +180,9 @@ class _ExportRun:
         wrote = self._written(made, _names_of(left))
         for table in left:
             self._publish(table, made.pk, [file for file in wrote if file.table == table.name])
-        rows, size = files.sums(wrote, known, made.pk)
+        rows, size = files.sum_files(wrote, known, made.pk)
         self.owner.check()
-        ledger.end(self.using, made, rows, size)
+        ledger.end_run(self.using, made, rows, size)
         files.remove_temporary(self.where)
         made.refresh_from_db(using=self.using)
         emit(LakeExported(rows, size))
@@ -209,12 +209,12 @@ class _ExportRun:
 
     def _write(self, made: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
         """Write few rows in this process, many in Spark's tasks."""
-        samples = slices.sampled(self.using, made)
+        samples = slices.sample(self.using, made)
         rows = sum(samples[name].rows for name in names)
-        folder, names_of = files.temporary(made.pk), _registry(self.using)
+        folder, names_of = files.name_temporary(made.pk), _registry(self.using)
         parameters = ExportParameters(session.dsn(), self.reader, self.where, folder, names_of)
-        plan = partial(slices.planned, self.using, made, samples, names)
-        if rows <= slices.FEWEST and not self.always_spark:
+        plan = partial(slices.plan, self.using, made, samples, names)
+        if rows <= slices.MIN_ROWS and not self.always_spark:
             return _written_here(parameters, plan(1))
         with self.sessions() as spark, progress.reporting(spark, "export", rows):
             planned = plan(spark.sparkContext.defaultParallelism)
@@ -223,7 +223,7 @@ class _ExportRun:
 
     def _publish(self, table: Table, run: int, wrote: Sequence[ExportedFile]) -> None:
         if wrote:
-            names = files.moved(table, self.where, wrote, run)
+            names = files.move_files(table, self.where, wrote, run)
             self.owner.check()
             table.commit(run, wrote, names)
 
@@ -238,7 +238,7 @@ def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> lis
 
 def _counted(using: str, made: LakeRun) -> dict[str, int]:
     try:
-        return slices.counted(using, made)
+        return slices.count_rows(using, made)
     finally:
         connections.close_all()  # this thread's
 

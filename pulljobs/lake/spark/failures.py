@@ -11,11 +11,11 @@ PULLJOBS_ERROR: Final = re.compile(r"^pulljobs\.errors\.\w+: (?P<text>.+)$", re.
 PYTHON_ERROR: Final = re.compile(
     r"^(?P<text>[A-Za-z_][\w.]*(?:Error|Exception): .+)$", re.MULTILINE
 )
-LONGEST: Final = 500
+MAX_CHARS: Final = 500
 
 
 @contextmanager
-def reported() -> Iterator[None]:
+def raising_lake_errors() -> Iterator[None]:
     """Turn errors of Spark into a LakeError, and leave other errors as they are."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -25,19 +25,19 @@ def reported() -> Iterator[None]:
     except PulljobsError:
         raise
     except (PySparkException, Py4JError, ConnectionError) as error:  # the last: its JVM has died
-        raise LakeError(line_of(error)) from error
+        raise LakeError(summarize_error(error)) from error
     except RuntimeError as error:
         if "Java gateway" not in str(error):
             raise
         raise LakeError(f"Spark did not start: {error}") from error
 
 
-def line_of(error: BaseException) -> str:
-    """Return the last Python error of a task or a source, or else the first line of Spark's."""
+def summarize_error(error: BaseException) -> str:
+    """Return the last Python error of a task or a source, or the first line of Spark's error."""
     text = str(error)
     if ours := PULLJOBS_ERROR.findall(text):
-        return str(ours[-1])[:LONGEST]
+        return str(ours[-1])[:MAX_CHARS]
     if raised := PYTHON_ERROR.findall(text):
-        return f"Spark: {raised[-1]}"[:LONGEST]
+        return f"Spark: {raised[-1]}"[:MAX_CHARS]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"Spark: {lines[0] if lines else type(error).__name__}"[:LONGEST]
+    return f"Spark: {lines[0] if lines else type(error).__name__}"[:MAX_CHARS]

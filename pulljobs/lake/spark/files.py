@@ -14,12 +14,12 @@ TEMPORARY: Final = "_tmp-run"
 """Prefix of folders that readers skip."""
 
 
-def temporary(run: int) -> str:
+def name_temporary(run: int) -> str:
     """Return a new folder name, because tasks of an interrupted run may still write."""
     return f"{TEMPORARY}{run}-{uuid4().hex[:8]}"
 
 
-def moved(table: Table, where: str, files: Sequence[ExportedFile], run: int) -> dict[str, str]:
+def move_files(table: Table, where: str, files: Sequence[ExportedFile], run: int) -> dict[str, str]:
     """Move files to their days, where readers of Parquet see them; return new paths by old."""
     filesystem, root = open_location(where)
     names = {}
@@ -54,14 +54,14 @@ def remove_temporary(where: str) -> None:
             filesystem.delete_dir(entry.path)
 
 
-def sums(
+def sum_files(
     files: Sequence[ExportedFile], known: Iterable[Table], run: int
 ) -> tuple[dict[str, int], int]:
-    """Return rows by table, and bytes: of the files written, and of those already in the log."""
+    """Return rows by table, and bytes, of the files written and of those already in the log."""
     rows = {name: sum(f.rows for f in files if f.table == name) for name in TABLES}
     size = sum(file.bytes for file in files)
     for table in known:
-        held = [file for file in table.held() if f"/{_prefix(run)}" in file.path]
+        held = [file for file in table.list_files() if f"/{_prefix(run)}" in file.path]
         rows[table.name] = sum(file.rows for file in held)
         size += sum(file.bytes for file in held)
     return rows, size

@@ -69,7 +69,7 @@ def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPu
     The publish is protected from cleanup while it runs. Raises ConfigurationError if the id was
     used for something else.
     """
-    options = {**target.options(publish_id), "guarded": _guards()}
+    options = {**target.options(publish_id), "guarded": _choose_guarded()}
     with _guarded(options) as publish:
         if not publish.is_done:
             frame.write.format("pulljobs").mode("append").options(**options).save()
@@ -79,7 +79,7 @@ def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPu
     return done, publish.is_done
 
 
-def id_of(target: Target, paths: Sequence[str]) -> str:
+def derive_id(target: Target, paths: Sequence[str]) -> str:
     """Return an id that is equal for equal files, so that a repeated publish does nothing."""
     parts = [f"{target.channel}/{target.consumer or ''}"]
     for path in sorted(paths):
@@ -94,7 +94,7 @@ def id_of(target: Target, paths: Sequence[str]) -> str:
     return f"files-{digest[:32]}"
 
 
-def _guards() -> str:
+def _choose_guarded() -> str:
     """Return "false" behind a pooler, which may give the guarding session to other clients."""
     return "false" if statements.behind_pooler(settings().DATABASE) else "true"
 

@@ -29,20 +29,20 @@ def rebase(using: str, where: str) -> dict[str, int]:
     files in the Delta log stay, and other files of it are removed.
     """
     ledger.check_owner(using)
-    with ledger.owned(using):
-        if (interrupted := ledger.open_run(using)) is not None:
+    with ledger.hold_lock(using):
+        if (interrupted := ledger.find_open_run(using)) is not None:
             exporting.give_up(using, where, interrupted)
         with transaction.atomic(using=using):
-            now = ledger.horizon(using)
+            now = ledger.read_horizon(using)
             fresh = {
                 table: sum(
                     _renumbered(using, where, table, day, now)
-                    for day in verifying.days_here(using)[table]
+                    for day in verifying.list_days(using)[table]
                 )
                 for table in TABLES
             }
-            ledger.doubted_all(using, where)
-            ledger.rebased(using, where, now, exporting.newest_run(where))
+            ledger.record_doubts(using, where)
+            ledger.record_rebase(using, where, now, exporting.newest_run(where))
     return fresh
 
 
@@ -63,7 +63,7 @@ def _exported(where: str, table: str, day: date) -> list[int]:
     lake_table = Table(where, table)
     filesystem, root = open_location(lake_table.location)
     exported: list[int] = []
-    for held in lake_table.held([day]):
+    for held in lake_table.list_files([day]):
         ids = parquet.read_table(f"{root}/{held.path}", columns=IDS, filesystem=filesystem)
         exported += ids["id"].to_pylist()
     return exported

@@ -1,6 +1,6 @@
 """Restore of a day from the lake as a partition, with its rows' old transaction numbers.
 
-So no later window of the export holds the rows, and the lake gets them once.
+With these numbers no later window of the export holds the rows, and the lake gets them once.
 """
 
 import io
@@ -50,8 +50,8 @@ def restore(using: str, where: str, day: date) -> Restored:
     """
     ledger.check_owner(using)
     rows, left_out = {}, {}
-    with ledger.owned(using):
-        high = ledger.settled_high(using, where)
+    with ledger.hold_lock(using):
+        high = ledger.read_settled_high(using, where)
         for name in TABLES:
             table = Table(where, name)
             if problem := _problem(table, day):
@@ -60,7 +60,7 @@ def restore(using: str, where: str, day: date) -> Restored:
             if not high:
                 raise LakeError(UNKNOWN)
             partition = Partition(PARTITIONED[name], day)
-            note = partial(ledger.restored, using, where, partition)
+            note = partial(ledger.record_restore, using, where, partition)
             try:
                 rows[name] = _filled(using, table, partition, high, note)
             except ValueError as error:
@@ -71,7 +71,7 @@ def restore(using: str, where: str, day: date) -> Restored:
 
 
 def _problem(table: Table, day: date) -> str:
-    held = table.held([day])
+    held = table.list_files([day])
     if not held:
         return f"The lake has no {table.name} of that day."
     if table.name == "messages":
@@ -106,7 +106,7 @@ def _filled(
 
 def _batches(table: Table, day: date) -> Iterator[pa.RecordBatch]:
     filesystem, root = open_location(table.location)
-    for held in table.held([day]):
+    for held in table.list_files([day]):
         with parquet.ParquetFile(f"{root}/{held.path}", filesystem=filesystem) as file:
             yield from file.iter_batches(BATCH)
 

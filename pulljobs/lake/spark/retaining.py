@@ -11,7 +11,7 @@ from pulljobs.errors import LakeError
 from pulljobs.lake import ledger
 from pulljobs.lake.spark import verifying
 from pulljobs.lake.spark.exporting import Sessions
-from pulljobs.lake.spark.verifying import PARTITIONED, Compared, Days
+from pulljobs.lake.spark.verifying import PARTITIONED, DayComparison, Days
 from pulljobs.storage import partitions
 from pulljobs.storage.partitions import Partition
 
@@ -20,7 +20,7 @@ class Retained(NamedTuple):
     dropped: list[Partition]
     needed: list[Partition]
     """Equal partitions that a live job needs, or that were written to since."""
-    differing: list[Compared]
+    differing: list[DayComparison]
 
 
 def retain(
@@ -32,16 +32,16 @@ def retain(
     another process writes to the lake.
     """
     ledger.check_owner(using)
-    with ledger.owned(using):
+    with ledger.hold_lock(using):
         old = partitions.older(using, age)
         named = [partition for partition in old if partition.day in only]
-        chosen = named if only else ledger.unrestored(using, where, age, old)
+        chosen = named if only else ledger.exclude_restored(using, where, age, old)
         if not chosen:
             return Retained([], [], [])
-        snapshot = verifying.snapshot(using, where)
+        snapshot = verifying.take_snapshot(using, where)
         with sessions() as spark:
-            compared = verifying.compared(spark, using, snapshot, _by_table(chosen))
-        verifying.recorded(using, snapshot, compared)
+            compared = verifying.compare_days(spark, using, snapshot, _by_table(chosen))
+        verifying.record_results(using, snapshot, compared)
         differing = [day for day in compared if not day.is_equal]
         kept = {day.partition for day in differing}
         equal = [partition for partition in chosen if partition not in kept]
@@ -65,7 +65,7 @@ def _dropped(
             raise LakeError(
                 f"{partition.name} cannot be dropped ({line}): run the command again. {done}"
             ) from error
-        ledger.dropped(using, where, [partition])
+        ledger.record_drop(using, where, [partition])
         names.append(partition.name)
         yield partition
 

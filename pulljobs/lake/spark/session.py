@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPARK: Final = (4, 3)
-NEEDED: Final = ("pyspark", "pyarrow", "pandas", "adbc-driver-postgresql")
+REQUIRED: Final = ("pyspark", "pyarrow", "pandas", "adbc-driver-postgresql")
 INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,java]'"
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
@@ -46,7 +46,7 @@ LOCAL: Final = ("local", "local[")
 
 
 @contextmanager
-def opened(
+def open_session(
     name: str, *, master: str | None = None, conf: Iterable[tuple[str, str]] = (), **_: Any
 ) -> Iterator["SparkSession"]:
     """Open a session, which is stopped at the end unless it existed before.
@@ -57,22 +57,22 @@ def opened(
     require()
     from pyspark import SparkContext
 
-    with failures.reported():
-        ours = SparkContext._active_spark_context is None
-        session = _started(name, properties(master, conf))
+    with failures.raising_lake_errors():
+        is_new = SparkContext._active_spark_context is None
+        session = _start(name, properties(master, conf))
         try:
             yield session
         finally:
-            if ours:
+            if is_new:
                 _stop(session)
 
 
 def require() -> None:
     """Raise ConfigurationError unless the right Spark is installed, with all it needs."""
-    missing = [name for name in NEEDED if _version(name) is None]
+    missing = [name for name in REQUIRED if _find_version(name) is None]
     if missing:
         raise ConfigurationError(f"Not installed: {', '.join(missing)}. {INSTALL}")
-    installed = _version("pyspark") or ""
+    installed = _find_version("pyspark") or ""
     if tuple(installed.split(".")[:2]) != tuple(map(str, SPARK)):
         wanted = ".".join(map(str, SPARK))
         raise ConfigurationError(f"Spark {wanted} is needed, {installed} is installed. {INSTALL}")
@@ -118,7 +118,7 @@ def conninfo_keywords() -> frozenset[str]:
     return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())
 
 
-def _started(name: str, given: Mapping[str, str]) -> "SparkSession":
+def _start(name: str, given: Mapping[str, str]) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     from pyspark_pulljobs import DefaultSource
@@ -162,11 +162,11 @@ def _parameters() -> dict[str, Any]:
 
 
 def _only_local(name: str, value: str) -> bool:
-    of_here = name.startswith(("spark.driver.", "spark.python.daemon."))
-    return of_here and DEFAULTS.get(name) == value
+    is_driver_property = name.startswith(("spark.driver.", "spark.python.daemon."))
+    return is_driver_property and DEFAULTS.get(name) == value
 
 
-def _version(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:

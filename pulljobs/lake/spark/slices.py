@@ -1,7 +1,7 @@
 """Division of a run's rows among tasks by ranges of ids, which never change.
 
-(Physical positions change: rows move when a day gets its own partition.) A sample of the tables'
-blocks gives the bounds, so that even a run over all history needs no count.
+Physical positions do change, because rows move when a day gets its own partition. A sample of the
+tables' blocks gives the bounds, so that even a run over all history needs no count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from pyspark_pulljobs.writing import Slice
 
 ROWS: Final = 250_000
 """Approximate rows of a slice. One statement reads it, and its snapshot holds back vacuum."""
-FEWEST: Final = 25_000
+MIN_ROWS: Final = 25_000
 """Number of rows up to which a run is not divided."""
 SAMPLED_BLOCKS: Final = 400
 LAST_ID: Final = 2**63 - 1
@@ -30,14 +30,14 @@ class Sample(NamedTuple):
 
     def cuts(self, tasks: int) -> list[int]:
         """Return the bounds of slices for a number of parallel tasks, both ends included."""
-        count = max(min(tasks, self.rows // FEWEST), 1)
+        count = max(min(tasks, self.rows // MIN_ROWS), 1)
         if self.rows > count * ROWS:
             count *= -(-self.rows // (count * ROWS))  # the same number for each task
         inner = {self.ids[len(self.ids) * number // count] for number in range(1, count)}
         return [0, *sorted(inner - {0}), LAST_ID]
 
 
-def sampled(using: str, made: LakeRun) -> dict[str, Sample]:
+def sample(using: str, made: LakeRun) -> dict[str, Sample]:
     """Return a sample of the run's rows by table of the lake."""
     [blocks] = run(using, "export_blocks", {})
     percents = [min(100.0, 100.0 * SAMPLED_BLOCKS / max(count, 1)) for count in blocks]
@@ -53,7 +53,7 @@ def sampled(using: str, made: LakeRun) -> dict[str, Sample]:
     }
 
 
-def planned(
+def plan(
     using: str, made: LakeRun, samples: Mapping[str, Sample], tables: Sequence[str], tasks: int
 ) -> list[Slice]:
     """Divide the rows of the run's window, of these tables, into slices without overlap."""
@@ -66,7 +66,7 @@ def planned(
     return slices
 
 
-def is_any(using: str, made: LakeRun) -> bool:
+def has_rows(using: str, made: LakeRun) -> bool:
     """Return True if the window has a row."""
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         # The planner would rather read everything than look into block ranges for nothing.
@@ -75,7 +75,7 @@ def is_any(using: str, made: LakeRun) -> bool:
     return bool(has_row)
 
 
-def counted(using: str, made: LakeRun) -> dict[str, int]:
+def count_rows(using: str, made: LakeRun) -> dict[str, int]:
     """Return the number of rows of the window by table of the lake."""
     [(archive, messages)] = run(using, "export_count", _window(made))
     return {"archive": archive, "messages": messages}
@@ -88,7 +88,7 @@ def _query(using: str, made: LakeRun, table: str, low: int, high: int) -> str:
             "payload_cap": made.options.get("payload_cap"),
             "channel_ids": made.options.get("channel_ids"),
         }
-    return ledger.bound(using, f"export_{table}", params)
+    return ledger.inline_parameters(using, f"export_{table}", params)
 
 
 def _window(made: LakeRun) -> dict[str, int]:

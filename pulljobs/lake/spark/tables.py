@@ -1,4 +1,4 @@
-"""The Delta tables of the lake: which files they have, and how files come to be theirs."""
+"""Delta tables of the lake: the list of their files, and commits of new files."""
 
 import json
 import time
@@ -69,7 +69,7 @@ class Table:
         table = self.delta()
         return (table.transaction_version(self._application) or 0) if table else 0
 
-    def held(self, days: Collection[date] | None = None) -> list[LoggedFile]:
+    def list_files(self, days: Collection[date] | None = None) -> list[LoggedFile]:
         """Return the files of the log, only of `days` if given."""
         table = self.delta()
         if table is None:
@@ -89,7 +89,7 @@ class Table:
 
     def frame(self, spark: "SparkSession", days: Collection[date] | None = None) -> "DataFrame":
         """Return the rows of the files of the log, only of `days` if given."""
-        return self.frame_of(spark, self.held(days))
+        return self.frame_of(spark, self.list_files(days))
 
     def frame_of(self, spark: "SparkSession", files: Iterable[LoggedFile]) -> "DataFrame":
         paths = [f"{self.location}/{held.path}" for held in files]

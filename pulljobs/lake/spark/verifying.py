@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 PARTITIONED: Final = {"archive": "pulljobs_archived_job", "messages": "pulljobs_message"}
 """Table of PostgreSQL by table of the lake."""
-PART: Final = timedelta(hours=2)
+PART_DURATION: Final = timedelta(hours=2)
 """Time range of one statement, whose snapshot holds back vacuum."""
-SHOWN: Final = 10
+MAX_REPORTED: Final = 10
 """Number of ids reported of each kind of difference."""
 
 
-class Compared(NamedTuple):
+class DayComparison(NamedTuple):
     """Result for one day of one table of the lake."""
 
     table: str
     day: date
-    ours: Sums
-    lakes: Sums
+    database: Sums
+    lake: Sums
     pending: int
     """Rows that are not exported yet, which neither sum includes."""
     broken_payloads: int = 0
@@ -45,7 +45,7 @@ class Compared(NamedTuple):
 
     @property
     def is_equal(self) -> bool:
-        return self.ours == self.lakes and not self.broken_payloads
+        return self.database == self.lake and not self.broken_payloads
 
     @property
     def partition(self) -> Partition:
@@ -68,52 +68,52 @@ class LakeSnapshot(NamedTuple):
 Days = dict[str, list[date]]
 
 
-def snapshot(using: str, where: str) -> LakeSnapshot:
+def take_snapshot(using: str, where: str) -> LakeSnapshot:
     """Return the files of the lake; raise LakeError while a run is open."""
-    high = ledger.settled_high(using, where)
-    files = {name: Table(where, name).held() for name in TABLES}
-    if (interrupted := ledger.open_run(using)) is not None:
+    high = ledger.read_settled_high(using, where)
+    files = {name: Table(where, name).list_files() for name in TABLES}
+    if (interrupted := ledger.find_open_run(using)) is not None:
         raise LakeError(
             f"Run {interrupted.pk} of the export is open: wait for its end or, if it crashed, "
             "export again."
         )
-    if high != ledger.settled_high(using, where):  # a run began and ended since
-        return snapshot(using, where)
+    if high != ledger.read_settled_high(using, where):  # a run began and ended since
+        return take_snapshot(using, where)
     return LakeSnapshot(where, high, files)
 
 
-def days_here(using: str) -> Days:
+def list_days(using: str) -> Days:
     """Return the days of which PostgreSQL may have rows, by table of the lake."""
-    return {table: list(_span(using, PARTITIONED[table])) for table in TABLES}
+    return {table: list(_list_days_of_table(using, PARTITIONED[table])) for table in TABLES}
 
 
-def days_kept(using: str, where: str) -> Days:
-    """Return the days of `days_here` that were not dropped because this lake has them."""
-    gone = ledger.gone(using, where)
+def list_kept_days(using: str, where: str) -> Days:
+    """Return the days of `list_days` that were not dropped because this lake has them."""
+    dropped = ledger.find_dropped(using, where)
     return {
-        table: [day for day in days if Partition(PARTITIONED[table], day) not in gone]
-        for table, days in days_here(using).items()
+        table: [day for day in days if Partition(PARTITIONED[table], day) not in dropped]
+        for table, days in list_days(using).items()
     }
 
 
-def compared(
+def compare_days(
     spark: "SparkSession", using: str, snapshot: LakeSnapshot, days: Days
-) -> list[Compared]:
-    """Compare these days; days without rows on either side are left out."""
-    ours = _ours(spark, using, snapshot, days)
+) -> list[DayComparison]:
+    """Compare these days, and leave out days without rows on either side."""
+    database_sums = _sum_postgres(spark, using, snapshot, days)
     with progress.reporting(spark, "read the lake"):
-        theirs = {table: _lakes(spark, snapshot, table, days[table]) for table in days}
+        lake_sums = {table: _sum_lake(spark, snapshot, table, days[table]) for table in days}
     results = []
-    for table, its in days.items():
-        for day in its:
-            here, pending = ours[table, day]
-            there, broken = theirs[table].get(day, (Sums(), 0))
+    for table, table_days in days.items():
+        for day in table_days:
+            here, pending = database_sums[table, day]
+            there, broken = lake_sums[table].get(day, (Sums(), 0))
             if here.rows or there.rows or pending:
-                results.append(Compared(table, day, here, there, pending, broken))
+                results.append(DayComparison(table, day, here, there, pending, broken))
     return results
 
 
-def recorded(using: str, snapshot: LakeSnapshot, results: Iterable[Compared]) -> None:
+def record_results(using: str, snapshot: LakeSnapshot, results: Iterable[DayComparison]) -> None:
     """Record the equal days, which may be dropped once they are old enough."""
     for result in results:
         if result.is_equal:
@@ -121,12 +121,12 @@ def recorded(using: str, snapshot: LakeSnapshot, results: Iterable[Compared]) ->
                 table=result.partition.table,
                 day=result.day,
                 high_xid=snapshot.high_xid,
-                rows=result.ours.rows,
-                checksum=Decimal(result.ours.checksum),
+                rows=result.database.rows,
+                checksum=Decimal(result.database.checksum),
             )
-            ledger.verified(using, snapshot.where, day)
+            ledger.record_verified(using, snapshot.where, day)
         else:
-            ledger.doubted(using, snapshot.where, result.partition.table, result.day)
+            ledger.record_doubt(using, snapshot.where, result.partition.table, result.day)
 
 
 class Difference(NamedTuple):
@@ -143,10 +143,10 @@ KIND_OF_DIFFERENCE: Final = (
 )
 
 
-def difference(
-    spark: "SparkSession", using: str, snapshot: LakeSnapshot, result: Compared
+def find_difference(
+    spark: "SparkSession", using: str, snapshot: LakeSnapshot, result: DayComparison
 ) -> Difference:
-    """Find rows of a day that differ; only those that are reported come to this process."""
+    """Find rows of a day that differ, and return the ids of those that are reported."""
     from pyspark.sql import functions as f
     from pyspark.sql.window import Window
 
@@ -162,13 +162,13 @@ def difference(
     kind = f.expr(KIND_OF_DIFFERENCE).alias("kind")
     differing = here.join(lakes, "id", "full").select("id", kind).where("kind IS NOT NULL")
     place = f.row_number().over(Window.partitionBy("kind").orderBy("id"))
-    reported = differing.withColumn("place", place).where(f"place <= {SHOWN}").collect()
+    reported = differing.withColumn("place", place).where(f"place <= {MAX_REPORTED}").collect()
     return Difference(
         *(sorted(row.id for row in reported if row.kind == name) for name in Difference._fields)
     )
 
 
-def _ours(
+def _sum_postgres(
     spark: "SparkSession", using: str, snapshot: LakeSnapshot, days: Days
 ) -> dict[tuple[str, date], tuple[Sums, int]]:
     parts = [
@@ -192,7 +192,7 @@ def _ours(
     return total
 
 
-def _lakes(
+def _sum_lake(
     spark: "SparkSession", snapshot: LakeSnapshot, table: str, days: Collection[date]
 ) -> dict[date, tuple[Sums, int]]:
     from pyspark.sql import functions as f
@@ -221,14 +221,14 @@ def _parts(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterato
     while start < end:
         params = {
             "low_id": ids.first_of(start),
-            "high_id": ids.first_of(start + PART),
+            "high_id": ids.first_of(start + PART_DURATION),
             "high_xid": snapshot.high_xid,
         }
-        yield DayPart(table, day, ledger.bound(using, f"checksum_{table}", params))
-        start += PART
+        yield DayPart(table, day, ledger.inline_parameters(using, f"checksum_{table}", params))
+        start += PART_DURATION
 
 
-def _span(using: str, table: str) -> Iterator[date]:
+def _list_days_of_table(using: str, table: str) -> Iterator[date]:
     with connections[using].cursor() as cursor:
         cursor.execute(f"SELECT min(id), max(id) FROM {table}")
         [(low, high)] = cursor.fetchall()

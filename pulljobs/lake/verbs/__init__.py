@@ -2,8 +2,8 @@
 
 # Each module of this package is a verb of its name. A module's docstring is its help.
 # `add_arguments(parser)` is optional; `handle(**options)` returns a `CommandResult`. All verbs
-# have --json, --master and repeated --conf NAME=VALUE; the last two are for `session.opened`. The
-# parser imports every verb, so a verb imports Spark inside its functions only.
+# have --json, --master and repeated --conf NAME=VALUE. The last two are for `session.open_session`.
+# The parser imports every verb, so a verb imports Spark inside its functions only.
 
 from argparse import ArgumentParser
 from importlib import import_module

@@ -46,7 +46,7 @@ def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import consuming, progress, session
 
     stream = options["stream"] or f"{options['channel']}/{options['consumer']}"
-    wanted = consuming.Consuming(
+    consume_options = consuming.ConsumeOptions(
         channel=options["channel"],
         consumer=options["consumer"],
         handler=options["handler"],
@@ -57,10 +57,10 @@ def handle(**options: Any) -> CommandResult:
         options=_source_options(options),
     )
     with (
-        session.opened("consume", master=options["master"], conf=options["conf"]) as spark,
+        session.open_session("consume", master=options["master"], conf=options["conf"]) as spark,
         progress.reporting(spark, f"consume {stream}"),
     ):
-        counts = consuming.run(spark, wanted)
+        counts = consuming.run(spark, consume_options)
     return CommandResult.from_facts({"stream": stream, **counts})
 
 

@@ -65,7 +65,9 @@ def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import session
 
     with ExitStack() as stack:
-        opened = partial(session.opened, "export", master=options["master"], conf=options["conf"])
+        opened = partial(
+            session.open_session, "export", master=options["master"], conf=options["conf"]
+        )
         if options["watch"] is None:
             return _answer(_once(options, opened))
         return _answer(_watched(options, _kept(opened, stack)))
@@ -99,7 +101,7 @@ def _kept(opened: "Sessions", stack: ExitStack) -> "Sessions":
         if not sessions:
             sessions.append(stack.enter_context(opened()))
         try:
-            with failures.reported():
+            with failures.raising_lake_errors():
                 yield sessions[0]
         except Exception:
             sessions.clear()
@@ -124,7 +126,7 @@ def _once(options: dict[str, Any], sessions: "Sessions") -> "Exported":
 
 
 def _alert(limit: timedelta, exported: "Exported") -> None:
-    blocker = ledger.blocker(settings().DATABASE)
+    blocker = ledger.find_blocker(settings().DATABASE)
     if blocker and blocker.age is not None and blocker.age >= limit:
         exported.held_back_by = blocker.holder
         emit(ExportHeldBack(blocker.holder, blocker.age.total_seconds()))

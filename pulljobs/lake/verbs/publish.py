@@ -43,8 +43,8 @@ def handle(**options: Any) -> CommandResult:
         mode=options["mode"],
         on_bad_row=options["on_bad_row"],
     )
-    publish_id = options["publish_id"] or publishing.id_of(target, options["files"])
-    with session.opened("publish", master=options["master"], conf=options["conf"]) as spark:
+    publish_id = options["publish_id"] or publishing.derive_id(target, options["files"])
+    with session.open_session("publish", master=options["master"], conf=options["conf"]) as spark:
         frame = reading.read_files(spark, options["files"], whole=options["whole"])
         with progress.reporting(spark, f"publish on {target.channel}"):
             done, before = publishing.publish(frame, target, publish_id)

@@ -37,7 +37,7 @@ def handle(**options: Any) -> CommandResult:
         again=options["again"],
     )
     with (
-        session.opened("replay", master=options["master"], conf=options["conf"]) as spark,
+        session.open_session("replay", master=options["master"], conf=options["conf"]) as spark,
         progress.reporting(spark, "replay"),
     ):
         if options["dry_run"]:

@@ -26,7 +26,7 @@ def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import retaining, session, tables
 
     where, age = tables.location(), _age(options["older_than"])
-    opened = partial(session.opened, "retain", master=options["master"], conf=options["conf"])
+    opened = partial(session.open_session, "retain", master=options["master"], conf=options["conf"])
     retained = retaining.retain(settings().DATABASE, where, age, options["day"], opened)
     content = {
         "dropped": [partition.name for partition in retained.dropped],

@@ -23,7 +23,7 @@ def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.rollups import running
     from pulljobs.lake.spark import session
 
-    opened = partial(session.opened, "rollup", master=options["master"], conf=options["conf"])
+    opened = partial(session.open_session, "rollup", master=options["master"], conf=options["conf"])
     rolled_up = running.roll_up(opened, recount=options["recount"])
     return CommandResult(asdict(rolled_up), list(_lines(rolled_up)))
 

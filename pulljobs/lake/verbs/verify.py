@@ -11,7 +11,7 @@ from pulljobs.conf import settings
 from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
-    from pulljobs.lake.spark.verifying import Compared, Difference
+    from pulljobs.lake.spark.verifying import DayComparison, Difference
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,26 +26,26 @@ def handle(**options: Any) -> CommandResult:
     from pyspark_pulljobs.schemas import TABLES
 
     using, where = settings().DATABASE, tables.location()
-    snapshot = verifying.snapshot(using, where)
+    snapshot = verifying.take_snapshot(using, where)
     chosen = options["day"]
-    days = dict.fromkeys(TABLES, chosen) if chosen else verifying.days_kept(using, where)
-    with session.opened("verify", master=options["master"], conf=options["conf"]) as spark:
-        compared = verifying.compared(spark, using, snapshot, days)
+    days = dict.fromkeys(TABLES, chosen) if chosen else verifying.list_kept_days(using, where)
+    with session.open_session("verify", master=options["master"], conf=options["conf"]) as spark:
+        compared = verifying.compare_days(spark, using, snapshot, days)
         differing = [
-            (day, verifying.difference(spark, using, snapshot, day))
+            (day, verifying.find_difference(spark, using, snapshot, day))
             for day in compared
             if not day.is_equal
         ]
-    verifying.recorded(using, snapshot, compared)
+    verifying.record_results(using, snapshot, compared)
     return CommandResult(
         content(compared, differing), lines(compared, differing), int(bool(differing))
     )
 
 
-Differing = list[tuple["Compared", "Difference"]]
+Differing = list[tuple["DayComparison", "Difference"]]
 
 
-def content(compared: "list[Compared]", differing: Differing) -> dict[str, Any]:
+def content(compared: "list[DayComparison]", differing: Differing) -> dict[str, Any]:
     differences = {(day.table, day.day): ids._asdict() for day, ids in differing}
     return {
         "equal": not differing,
@@ -54,8 +54,8 @@ def content(compared: "list[Compared]", differing: Differing) -> dict[str, Any]:
                 "table": day.table,
                 "day": day.day,
                 "equal": day.is_equal,
-                "database": day.ours._asdict(),
-                "lake": day.lakes._asdict(),
+                "database": day.database._asdict(),
+                "lake": day.lake._asdict(),
                 "pending": day.pending,
                 "broken_payloads": day.broken_payloads,
                 **differences.get((day.table, day.day), {}),
@@ -65,7 +65,7 @@ def content(compared: "list[Compared]", differing: Differing) -> dict[str, Any]:
     }
 
 
-def lines(compared: "list[Compared]", differing: Differing) -> list[str]:
+def lines(compared: "list[DayComparison]", differing: Differing) -> list[str]:
     reported = [_line(day) for day in compared]
     for day, ids in differing:
         for kind, some in ids._asdict().items():
@@ -75,15 +75,15 @@ def lines(compared: "list[Compared]", differing: Differing) -> list[str]:
     return [*reported, "All days are equal." if not differing else "Not all days are equal."]
 
 
-def _line(day: "Compared") -> str:
+def _line(day: "DayComparison") -> str:
     later = f", {day.pending:,} not exported yet" if day.pending else ""
     if day.is_equal:
-        return f"{day.table} {day.day}: equal, {day.ours.rows:,} rows{later}"
+        return f"{day.table} {day.day}: equal, {day.database.rows:,} rows{later}"
     if day.broken_payloads:
         later += f", {day.broken_payloads:,} payloads of the lake are broken"
     sums = ", ".join(
         f"{name} {mine:,} and {its:,}"
-        for name, mine, its in zip(day.ours._fields, day.ours, day.lakes, strict=True)
+        for name, mine, its in zip(day.database._fields, day.database, day.lake, strict=True)
         if mine != its
     )
     return f"{day.table} {day.day}: DIFFERS, in the database and the lake: {sums}{later}"

@@ -56,25 +56,25 @@ def test_a_lake_without_a_window_lacks_all() -> None:
 
 
 def test_a_lake_that_was_moved_is_known_up_to_what_it_lacks() -> None:
-    ledger.rebased(USING, "moved", ledger.Horizon(20, 1, 20), newest=1)
+    ledger.record_rebase(USING, "moved", ledger.Horizon(20, 1, 20), newest=1)
     settled(6, 19)
     [(now,)] = query("SELECT clock_timestamp()")
-    assert ledger.known_until(USING, "moved") >= now
+    assert ledger.read_known_until(USING, "moved") >= now
     settled(4, 21)
-    assert ledger.known_until(USING, "moved") == ArchivedJob.objects.latest("id").settled_at
+    assert ledger.read_known_until(USING, "moved") == ArchivedJob.objects.latest("id").settled_at
 
 
 def test_a_lake_is_known_up_to_the_oldest_that_it_lacks_however_late_its_number() -> None:
     """The transaction that held the export back settled late and has the lowest number."""
     [(last,)] = query(NOW)
-    ledger.rebased(USING, "held back", ledger.Horizon(20, 1, 20), newest=1)
+    ledger.record_rebase(USING, "held back", ledger.Horizon(20, 1, 20), newest=1)
     settled(1, 20)
     settled(4, last - 1)
     oldest = ArchivedJob.objects.latest("id").settled_at
     settled(2, last - 1)
-    assert ledger.known_until(USING, "held back") == oldest
+    assert ledger.read_known_until(USING, "held back") == oldest
 
 
 def test_a_lake_without_a_window_is_known_up_to_the_first_settlement() -> None:
     settled(3, 40)
-    assert ledger.known_until(USING, "nowhere") == ArchivedJob.objects.latest("id").settled_at
+    assert ledger.read_known_until(USING, "nowhere") == ArchivedJob.objects.latest("id").settled_at
