@@ -11,7 +11,7 @@ from django.test import Client, override_settings
 from pulljobs import hooks
 from pulljobs.storage import grants
 from tests.admin.conftest import browser_of
-from tests.dashboard.test_page import read
+from tests.dashboard.test_page import read_dashboard
 
 pytestmark = pytest.mark.django_db
 
@@ -33,7 +33,7 @@ def test_there_is_neither_a_table_nor_a_command_nor_a_profile_of_the_lake() -> N
 def test_the_dashboard_draws_the_last_hour_and_names_neither_lake_nor_spark(
     operator: Client,
 ) -> None:
-    page = read(operator, range="week")
+    page = read_dashboard(operator, range="week")
     assert "?range=hour" in page
     assert "?range=week" not in page
     assert "lake" not in page.lower()

@@ -9,7 +9,7 @@ from tests.admin.conftest import browser_of
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a busy machine leaves parts of the page out."""
+    """Wait longer for the database, so that a busy machine does not leave parts out."""
     monkeypatch.setattr("pulljobs.admin.dashboard.contents.PATIENCE", timedelta(minutes=1))
 
 

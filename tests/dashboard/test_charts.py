@@ -1,4 +1,4 @@
-"""Charts are true to their figures, and say nothing that a browser would take for markup."""
+"""Charts draw their figures to scale, and escape their text."""
 
 from xml.etree import ElementTree as ET
 
@@ -22,11 +22,16 @@ def framed(columns: int, highest: float, tips: list[str] | None = None) -> Frame
 
 
 def heights(drawn: str, name: str) -> list[float]:
+    """Return the heights of the bars of a class."""
     return [
         float(rect.attrib["height"])
         for rect in ET.fromstring(drawn).iter("rect")
         if rect.attrib["class"] == name
     ]
+
+
+def tooltips(drawn: str) -> list[str | None]:
+    return [title.text for title in ET.fromstring(drawn).iter("title")]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def heights(drawn: str, name: str) -> list[float]:
         (2001, (0, 1000, 2000, 3000)),
     ],
 )
-def test_axes_of_counts_begin_at_nothing_and_have_round_steps(
+def test_axes_of_counts_begin_at_zero_and_have_round_steps(
     highest: float, ticks: tuple[float, ...]
 ) -> None:
     assert linear_scale(highest).ticks == ticks
@@ -51,19 +56,19 @@ def test_axes_of_counts_begin_at_nothing_and_have_round_steps(
 @pytest.mark.parametrize(
     "seconds", [(), (0.0,), (0.02,), (1.0, 1.0), (0.003, 90.0), (1e9,), (1e-7,)]
 )
-def test_durations_find_a_place_between_the_ends_of_the_axis(seconds: tuple[float, ...]) -> None:
+def test_all_durations_are_between_the_ends_of_their_axis(seconds: tuple[float, ...]) -> None:
     scale = duration_scale(seconds)
     assert len(scale.ticks) >= 2
-    assert all(0 <= scale.share(one) <= 1 for one in seconds)
+    assert all(0 <= scale.share(duration) <= 1 for duration in seconds)
     assert (scale.share(scale.ticks[0]), scale.share(scale.ticks[-1])) == (0, 1)
 
 
-def test_a_decade_is_as_high_as_the_next() -> None:
+def test_every_decade_of_durations_has_the_same_height() -> None:
     scale = duration_scale([0.001, 0.1])
     assert scale.share(0.01) == pytest.approx(0.5)
 
 
-def test_columns_are_as_high_as_their_counts_and_stand_on_each_other() -> None:
+def test_bars_are_as_high_as_their_counts_and_are_stacked() -> None:
     stacks = [Stack([("dead", 100), ("delivered", 300)]), Stack([("dead", 0), ("delivered", 200)])]
     drawn = draw_bars(framed(2, 400), stacks)
     assert heights(drawn, "dead") == [25]
@@ -74,32 +79,32 @@ def test_columns_are_as_high_as_their_counts_and_stand_on_each_other() -> None:
     assert float(first.attrib["y"]) == 0
 
 
-def test_one_among_a_million_is_seen() -> None:
+def test_one_dead_job_in_a_million_is_visible() -> None:
     drawn = draw_bars(framed(1, 1_000_000), [Stack([("dead", 1), ("delivered", 999_999)])])
     assert heights(drawn, "dead")[0] > 1
 
 
-def test_lines_break_where_nothing_is_known_and_a_lone_value_is_a_dot() -> None:
+def test_lines_break_where_no_value_is_known_and_a_lone_value_is_a_dot() -> None:
     drawn = draw_lines(framed(6, 4), [("p50", [1.0, 2.0, None, 4.0, None, None])])
     paths = [path.attrib["d"] for path in ET.fromstring(drawn).iter("path")]
     assert paths == ["M8.33 75.00 L25.00 50.00", "M58.33 0.00 h0.01"]
 
 
-def test_every_column_tells_its_figures() -> None:
+def test_every_column_has_a_tooltip_with_its_figures() -> None:
     drawn = draw_bars(framed(2, 1, ["08:00: 3 dead", "08:01: none"]), [Stack([]), Stack([])])
-    assert [one.text for one in ET.fromstring(drawn).iter("title")] == [
+    assert tooltips(drawn) == [
         "08:00: 3 dead",
         "08:01: none",
     ]
 
 
-def test_what_is_told_is_no_markup() -> None:
+def test_tooltips_are_escaped() -> None:
     drawn = draw_bars(framed(1, 1, ['<script>"']), [Stack([])])
     assert "<script" not in drawn
-    assert [one.text for one in ET.fromstring(drawn).iter("title")] == ['<script>"']
+    assert tooltips(drawn) == ['<script>"']
 
 
-def test_no_style_is_in_a_chart() -> None:
-    """A strict CSP forbids it: colours are classes."""
+def test_a_chart_has_no_inline_style() -> None:
+    """A strict CSP forbids inline styles, so classes set the colours."""
     drawn = draw_bars(framed(3, 9), [Stack([("dead", 9)])] * 3) + draw_sparkline([1, 0, 5])
     assert "style" not in drawn

@@ -1,4 +1,4 @@
-"""Figures are short and never say less than they know."""
+"""Figures of the dashboard are short, and mark what rounding or a cap hides."""
 
 import pytest
 
@@ -26,14 +26,14 @@ from pulljobs.admin.dashboard import figures
         (864_000, "10 d"),
     ],
 )
-def test_durations(seconds: float | None, text: str) -> None:
+def test_durations_have_at_most_two_units(seconds: float | None, text: str) -> None:
     assert figures.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.9, "60 s"), (61, "1 min"), (7199, "1 h"), (9e5, "10 d")]
 )
-def test_ages(seconds: float, text: str) -> None:
+def test_ages_have_one_unit(seconds: float, text: str) -> None:
     assert figures.coarse(seconds) == text
 
 
@@ -53,7 +53,7 @@ def test_ages(seconds: float, text: str) -> None:
         (3e9, "3G"),
     ],
 )
-def test_compact(count: float, text: str) -> None:
+def test_large_counts_are_abbreviated(count: float, text: str) -> None:
     assert figures.compact(count) == text
 
 
@@ -68,17 +68,17 @@ def test_compact(count: float, text: str) -> None:
         (1, "100 %"),
     ],
 )
-def test_shares_of_something_are_not_nothing(share: float, text: str) -> None:
+def test_a_share_is_never_rounded_to_none_or_all(share: float, text: str) -> None:
     assert figures.percent(share) == text
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 bytes"), (8192, "8.19 kB"), (999_900, "1 MB"), (5e9, "5 GB")]
 )
-def test_sizes(count: float, text: str) -> None:
+def test_sizes_have_decimal_units(count: float, text: str) -> None:
     assert figures.size(count) == text
 
 
-def test_a_count_that_was_cut_off_says_so() -> None:
+def test_a_capped_count_ends_with_a_plus() -> None:
     assert figures.counted(1999, is_least=False) == "1,999"
     assert figures.counted(2000, is_least=True) == "2,000+"

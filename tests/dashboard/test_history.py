@@ -1,5 +1,8 @@
-"""Figures of the past are exact where few were settled, told as estimates where many were, and come
-from the rollups beyond the hour, if there are any."""
+"""Figures of the last hour are read from the archive.
+
+Counts of a minute with few settlements are exact, others are estimates. The rollups of the lake are
+tested in tests/lake/without_spark.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -17,7 +20,7 @@ from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer
 from pulljobs.states import State
 from pulljobs.storage import jobs, nodes, recent
-from tests.dashboard.test_page import read, words
+from tests.dashboard.test_page import read_dashboard, visible_text
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed
 from tests.sessions import FORGET, query
@@ -32,7 +35,7 @@ BOUNDED = {
     "pulljobs_message_default",  # not more than 10,000 are counted, where there should be none
     "pulljobs_archived_job_default",
 }
-"""Tables that do not grow with jobs, or of which a scan ends early."""
+"""Tables that do not grow with jobs, or whose scan ends early."""
 ARCHIVED = """
 INSERT INTO pulljobs_archived_job (id, job_id, message_id, consumer_id, created_at, claimed_at,
     settled_at, retry_count, deliveries, state, reason)
@@ -57,7 +60,10 @@ def consumer(db: None) -> Consumer:
 
 
 def settle(consumer: Consumer, start: datetime, count: int, *, every_ms: int) -> None:
-    """One in ten is dead after a retry; waits take a second, runs 0, 1, 2 ... ms."""
+    """Archive jobs, every tenth of them dead after a retry.
+
+    Each waited a second and ran 0, 1, 2 ... ms.
+    """
     first = ids.first_of(start)
     query(ARCHIVED, [first, every_ms, consumer.pk, start, every_ms, count - 1])
 
@@ -70,57 +76,58 @@ def last_hour(now: datetime, consumer_id: int | None = None) -> history.History:
 def test_a_quiet_minute_is_exact(consumer: Consumer, now: datetime) -> None:
     start = ranges.DEFAULT.slices(now)[-3].start
     settle(consumer, start, 100, every_ms=100)
-    found = last_hour(now)
-    [point] = [one for one in found.points if one.settled]
+    hour = last_hour(now)
+    [point] = [point for point in hour.points if point.settled]
     assert (point.start, point.delivered, point.dead, point.retries) == (start, 90, 10, 10)
     assert not point.is_estimate
     assert point.waits == pytest.approx((1.0, 1.0, 1.0))
-    assert found.consumers[consumer.pk].delivered == 90
-    assert found.trends[consumer.pk][-3] == 100
+    assert hour.consumers[consumer.pk].delivered == 90
+    assert hour.trends[consumer.pk][-3] == 100
 
 
-def test_a_busy_minute_is_an_estimate_and_near(consumer: Consumer, now: datetime) -> None:
+def test_a_busy_minute_is_a_close_estimate(consumer: Consumer, now: datetime) -> None:
     start = ranges.DEFAULT.slices(now)[-3].start
     settle(consumer, start, 5_000, every_ms=12)
-    [point] = [one for one in last_hour(now).points if one.settled]
+    [point] = [point for point in last_hour(now).points if point.settled]
     assert point.is_estimate
     assert point.settled == pytest.approx(5_000, rel=0.02)
     assert point.dead == pytest.approx(500, rel=0.05)
 
 
 @pytest.mark.parametrize("count", [40, 5_000])
-def test_the_page_says_of_how_many_its_percentiles_are(
+def test_the_page_says_how_many_settlements_its_percentiles_cover(
     operator: Client, consumer: Consumer, now: datetime, count: int
 ) -> None:
     settle(consumer, ranges.DEFAULT.slices(now)[-3].start, count, every_ms=12)
     for chosen in ({}, {"consumer": consumer.pk}):
-        told = words(read(operator, **chosen))
-        assert ("every settlement of the hour is counted" in told) == (count == 40)
-        assert "the first 30 settlements of all consumers in every 10 seconds." in told
+        text = visible_text(read_dashboard(operator, **chosen))
+        assert ("every settlement of the hour is counted" in text) == (count == 40)
+        assert "the first 30 settlements of all consumers in every 10 seconds." in text
 
 
-def test_a_consumer_behind_those_that_are_timed_is_counted(
+def test_a_consumer_beyond_the_timed_settlements_is_counted_without_times(
     consumer: Consumer, now: datetime
 ) -> None:
-    """Of its times nothing is known."""
     start = ranges.DEFAULT.slices(now)[-3].start
     settle(consumer, start, recent.TIMED + 10, every_ms=10)
     rare = ConsumerFactory.create()
     settle(rare, start + timedelta(seconds=1), 20, every_ms=10)
-    found = last_hour(now)
-    assert (found.consumers[rare.pk].delivered, found.consumers[rare.pk].waits) == (18, None)
-    [point] = [one for one in last_hour(now, rare.pk).points if one.settled]
+    hour = last_hour(now)
+    assert (hour.consumers[rare.pk].delivered, hour.consumers[rare.pk].waits) == (18, None)
+    [point] = [point for point in last_hour(now, rare.pk).points if point.settled]
     assert (point.settled, point.waits) == (20, None)
 
 
-def test_a_burst_is_not_taken_for_what_goes_on(consumer: Consumer, now: datetime) -> None:
+def test_a_burst_is_not_extrapolated(consumer: Consumer, now: datetime) -> None:
     start = ranges.DEFAULT.slices(now)[-3].start
     settle(consumer, start, 3 * recent.CAP, every_ms=1)
-    [point] = [one for one in last_hour(now).points if one.settled]
+    [point] = [point for point in last_hour(now).points if point.settled]
     assert point.settled == pytest.approx(3 * recent.CAP, rel=0.05)
 
 
-def test_of_a_slice_no_more_is_read_than_the_caps(consumer: Consumer, now: datetime) -> None:
+def test_the_caps_limit_the_rows_that_are_read_of_a_slice(
+    consumer: Consumer, now: datetime
+) -> None:
     slice = ranges.DEFAULT.slices(now)[-3]
     settle(consumer, slice.start, 20_000, every_ms=3)
     query("ANALYZE pulljobs_archived_job")
@@ -129,20 +136,20 @@ def test_of_a_slice_no_more_is_read_than_the_caps(consumer: Consumer, now: datet
 
 
 def rows_read(params: dict[str, Any]) -> float:
-    """From the archive, by the statement."""
+    """Return the number of rows that the statement reads from the archive."""
     text = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement('recent')}"
     with connection.cursor() as cursor:
         cursor.execute(text, params)
-        [(told,)] = cursor.fetchall()
+        [(plans,)] = cursor.fetchall()
     return sum(
         float(node["Actual Rows"] * node["Actual Loops"])
-        for node in _nodes(told[0]["Plan"])
+        for node in _nodes(plans[0]["Plan"])
         if node.get("Relation Name", "").startswith("pulljobs_archived_job")
     )
 
 
-def test_a_job_that_was_dead_before_tells_no_wait(consumer: Consumer, now: datetime) -> None:
-    """It would be the time until somebody redrove it."""
+def test_a_redriven_job_adds_no_wait(consumer: Consumer, now: datetime) -> None:
+    """Its wait would include the time until an operator redrove it."""
     job = JobFactory.create(consumer=consumer, state=State.DEAD)
     jobs.redrive(USING, [job.id])
     jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, 1)])
@@ -155,7 +162,7 @@ def test_a_job_that_was_dead_before_tells_no_wait(consumer: Consumer, now: datet
     assert last_hour(now + MINUTE).total.waits == (0.0, 0.0, 0.0)
 
 
-def test_a_job_that_was_retried_or_revived_tells_no_wait(consumer: Consumer, now: datetime) -> None:
+def test_a_retried_or_revived_job_adds_no_wait(consumer: Consumer, now: datetime) -> None:
     JobFactory.create(consumer=consumer, state=State.DELIVERED)
     assert last_hour(now + MINUTE).total.waits is not None
     for again in ("deliveries = 2", "deliveries = 1, retry_count = 1"):
@@ -163,15 +170,15 @@ def test_a_job_that_was_retried_or_revived_tells_no_wait(consumer: Consumer, now
         assert last_hour(now + MINUTE).total.waits is None
 
 
-def test_a_killed_job_tells_no_run(consumer: Consumer, now: datetime) -> None:
-    """Who killed it was not the one who held it."""
+def test_a_killed_job_adds_no_run_time(consumer: Consumer, now: datetime) -> None:
+    """The operator who killed it does not know when its handler ended."""
     job = JobFactory.create(consumer=consumer, state=State.INFLIGHT)
     jobs.kill(USING, [job.id], reason="killed")
     total = last_hour(now + MINUTE).total
     assert (total.dead, total.runs) == (1, None)
 
 
-def test_other_consumers_are_left_out_of_one_s_charts(consumer: Consumer, now: datetime) -> None:
+def test_the_charts_of_a_consumer_leave_out_all_others(consumer: Consumer, now: datetime) -> None:
     start = ranges.DEFAULT.slices(now)[-3].start
     settle(ConsumerFactory.create(), start, 50, every_ms=10)
     assert last_hour(now, consumer.pk).total.settled == 0
@@ -200,23 +207,23 @@ def _crowd(consumer: Consumer, now: datetime, *, analyzed: bool) -> None:
         query("ANALYZE pulljobs_job, pulljobs_archived_job")
 
 
-def test_no_query_of_the_page_scans_what_grows(operator: Client, crowded: None) -> None:
-    """The statements in files are watched in tests/storage/test_plans.py."""
+def test_no_query_of_the_page_scans_a_growing_table(operator: Client, crowded: None) -> None:
+    """The statements in SQL files are tested in tests/storage/test_plans.py."""
     assert scans(operator, "hour") == []
 
 
 def scans(operator: Client, chosen: str) -> list[tuple[str, str]]:
     """Return the queries of the page that scan a table that grows, each with that table."""
     with CaptureQueriesContext(connection) as captured:
-        read(operator, range=chosen)
+        read_dashboard(operator, range=chosen)
     return [
-        (asked["sql"], table)
-        for asked in captured.captured_queries
-        if asked["sql"].startswith("SELECT") and "FROM" in asked["sql"]
-        for table in _scanned(asked["sql"])
+        (executed["sql"], table)
+        for executed in captured.captured_queries
+        if executed["sql"].startswith("SELECT") and "FROM" in executed["sql"]
+        for table in _scanned(executed["sql"])
         if table.startswith("pulljobs_") and table not in SMALL | BOUNDED
     ]
 
 
-def test_a_range_of_no_app_is_the_last_hour() -> None:
+def test_an_unknown_range_is_the_last_hour() -> None:
     assert ranges.choose("century") is ranges.choose(None) is ranges.DEFAULT

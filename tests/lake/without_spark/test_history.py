@@ -13,7 +13,7 @@ from pulljobs.admin.dashboard import history, ranges
 from pulljobs.lake.models import Rollup, RollupRun
 from pulljobs.models import Consumer
 from tests.dashboard.test_history import crowded, now, scans
-from tests.dashboard.test_page import read, words
+from tests.dashboard.test_page import read_dashboard, visible_text
 from tests.factories import ConsumerFactory, published
 
 __all__ = ["crowded", "now"]
@@ -46,7 +46,7 @@ def test_rollups_tell_what_the_archive_need_not_keep(
     [point] = [point for point in day.points if point.settled]
     assert (point.start, point.waits) == (hour, (0.2, 0.4, 0.5))
     assert past("day", now, consumer.pk).total.waits == (0.1, 0.2, 0.3)
-    page = words(read(operator, range="day"))
+    page = visible_text(read_dashboard(operator, range="day"))
     assert "From the rollups of the lake" in page
     assert "Choose a consumer to see its own." in page
 
@@ -79,7 +79,7 @@ def test_what_is_queued_goes_as_fast_as_it_went_while_it_was_counted(
     published(consumer, 10)
     for chosen in ("day", "week"):
         assert past(chosen, now).known == timedelta(hours=1)
-        assert "<td>6 min</td>" in read(operator, range=chosen)
+        assert "<td>6 min</td>" in read_dashboard(operator, range=chosen)
 
 
 def test_how_fast_it_went_in_an_unknown_time_is_not_known(
@@ -90,7 +90,7 @@ def test_how_fast_it_went_in_an_unknown_time_is_not_known(
     rolled_up(consumer, hour, delivered=100, dead=0, retries=0, waits=(0.1, 0.2, 0.3))
     RollupRun.objects.all().delete()
     published(consumer, 10)
-    assert re.search(r"</svg></td>\s*<td>–</td>", read(operator, range="day"))
+    assert re.search(r"</svg></td>\s*<td>–</td>", read_dashboard(operator, range="day"))
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
@@ -103,14 +103,16 @@ def test_a_day_of_rollups_bears_its_own_date(
     chosen = ranges.choose("month")
     with override_settings(TIME_ZONE=zone):
         assert chosen.label(today) == f"{today.day} {today:%b}"
-        page = read(operator, range="month")
+        page = read_dashboard(operator, range="month")
     assert f"<title>{today:%Y-%m-%d}: 7 delivered, 0 dead" in page
     assert f'<th scope="row">{today:%Y-%m-%d}</th><td>7</td>' in page
 
 
 def test_without_rollups_the_page_says_how_to_get_them(operator: Client) -> None:
     operating.maintain()
-    assert "pulljobs lake rollup writes them" in words(read(operator, range="week"))
+    assert "pulljobs lake rollup writes them" in visible_text(
+        read_dashboard(operator, range="week")
+    )
 
 
 def rolled_up(
@@ -149,5 +151,7 @@ def rolled_up(
     )
 
 
-def test_no_query_of_a_range_of_rollups_scans_what_grows(operator: Client, crowded: None) -> None:
+def test_no_query_of_a_range_of_rollups_scans_a_growing_table(
+    operator: Client, crowded: None
+) -> None:
     assert [table for _sql, table in scans(operator, "day") if table not in FEW] == []
