@@ -18,7 +18,7 @@ def operator(db: None) -> Client:
 
 @pytest.fixture
 def reader(db: None) -> Client:
-    """May look at everything and change nothing."""
+    """Return a client of a user who may view everything and change nothing."""
     user = User.objects.create_user("rita", is_staff=True)
     views = Permission.objects.filter(
         content_type__app_label__startswith="pulljobs", codename__startswith="view"
@@ -28,6 +28,7 @@ def reader(db: None) -> Client:
 
 
 def browser_of(user: User) -> Client:
+    """Return a client in which the user is logged in."""
     client = Client()
     client.force_login(user)
     return client

@@ -1,4 +1,4 @@
-"""Reading pages the way a person does."""
+"""Forms and texts of the admin's pages, for tests."""
 
 import html
 import re
@@ -20,24 +20,24 @@ def page(model: str, pk: Any) -> str:
     return reverse(f"admin:pulljobs_{model}_change", args=[pk])
 
 
-def read(client: Client, url: str, **query: Any) -> str:
+def read_page(client: Client, url: str, **query: Any) -> str:
     answer = client.get(url, query, follow=True)
     assert answer.status_code == 200, answer.status_code
     return answer.content.decode()
 
 
-def told(client: Client, url: str, data: dict[str, Any]) -> list[str]:
-    """The messages on the page that a form leads to."""
+def post_form(client: Client, url: str, data: dict[str, Any]) -> list[str]:
+    """Post a form; return the messages on the page that it leads to."""
     answer = client.post(url, data, follow=True)
     assert answer.status_code == 200, answer.status_code
     return [str(message) for message in answer.context["messages"]]
 
 
 def secrets(client: Client, url: str, data: dict[str, Any]) -> list[str]:
-    """What the answer itself shows once; no message has it, nor has a cookie or the session."""
+    """Post a form; return the secrets that its answer shows, which no cookie or session has."""
     answer = client.post(url, data)
     text = answer.content.decode()
-    shown = [html.unescape(one) for one in re.findall(r'pulljobs-token">([^<]+)<', text)]
+    shown = [html.unescape(secret) for secret in re.findall(r'pulljobs-token">([^<]+)<', text)]
     kept = f"{client.cookies} {dict(client.session)}"
     assert not any(secret in kept for secret in shown)
     assert not shown or "no-store" in answer["Cache-Control"]
@@ -45,29 +45,31 @@ def secrets(client: Client, url: str, data: dict[str, Any]) -> list[str]:
 
 
 def act(client: Client, action: str, rows: list[int], query: str = "") -> list[str]:
+    """Apply an action to rows of the list of jobs; return the messages."""
     data = {"action": action, "_selected_action": rows, "index": 0}
-    return told(client, listing("job") + query, data)
+    return post_form(client, listing("job") + query, data)
 
 
 def preview_token(client: Client, url: str) -> str:
     """Return the signed preview that the form of the page sends back."""
-    [signed] = re.findall(r'name="preview_token" value="([^"]+)"', read(client, url))
+    [signed] = re.findall(r'name="preview_token" value="([^"]+)"', read_page(client, url))
     return str(signed)
 
 
 def trail() -> list[tuple[str, str, str]]:
+    """Return user, act and subject of all audit entries, oldest first."""
     return list(AuditEntry.objects.order_by("pk").values_list("by", "act", "subject"))
 
 
 def rows(text: str) -> list[str]:
-    """The text of each row of a list."""
+    """Return the text of each row of a list."""
     body = text.split("<tbody>")[1].split("</tbody>")[0] if "result_list" in text else ""
     cells = [re.sub(r"<[^>]+>", " ", row) for row in body.split("<tr>")[1:]]
     return [" ".join(html.unescape(row).split()) for row in cells]
 
 
 def offered(text: str) -> set[str]:
-    """Actions of a list, or buttons of a job."""
+    """Return the actions of a list, or the buttons of a job."""
     return set(re.findall(r'<option value="(redrive|requeue|reschedule|kill|delete)"', text)) | set(
         re.findall(r'name="_event" value="(\w+)"', text)
     )

@@ -1,4 +1,4 @@
-"""The list of processes shows which of them live, and what they hold back."""
+"""The list of nodes shows which of them are alive, and which consumers they hold back."""
 
 import re
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Every page renders, reads little, and shows what it must."""
+"""Every page of the admin renders, reads few rows and hides secrets."""
 
 import re
 from datetime import timedelta
@@ -18,7 +18,7 @@ from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job, Lease, Messa
 from pulljobs.states import LIVE, State
 from pulljobs.storage import jobs
 from tests.admin.conftest import browser_of
-from tests.admin.pages import LISTS, listing, page, read, rows
+from tests.admin.pages import LISTS, listing, page, read_page, rows
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
 
 QUERIES = [
@@ -41,13 +41,13 @@ def queries(client: Client, url: str, query: dict[str, Any]) -> list[str]:
     with CaptureQueriesContext(
         connection,
     ) as captured:
-        read(client, url, **query)
+        read_page(client, url, **query)
     return [query["sql"] for query in captured]
 
 
 @pytest.mark.parametrize("model", LISTS)
 def test_empty_lists_render(model: str, operator: Client) -> None:
-    assert "Traceback" not in read(operator, listing(model))
+    assert "Traceback" not in read_page(operator, listing(model))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_empty_lists_render(model: str, operator: Client) -> None:
 def test_lists_neither_count_nor_group(
     model: str, query: dict[str, str], operator: Client, consumer: Consumer
 ) -> None:
-    """Nothing of COUNT, DISTINCT, OFFSET on jobs or archive, and never without an end."""
+    """Statements on jobs and archive have no COUNT, DISTINCT or OFFSET, and have a limit."""
     for state in State:
         JobFactory.create(state=state, consumer=consumer)
     tables = re.compile(r"pulljobs_(job|archived_job)\b")
@@ -69,7 +69,7 @@ def test_lists_neither_count_nor_group(
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
-def test_as_many_queries_for_100_rows_as_for_5(
+def test_a_list_of_100_rows_needs_as_many_queries_as_one_of_5(
     model: str, operator: Client, consumer: Consumer
 ) -> None:
     def add(count: int) -> None:
@@ -78,32 +78,34 @@ def test_as_many_queries_for_100_rows_as_for_5(
             JobFactory.create(state=State.DEAD, consumer=other)
 
     add(5)
-    read(operator, listing(model))
+    read_page(operator, listing(model))
     few = queries(operator, listing(model), {})
     add(95)
     many = queries(operator, listing(model), {})
-    assert len(rows(read(operator, listing(model)))) == 100
+    assert len(rows(read_page(operator, listing(model)))) == 100
     assert len(many) == len(few)
 
 
 @pytest.mark.parametrize("model", ["channel", "consumer"])
-def test_as_many_queries_for_12_of_the_registry_as_for_2(model: str, operator: Client) -> None:
+def test_a_list_of_12_registry_rows_needs_as_many_queries_as_one_of_2(
+    model: str, operator: Client
+) -> None:
     ConsumerFactory.create_batch(2)
-    read(operator, listing(model))
+    read_page(operator, listing(model))
     few = queries(operator, listing(model), {})
     ConsumerFactory.create_batch(10)
     many = queries(operator, listing(model), {})
-    assert len(rows(read(operator, listing(model)))) == 12
+    assert len(rows(read_page(operator, listing(model)))) == 12
     assert len(many) == len(few)
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
 def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consumer) -> None:
-    """Newest first, from page to page by the links; filters stay."""
+    """The links lead from the newest page to the oldest and keep the filters."""
     made = [JobFactory.create(state=State.DEAD, consumer=consumer).id for _ in range(205)]
     url, seen, pages = listing(model) + "?state=DEAD", [], 0
     while url:
-        text = read(operator, url)
+        text = read_page(operator, url)
         seen += [row.split()[0] for row in rows(text)]
         older = re.search(r'<a href="(\?[^"]*)">Older', text)
         url = listing(model) + older[1].replace("&amp;", "&") if older else ""
@@ -117,14 +119,14 @@ def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consu
 def test_another_filter_or_search_begins_at_the_newest(
     model: str, operator: Client, consumer: Consumer
 ) -> None:
-    """What is newer had silently been left out."""
+    """Otherwise newer rows would silently be left out."""
     for _ in range(3):
         job = JobFactory.create(state=State.DEAD, consumer=consumer)
         auditing.note("kill", by="olga", subject=str(job.id))
     rows_of: Any = {"job": Job, "archivedjob": ArchivedJob, "auditentry": AuditEntry}[model]
     newest = max(rows_of.objects.values_list("pk", flat=True))
     query = {"act__exact": "kill"} if model == "auditentry" else {"state": "DEAD", "key": ""}
-    text = read(operator, listing(model), id__lt=newest, **query)
+    text = read_page(operator, listing(model), id__lt=newest, **query)
     assert len(rows(text)) == 2
     assert ">Newest</a>" in text
     assert "id__lt=" not in text
@@ -132,26 +134,30 @@ def test_another_filter_or_search_begins_at_the_newest(
 
 
 @pytest.mark.parametrize("state", sorted(LIVE))
-def test_filters_show_what_they_say(state: State, operator: Client, consumer: Consumer) -> None:
+def test_filters_show_only_matching_jobs(
+    state: State, operator: Client, consumer: Consumer
+) -> None:
     for each in State:
         JobFactory.create(state=each, consumer=consumer)
         JobFactory.create(state=each)
-    text = read(operator, listing("job"), state=state.value, consumer=consumer.pk)
+    text = read_page(operator, listing("job"), state=state.value, consumer=consumer.pk)
     [row] = rows(text)
     assert row.split()[1].strip(",") == state
     assert "files / census" in row
-    assert len(rows(read(operator, listing("job"), channel=consumer.channel_id))) == 3
+    assert len(rows(read_page(operator, listing("job"), channel=consumer.channel_id))) == 3
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
 @pytest.mark.parametrize(
     "term", ["job number", "job xid", "message number", "message xid", "client id"]
 )
-def test_search(term: str, model: str, operator: Client, consumer: Consumer) -> None:
-    """By the job or its message, in either form of id, or by what the client called it."""
+def test_a_job_is_found_by_every_id(
+    term: str, model: str, operator: Client, consumer: Consumer
+) -> None:
+    """The terms are ids of the job or message, as number or xid, and the client message id."""
     JobFactory.create(state=State.DEAD, consumer=consumer)
     [job_id] = published(consumer, message_id="order 17", payload=b"x")
-    read(operator, listing("job"))
+    read_page(operator, listing("job"))
     job = Job.objects.get(id=job_id)
     assert operating.kill([job_id], by="a test").done
     terms = {
@@ -161,29 +167,33 @@ def test_search(term: str, model: str, operator: Client, consumer: Consumer) -> 
         "message xid": ids.encode(job.message_id).upper(),
         "client id": " order 17 ",
     }
-    [row] = rows(read(operator, listing(model), q=terms[term]))
+    [row] = rows(read_page(operator, listing(model), q=terms[term]))
     assert ids.encode(job_id) in row
 
 
 @pytest.mark.parametrize("term", ["9" * 18, "9" * 19, "9" * 30, "x" * 20, "%", "\x00", "ü"])
-def test_search_for_what_is_not_there(term: str, operator: Client, consumer: Consumer) -> None:
+def test_a_search_without_a_match_shows_no_job(
+    term: str, operator: Client, consumer: Consumer
+) -> None:
     JobFactory.create(consumer=consumer)
-    assert not rows(read(operator, listing("job"), q=term)) or "\x00" in term
+    assert not rows(read_page(operator, listing("job"), q=term)) or "\x00" in term
 
 
 @pytest.mark.parametrize(
     "query", ["error__contains=x", "consumer__name=x", "available_at__gt=2020-01-01", "id__lt=x"]
 )
-def test_no_lookup_that_an_index_does_not_serve(
+def test_lookups_without_an_index_are_refused(
     query: str, operator: Client, consumer: Consumer
 ) -> None:
     assert operator.get(f"{listing('archivedjob')}?{query}").status_code in (302, 400)
 
 
 @pytest.mark.parametrize("state", sorted(LIVE))
-def test_a_job_s_page(state: State, operator: Client, consumer: Consumer) -> None:
+def test_the_page_of_a_job_escapes_its_payload_and_hides_its_lease_token(
+    state: State, operator: Client, consumer: Consumer
+) -> None:
     job = JobFactory.create(state=state, consumer=consumer, payload="<b>Grüße</b>")
-    text = read(operator, page("job", job.id))
+    text = read_page(operator, page("job", job.id))
     assert ids.encode(job.id) in text
     assert "&lt;b&gt;Grüße&lt;/b&gt;" in text
     assert "<b>Grüße</b>" not in text
@@ -191,36 +201,36 @@ def test_a_job_s_page(state: State, operator: Client, consumer: Consumer) -> Non
     assert 'name="_save"' not in text
 
 
-def test_each_job_of_a_claim_has_the_lease_that_it_is_under(
-    operator: Client, consumer: Consumer
-) -> None:
-    """Some were renewed apart from the rest: these have a deadline of their own."""
+def test_each_job_of_a_claim_shows_its_own_lease(operator: Client, consumer: Consumer) -> None:
+    """A job that was renewed by itself has a deadline of its own."""
     published(consumer, 3)
     held = claimed(consumer, 3)
     jobs.renew(USING, held[1:2], timedelta(minutes=10))
-    for one in held:
-        lease = Lease.objects.get(job_ids__contains=[one.job_id])
-        text = read(operator, page("job", one.job_id))
+    for job in held:
+        lease = Lease.objects.get(job_ids__contains=[job.job_id])
+        text = read_page(operator, page("job", job.job_id))
         assert f", until {looks.format_time(lease.leased_until)}" in text
         assert text.count("pulljobs-moment-claimed") == 1
-        assert ("pulljobs-moment-renewed" in text) == (one == held[1])
+        assert ("pulljobs-moment-renewed" in text) == (job == held[1])
 
 
-def test_a_dead_job_s_page_shows_its_error_and_its_past(
+def test_the_page_of_a_dead_job_shows_its_error_and_links_its_settlement(
     operator: Client, consumer: Consumer
 ) -> None:
     job = JobFactory.create(state=State.DEAD, consumer=consumer)
-    text = read(operator, page("job", job.id))
+    text = read_page(operator, page("job", job.id))
     archived = ArchivedJob.objects.get(job_id=job.id)
     assert '<pre class="pulljobs" tabindex="0">bad</pre>' in text
     assert page("archivedjob", archived.pk) in text
 
 
 @pytest.mark.parametrize("state", [State.DEAD, State.DELIVERED])
-def test_an_archived_job_s_page(state: State, operator: Client, consumer: Consumer) -> None:
+def test_the_page_of_a_settlement_links_the_job_if_it_is_still_there(
+    state: State, operator: Client, consumer: Consumer
+) -> None:
     job = JobFactory.create(state=state, consumer=consumer)
     archived = ArchivedJob.objects.get(job_id=job.id)
-    text = read(operator, page("archivedjob", archived.pk))
+    text = read_page(operator, page("archivedjob", archived.pk))
     assert ids.encode(job.id) in text
     assert (page("job", job.id) in text) == (state == State.DEAD)
 
@@ -238,19 +248,21 @@ def test_an_archived_job_s_page(state: State, operator: Client, consumer: Consum
     ],
     ids=["empty", "binary", "long binary", "cut in a letter", "just fits", "half a letter", "NUL"],
 )
-def test_payloads_are_shown_safely(
+def test_payloads_are_shown_escaped_and_cut_or_as_hex(
     payload: bytes, shown: str, cut: bool, operator: Client, consumer: Consumer
 ) -> None:
-    """Text up to a limit, else the head in hex; nothing of a large one beyond that is read."""
+    """Text is shown up to a limit, other payloads as the first bytes in hex."""
     job = JobFactory.create(consumer=consumer, payload=payload)
-    text = read(operator, page("job", job.id))
+    text = read_page(operator, page("job", job.id))
     assert shown in text
     assert ("only the beginning is shown" in text) == cut
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
-def test_what_was_sent_takes_a_permission_of_its_own(model: str, consumer: Consumer) -> None:
-    """Without it a page has what happened and how large the message is, and reads no more."""
+def test_payloads_and_headers_need_a_permission_of_their_own(
+    model: str, consumer: Consumer
+) -> None:
+    """Without the permission a page shows history and size, and reads no payload."""
     [job_id] = published(consumer, payload="s3cr3t", headers={"from": "m4sked"})
     assert operating.kill([job_id], by="a test").done
     message, archived = Message.objects.get(), ArchivedJob.objects.get()
@@ -261,14 +273,14 @@ def test_what_was_sent_takes_a_permission_of_its_own(model: str, consumer: Consu
         for name, more in (("sam", []), ("tina", ["view_message"]))
     )
     with CaptureQueriesContext(connection) as captured:
-        text = read(stranger, url)
+        text = read_page(stranger, url)
     for shown in (ids.encode(message.pk), "pulljobs-timeline", "6\xa0bytes", message.content_type):
         assert shown in text
     assert "take the permission pulljobs.view_message: ask for it." in text
     assert not any(hidden in text for hidden in ("s3cr3t", "m4sked", payload))
     assert not any("substring" in query["sql"].lower() for query in captured)
     assert stranger.get(payload).status_code == 403
-    text = read(trusted, url)
+    text = read_page(trusted, url)
     assert "s3cr3t" in text
     assert "from: m4sked" in text
     assert "ask for it" not in text
@@ -283,7 +295,7 @@ def test_what_was_sent_takes_a_permission_of_its_own(model: str, consumer: Consu
         ("//static.example/", "'self' static.example"),
     ],
 )
-def test_a_job_s_page_has_its_styles_wherever_static_files_are(
+def test_the_policy_of_a_page_allows_static_files_from_their_host(
     static: str, sources: str, operator: Client, consumer: Consumer
 ) -> None:
     job = JobFactory.create(consumer=consumer)
@@ -293,10 +305,12 @@ def test_a_job_s_page_has_its_styles_wherever_static_files_are(
 
 
 @pytest.mark.owner
-def test_a_job_whose_message_is_gone(operator: Client, consumer: Consumer) -> None:
+def test_the_page_of_a_job_says_if_its_message_is_gone(
+    operator: Client, consumer: Consumer
+) -> None:
     job = JobFactory.create(consumer=consumer)
     Message.objects.all().delete()
-    assert "no longer stored" in read(operator, page("job", job.id))
+    assert "no longer stored" in read_page(operator, page("job", job.id))
 
 
 def test_at_most_20_settlements_are_shown(operator: Client, consumer: Consumer) -> None:
@@ -305,21 +319,21 @@ def test_at_most_20_settlements_are_shown(operator: Client, consumer: Consumer) 
     for day in range(1, 25):
         first.pk, first.settled_at = None, first.settled_at + timedelta(days=day)
         ArchivedJob.objects.bulk_create([ArchivedJob(**_columns(first))])
-    text = read(operator, page("job", job.id))
+    text = read_page(operator, page("job", job.id))
     assert len(re.findall(r"/archivedjob/\d+/change/", text)) == 20
 
 
-def test_a_job_that_is_not_there(operator: Client, consumer: Consumer) -> None:
+def test_the_page_of_an_unknown_job_redirects(operator: Client, consumer: Consumer) -> None:
     for url in (page("job", 17), page("job", "x"), page("archivedjob", 17)):
         assert operator.get(url).status_code == 302
 
 
-def test_the_consumer_s_page_has_live_figures(operator: Client, consumer: Consumer) -> None:
+def test_the_page_of_a_consumer_has_live_counts(operator: Client, consumer: Consumer) -> None:
     for state, count in ((State.QUEUED, 3), (State.INFLIGHT, 2), (State.DEAD, 1)):
         for _ in range(count):
             JobFactory.create(state=state, consumer=consumer)
     published(consumer, delay=timedelta(hours=1))
-    text = read(operator, page("consumer", consumer.pk))
+    text = read_page(operator, page("consumer", consumer.pk))
     figures = re.findall(r"<dd>(?:<a[^>]*>)?(\d+)(?:</a>)?</dd>", text)
     assert figures == ["3", "1", "2", "1"]
 
@@ -337,15 +351,15 @@ def test_a_reader_sees_every_page_and_can_change_nothing(
         "producer": Producer.objects.get().pk,
         "consumer": consumer.pk,
     }
-    assert rows(read(reader, listing(model)))
-    assert 'type="submit" value="Save"' not in read(reader, page(model, pks[model]))
+    assert rows(read_page(reader, listing(model)))
+    assert 'type="submit" value="Save"' not in read_page(reader, page(model, pks[model]))
     assert reader.post(page(model, pks[model]), {"name": "x"}).status_code == 403
     delete = reverse(f"admin:pulljobs_{model}_delete", args=[pks[model]])
     assert reader.post(delete, {"post": "yes"}).status_code == 403
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
-def test_nobody_adds_or_deletes_rows_by_hand(
+def test_jobs_and_settlements_cannot_be_added_or_deleted_as_rows(
     model: str, operator: Client, consumer: Consumer
 ) -> None:
     job = JobFactory.create(state=State.DEAD, consumer=consumer)
@@ -353,7 +367,7 @@ def test_nobody_adds_or_deletes_rows_by_hand(
     assert operator.get(reverse(f"admin:pulljobs_{model}_add")).status_code == 403
     delete = reverse(f"admin:pulljobs_{model}_delete", args=[pk])
     assert operator.post(delete, {"post": "yes"}).status_code == 403
-    assert "deletelink" not in read(operator, page(model, pk))
+    assert "deletelink" not in read_page(operator, page(model, pk))
 
 
 def _user(name: str, *permissions: str) -> User:

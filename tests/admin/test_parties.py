@@ -1,4 +1,4 @@
-"""Pausing, resuming and new tokens: from pages of their own, by who may, and written down."""
+"""Pauses, resumptions and new tokens: each has a page, a permission and an audit entry."""
 
 import re
 from datetime import timedelta
@@ -13,45 +13,45 @@ from pulljobs import auditing
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
 from pulljobs.states import Event, State
 from tests.admin.conftest import browser_of
-from tests.admin.pages import listing, page, read, rows, secrets, told, trail
+from tests.admin.pages import listing, page, post_form, read_page, rows, secrets, trail
 from tests.factories import JobFactory, claimed, published
 
 pytestmark = pytest.mark.django_db
 
 
-def act(model: str, word: str, pk: int) -> str:
-    return reverse(f"admin:pulljobs_{model}_{word}", args=[pk])
+def act_url(model: str, act: str, pk: int) -> str:
+    return reverse(f"admin:pulljobs_{model}_{act}", args=[pk])
 
 
 @pytest.mark.parametrize("model", ["channel", "consumer"])
-def test_pausing_stops_claims_and_resuming_has_them_go_on(
+def test_a_pause_stops_claims_until_it_is_resumed(
     model: str, operator: Client, consumer: Consumer
 ) -> None:
     published(consumer, 2)
     pk = consumer.pk if model == "consumer" else consumer.channel_id
-    assert "for an hour" in read(operator, act(model, "pause", pk))
-    operator.post(act(model, "pause", pk), {"span": "endless"})
+    assert "for an hour" in read_page(operator, act_url(model, "pause", pk))
+    operator.post(act_url(model, "pause", pk), {"span": "endless"})
     assert not claimed(consumer)
-    assert ">paused<" in read(operator, page(model, pk))
-    assert "paused" in rows(read(operator, listing(model)))[0]
-    operator.post(act(model, "resume", pk))
+    assert ">paused<" in read_page(operator, page(model, pk))
+    assert "paused" in rows(read_page(operator, listing(model)))[0]
+    operator.post(act_url(model, "resume", pk))
     assert claimed(consumer)
-    assert "paused" not in rows(read(operator, listing(model)))[0]
+    assert "paused" not in rows(read_page(operator, listing(model)))[0]
     subject = "channel files" if model == "channel" else "consumer files/census"
     assert trail() == [("olga", "pause", subject), ("olga", "resume", subject)]
 
 
 def test_a_pause_ends_by_itself(operator: Client, consumer: Consumer) -> None:
-    operator.post(act("consumer", "pause", consumer.pk), {"span": "15min"})
+    operator.post(act_url("consumer", "pause", consumer.pk), {"span": "15min"})
     consumer.refresh_from_db()
     left = Consumer.objects.values_list("paused_until", flat=True)
     assert left.filter(paused_until__lte=Now() + timedelta(minutes=15)).exists()
     assert left.filter(paused_until__gt=Now() + timedelta(minutes=14)).exists()
 
 
-def test_a_pause_until_a_time_that_is_past_is_none(operator: Client, consumer: Consumer) -> None:
+def test_a_pause_until_a_past_time_does_not_pause(operator: Client, consumer: Consumer) -> None:
     data = {"span": "1h", "until": "2020-01-31T12:00"}
-    assert told(operator, act("consumer", "pause", consumer.pk), data) == [
+    assert post_form(operator, act_url("consumer", "pause", consumer.pk), data) == [
         "census is not paused: that time is in the past."
     ]
     published(consumer)
@@ -63,82 +63,84 @@ def test_a_new_token_is_in_one_answer_and_nowhere_else(
     model: type[Channel | Producer | Consumer], operator: Client, consumer: Consumer
 ) -> None:
     Producer.objects.create(name="scanner")
-    party, name = model.objects.get(), model._meta.model_name or ""
-    before = party.token_digest
-    assert "pulljobs-token" not in read(operator, act(name, "rotate", party.pk))
-    [token] = secrets(operator, act(name, "rotate", party.pk), {})
-    party.refresh_from_db()
-    assert party.has_token(token)
-    assert party.token_digest != before
+    token_holder, name = model.objects.get(), model._meta.model_name or ""
+    before = token_holder.token_digest
+    assert "pulljobs-token" not in read_page(operator, act_url(name, "rotate", token_holder.pk))
+    [token] = secrets(operator, act_url(name, "rotate", token_holder.pk), {})
+    token_holder.refresh_from_db()
+    assert token_holder.has_token(token)
+    assert token_holder.token_digest != before
     assert trail()[0][:2] == ("olga", "rotate token")
-    told = [
-        page(name, party.pk),
+    urls = [
+        page(name, token_holder.pk),
         listing(name),
-        act(name, "rotate", party.pk),
+        act_url(name, "rotate", token_holder.pk),
         listing("auditentry"),
     ]
-    assert not any(token in read(operator, url) for url in told)
+    assert not any(token in read_page(operator, url) for url in urls)
 
 
-def test_the_trail_says_how_many_jobs_a_purge_ended(operator: Client, consumer: Consumer) -> None:
+def test_the_audit_trail_counts_the_jobs_of_a_purge(operator: Client, consumer: Consumer) -> None:
     auditing.note(Event.KILL, by="ops", subject="all that waits", done=3)
     auditing.note_pause(consumer, None, by="ops")
-    paused, purged = rows(read(operator, listing("auditentry")))
+    paused, purged = rows(read_page(operator, listing("auditentry")))
     assert "all that waits 3 finished" in purged
     assert "consumer files/census - finished" in paused
 
 
-@pytest.mark.parametrize("word", ["pause", "resume", "rotate"])
-def test_without_the_permission_nothing_is_done(
-    word: str, reader: Client, consumer: Consumer
+@pytest.mark.parametrize("act", ["pause", "resume", "rotate"])
+def test_pause_resume_and_rotate_need_a_permission(
+    act: str, reader: Client, consumer: Consumer
 ) -> None:
     before = list(Consumer.objects.values())
-    assert act("consumer", word, consumer.pk) not in read(reader, page("consumer", consumer.pk))
-    answer = reader.post(act("consumer", word, consumer.pk), {"span": "1h"})
+    assert act_url("consumer", act, consumer.pk) not in read_page(
+        reader, page("consumer", consumer.pk)
+    )
+    answer = reader.post(act_url("consumer", act, consumer.pk), {"span": "1h"})
     assert answer.status_code == 403
     assert (list(Consumer.objects.values()), trail()) == (before, [])
 
 
-@pytest.mark.parametrize("word", ["pause", "rotate"])
-def test_each_needs_its_own_permission(word: str, consumer: Consumer) -> None:
+@pytest.mark.parametrize("act", ["pause", "rotate"])
+def test_each_act_needs_its_own_permission(act: str, consumer: Consumer) -> None:
     user = User.objects.create_user("paul", is_staff=True)
-    names = [f"{word}_consumer", "view_consumer"]
+    names = [f"{act}_consumer", "view_consumer"]
     user.user_permissions.set(Permission.objects.filter(codename__in=names))
     browser = browser_of(user)
     for other in ("pause", "rotate"):
-        answer = browser.get(act("consumer", other, consumer.pk))
-        assert answer.status_code == (200 if other == word else 403)
+        answer = browser.get(act_url("consumer", other, consumer.pk))
+        assert answer.status_code == (200 if other == act else 403)
 
 
 @override_settings(TIME_ZONE="America/New_York")
-def test_a_pause_ends_at_a_time_that_can_be_read_again(
+def test_a_pause_cannot_end_in_a_year_that_cannot_be_read_again(
     operator: Client, consumer: Consumer
 ) -> None:
     """West of UTC the last hours of year 9999 are in year 10000, which PostgreSQL would keep."""
     form = {"span": "1h", "until": "9999-12-31T23:59"}
-    answer = operator.post(act("consumer", "pause", consumer.pk), form)
+    answer = operator.post(act_url("consumer", "pause", consumer.pk), form)
     assert "within the years 1000 to 8999" in answer.content.decode()
     assert Consumer.objects.get().paused_until is None
-    operator.post(act("consumer", "pause", consumer.pk), form | {"until": "2999-12-31T23:59"})
-    assert "paused" in rows(read(operator, listing("consumer")))[0]
+    operator.post(act_url("consumer", "pause", consumer.pk), form | {"until": "2999-12-31T23:59"})
+    assert "paused" in rows(read_page(operator, listing("consumer")))[0]
 
 
-def test_resuming_takes_a_form(operator: Client, consumer: Consumer) -> None:
-    assert operator.get(act("consumer", "resume", consumer.pk)).status_code == 404
-    assert operator.get(act("consumer", "pause", 17_000)).status_code == 404
+def test_a_consumer_is_not_resumed_by_a_get_request(operator: Client, consumer: Consumer) -> None:
+    assert operator.get(act_url("consumer", "resume", consumer.pk)).status_code == 404
+    assert operator.get(act_url("consumer", "pause", 17_000)).status_code == 404
 
 
 @pytest.mark.owner
-def test_lists_have_live_figures(operator: Client, consumer: Consumer) -> None:
+def test_lists_of_the_registry_have_live_counts(operator: Client, consumer: Consumer) -> None:
     producer = Producer.objects.create(name="scanner")
     for state, count in ((State.QUEUED, 3), (State.INFLIGHT, 2), (State.DEAD, 1)):
         for _ in range(count):
             JobFactory.create(state=state, consumer=consumer)
     published(consumer, delay=timedelta(hours=1))
     Message.objects.update(producer=producer)
-    [row] = rows(read(operator, listing("consumer")))
+    [row] = rows(read_page(operator, listing("consumer")))
     assert re.search(r"active 3 1 2 1 [\d.]+ s 0\.0/s", row)
     assert ArchivedJob.objects.count() == 1
-    [row] = rows(read(operator, listing("channel")))
+    [row] = rows(read_page(operator, listing("channel")))
     assert re.search(r"active 3 1 2 1 [\d.]+ s 0\.1/s", row)
-    assert "0.1/s" in rows(read(operator, listing("producer")))[0]
+    assert "0.1/s" in rows(read_page(operator, listing("producer")))[0]

@@ -1,4 +1,4 @@
-"""No page's statement reads more rows than a window has, however many there are."""
+"""No statement of a page reads more rows than a window has, however large the table is."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 
 ROWS = 30_000
 MOST = 20_001
-"""Rows: what a preview looks through, and one."""
+"""Rows that a preview reads at most: its window and one more."""
 BIG = {"pulljobs_job", "pulljobs_archived_job_default", "pulljobs_message_default"}
 FILL = """
 INSERT INTO pulljobs_message
@@ -46,25 +46,27 @@ FROM generate_series(1, %(rows)s) AS n
 
 @pytest.fixture
 def consumer() -> Consumer:
-    """The first of two that have all the rows, which autovacuum has seen."""
+    """Return the first of two consumers that share all rows; the tables are analyzed."""
     channel = ChannelFactory.create()
     made = [ConsumerFactory.create(channel=channel, exclusive_keys=keys) for keys in (True, False)]
     query(FORGET.replace("%", "%%"))
-    query(FILL, {"rows": ROWS, "channel": channel.pk, "consumers": [one.pk for one in made]})  # type: ignore[arg-type]  # by name
+    query(
+        FILL, {"rows": ROWS, "channel": channel.pk, "consumers": [consumer.pk for consumer in made]}
+    )  # type: ignore[arg-type]  # by name
     query("ANALYZE pulljobs_job, pulljobs_message, pulljobs_archived_job")
     return made[0]
 
 
-def test_no_page_reads_more_than_a_window(consumer: Consumer) -> None:
+def test_no_page_reads_more_rows_than_a_window(consumer: Consumer) -> None:
     browser = browser_of(User.objects.create_superuser("olga"))
-    read = [
+    too_many = [
         (url, table, rows)
         for url in pages(consumer)
-        for sql in asked(browser, url)
+        for sql in statements_of(browser, url)
         for table, rows in scans(sql)
         if rows > MOST
     ]
-    assert read == []
+    assert too_many == []
 
 
 def pages(consumer: Consumer) -> Iterator[str]:
@@ -81,12 +83,12 @@ def pages(consumer: Consumer) -> Iterator[str]:
         f"channel={consumer.channel_id}",
     ]
     for model in ("job", "archivedjob"):
-        yield from (f"{listing(model)}?{one}" for one in ["", *filters])
+        yield from (f"{listing(model)}?{chosen}" for chosen in ["", *filters])
     for model in ("channel", "producer", "consumer", "node", "auditentry"):
         yield listing(model)
-    for word in BY_SLUG:
-        for one in ("", "reason=purged", "key=none", f"consumer={consumer.pk}"):
-            yield f"{reverse('admin:pulljobs_job_all', args=[word])}?{one}"
+    for slug in BY_SLUG:
+        for chosen in ("", "reason=purged", "key=none", f"consumer={consumer.pk}"):
+            yield f"{reverse('admin:pulljobs_job_all', args=[slug])}?{chosen}"
     yield page("consumer", consumer.pk)
     yield page("channel", consumer.channel_id)
     yield page("producer", Producer.objects.create(name="scanner").pk)
@@ -95,25 +97,30 @@ def pages(consumer: Consumer) -> Iterator[str]:
     yield page("archivedjob", ArchivedJob.objects.latest("pk").pk)
 
 
-def asked(browser: Client, url: str) -> list[str]:
-    """Statements of Django's; our own are tested with the storage."""
+def statements_of(browser: Client, url: str) -> list[str]:
+    """Return the queries that a page runs; SQL files are tested in tests/storage."""
     with CaptureQueriesContext(connection) as captured:
         assert browser.get(url).status_code == 200, url
-    return [one["sql"] for one in captured if "pulljobs_" in one["sql"] and "SELECT" in one["sql"]]
+    return [
+        executed["sql"]
+        for executed in captured
+        if "pulljobs_" in executed["sql"] and "SELECT" in executed["sql"]
+    ]
 
 
 def scans(sql: str) -> Iterator[tuple[str, int]]:
-    """Rows that were read of each of the big tables."""
+    """Yield each scan of a big table: the table and the number of rows read."""
     if not sql.startswith("SELECT"):
         return
-    [(told,)] = query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}")
-    for node in nodes(told[0]["Plan"]):
+    [(plans,)] = query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}")
+    for node in nodes(plans[0]["Plan"]):
         if node.get("Relation Name") in BIG:
             rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
             yield node["Relation Name"], int(rows * node["Actual Loops"])
 
 
 def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a node of a plan and all nodes below it."""
     yield node
     for below in node.get("Plans", []):
         yield from nodes(below)

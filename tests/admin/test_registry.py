@@ -1,4 +1,4 @@
-"""Channels, producers and consumers, edited by people."""
+"""Channels, producers and consumers are created, edited and deleted in the admin."""
 
 import html
 from datetime import UTC, datetime, timedelta
@@ -14,18 +14,19 @@ from django.urls import reverse
 from pulljobs.models import AuditEntry, Channel, Consumer, Producer
 from pulljobs.publishing import publish
 from pulljobs.states import State
-from tests.admin.pages import listing, page, read, secrets, told, trail
+from tests.admin.pages import listing, page, post_form, read_page, secrets, trail
 from tests.factories import ConsumerFactory, JobFactory, published
 
 LONG_AGO = datetime(2021, 1, 1, tzinfo=UTC)
 MODELS: dict[str, type[Channel] | type[Producer]] = {"channel": Channel, "producer": Producer}
 
 
-def add(model: str) -> str:
+def add_url(model: str) -> str:
     return reverse(f"admin:pulljobs_{model}_add")
 
 
 def filled(consumer: Consumer, **changes: Any) -> dict[str, Any]:
+    """Return the fields of the form of a consumer."""
     fields = {
         "name": consumer.name,
         "title": "",
@@ -50,23 +51,23 @@ def filled(consumer: Consumer, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("own", ["", "my-own-token"])
-def test_a_token_is_told_once(model: str, own: str, operator: Client) -> None:
-    """When it is made, random or given; then in no page, nor in the log of changes."""
+def test_a_token_is_shown_once(model: str, own: str, operator: Client) -> None:
+    """The answer of the form shows it; no later page and no log entry does."""
     data = {"name": "files", "token": own, "_continue": "1"}
-    [token] = secrets(operator, add(model), data)
+    [token] = secrets(operator, add_url(model), data)
     made = MODELS[model].objects.get()
     assert made.has_token(token)
     assert not own or token == own
     for url in (page(model, made.pk), listing(model)):
-        text = read(operator, url)
+        text = read_page(operator, url)
         assert token not in text
         assert made.token_digest not in text
     assert token not in LogEntry.objects.get().change_message
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_token_of_one_s_own_is_set(model: str, operator: Client) -> None:
-    told(operator, add(model), {"name": "files", "token": "old"})
+def test_a_chosen_token_replaces_the_old_token(model: str, operator: Client) -> None:
+    post_form(operator, add_url(model), {"name": "files", "token": "old"})
     made = MODELS[model].objects.get()
     data = {"name": "files", "_continue": "1"}
     assert secrets(operator, page(model, made.pk), data) == []
@@ -80,9 +81,10 @@ def test_a_token_of_one_s_own_is_set(model: str, operator: Client) -> None:
 
 
 @pytest.mark.parametrize("change", [{"token": "with space"}, {"token": "ümlaut"}])
-def test_a_token_that_will_not_do(change: dict[str, str], operator: Client) -> None:
-    """Nothing is changed, and the page that says so does not show it."""
-    operator.post(add("channel"), {"name": "files", "token": "old"})
+def test_an_invalid_token_changes_nothing_and_is_not_shown(
+    change: dict[str, str], operator: Client
+) -> None:
+    operator.post(add_url("channel"), {"name": "files", "token": "old"})
     url = page("channel", Channel.objects.get().pk)
     answer = operator.post(url, {"name": "renamed"} | change)
     assert "Please correct the error" in answer.content.decode()
@@ -90,11 +92,13 @@ def test_a_token_that_will_not_do(change: dict[str, str], operator: Client) -> N
     assert Channel.objects.get(name="files").has_token("old")
 
 
-def test_a_consumer_is_made_and_edited(operator: Client, consumer: Consumer) -> None:
-    told(operator, add("consumer"), filled(consumer, name="digest", retry_strategy="linear:1+2"))
+def test_a_consumer_is_created_and_edited(operator: Client, consumer: Consumer) -> None:
+    post_form(
+        operator, add_url("consumer"), filled(consumer, name="digest", retry_strategy="linear:1+2")
+    )
     made = Consumer.objects.get(name="digest")
     assert made.retry_delays[:3] == [1, 3, 5]
-    told(operator, page("consumer", made.pk), filled(made, retry_strategy="constant:7"))
+    post_form(operator, page("consumer", made.pk), filled(made, retry_strategy="constant:7"))
     assert Consumer.objects.get(name="digest").retry_delays == [7]
 
 
@@ -113,7 +117,7 @@ def test_a_consumer_is_made_and_edited(operator: Client, consumer: Consumer) -> 
         ({"callback_url": "nonsense"}, "Enter a valid URL"),
     ],
 )
-def test_a_consumer_that_can_t_work(
+def test_an_invalid_consumer_is_refused(
     change: dict[str, Any], sentence: str, operator: Client, consumer: Consumer
 ) -> None:
     before = list(Consumer.objects.values())
@@ -131,38 +135,38 @@ def test_a_consumer_that_can_t_work(
     ],
 )
 @override_settings(PULLJOBS={"RETENTION": timedelta(days=30)})
-def test_a_dedupe_window_that_can_t_be(days: int, sentence: str, operator: Client) -> None:
+def test_an_invalid_dedupe_window_is_refused(days: int, sentence: str, operator: Client) -> None:
     url = page("channel", ConsumerFactory.create().channel_id)
     data = {"name": "files", "_continue": "1"}
     answer = operator.post(url, data | {"dedupe_window": f"{days} 00:00:00"})
     assert sentence in answer.content.decode()
     assert Channel.objects.get().dedupe_window is None
-    told(operator, url, data | {"dedupe_window": "30 00:00:00"})
+    post_form(operator, url, data | {"dedupe_window": "30 00:00:00"})
     assert Channel.objects.get().dedupe_window == timedelta(days=30)
 
 
 def test_a_deleted_consumer_keeps_its_jobs_and_can_be_restored(
     operator: Client, consumer: Consumer
 ) -> None:
-    """It gets no jobs any more; what it has, and its history, stays to be seen."""
+    """It gets no new jobs; its jobs and its history stay visible."""
     JobFactory.create(state=State.DEAD, consumer=consumer)
     operator.post(reverse("admin:pulljobs_consumer_delete", args=[consumer.pk]), {"post": "yes"})
     assert Consumer.objects.get().deleted_at is not None
-    assert "files / census" in read(operator, listing("job"))
+    assert "files / census" in read_page(operator, listing("job"))
     data = {"action": "restore", "_selected_action": [consumer.pk]}
-    assert told(operator, listing("consumer"), data) == ["1 restored."]
-    assert told(operator, listing("consumer"), data) == ["0 restored."]
+    assert post_form(operator, listing("consumer"), data) == ["1 restored."]
+    assert post_form(operator, listing("consumer"), data) == ["0 restored."]
     assert trail() == [("olga", "resume", "deleted consumer files/census")]
     assert published(Consumer.objects.get())
 
 
-def test_what_was_published_before_a_consumer_was_restored_is_not_missed(
+def test_messages_published_before_a_consumer_was_restored_are_not_reported_as_missed(
     operator: Client, consumer: Consumer
 ) -> None:
     Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO, deleted_at=LONG_AGO)
     publish(consumer.channel.name, b"x")
     data = {"action": "restore", "_selected_action": [consumer.pk]}
-    assert told(operator, listing("consumer"), data) == ["1 restored."]
+    assert post_form(operator, listing("consumer"), data) == ["1 restored."]
     call_command("pulljobs", "verify", stdout=StringIO())
 
 
@@ -172,24 +176,26 @@ def test_deleting_a_channel_with_consumers_is_refused(operator: Client, consumer
     assert Channel.objects.exists()
 
 
-def test_from_the_page_of_a_secret_it_goes_where_the_form_would_have_led(
+def test_the_page_of_a_secret_continues_to_where_the_form_would_lead(
     operator: Client, consumer: Consumer
 ) -> None:
     data = {"name": "jobs", "_addanother": "1"}
     assert (
-        f'<a href="{add("channel")}">Continue</a>'
-        in operator.post(add("channel"), data).content.decode()
+        f'<a href="{add_url("channel")}">Continue</a>'
+        in operator.post(add_url("channel"), data).content.decode()
     )
 
 
-def test_a_popup_ends_with_its_form_and_says_how_to_see_a_token(operator: Client) -> None:
-    answer = operator.post(add("channel"), {"name": "files", "_popup": "1"})
+def test_a_popup_closes_and_the_list_says_how_to_get_a_token(operator: Client) -> None:
+    answer = operator.post(add_url("channel"), {"name": "files", "_popup": "1"})
     assert "data-popup-response" in answer.content.decode()
     assert "pulljobs-token" not in answer.content.decode()
-    assert "Make a new token on the page of files" in read(operator, listing("channel"))
+    assert "Make a new token on the page of files" in read_page(operator, listing("channel"))
 
 
-def test_a_signing_secret_is_told_once_and_the_one_before_it_signs_on(operator: Client) -> None:
+def test_a_signing_secret_is_shown_once_and_the_previous_secret_still_signs(
+    operator: Client,
+) -> None:
     consumer = ConsumerFactory.create()
     url = page("consumer", consumer.pk)
     given: list[str] = []
@@ -201,10 +207,10 @@ def test_a_signing_secret_is_told_once_and_the_one_before_it_signs_on(operator: 
     subject = f"consumer {consumer.channel}/{consumer}: its signing secret"
     assert trail() == [("olga", "rotate token", subject)] * 3
     for shown in (url, listing("consumer")):
-        text = read(operator, shown)
+        text = read_page(operator, shown)
         assert not any(secret in html.unescape(text) for secret in given)
         assert consumer.signing_secrets_sealed not in text
-    told(operator, url, filled(consumer, title="renamed"))
+    post_form(operator, url, filled(consumer, title="renamed"))
     consumer.refresh_from_db()
     assert consumer.signing_secrets() == [given[2], given[1]]
 
@@ -212,10 +218,10 @@ def test_a_signing_secret_is_told_once_and_the_one_before_it_signs_on(operator: 
 @pytest.mark.parametrize("model", [*MODELS, "consumer"])
 @pytest.mark.parametrize("column", ["token_digest", "token_sealed", "signing_secrets_sealed"])
 @pytest.mark.parametrize("lookup", ["", "__startswith"])
-def test_no_secret_is_found_out_by_filtering(
+def test_filters_reveal_no_secret(
     model: str, column: str, lookup: str, reader: Client, consumer: Consumer
 ) -> None:
-    """Nor that of a channel, by way of its consumers."""
+    """A lookup through the channel or the consumers of a row is refused as well."""
     for name in (column, f"channel__{column}", f"consumer__{column}"):
         assert reader.get(listing(model), {f"{name}{lookup}": "1"}).status_code in (302, 400)
 
@@ -224,24 +230,24 @@ def test_no_secret_is_found_out_by_filtering(
     "query",
     [{"type__exact": "pull"}, {"id__in": "{0.pk}"}, {"channel__id__exact": "{0.channel_id}"}],
 )
-def test_consumers_are_filtered_by_what_is_shown(
+def test_consumers_are_filtered_by_the_offered_filters(
     query: dict[str, str], reader: Client, consumer: Consumer
 ) -> None:
     ConsumerFactory.create(name="pushed", type="push", callback_url="https://x.example")
-    asked = {name: value.format(consumer) for name, value in query.items()}
-    text = read(reader, listing("consumer"), **asked)
+    filters = {name: value.format(consumer) for name, value in query.items()}
+    text = read_page(reader, listing("consumer"), **filters)
     assert "census" in text
     assert "pushed" not in text.split("<tbody>")[1].split("</tbody>")[0]
 
 
-def test_secrets_of_a_callback_url_are_shown_to_who_may_change_it(
+def test_secrets_of_a_callback_url_are_shown_to_users_who_may_change_it(
     operator: Client, reader: Client, consumer: Consumer
 ) -> None:
-    """And nobody finds them out by a filter."""
+    """No filter reveals them to other users."""
     Consumer.objects.update(callback_url="https://us:er@example.com/hook?key=1")
     url = page("consumer", consumer.pk)
-    assert "https://us:er@example.com/hook?key=1" in html.unescape(read(operator, url))
-    text = html.unescape(read(reader, url))
+    assert "https://us:er@example.com/hook?key=1" in html.unescape(read_page(operator, url))
+    text = html.unescape(read_page(reader, url))
     assert "https://***@example.com/hook?***" in text
     assert "us:er" not in text
     for lookup in ("callback_url__startswith", "token_digest__startswith", "callback_url"):

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from pulljobs.lake.models import ErrorFingerprint, HotKey, NodeCost, Rollup, RollupRun
 from pulljobs.models import Consumer, Node
-from tests.admin.pages import listing, page, read, rows
+from tests.admin.pages import listing, page, read_page, rows
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -29,15 +29,15 @@ def test_lists_name_consumers_also_those_that_are_gone(reader: Client, consumer:
     with CaptureQueriesContext(
         connection,
     ) as taken:
-        shown = rows(read(reader, listing("lake_rollup"), period__exact="hour"))
+        shown = rows(read_page(reader, listing("lake_rollup"), period__exact="hour"))
     assert len(shown) == 2
     assert any("files / census 0 7200" in row and "0.500, 1.000, 2.000" in row for row in shown)
     assert any("deleted / deleted" in row for row in shown)
     assert not any("sketch" in query["sql"] for query in taken)
-    of_consumer = read(reader, listing("lake_rollup"), consumer=consumer.pk)
+    of_consumer = read_page(reader, listing("lake_rollup"), consumer=consumer.pk)
     assert len(rows(of_consumer)) == 2
     for unknown in "x", "-1", "9" * 20, "9" * 5_000:
-        assert rows(read(reader, listing("lake_rollup"), consumer=unknown)) == []
+        assert rows(read_page(reader, listing("lake_rollup"), consumer=unknown)) == []
 
 
 def test_the_page_of_one_shows_its_parts(reader: Client, consumer: Consumer) -> None:
@@ -47,7 +47,7 @@ def test_the_page_of_one_shows_its_parts(reader: Client, consumer: Consumer) -> 
     ErrorFingerprint.objects.create(
         rollup=hour, fingerprint="f", reason="rejected", jobs=2, sample="No.\ntrace", sample_job=1
     )
-    text = read(reader, page("lake_rollup", hour.pk))
+    text = read_page(reader, page("lake_rollup", hour.pk))
     for part in ("the hot one", "00000000-0000-0000-0000-000000000001", "No.", "2.000", "rejected"):
         assert part in text
     assert 'type="submit" value="Save"' not in text
@@ -58,7 +58,7 @@ def test_a_page_reads_no_more_for_more_nodes_and_shows_those_that_ran_longest(
 ) -> None:
     hour = rollup(consumer)
     counts = []
-    read(reader, page("lake_rollup", hour.pk))
+    read_page(reader, page("lake_rollup", hour.pk))
     for first, last in ((0, 5), (5, 120)):
         numbers = range(first, last)
         Node.objects.bulk_create(
@@ -72,7 +72,7 @@ def test_a_page_reads_no_more_for_more_nodes_and_shows_those_that_ran_longest(
         with CaptureQueriesContext(
             connection,
         ) as taken:
-            text = read(reader, page("lake_rollup", hour.pk))
+            text = read_page(reader, page("lake_rollup", hour.pk))
         counts.append(len(taken))
     assert counts[0] == counts[1]
     assert re.findall(r"<p>(node-\d+)</p>", text) == [f"node-{n:03}" for n in range(119, 19, -1)]
@@ -83,5 +83,5 @@ def test_runs_are_listed(reader: Client) -> None:
         location="lake", archive_run=1, messages_run=1, known_until=NOON, started_at=NOON,
         finished_at=NOON, settlements=12, hours=3,
     )  # fmt: skip
-    [row] = rows(read(reader, listing("lake_rolluprun")))
+    [row] = rows(read_page(reader, listing("lake_rolluprun")))
     assert "2026-11-21 12:00:00 12 3" in row
