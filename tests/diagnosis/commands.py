@@ -1,4 +1,4 @@
-"""`manage.py pulljobs ...`, and what it answers."""
+"""Output of `manage.py pulljobs ...`, for tests."""
 
 import json
 from contextlib import suppress
@@ -9,7 +9,7 @@ from django.core.management import call_command
 
 
 def answer(*arguments: str) -> tuple[Any, int]:
-    """The JSON and the exit code."""
+    """Run a verb with --json; return its parsed output and its exit code."""
     output, code = StringIO(), 0
     try:
         call_command("pulljobs", *arguments, "--json", stdout=output)
@@ -19,6 +19,7 @@ def answer(*arguments: str) -> tuple[Any, int]:
 
 
 def text(*arguments: str) -> str:
+    """Run a verb; return its plain output."""
     output = StringIO()
     with suppress(SystemExit):
         call_command("pulljobs", *arguments, stdout=output)

@@ -1,4 +1,4 @@
-"""`pulljobs doctor` names each thing that blocks, and nothing that does not."""
+"""`pulljobs doctor` reports each problem and nothing that is no problem."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,37 +23,38 @@ HOUR = timedelta(hours=1)
 
 
 def findings(*arguments: str) -> dict[str, dict[str, Any]]:
+    """Run the doctor; return its findings by code."""
     content, code = answer("doctor", *arguments)
-    assert code == int(any(one["is_error"] for one in content["findings"]))
-    return {one["code"]: one for one in content["findings"]}
+    assert code == int(any(finding["is_error"] for finding in content["findings"]))
+    return {finding["code"]: finding for finding in content["findings"]}
 
 
 @pytest.fixture(autouse=True)
 def _partitions() -> None:
-    """As every worker makes them."""
+    """Create the partitions, which a worker does in production."""
     answer("maintain")
 
 
-def test_nothing_blocks_a_new_installation() -> None:
+def test_a_new_installation_has_no_findings() -> None:
     assert findings() == {}
     assert text("doctor") == "Nothing blocks.\n"
 
 
-def test_old_snapshot_is_named_with_pid_and_the_beginning_of_its_query() -> None:
+def test_an_old_snapshot_is_reported_with_its_pid_and_the_start_of_its_query() -> None:
     with session() as other:
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         [pid] = other.execute("SELECT pg_backend_pid()").fetchone() or [0]
         other.execute("SELECT 'about the customers' FROM pulljobs_job -- " + "x" * 200)
         assert "old_snapshot" not in findings("--snapshot-age", "60")
         content, code = answer("doctor", "--snapshot-age", "0")
-    # Autovacuum may have one, too.
-    [found] = [one for one in content["findings"] if f" {pid} " in one["text"]]
-    assert (found["code"], found["is_error"], code) == ("old_snapshot", True, 1)
-    assert "about the customers" in found["text"]
-    assert "x" * 100 not in found["text"]
+    # Autovacuum may have an old snapshot as well.
+    [finding] = [finding for finding in content["findings"] if f" {pid} " in finding["text"]]
+    assert (finding["code"], finding["is_error"], code) == ("old_snapshot", True, 1)
+    assert "about the customers" in finding["text"]
+    assert "x" * 100 not in finding["text"]
 
 
-def test_a_vacuum_keeps_nothing_from_being_cleaned() -> None:
+def test_a_vacuum_is_not_reported_as_an_old_snapshot() -> None:
     with session() as other:
         other.autocommit = True
         other.execute("CREATE TEMP TABLE slowly AS SELECT generate_series(1, 20000)")
@@ -70,33 +71,35 @@ def test_a_vacuum_keeps_nothing_from_being_cleaned() -> None:
         other.cancel()
         with pytest.raises(QueryCanceled):
             vacuum.result()
-    assert not [one for one in content["findings"] if f" {pid} " in one["text"]]
+    assert not [finding for finding in content["findings"] if f" {pid} " in finding["text"]]
 
 
-@pytest.mark.parametrize("who", ["consumer", "channel"])
-def test_pause_is_told_and_no_error(who: str) -> None:
-    """Nobody has to serve it meanwhile."""
+@pytest.mark.parametrize("paused", ["consumer", "channel"])
+def test_a_pause_is_reported_and_is_no_error(paused: str) -> None:
+    """A paused consumer needs no worker."""
     consumer = ConsumerFactory.create()
-    row: Any = consumer if who == "consumer" else consumer.channel
+    row: Any = consumer if paused == "consumer" else consumer.channel
     row.paused_until = Now() + HOUR
     row.save()
     published(consumer)
-    found = findings()
-    assert "no_worker" not in found
-    assert not found["paused"]["is_error"]
-    assert f"{consumer.channel.name}/{consumer.name}" in found["paused"]["text"]
+    by_code = findings()
+    assert "no_worker" not in by_code
+    assert not by_code["paused"]["is_error"]
+    assert f"{consumer.channel.name}/{consumer.name}" in by_code["paused"]["text"]
 
 
 def test_full_keys_are_named() -> None:
     consumer = ConsumerFactory.create(max_queued_per_key=1)
     published(consumer, key="customer-7")
-    found = findings()["full_keys"]
-    assert "customer-7" in found["text"]
-    assert "reject" in found["text"]
+    finding = findings()["full_keys"]
+    assert "customer-7" in finding["text"]
+    assert "reject" in finding["text"]
 
 
-def test_full_keys_are_looked_for_among_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By key; of the jobs in flight only where they count."""
+def test_full_keys_are_searched_in_a_limited_number_of_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The search goes by key; jobs in flight count only where the limit counts live jobs."""
     consumer = ConsumerFactory.create(max_queued_per_key=2)
     for key in ("a", "b", "b", "c", "c"):
         published(consumer, key=key)
@@ -120,14 +123,14 @@ def test_rows_in_a_default_partition_and_missing_days_are_errors() -> None:
     ):
         query(f"DROP TABLE {name}")
     published(consumer)
-    found = findings()
-    assert "pulljobs_message_default holds 1 rows" in found["default_partition"]["text"]
-    assert found["missing_partition"]["is_error"]
+    by_code = findings()
+    assert "pulljobs_message_default holds 1 rows" in by_code["default_partition"]["text"]
+    assert by_code["missing_partition"]["is_error"]
     answer("maintain")
     assert not {"default_partition", "missing_partition"} & set(findings())
 
 
-def test_tables_of_another_owner_are_told() -> None:
+def test_tables_of_another_owner_are_reported() -> None:
     query("CREATE ROLE pulljobs_app_of_test")
     try:
         query("GRANT ALL ON ALL TABLES IN SCHEMA public TO pulljobs_app_of_test")
@@ -140,13 +143,14 @@ def test_tables_of_another_owner_are_told() -> None:
 
 
 def register(**fields: Any) -> Node:
+    """Register a node with these fields."""
     node_id = uuid4()
     nodes.register(USING, node_id, "host:1")
     Node.objects.filter(pk=node_id).update(**fields)
     return Node.objects.get(pk=node_id)
 
 
-def test_consumer_that_nobody_serves_is_an_error_while_it_has_jobs() -> None:
+def test_a_consumer_without_a_worker_is_an_error_while_it_has_jobs() -> None:
     consumer: Consumer = ConsumerFactory.create()
     assert "no_worker" not in findings()
     published(consumer)
@@ -158,8 +162,8 @@ def test_consumer_that_nobody_serves_is_an_error_while_it_has_jobs() -> None:
     assert "no_worker" not in findings()
 
 
-def test_what_is_due_later_needs_nobody_and_costs_nothing() -> None:
-    """However much of it there is."""
+def test_jobs_due_later_need_no_worker_and_cost_no_reads() -> None:
+    """The number of delayed jobs does not matter."""
     query(FORGET.replace("%", "%%"))
     consumer = ConsumerFactory.create()
     query(DUE_LATER, [consumer.pk])
@@ -179,43 +183,43 @@ FROM generate_series(1, 30000) AS n
 
 
 def blocks_read() -> int:
-    """By this transaction, of the job table and its indexes."""
-    [(read,)] = query(
+    """Return the blocks of the job table and its indexes that this transaction has read."""
+    [(blocks,)] = query(
         "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::int FROM pg_class"
         " WHERE relname ~ '^pulljobs_job(_|$)'"
     )
-    return int(read)
+    return int(blocks)
 
 
 def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
-    """Those in flight end, and dead ones have ended."""
+    """Jobs in flight still end, and dead jobs have ended."""
     consumer: Consumer = ConsumerFactory.create()
     dead, _held, waiting = (published(consumer)[0] for _ in range(3))
     operating.kill([dead], by="a test")
     claimed(consumer)
     assert "deleted_consumer" not in findings()
     Consumer.objects.update(deleted_at=Now())
-    found = findings()["deleted_consumer"]
-    assert found["is_error"]
+    finding = findings()["deleted_consumer"]
+    assert finding["is_error"]
     place = f"{consumer.channel.name}/{consumer.name}"
-    assert found["text"].startswith(f"{place} is deleted and 1 of its jobs can never run")
+    assert finding["text"].startswith(f"{place} is deleted and 1 of its jobs can never run")
     operating.kill([waiting], by="a test")
     assert "deleted_consumer" not in findings()
 
 
-def test_dead_jobs_of_a_deleted_consumer_are_told() -> None:
+def test_dead_jobs_of_a_deleted_consumer_are_reported() -> None:
     """They keep the days of their messages, and no page of the API shows them."""
     consumer: Consumer = ConsumerFactory.create()
     operating.kill(published(consumer), by="a test")
     assert "deleted_consumer_dead" not in findings()
     Consumer.objects.update(deleted_at=Now())
-    found = findings()["deleted_consumer_dead"]
-    assert not found["is_error"]
+    finding = findings()["deleted_consumer_dead"]
+    assert not finding["is_error"]
     place = f"{consumer.channel.name}/{consumer.name}"
-    assert found["text"].startswith(f"{place} is deleted and 1 of its jobs are DEAD")
+    assert finding["text"].startswith(f"{place} is deleted and 1 of its jobs are DEAD")
 
 
-def test_leases_that_nobody_reaps_are_an_error() -> None:
+def test_expired_leases_that_were_not_reaped_are_an_error() -> None:
     consumer = ConsumerFactory.create()
     published(consumer)
     claimed(consumer)
@@ -235,7 +239,7 @@ def test_leases_that_no_process_would_end_are_named_before_they_are_over() -> No
         assert "no_reaper" not in findings()
 
 
-def test_node_that_is_gone_is_an_error_while_it_holds_leases() -> None:
+def test_a_silent_node_is_an_error_while_it_holds_leases() -> None:
     node = register(heartbeat_at=Now() - HOUR)
     assert not findings()["node_gone"]["is_error"]
     consumer = ConsumerFactory.create()
@@ -246,14 +250,14 @@ def test_node_that_is_gone_is_an_error_while_it_holds_leases() -> None:
         assert "node_gone" not in findings()
 
 
-def test_dead_loops_and_open_circuits_of_living_nodes_are_told() -> None:
+def test_dead_loops_and_open_circuits_of_living_nodes_are_reported() -> None:
     register(
         report={
             "loops": {"fetcher": {"alive": False}, "flusher": {"alive": True}},
             "circuits": {"orders/invoicing": {"state": "open", "level": 3, "seconds": 8}},
         }
     )
-    found = findings()
-    assert "its fetcher is dead" in found["dead_loop"]["text"]
-    assert "orders/invoicing" in found["circuit"]["text"]
-    assert not found["circuit"]["is_error"]
+    by_code = findings()
+    assert "its fetcher is dead" in by_code["dead_loop"]["text"]
+    assert "orders/invoicing" in by_code["circuit"]["text"]
+    assert not by_code["circuit"]["is_error"]

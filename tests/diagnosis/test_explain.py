@@ -1,4 +1,4 @@
-"""`pulljobs explain JOB` says what a job waits for."""
+"""`pulljobs explain JOB` gives every reason for which a job waits."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,21 +23,22 @@ HOUR = timedelta(hours=1)
 
 
 def reasons(job: int) -> dict[str, str]:
+    """Return the texts of the reasons for which a job waits, by code."""
     content, code = answer("explain", str(job))
     assert code == 0
     assert text("explain", ids.encode(job))
-    return {one["code"]: one["text"] for one in content["reasons"]}
+    return {reason["code"]: reason["text"] for reason in content["reasons"]}
 
 
 @pytest.fixture
 def consumer() -> Consumer:
-    """One that is served."""
+    """Return a consumer that a waiter serves."""
     made: Consumer = ConsumerFactory.create()
     listen.wait(USING, [made.pk], uuid4(), HOUR)
     return made
 
 
-def test_next_one_has_nothing_in_its_way(consumer: Consumer) -> None:
+def test_the_next_job_waits_for_nothing_and_others_for_their_turn(consumer: Consumer) -> None:
     first, second = published(consumer, 2)
     assert set(reasons(first)) == {"next"}
     assert answer("explain", str(first))[0]["position"] == 0
@@ -47,7 +48,7 @@ def test_next_one_has_nothing_in_its_way(consumer: Consumer) -> None:
     assert answer("explain", str(second))[0]["position"] == 2
 
 
-def test_time_to_come(consumer: Consumer) -> None:
+def test_a_delayed_or_retried_job_waits_until_it_is_due(consumer: Consumer) -> None:
     [job] = published(consumer, delay=HOUR)
     assert set(reasons(job)) == {"not_due"}
     [job] = published(consumer)
@@ -56,7 +57,7 @@ def test_time_to_come(consumer: Consumer) -> None:
     assert "retry 1 is due" in reasons(job)["not_due"]
 
 
-def test_consumers_that_take_nothing(consumer: Consumer) -> None:
+def test_a_job_of_a_deleted_and_paused_consumer_names_every_reason(consumer: Consumer) -> None:
     [job] = published(consumer)
     consumer.paused_until = Now() + HOUR
     consumer.save()
@@ -65,10 +66,10 @@ def test_consumers_that_take_nothing(consumer: Consumer) -> None:
     consumer.deleted_at = Now()
     consumer.save()
     content, _code = answer("explain", str(job))
-    assert [one["code"] for one in content["reasons"]] == ["deleted", "paused", "paused"]
+    assert [reason["code"] for reason in content["reasons"]] == ["deleted", "paused", "paused"]
 
 
-def test_no_room_in_flight(consumer: Consumer) -> None:
+def test_a_job_waits_for_the_limit_of_jobs_in_flight(consumer: Consumer) -> None:
     consumer.max_in_flight = 1
     consumer.save()
     _first, second = published(consumer, 2)
@@ -77,7 +78,7 @@ def test_no_room_in_flight(consumer: Consumer) -> None:
     assert "1 jobs are in flight" in reasons(second)["max_in_flight"]
 
 
-def test_key_that_another_job_holds() -> None:
+def test_a_job_waits_for_the_job_that_holds_its_key() -> None:
     consumer = ConsumerFactory.create(exclusive_keys=True)
     first, second = published(consumer, 2, key="a")
     listen.wait(USING, [consumer.pk], uuid4(), HOUR)
@@ -86,7 +87,7 @@ def test_key_that_another_job_holds() -> None:
     assert set(reasons(first)) == {"in_flight"}
 
 
-def test_circuits_of_nodes_and_nobody_who_serves() -> None:
+def test_a_job_waits_for_a_worker_or_for_an_open_circuit() -> None:
     consumer: Any = ConsumerFactory.create()
     [job] = published(consumer)
     assert set(reasons(job)) == {"no_worker"}
@@ -98,7 +99,7 @@ def test_circuits_of_nodes_and_nobody_who_serves() -> None:
     assert "host:7" in reasons(job)["circuit_open"]
 
 
-def test_job_that_somebody_holds(consumer: Consumer) -> None:
+def test_a_job_in_flight_names_the_node_that_holds_it(consumer: Consumer) -> None:
     [job] = published(consumer)
     node = uuid4()
     nodes.register(USING, node, "host:7")
@@ -107,42 +108,42 @@ def test_job_that_somebody_holds(consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize(("state", "code"), [(State.DELIVERED, "settled"), (State.DEAD, "dead")])
-def test_job_that_is_settled(state: State, code: str) -> None:
+def test_a_settled_job_gives_its_end_as_the_only_reason(state: State, code: str) -> None:
     job = JobFactory.create(state=state)
     assert set(reasons(job.id)) == {code}
 
 
-def test_unknown_ids_are_clear_errors() -> None:
+def test_an_unknown_or_invalid_id_is_an_error() -> None:
     with pytest.raises(CommandError, match="There is no job 1"):
         answer("explain", "1")
     with pytest.raises(CommandError, match="is not an id"):
         answer("explain", "nonsense")
 
 
-def test_consumer_whose_row_is_gone(consumer: Consumer) -> None:
-    """By SQL; the ORM refuses."""
+def test_a_job_whose_consumer_row_is_gone_says_how_to_kill_it(consumer: Consumer) -> None:
+    """SQL deletes the row here, because the ORM refuses to."""
     [job] = published(consumer)
     query("DELETE FROM pulljobs_consumer")
-    said = reasons(job)["no_consumer"]
-    assert f"number {consumer.pk}, is gone" in said
+    reason = reasons(job)["no_consumer"]
+    assert f"number {consumer.pk}, is gone" in reason
     with pytest.raises(CommandError, match=rf"is QUEUED, and the row .* {consumer.pk}, is gone"):
         answer("inspect", "job", str(job))
-    assert f"pulljobs.operating.kill([{job}], by=...)" in said
+    assert f"pulljobs.operating.kill([{job}], by=...)" in reason
     assert operating.kill([job], by="olga").done == [job]
     assert set(reasons(job)) == {"settled"}
 
 
-def test_place_that_was_not_reached_is_told_as_the_least(
+def test_a_position_beyond_the_limit_is_a_lower_bound(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries of jobs that are in flight come first, and are none that it waits for."""
+    """Jobs in flight use up the limit, but the job does not wait for them."""
     *_others, job = published(consumer, 4)
     claimed(consumer, 2)
-    found = {}
+    positions = {}
     for entries in (3, 4):
         monkeypatch.setattr("pulljobs.diagnosis.explain.LOOKED_THROUGH", entries)
         content = answer("explain", str(job))[0]
-        found[entries] = content["position"], content["position_is_least"]
+        positions[entries] = content["position"], content["position_is_least"]
         more = " or more" if entries == 3 else ""
         assert f"1{more} jobs of its consumer come before it." in text("explain", str(job))
-    assert found == {3: (1, True), 4: (1, False)}
+    assert positions == {3: (1, True), 4: (1, False)}
