@@ -1,6 +1,6 @@
-"""A real Chromium, Debian's, looks at the example project: the demo's data, its worker, its admin.
+"""Fixtures for tests in a real Chromium, against the demo's data, its worker and its admin.
 
-`visitor.open("pulljobs/job/", size=NARROW, theme="dark")` gives a page that is logged in.
+`visitor.open("pulljobs/job/", size=NARROW, theme="dark")` opens a page as the logged-in user.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.pages import Site, Visitor
+from tests.browser.pages import DemoSite, Visitor
 from tests.demo.running import Project, own_database
 from tests.requirements import require
 
@@ -35,20 +35,23 @@ def chromium() -> Path:
 
 
 @pytest.fixture(scope="session")
-def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One for all tests of a process, for the demo takes a while."""
+def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoSite]:
+    """Start the demo once for all tests of a process, because it takes a while."""
     with ExitStack() as stack:
         url, session = stack.enter_context(own_database())
         project = Project(url, session, history=tmp_path_factory.mktemp("demo") / "history")
         stack.callback(project.end)
         demo = project.demo(f"--limit={FILES}", "--serve", "--port=0")
         address, user, password = demo.says(LOGIN).groups()
-        yield Site(address, user, password, project)
+        yield DemoSite(address, user, password, project)
 
 
 @pytest.fixture
 def browser(chromium: Path) -> Iterator[Browser]:
-    """One a test: while playwright runs, an event loop does, in which Django refuses its ORM."""
+    """Start a browser for one test.
+
+    Playwright runs an event loop, and while it runs Django refuses to use its ORM.
+    """
     with sync_playwright() as started:
         launched = started.chromium.launch(
             executable_path=chromium, args=FLAGS, timeout=STARTING_SECONDS * 1000
@@ -58,5 +61,5 @@ def browser(chromium: Path) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visitor(site: Site, browser: Browser) -> Visitor:
+def visitor(site: DemoSite, browser: Browser) -> Visitor:
     return Visitor(site, browser)

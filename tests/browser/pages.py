@@ -1,4 +1,4 @@
-"""A live site and the Chromium that looks at it."""
+"""Demo site under test, and the browser that visits it."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Route, StorageState, expect
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Route,
+    StorageState,
+    expect,
+)
 
 from tests.demo.running import Project
 
@@ -23,40 +31,40 @@ expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 
 @dataclass
-class Site:
-    """The admin of `manage.py demo --serve`, its worker at work, and the login it printed.
+class DemoSite:
+    """Admin of `manage.py demo --serve` with a running worker, and the login that it printed.
 
-    Tests share it, and the database behind it: ask `project` for what is there, not the ORM.
+    Tests share the site and its database. They query it through `project`, never through the ORM.
     """
 
     address: str
-    """Of the admin's index, with the slash at its end."""
+    """URL of the admin's index, with the slash at its end."""
     user: str
     password: str
     project: Project
     session: StorageState | None = field(default=None, repr=False)
-    """Of who logged in, so that only the first test has to."""
+    """Cookies of the first login, which all later tests use."""
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """Opens pages of the site in a Chromium of the test's own; all close with it."""
+    """Opener of pages of the site, in a browser that closes with its test."""
 
-    site: Site
+    site: DemoSite
     browser: Browser
 
     def anonymous(self, **options: Any) -> Page:
-        """At the door; options are those of a context of playwright's."""
+        """Return an empty page that is not logged in; options are those of a playwright context."""
         return self._context(**options).new_page()
 
     def open(self, path: str = "", **options: Any) -> Page:
-        """The page below the admin's index, logged in."""
+        """Open a path below the admin's index, logged in."""
         page = self.page(**options)
         page.goto(self.site.address + path)
         return page
 
     def page(self, *, size: tuple[int, int] = WIDE, theme: str = "light", **options: Any) -> Page:
-        """Of who is logged in, still empty."""
+        """Return an empty page that is logged in."""
         if self.site.session is None:
             self.site.session = self._log_in()
         return self._context(
@@ -82,8 +90,8 @@ class Visitor:
 
 
 @contextmanager
-def policed(page: Page) -> Iterator[list[str]]:
-    """A strict Content-Security-Policy holds meanwhile; what the browser complains of."""
+def strict_policy(page: Page) -> Iterator[list[str]]:
+    """Apply a strict Content-Security-Policy in the block; yield the errors of the browser."""
     complaints: list[str] = []
 
     def restrict(route: Route) -> None:
@@ -91,23 +99,27 @@ def policed(page: Page) -> Iterator[list[str]]:
         headers = {**answer.headers, "content-security-policy": STRICT}
         route.fulfill(response=answer, headers=headers)
 
+    def collect(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            complaints.append(message.text)
+
     page.route("**/admin/**", restrict)
-    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on("console", collect)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     yield complaints
-    page.unroute_all(behavior="wait")  # or a page that closes fails its own refresh
+    page.unroute_all(behavior="wait")  # otherwise a page that closes fails its own refresh
 
 
 def violations(page: Page) -> list[str]:
-    """What axe-core finds that is serious or worse: the rule and where."""
-    found = Axe().run(page).response["violations"]
+    """Return the serious violations that axe-core reports: each with its rule and elements."""
+    reported = Axe().run(page).response["violations"]
     return [
         f"{rule['id']}: {json.dumps([node['target'] for node in rule['nodes']])}"
-        for rule in found
+        for rule in reported
         if rule["impact"] in SERIOUS
     ]
 
 
 def is_too_wide(page: Page) -> bool:
-    """Whether the page as a whole scrolls sideways."""
+    """Return True if the page as a whole scrolls sideways."""
     return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))

@@ -1,4 +1,4 @@
-"""An operator at the demo's admin: what is dead is redriven and comes back, what runs is killed."""
+"""An operator works in the demo's admin: redrives, kills, pauses and looks at every page."""
 
 import json
 import os
@@ -17,15 +17,15 @@ DEATHS = "SELECT count(*) FROM pulljobs_archived_job WHERE state = 'DEAD'"
 CONSUMERS = "SELECT id FROM pulljobs_consumer ORDER BY name"
 
 
-def keep(page: Page, name: str, *, whole: bool = False) -> None:
-    """In the directory that is named, as the pictures of the docs."""
+def save_screenshot(page: Page, name: str, *, whole: bool = False) -> None:
+    """Save a screenshot for the docs if PULLJOBS_SCREENSHOTS names a directory."""
     if directory := os.environ.get("PULLJOBS_SCREENSHOTS"):
         page.screenshot(path=Path(directory) / f"{name}.png", full_page=whole)
 
 
 @contextmanager
 def running(visitor: Visitor, place: Path) -> Iterator[int]:
-    """A job that the demo's worker is at: its file is a pipe that nobody writes to, yet."""
+    """Yield the id of a job that the demo's worker runs: it reads a pipe until the block ends."""
     project = visitor.site.project
     pipe = place / "endless.py"
     os.mkfifo(pipe)
@@ -48,17 +48,17 @@ def running(visitor: Visitor, place: Path) -> Iterator[int]:
     try:
         yield int(job)
     finally:
-        os.close(writing[0])  # The handler ends, and finds its lease lost.
+        os.close(writing[0])  # The handler ends and loses its lease.
 
 
 def opened(pipe: Path, writing: list[int]) -> bool:
-    """Whether somebody reads it; then he waits for as long as we have it open."""
+    """Open the pipe for writing; return True once the worker has it open for reading."""
     with suppress(OSError):
         writing.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     return bool(writing)
 
 
-def test_dead_jobs_of_a_filter_are_redriven_run_and_come_back(visitor: Visitor) -> None:
+def test_dead_jobs_of_a_filter_are_redriven_and_fail_again(visitor: Visitor) -> None:
     project = visitor.site.project
     page = visitor.open("pulljobs/job/")
     page.get_by_role("link", name="DEAD", exact=True).click()
@@ -66,16 +66,16 @@ def test_dead_jobs_of_a_filter_are_redriven_run_and_come_back(visitor: Visitor) 
     rows = page.locator("#result_list tbody tr")
     expect(rows.first).to_contain_text("TooLarge")
     dead = rows.count()
-    keep(page, "admin-dead-jobs")
+    save_screenshot(page, "admin-dead-jobs")
     deaths = project.number(DEATHS)
 
     page.get_by_role("link", name="Redrive all …").click()
     expect(page.locator(".pulljobs-count")).to_have_text(re.compile(rf"^{dead} jobs?$"))
-    keep(page, "admin-redrive-all")
+    save_screenshot(page, "admin-redrive-all")
     page.get_by_role("button", name=re.compile(f"Redrive {dead} job")).click()
     expect(page.get_by_text("finished", exact=True)).to_be_visible()
     assert violations(page) == []
-    keep(page, "admin-audit")
+    save_screenshot(page, "admin-audit")
 
     wait_until(lambda: project.number(DEATHS) == deaths + dead)
     page = visitor.open("pulljobs/job/?state=DEAD")
@@ -87,10 +87,10 @@ def test_dead_jobs_of_a_filter_are_redriven_run_and_come_back(visitor: Visitor) 
     expect(timeline.get_by_text("TooLarge").first).to_be_visible()
     timeline.locator("summary").first.click()
     expect(timeline.get_by_text("Traceback").first).to_be_visible()
-    keep(page, "admin-job", whole=True)
+    save_screenshot(page, "admin-job", whole=True)
 
 
-def test_a_job_that_runs_is_killed_by_its_button(visitor: Visitor, tmp_path: Path) -> None:
+def test_the_kill_button_ends_a_running_job(visitor: Visitor, tmp_path: Path) -> None:
     project = visitor.site.project
     with running(visitor, tmp_path) as job:
         page = visitor.open(f"pulljobs/job/{job}/change/")
@@ -98,7 +98,7 @@ def test_a_job_that_runs_is_killed_by_its_button(visitor: Visitor, tmp_path: Pat
         page.get_by_role("button", name="Kill").click()
         expect(page.get_by_text("DEAD, killed").first).to_be_visible()
         expect(page.locator(".pulljobs-timeline")).to_contain_text("killed by demo")
-        keep(page, "admin-killed")
+        save_screenshot(page, "admin-killed")
     ends = "SELECT state, reason FROM pulljobs_archived_job WHERE job_id = %s"
     assert project.query(ends, job) == [("DEAD", "killed")]
     page.get_by_role("button", name="Delete").click()
@@ -106,17 +106,17 @@ def test_a_job_that_runs_is_killed_by_its_button(visitor: Visitor, tmp_path: Pat
     assert not project.query("SELECT FROM pulljobs_job WHERE id = %s", job)
 
 
-def test_a_consumer_is_paused_and_goes_on(visitor: Visitor) -> None:
+def test_a_consumer_is_paused_and_resumed(visitor: Visitor) -> None:
     project = visitor.site.project
     [(census,), *_others] = project.query(CONSUMERS)
     paused = "SELECT count(*) FROM pulljobs_consumer WHERE paused_until > now() AND id = %s"
     page = visitor.open(f"pulljobs/consumer/{census}/change/")
     page.get_by_role("link", name="Pause …").click()
     page.get_by_label("until it is resumed").check()
-    keep(page, "admin-pause")
+    save_screenshot(page, "admin-pause")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("Its jobs are not claimed.")).to_be_visible()
-    keep(page, "admin-consumer")
+    save_screenshot(page, "admin-consumer")
     assert project.number(paused, census) == 1
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_text("census is resumed.")).to_be_visible()
@@ -152,22 +152,24 @@ LOOKS = [("light", WIDE), ("dark", NARROW)]
 
 
 @pytest.mark.parametrize(("theme", "size"), LOOKS, ids=["light wide", "dark narrow"])
-def test_pages_are_for_everybody(theme: str, size: tuple[int, int], visitor: Visitor) -> None:
-    """No serious finding of axe-core, and none scrolls sideways, however narrow."""
-    found, page = [], None
+def test_pages_are_accessible_and_fit_the_screen(
+    theme: str, size: tuple[int, int], visitor: Visitor
+) -> None:
+    """No page has a serious violation of axe-core, and none scrolls sideways."""
+    problems, page = [], None
     for name, path in PATHS.items():
         url = path.format_map(Ids(visitor))
         page = visitor.open(url, theme=theme, size=size) if page is None else page
         page.goto(visitor.site.address + url)
-        found += [f"{name}: {one}" for one in violations(page)]
-        found += [f"{name} scrolls sideways"] if is_too_wide(page) else []
+        problems += [f"{name}: {violation}" for violation in violations(page)]
+        problems += [f"{name} scrolls sideways"] if is_too_wide(page) else []
         if name in {"jobs", "job", "consumers"}:
-            keep(page, f"admin-{name}-{theme}-{'narrow' if size == NARROW else 'wide'}")
-    assert found == []
+            save_screenshot(page, f"admin-{name}-{theme}-{'narrow' if size == NARROW else 'wide'}")
+    assert problems == []
 
 
 class Ids(dict[str, object]):
-    """Of rows that the demo made."""
+    """Ids of rows that the demo created, by the name in `PATHS`."""
 
     def __init__(self, visitor: Visitor) -> None:
         project = visitor.site.project
@@ -178,8 +180,8 @@ class Ids(dict[str, object]):
         self["job"] = project.number("SELECT id FROM pulljobs_job WHERE reason IS NOT NULL")
 
 
-def test_what_others_sent_is_never_run(visitor: Visitor) -> None:
-    """HTML is text on the page, is refused to be drawn by itself, and the browser is told so."""
+def test_the_browser_never_runs_a_payload(visitor: Visitor) -> None:
+    """The page shows HTML as text, and the headers of the payload forbid to render it."""
     project = visitor.site.project
     [(settled, message)] = project.query(
         "SELECT id, message_id FROM pulljobs_archived_job WHERE state = 'DELIVERED' LIMIT 1"

@@ -1,6 +1,6 @@
-"""The dashboard in a browser, with the demo's data and its worker at work.
+"""The dashboard in a browser, with the demo's data and its running worker.
 
-`PULLJOBS_SCREENSHOTS` names a directory for pictures of it, as they are in the docs.
+If `PULLJOBS_SCREENSHOTS` names a directory, the screenshots of the docs are saved there.
 """
 
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, policed, violations
+from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, strict_policy, violations
 
 DASHBOARD = "pulljobs/dashboard/"
 CHARTS = 5
@@ -20,23 +20,23 @@ LOOKS = {
 }
 
 
-def test_it_is_sound_light_and_dark_wide_and_narrow_under_a_strict_csp(visitor: Visitor) -> None:
-    """axe-core finds nothing serious, nothing sticks out, and no policy is broken."""
+def test_the_dashboard_is_accessible_in_every_look_under_a_strict_csp(visitor: Visitor) -> None:
+    """A look has no serious violation, does not scroll sideways and logs no error."""
     for name, (size, theme) in LOOKS.items():
         page = visitor.page(size=size, theme=theme)
-        with policed(page) as complaints:
+        with strict_policy(page) as complaints:
             page.goto(visitor.site.address + DASHBOARD)
             _looks_right(page, name)
             assert violations(page) == [], name
             assert not is_too_wide(page), name
-            _keep(page, name)
+            _save_screenshot(page, name)
         assert complaints == [], name
         page.context.close()
 
 
 def _looks_right(page: Page, name: str) -> None:
     expect(page.get_by_role("heading", name="Dashboard")).to_be_visible()
-    # The page leaves out what the database does not tell in time, until it refreshes itself.
+    # The page leaves out parts that were not read in time, until it refreshes itself.
     expect(page.locator("#pj svg.pj-drawing")).to_have_count(CHARTS)
     drawn = page.locator("#pj-history rect.delivered").first
     assert drawn.evaluate("rect => getComputedStyle(rect).fill") != "rgb(0, 0, 0)", name
@@ -46,13 +46,13 @@ def _looks_right(page: Page, name: str) -> None:
     expect(page.locator("#workers")).to_contain_text("alive")
 
 
-def _keep(page: Page, name: str) -> None:
+def _save_screenshot(page: Page, name: str) -> None:
     if directory := os.environ.get("PULLJOBS_SCREENSHOTS"):
         page.evaluate("scrollTo(0, 0)")
         page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)
 
 
-def test_it_refreshes_itself_until_paused_and_keeps_focus_and_what_is_open(
+def test_the_dashboard_refreshes_until_paused_and_keeps_focus_and_open_tables(
     visitor: Visitor,
 ) -> None:
     page = visitor.page()
@@ -86,7 +86,7 @@ def test_it_refreshes_itself_until_paused_and_keeps_focus_and_what_is_open(
 
 
 def _alter(page: Page) -> None:
-    """As if the page had been read long ago."""
+    """Change the page, so that a refresh has something to replace."""
     page.evaluate(
         """() => {
             for (const id of ["pj-moment", "pj-history"]) {
@@ -97,7 +97,7 @@ def _alter(page: Page) -> None:
     )
 
 
-def test_a_refresh_that_fails_is_told_and_tried_again(visitor: Visitor) -> None:
+def test_a_failed_refresh_is_announced_and_tried_again(visitor: Visitor) -> None:
     page = visitor.page()
     page.clock.install()
     page.goto(visitor.site.address + DASHBOARD)
@@ -112,7 +112,7 @@ def test_a_refresh_that_fails_is_told_and_tried_again(visitor: Visitor) -> None:
     expect(page.locator("#pj.stale")).to_have_count(0)
 
 
-def test_without_javascript_it_tells_the_same(visitor: Visitor) -> None:
+def test_the_dashboard_works_without_javascript(visitor: Visitor) -> None:
     page = visitor.open(DASHBOARD, java_script_enabled=False)
     assert page.locator("#pj svg.pj-drawing").count() == CHARTS
     assert page.get_by_role("button", name="Pause").count() == 0

@@ -1,4 +1,4 @@
-"""Whoever the terminal names gets in."""
+"""The login that the demo prints opens the admin."""
 
 from tests.browser.pages import Visitor
 
