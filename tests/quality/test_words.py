@@ -9,15 +9,6 @@ import pytest
 from tests.quality import words
 from tests.quality.sources import PythonFile
 
-STILL_TO_DO: Final[frozenset[str]] = frozenset(
-    {
-        "tests/admin",
-        "tests/browser",
-        "tests/dashboard",
-        "tests/diagnosis",
-    }
-)
-"""Folders that still break a rule; a folder that is not here keeps them all."""
 PLANTED: Final = tomllib.loads(Path(__file__).with_name("planted.toml").read_text("utf-8"))
 
 
@@ -55,9 +46,5 @@ def test_a_class_name_of_another_package_is_not_taken() -> None:
 
 def test_the_repository_keeps_the_rules() -> None:
     """Run `python -m tests.quality.words` to see the violations by folder."""
-    violations = [
-        str(violation)
-        for violation in [*words.check(words.read_sources()), *words.prose()]
-        if words.folder_of(violation.path) not in STILL_TO_DO
-    ]
-    assert violations == []
+    violations = [*words.check(words.read_sources()), *words.prose()]
+    assert [str(violation) for violation in violations] == []
