@@ -50,9 +50,8 @@ def consumer() -> Consumer:
     channel = ChannelFactory.create()
     made = [ConsumerFactory.create(channel=channel, exclusive_keys=keys) for keys in (True, False)]
     query(FORGET.replace("%", "%%"))
-    query(
-        FILL, {"rows": ROWS, "channel": channel.pk, "consumers": [consumer.pk for consumer in made]}
-    )  # type: ignore[arg-type]  # by name
+    filled = {"rows": ROWS, "channel": channel.pk, "consumers": [consumer.pk for consumer in made]}
+    query(FILL, filled)  # type: ignore[arg-type]  # parameters by name
     query("ANALYZE pulljobs_job, pulljobs_message, pulljobs_archived_job")
     return made[0]
 
