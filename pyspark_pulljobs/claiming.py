@@ -18,12 +18,14 @@ from pyspark_pulljobs.session import Session
 OPEN: Final = "open"
 RELEASED: Final = "released"
 NO_LIMIT: Final = 2**31 - 1
+"""Number of jobs to claim for a consumer without a limit of jobs in flight."""
 MAX_SEQ: Final = 2**63 - 1
+"""Largest number of a batch."""
 LEASE_LOST: Final = "Lease lost: the Spark driver crashed or stopped renewing."
 
 
 class StreamBatch(NamedTuple):
-    """Batch of a stream; `jobs` is the number of its places, whether still held or not."""
+    """Batch of a stream; `jobs` also counts jobs that are no longer held."""
 
     id: int
     lease_token: UUID
@@ -39,7 +41,11 @@ def claim(
     terms: Terms,
     bound: Callable[[Entry], Entry],
 ) -> tuple[Claimed, StreamBatch | None]:
-    """Claim jobs and insert the row of their batch, in one transaction."""
+    """Claim at most `wanted` jobs, and insert the row of their batch, in one transaction.
+
+    `bound` limits each position of the claim index. Raises StreamTaken if another process has taken
+    the stream over.
+    """
     name, owned = stream
     try:
         with session.atomic():
@@ -62,10 +68,10 @@ def claim(
 def take_over(
     session: Session, stream: tuple[str, Owned], seq: int, terms: Terms
 ) -> StreamBatch | None:
-    """Claim the jobs of a batch again that no other process claimed; None if it was acked.
+    """Claim the jobs of a batch again, except those that another process claimed.
 
-    Jobs that were still held under the old lease token count one more delivery and no retry,
-    because their task may not have begun.
+    Returns None if the batch was acked. Jobs that were still held under the old lease token count
+    one more delivery and no retry, because their task may not have begun.
     """
     name, owned = stream
     with session.atomic():

@@ -10,8 +10,8 @@ None, or a DataFrame or table with the outcomes of single jobs: `job_id`, and
 
 Jobs that it does not name are delivered. A job whose outcome can't be written, for example because
 the result is invalid JSON or too long, is retried alone. If the handler raises
-`pulljobs.errors.Retry`, `Discard` or another exception, that is the outcome of every job it was
-given, as in a worker. A call gets jobs of one batch, and at most as many as
+`pulljobs.errors.Retry`, `Discard` or another exception, all jobs of the call get the outcome that a
+worker gives for it. A call gets jobs of one batch, and at most as many as
 `spark.sql.execution.arrow.maxRecordsPerBatch`.
 """
 
@@ -57,7 +57,7 @@ def resolve(name: str) -> Handler:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """Function for `mapInArrow`: runs a handler, settles the jobs it names, yields the counts."""
+    """Function for `mapInArrow`, which runs a handler and settles the jobs that it names."""
 
     dsn: str
     handler: str
@@ -65,6 +65,7 @@ class Handling:
     max_result_bytes: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield for each batch the numbers of given and of settled jobs."""
         function = resolve(self.handler)
         for batch in batches:
             if batch.num_rows:
@@ -73,16 +74,16 @@ class Handling:
                 yield pa.RecordBatch.from_arrays(list(map(pa.array, counts)), schema=_COUNTS)
 
     def _run_handler(self, function: Handler, batch: pa.RecordBatch) -> list[Settlement]:
-        ids, leases = (batch.column(name).to_pylist() for name in ("job_id", "lease_token"))
-        jobs = dict(zip(ids, leases, strict=True))
-        held = [Held(job_id, UUID(lease)) for job_id, lease in jobs.items()]
+        ids, lease_tokens = (batch.column(name).to_pylist() for name in ("job_id", "lease_token"))
+        jobs = dict(zip(ids, lease_tokens, strict=True))
+        held = [Held(job_id, UUID(lease_token)) for job_id, lease_token in jobs.items()]
         try:
             returned = function(self._to_argument(batch))
-        except Discard as refusal:
-            return [outcomes.reject(job, settling.to_error_text(refusal.reason)) for job in held]
-        except Retry as wish:
-            error = settling.to_error_text(wish.reason)
-            return [outcomes.retry(job, error, after=wish.after) for job in held]
+        except Discard as discard:
+            return [outcomes.reject(job, settling.to_error_text(discard.reason)) for job in held]
+        except Retry as retry:
+            error = settling.to_error_text(retry.reason)
+            return [outcomes.retry(job, error, after=retry.after) for job in held]
         except Exception:
             error = settling.to_error_text(traceback.format_exc())
             return [outcomes.retry(job, error) for job in held]
@@ -142,7 +143,7 @@ def _to_settlement(held: Held, row: Mapping[str, Any], max_result_bytes: int) ->
 
 
 def _check_result(text: Any, limit: int) -> str | None:
-    """Return the result as it is stored; raise TypeError or ValueError if it can't be stored."""
+    """Check a result, and return it as it is stored; raise TypeError or ValueError if it is bad."""
     if text is None:
         return None
     json.loads(text, parse_constant=_refuse_constant)

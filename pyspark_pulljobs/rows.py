@@ -44,9 +44,10 @@ class Reject(NamedTuple):
 
 FIELDS: Final = NewMessage._fields
 Columns = Mapping[str, list[Any]]
+"""Values by field of NewMessage."""
 
 
-def _no_columns() -> Columns:
+def _make_columns() -> Columns:
     return {name: [] for name in FIELDS}
 
 
@@ -54,12 +55,13 @@ def _no_columns() -> Columns:
 class Chunk:
     """Messages that one statement stores, and the rejected rows between them."""
 
-    columns: Columns = field(default_factory=_no_columns)
+    columns: Columns = field(default_factory=_make_columns)
     """Values of the messages, by field of NewMessage."""
     originals: list[int | None] = field(default_factory=list)
     """Id of the job that each message replays; None: the message is no replay."""
     rejects: list[Reject] = field(default_factory=list)
     size: int = 0
+    """Bytes of the payloads and corrupt records."""
 
     @property
     def count(self) -> int:
@@ -106,7 +108,7 @@ def cut_chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Ch
             if plain[index]:
                 index = _add_plain(chunk, rows, index, plain.index(False, index))
             else:
-                index = _add(chunk, rows, index, limits)
+                index = _add_checked(chunk, rows, index, limits)
             if chunk.is_full:
                 yield chunk
                 chunk = Chunk()
@@ -141,7 +143,7 @@ class _Row(NamedTuple):
     """Values of a row, as Arrow converts them."""
 
     payload: Any
-    text: bool
+    is_text: bool
     """True if the payload was text."""
     key: Any
     priority: Any
@@ -159,8 +161,8 @@ class _Rows:
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         payload = batch.column("payload")
-        self._text = _is_text(payload.type)
-        self._content_type = TEXT if self._text else BYTES
+        self._is_text = _is_text(payload.type)
+        self._content_type = TEXT if self._is_text else BYTES
         binary = payload.cast(pa.large_binary())
         self.payloads: list[bytes | None] = binary.to_pylist()
         self.sizes = list(accumulate(pc.fill_null(pc.binary_length(binary), 0).to_pylist()))
@@ -174,7 +176,7 @@ class _Rows:
         try:
             values: list[Any] = batch.column(name).to_pylist()
         except (ValueError, OverflowError):  # At least one value is unreadable.
-            values = [_value(scalar) for scalar in batch.column(name)]
+            values = [_convert(scalar) for scalar in batch.column(name)]
             self.unreadable |= {n for n, value in enumerate(values) if type(value) is _Unreadable}
         return values
 
@@ -200,7 +202,7 @@ class _Rows:
 
     def row(self, number: int) -> _Row:
         values = (column[number] for column in self.columns.values())
-        return _Row(self.payloads[number], self._text, *values)
+        return _Row(self.payloads[number], self._is_text, *values)
 
 
 def _plain(batch: pa.RecordBatch, limits: Limits) -> list[bool]:
@@ -229,7 +231,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _value(scalar: pa.Scalar) -> Any:
+def _convert(scalar: pa.Scalar) -> Any:
     try:
         return scalar.as_py()
     except (ValueError, OverflowError) as error:
@@ -248,13 +250,13 @@ def _add_plain(chunk: Chunk, rows: _Rows, first: int, end: int) -> int:
     return end
 
 
-def _add(chunk: Chunk, rows: _Rows, index: int, limits: Limits) -> int:
+def _add_checked(chunk: Chunk, rows: _Rows, index: int, limits: Limits) -> int:
     """Check a row, add it as a message or reject, and return the index after it."""
     row = rows.row(index)
     try:
-        message, original = _message(row, limits), _original(row.original_job)
+        message, original = _make_message(row, limits), _decode_original(row.original_job)
     except PublishError as error:
-        chunk.rejects.append(_reject(row, error))
+        chunk.rejects.append(_make_reject(row, error))
     else:
         for column, value in zip(chunk.columns.values(), message, strict=True):
             column.append(value)
@@ -263,7 +265,7 @@ def _add(chunk: Chunk, rows: _Rows, index: int, limits: Limits) -> int:
     return index + 1
 
 
-def _message(row: _Row, limits: Limits) -> NewMessage:
+def _make_message(row: _Row, limits: Limits) -> NewMessage:
     if row.corrupt_record is not None:
         raise InvalidMessage(
             "The row can't be read: its format or the type of a value is wrong. Correct the record."
@@ -278,15 +280,15 @@ def _message(row: _Row, limits: Limits) -> NewMessage:
         key=row.key,
         priority=0 if row.priority is None else row.priority,
         message_id=row.message_id,
-        headers=_headers(row.headers),
+        headers=_decode_headers(row.headers),
         content_type=row.content_type,
-        delay=_delay(row.delay),
+        delay=_make_delay(row.delay),
         available_at=row.available_at,
     )
-    return checked(draft, row.payload, TEXT if row.text else BYTES, limits)
+    return checked(draft, row.payload, TEXT if row.is_text else BYTES, limits)
 
 
-def _headers(value: Any) -> Any:
+def _decode_headers(value: Any) -> Any:
     if not isinstance(value, str):
         return dict(value or ())
     try:
@@ -295,7 +297,7 @@ def _headers(value: Any) -> Any:
         raise InvalidMessage(f"headers must be a JSON object: {error}.") from error
 
 
-def _delay(value: Any) -> timedelta | None:
+def _make_delay(value: Any) -> timedelta | None:
     if value is None or isinstance(value, timedelta):
         return value
     try:
@@ -304,7 +306,7 @@ def _delay(value: Any) -> timedelta | None:
         raise InvalidMessage(f"delay must be 0 seconds to 100 years, not {value!r}.") from error
 
 
-def _original(value: Any) -> int | None:
+def _decode_original(value: Any) -> int | None:
     if not isinstance(value, str):
         return value  # type: ignore[no-any-return]  # A number or None, by its type.
     try:
@@ -313,11 +315,11 @@ def _original(value: Any) -> int | None:
         raise InvalidMessage(f"original_job: {error}") from error
 
 
-def _reject(row: _Row, error: PublishError) -> Reject:
+def _make_reject(row: _Row, error: PublishError) -> Reject:
     shown = {
         name: value
         for name, value in row._asdict().items()
-        if name not in ("payload", "text", CORRUPT) and value is not None
+        if name not in ("payload", "is_text", CORRUPT) and value is not None
     }
     kept = row.corrupt_record.encode() if isinstance(row.corrupt_record, str) else row.payload
     size = "NULL" if kept is None else f"{len(kept)} bytes"

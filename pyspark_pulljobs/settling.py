@@ -145,7 +145,7 @@ def _count_on_batches(session: Session, settlements: Sequence[Settlement], done:
 
 
 def _to_held(jobs: Iterable[Job]) -> list[Held]:
-    return [Held(int(job_id), UUID(str(lease))) for job_id, lease in jobs]
+    return [Held(int(job_id), UUID(str(lease_token))) for job_id, lease_token in jobs]
 
 
 def _repeat(text: str, count: int) -> str:

@@ -28,6 +28,7 @@ logger = logging.getLogger("pulljobs.lake")
 PATIENCE: Final = timedelta(minutes=10)
 """Time without progress after which an unguarded publish of any host is abandoned."""
 DROP_SECONDS: Final = 2
+"""Time to wait for tasks that still write to a table that is to be dropped."""
 MESSAGE_ARRAYS: Final = {
     "payloads": "bytea",
     "content_types": "text",
@@ -45,6 +46,7 @@ REJECT_ARRAYS: Final = {
     "rows": "text",
     "reject_payloads": "bytea",
 }
+"""Types of the arrays of bad rows, by column, in the order of the fields of `Reject`."""
 REJECT_COLUMNS: Final = tuple(REJECT_ARRAYS)
 ARRAY_TYPES: Final = {**MESSAGE_ARRAYS, "originals": "bigint", **REJECT_ARRAYS}
 SCALAR_TYPES: Final = {"writer": "uuid", "partition": "int", "messages": "int", "rejects": "int"}
@@ -78,7 +80,7 @@ def create(session: Session, publish_id: int) -> None:
     columns = sql.SQL(", ").join(
         sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in kinds.items()
     )
-    # Stored uncompressed: compression would take longer than reading the values twice.
+    # Values are not compressed, because compression would take longer than to read them twice.
     external = sql.SQL(", ").join(
         sql.SQL("ALTER {} SET STORAGE EXTERNAL").format(sql.Identifier(name))
         for name in ARRAY_TYPES

@@ -300,7 +300,7 @@ def test_rows_that_pass_at_a_glance_are_those_that_pass_the_check(row: dict[str,
     read, limits = batch(row), Bounds()
     [plain] = rows._plain(read, limits)
     if plain:
-        made = rows._message(rows._Rows(read).row(0), limits)
+        made = rows._make_message(rows._Rows(read).row(0), limits)
         assert list(zip(*rows._Rows(read).plain(0, 1).values(), strict=True)) == [made]
     edge = batch({"key": "k" * 255, "priority": -32_768, "message_id": "ü" * 255})
     assert rows._plain(edge, limits) == [True]
