@@ -63,6 +63,16 @@ EMBEDDED: dict[str, Any] = {
     "USER": "pulljobs",
 }
 DATABASES = {"default": env.db("DATABASE_URL") if env.str("DATABASE_URL", "") else EMBEDDED}
+# A connection over a network ends if the server falls silent. They have no effect on Unix sockets.
+DATABASES["default"]["OPTIONS"] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    **DATABASES["default"].get("OPTIONS", {}),
+}
 # Behind a pooler in transaction mode a server connection may change hands between transactions.
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED", False)
 # So that several test runs can share a server.

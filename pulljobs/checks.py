@@ -31,6 +31,7 @@ from pulljobs.conf import (
     unknown,
 )
 from pulljobs.engine.addresses import is_absolute
+from pulljobs.engine.connection_bounds import CONNECTION_BOUNDS
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 
 REQUEST_IDS = "pulljobs.api.middleware.request_id"
@@ -309,6 +310,31 @@ def check_deployment(
         )
         for name, (safe, may) in open_to.items()
         if (value := getattr(now, name)) != safe
+    ]
+
+
+@register(deploy=True)
+def check_connection_bounds(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Warn if connections that Django opens over a network outlive a server that falls silent."""
+    try:
+        using = settings().DATABASE
+    except ConfigurationError:  # check_settings reports it
+        return []
+    database = connections[using].settings_dict if using in connections else {}
+    host, options = str(database.get("HOST") or ""), database.get("OPTIONS", {})
+    lacking = {name: value for name, value in CONNECTION_BOUNDS.items() if name not in options}
+    # A service file may have them.
+    if not lacking or "service" in options or not host or host.startswith(("/", "@")):
+        return []
+    return [
+        Warning(
+            f"DATABASES[{using!r}]['OPTIONS'] lacks {', '.join(lacking)}: if the server or the "
+            "network falls silent, requests and handlers wait for minutes or for ever.",
+            hint=f"Add {', '.join(f'{name!r}: {value}' for name, value in lacking.items())}.",
+            id="pulljobs.W010",
+        )
     ]
 
 

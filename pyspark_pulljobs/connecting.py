@@ -19,9 +19,11 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pulljobs.engine import adapters  # noqa: F401  registers them, before a connection is opened
+from pulljobs.engine.connection_bounds import with_bounds
 from pulljobs.errors import ConfigurationError
 
-CONNECT_SECONDS: Final = 10
+USER_TIMEOUT: Final = 60_000
+"""Milliseconds; longer than elsewhere, because a COPY may wait for locks while it sends."""
 APPLICATION_NAME: Final = "pulljobs on Spark"
 SECRETS: Final = frozenset({"scram_client_key", "scram_server_key"}) | {
     option.keyword.decode() for option in pq.Conninfo.get_defaults() if option.dispchar == b"*"
@@ -61,9 +63,8 @@ def parse_dsn(options: Mapping[str, str]) -> str:
             f'Option "dsn" must hold no {secrets[0]}, because Spark shows options: put it in the '
             "service file that PGSERVICEFILE names."
         )
-    parts.setdefault("connect_timeout", CONNECT_SECONDS)
-    parts.setdefault("application_name", APPLICATION_NAME)
-    return make_conninfo("", **parts)
+    own = {"application_name": APPLICATION_NAME, "tcp_user_timeout": USER_TIMEOUT}
+    return make_conninfo("", **with_bounds({**own, **parts}))
 
 
 def connect(dsn: str) -> psycopg.Connection[Any]:

@@ -16,6 +16,7 @@ from psycopg import ClientCursor
 
 from pulljobs import ids
 from pulljobs.conf import settings
+from pulljobs.engine.connection_bounds import with_bounds
 from pulljobs.engine.sql import statement
 from pulljobs.errors import LakeError
 from pulljobs.lake.models import LakeDay, LakeRun
@@ -83,7 +84,7 @@ def hold_lock(using: str) -> Iterator[Owner]:
     parameters = connections[using].get_connection_params()
     parameters = {name: parameters[name] for name in parameters if name not in DJANGO_PARAMETERS}
     try:
-        with psycopg.connect(**parameters, prepare_threshold=None) as session:
+        with psycopg.connect(**with_bounds(parameters), prepare_threshold=None) as session:
             session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             row = session.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK]).fetchone()
             if row is None or not row[0]:

@@ -3,7 +3,8 @@
 A caller that waits inside of libpq for a server that neither reads nor answers cannot be woken from
 where it waits. So one thread a process watches the statements that have a bound. When one is
 overdue, the thread asks the server to cancel it. When that changes nothing either, the thread
-shuts down the socket, and the caller gets an OperationalError.
+shuts down the socket, and the caller gets an OperationalError. Each overdue statement has a thread
+of its own for this, because a request to cancel may get no answer either.
 """
 
 import os
@@ -13,7 +14,9 @@ import time
 from typing import Any, Final
 
 import psycopg
+from django.db.backends.base.base import BaseDatabaseWrapper
 
+NAME: Final = "pulljobs-deadlines"
 GRACE_SECONDS: Final = 5.0
 """Time that a cancelled statement has to end before its connection is cut."""
 PASS_SECONDS: Final = 0.5
@@ -30,7 +33,7 @@ class Deadline:
 
     __slots__ = ("_is_cancelled", "_lock", "_raw", "_seconds", "due")
 
-    def __init__(self, raw: "psycopg.Connection[Any]", seconds: float) -> None:
+    def __init__(self, raw: "psycopg.Connection[Any] | None", seconds: float) -> None:
         self._raw, self._seconds = raw, seconds
         self._lock = threading.Lock()
         self._is_cancelled = False
@@ -50,21 +53,45 @@ class Deadline:
     def enforce(self) -> None:
         """Cancel the statement; when that was done already, cut the connection."""
         with self._lock:
-            if self not in _watched:
+            raw = self._connection()
+            if self not in _watched or raw is None or raw.closed:
                 return
             if self._is_cancelled:
-                _shut_down(self._raw)
+                shut_down(raw)
                 return
             self._is_cancelled = True
             self.due = time.monotonic() + GRACE_SECONDS
             try:
-                self._raw.cancel_safe(timeout=GRACE_SECONDS)
+                raw.cancel_safe(timeout=GRACE_SECONDS)
             except psycopg.Error:
                 self.due = 0.0  # The server can't be asked: cut the connection in the next pass.
 
+    def _connection(self) -> "psycopg.Connection[Any] | None":
+        """Return the connection that is in use."""
+        return self._raw
 
-def _shut_down(raw: "psycopg.Connection[Any]") -> None:
-    """End the waits on a connection; the thread that uses it closes it."""
+
+class WorkDeadline(Deadline):
+    """Context manager that bounds the time of work with a database, whose connection may change.
+
+    It bounds no time in which a connection is opened: `connect_timeout` does.
+    """
+
+    __slots__ = ("_wrapper",)
+
+    def __init__(self, wrapper: BaseDatabaseWrapper, seconds: float) -> None:
+        super().__init__(wrapper.connection, seconds)
+        self._wrapper = wrapper
+
+    def _connection(self) -> "psycopg.Connection[Any] | None":
+        raw: psycopg.Connection[Any] | None = self._wrapper.connection
+        return raw
+
+
+def shut_down(raw: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
+    """End the waits on a connection; its user gets an error and closes it."""
+    if raw.closed:
+        return
     with socket.socket(fileno=os.dup(raw.pgconn.socket)) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)
 
@@ -73,7 +100,7 @@ def _start() -> None:
     global _thread
     with _starting:
         if _thread is None:
-            _thread = threading.Thread(target=_watch, name="pulljobs-deadlines", daemon=True)
+            _thread = threading.Thread(target=_watch, name=NAME, daemon=True)
             _thread.start()
 
 
@@ -84,7 +111,7 @@ def _watch() -> None:
         time.sleep(PASS_SECONDS)
         now = time.monotonic()
         for deadline in [watched for watched in _watched.copy() if watched.due < now]:
-            deadline.enforce()
+            threading.Thread(target=deadline.enforce, name=f"{NAME}-cancel", daemon=True).start()
         idle = 0 if _watched else idle + 1
     with _starting:
         _thread = None

@@ -3,24 +3,31 @@
 Polling guarantees progress. A lost notification costs one poll interval.
 """
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import psycopg
 from django.db import connections, transaction
 
+from pulljobs.engine.connection_bounds import with_bounds
 from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.models import PullWaiter
+from pulljobs.storage.deadlines import Deadline, shut_down
 from pulljobs.storage.statements import run
 
 LOST_CHANNEL: Final = "pulljobs_lost"
 NEW: Final = timedelta(seconds=0.05)
 """Time until a new waiter polls again: a publish at that moment did not see it."""
 PROBE_SECONDS: Final = 30.0
+"""Time between two questions to the server, which tell a silent connection from a quiet one."""
+ANSWER_SECONDS: Final = 10.0
+"""Time that an answer may take before its connection is cut."""
 LOST_TOGETHER: Final = 300
 """Ids in one notification, whose limit is 8000 bytes."""
 
@@ -92,12 +99,17 @@ class Listener:
     def __init__(self, using: str, on_lost: Callable[[list[int]], None] | None = None) -> None:
         self._on_lost = on_lost
         self._connection: psycopg.Connection[Any] = psycopg.connect(**session_of_its_own(using))
-        self._connection.execute(f"LISTEN {DATABASE_CHANNEL}")
+        self._ask(f"LISTEN {DATABASE_CHANNEL}")
         if on_lost is not None:
-            self._connection.execute(f"LISTEN {LOST_CHANNEL}")
+            self._ask(f"LISTEN {LOST_CHANNEL}")
 
     def heard(self, timeout: timedelta) -> set[int]:
-        """Wait for a wake-up and return the consumer ids; empty after the timeout."""
+        """Wait for a wake-up and return the consumer ids; empty after the timeout.
+
+        psycopg.Error means that the connection is lost or silent.
+        """
+        if time.monotonic() >= self._probed_at + PROBE_SECONDS:
+            self._ask("SELECT")
         seconds = timeout.total_seconds()
         consumer_ids = set()
         for notification in self._connection.notifies(timeout=seconds, stop_after=1):
@@ -110,6 +122,11 @@ class Listener:
     def close(self) -> None:
         self._connection.close()
 
+    def _ask(self, text: LiteralString) -> None:
+        with Deadline(self._connection, ANSWER_SECONDS):
+            self._connection.execute(text)
+        self._probed_at = time.monotonic()
+
 
 @asynccontextmanager
 async def listening(params: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[int]]:
@@ -118,7 +135,7 @@ async def listening(params: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[in
     `params` are those of `session_of_its_own`. psycopg.Error ends it with the connection.
     """
     async with await psycopg.AsyncConnection.connect(**params) as connection:
-        await connection.execute(f"LISTEN {DATABASE_CHANNEL}")
+        await _ask(connection, f"LISTEN {DATABASE_CHANNEL}")
         yield _heard(connection)
 
 
@@ -126,7 +143,17 @@ async def _heard(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[int]
     while True:
         async for notification in connection.notifies(timeout=PROBE_SECONDS):
             yield int(notification.payload)
-        await connection.execute("SELECT")  # Notices a connection that was cut off.
+        await _ask(connection, "SELECT")
+
+
+async def _ask(connection: psycopg.AsyncConnection[Any], text: LiteralString) -> None:
+    """Execute a statement; cut the connection if the server does not answer in time."""
+    # A cancelled task would wait for the server, so the end of the wait must come from the socket.
+    timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, shut_down, connection)
+    try:
+        await connection.execute(text)
+    finally:
+        timer.cancel()
 
 
 def session_of_its_own(using: str) -> dict[str, Any]:
@@ -136,4 +163,4 @@ def session_of_its_own(using: str) -> dict[str, Any]:
     params = connection.get_connection_params()
     params.pop("cursor_factory", None)
     params.pop("context", None)
-    return {**params, "autocommit": True}
+    return {**with_bounds(params), "autocommit": True}

@@ -23,6 +23,7 @@ from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import generators
 
+from pulljobs.engine.connection_bounds import with_bounds
 from pulljobs.engine.sql import Params, Row, bound, fetch_rows, make_row_type, statement
 from pulljobs.storage.deadlines import Deadline
 
@@ -55,13 +56,15 @@ _relaxed: WeakSet[psycopg.Connection[Any]] = WeakSet()
 def dedicate(using: str) -> None:
     """Reserve this thread's connection for the statements of pulljobs.
 
-    It is not taken from Django's `pool`: its next user would get its settings.
+    It is not taken from Django's `pool`: its next user would get its settings. It ends when the
+    server falls silent, unless the options of the database set other bounds.
     """
     _thread.dedicated = using
     connection = connections[using]
-    if (options := connection.settings_dict["OPTIONS"]).get("pool"):
-        own = {**connection.settings_dict, "OPTIONS": {**options, "pool": False}}
-        connection.settings_dict = own
+    options = with_bounds(connection.settings_dict["OPTIONS"])
+    if options.get("pool"):
+        options["pool"] = False
+    connection.settings_dict = {**connection.settings_dict, "OPTIONS": options}
 
 
 def relax(using: str, is_relaxed: bool) -> None:

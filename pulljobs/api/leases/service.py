@@ -20,9 +20,12 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.hooks import app_labels
 from pulljobs.models import Channel, Consumer, Node
+from pulljobs.storage.deadlines import WorkDeadline
 
 SILENCE: Final = 15.0
 """Seconds without a pass after which a loop counts as stuck."""
+ANSWER_SECONDS: Final = 5.0
+"""Time that the database has to answer the check of readiness."""
 MOST_ADDRESSES: Final = 100
 MOST_CONSUMERS: Final = 1000
 OK: Final[HealthBody] = {"Status": "ok"}
@@ -91,8 +94,9 @@ def _consumers_of(channel: Any) -> list[ListedConsumerBody]:
 
 def _find_problem() -> str:
     """Return the reason why the process can't do its work, or an empty text."""
+    wrapper = connections[settings().DATABASE]
     try:
-        with connections[settings().DATABASE].cursor() as cursor:
+        with WorkDeadline(wrapper, ANSWER_SECONDS), wrapper.cursor() as cursor:
             cursor.execute("SELECT 1")
         unapplied = _has_unapplied_migrations()
     except (DatabaseError, InterfaceError):

@@ -9,9 +9,12 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs.conf import settings
 from pulljobs.storage import statements
+from pulljobs.storage.deadlines import WorkDeadline
 
 THREADS: Final = 3
 """Threads for claims, and as many for all other work."""
+WORK_SECONDS: Final = 15.0
+"""Time limit of the work for a request, after which the server may be silent."""
 
 T = TypeVar("T")
 
@@ -59,7 +62,8 @@ class DatabaseThreads:
             self._seen.failures = self._failures
             connections.close_all()
         try:
-            return work()
+            with WorkDeadline(connections[self._using], WORK_SECONDS):
+                return work()
         except (DatabaseError, InterfaceError):
             raw = connections[self._using].connection
             if raw is None or raw.closed:

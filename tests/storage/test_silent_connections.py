@@ -1,0 +1,187 @@
+"""A connection that falls silent, without a reset, is noticed and replaced within a bound."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.checks import run_checks
+from django.db import OperationalError, connections
+
+from pulljobs.engine.connection_bounds import CONNECTION_BOUNDS
+from pulljobs.storage import deadlines, listen, statements
+from pulljobs.storage.deadlines import WorkDeadline
+from pulljobs.storage.listen import Listener
+from pyspark_pulljobs.connecting import connect, parse_dsn
+from tests.factories import USING
+from tests.sessions import PATIENCE_SECONDS, Thread
+from tests.silent import SilentProxy, behind, silent_proxy
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.own_session,
+    pytest.mark.timeout(180),
+]
+ON_A_HOST = {"HOST": "db.example.com"}
+MANY, GRACE = 8, 4.0
+needs_linux = pytest.mark.skipif(
+    not hasattr(socket, "TCP_USER_TIMEOUT"), reason="TCP_USER_TIMEOUT exists on Linux only"
+)
+
+
+@pytest.fixture
+def proxy() -> Iterator[SilentProxy]:
+    with silent_proxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def _short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(listen, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(deadlines, "PASS_SECONDS", 0.05)
+
+
+def bounds_of(raw: "psycopg.Connection[Any]") -> dict[str, int]:
+    """Return the bounds that the kernel knows of a connection."""
+    with socket.socket(fileno=raw.pgconn.socket) as borrowed:
+        try:
+            return {
+                "keepalives": borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                "keepalives_idle": borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+                "tcp_user_timeout": borrowed.getsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
+                ),
+            }
+        finally:
+            borrowed.detach()
+
+
+def expected(**changed: int) -> dict[str, int]:
+    names = ("keepalives", "keepalives_idle", "tcp_user_timeout")
+    return {name: CONNECTION_BOUNDS[name] for name in names} | changed
+
+
+def dedicated(proxy: SilentProxy, **options: int) -> dict[str, int]:
+    """Return the bounds of a connection that a loop of pulljobs opens."""
+    with behind(proxy, **options) as wrapper:
+        statements.dedicate(USING)
+        wrapper.ensure_connection()
+        return bounds_of(wrapper.connection)
+
+
+@needs_linux
+def test_connections_of_loops_have_bounds(proxy: SilentProxy) -> None:
+    assert Thread(lambda: dedicated(proxy)).result() == expected()
+
+
+@needs_linux
+def test_options_of_the_project_win(proxy: SilentProxy) -> None:
+    chosen = Thread(lambda: dedicated(proxy, tcp_user_timeout=5000)).result()
+    assert chosen == expected(tcp_user_timeout=5000)
+
+
+@needs_linux
+def test_connections_that_listen_have_bounds(proxy: SilentProxy) -> None:
+    with behind(proxy), closing(Listener(USING)) as listener:
+        assert bounds_of(listener._connection) == expected()
+    assert CONNECTION_BOUNDS.items() <= listen.session_of_its_own(USING).items()
+
+
+@needs_linux
+def test_connections_of_spark_have_bounds(proxy: SilentProxy) -> None:
+    known = connections[USING].get_connection_params()
+    names = f"dbname={known['dbname']} user={known['user']}"
+    dsn = parse_dsn(
+        {"dsn": f"host=127.0.0.1 port={proxy.port} {names} sslmode=disable gssencmode=disable"}
+    )
+    with closing(connect(dsn)) as connection:
+        assert bounds_of(connection) == expected(tcp_user_timeout=60_000)
+    assert f"connect_timeout={CONNECTION_BOUNDS['connect_timeout']}" in dsn
+
+
+@pytest.mark.usefixtures("_short_limits")
+def test_a_worker_notices_that_its_listener_is_silent(proxy: SilentProxy) -> None:
+    def listen_on() -> None:
+        with behind(proxy), closing(Listener(USING)) as listener:
+            assert listener.heard(timedelta(0)) == set()
+            proxy.silence()
+            while True:
+                listener.heard(timedelta(seconds=0.1))
+
+    with pytest.raises(psycopg.OperationalError):
+        Thread(listen_on).result()
+
+
+@pytest.mark.usefixtures("_short_limits")
+def test_a_server_of_long_polls_notices_that_its_listener_is_silent(proxy: SilentProxy) -> None:
+    with behind(proxy):
+        params = listen.session_of_its_own(USING)
+
+    async def listen_on() -> None:
+        async with listen.listening(params) as notified:
+            proxy.silence()
+            async for _consumer_id in notified:
+                raise AssertionError
+
+    with pytest.raises(psycopg.OperationalError):
+        asyncio.run(asyncio.wait_for(listen_on(), PATIENCE_SECONDS))
+
+
+def use(proxy: SilentProxy, fall_silent: Callable[[], object]) -> None:
+    """Use the database on this thread before and after the proxy has fallen silent."""
+    with behind(proxy) as wrapper, wrapper.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        fall_silent()
+        with WorkDeadline(wrapper, 0.3):
+            cursor.execute("SELECT 1")
+
+
+@pytest.mark.usefixtures("_short_limits")
+def test_work_on_a_silent_connection_ends(proxy: SilentProxy) -> None:
+    with pytest.raises(OperationalError):
+        Thread(lambda: use(proxy, proxy.silence)).result()
+
+
+@pytest.mark.usefixtures("_short_limits")
+def test_silent_connections_end_together(
+    proxy: SilentProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server cannot be asked to cancel, and each try to ask it takes the whole grace."""
+    monkeypatch.setattr(deadlines, "GRACE_SECONDS", GRACE)
+    silenced = threading.Barrier(MANY, action=proxy.silence)
+    threads = [Thread(lambda: use(proxy, silenced.wait)) for _ in range(MANY)]
+    start = time.monotonic()
+    for thread in threads:
+        with pytest.raises(OperationalError):
+            thread.result()
+    assert time.monotonic() - start < MANY * GRACE / 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"HOST": ""}, None),
+        ({"HOST": "/run/postgresql"}, None),
+        (ON_A_HOST, "'connect_timeout': 10, 'keepalives': 1"),
+        ({**ON_A_HOST, "OPTIONS": {"service": "shop"}}, None),
+        ({**ON_A_HOST, "OPTIONS": CONNECTION_BOUNDS}, None),
+        ({**ON_A_HOST, "OPTIONS": {**CONNECTION_BOUNDS, "keepalives": 0}}, None),
+    ],
+)
+def test_a_check_names_the_options_that_a_database_lacks(
+    changes: dict[str, Any], missing: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = connections[USING]
+    given = {**wrapper.settings_dict, "OPTIONS": {}, **changes}
+    monkeypatch.setattr(wrapper, "settings_dict", given)
+    checks = run_checks(include_deployment_checks=True)
+    hints = [check.hint or "" for check in checks if check.id == "pulljobs.W010"]
+    assert [str(missing) in hint for hint in hints] == ([True] if missing else [])
