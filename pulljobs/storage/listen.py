@@ -25,7 +25,7 @@ LOST_CHANNEL: Final = "pulljobs_lost"
 NEW: Final = timedelta(seconds=0.05)
 """Time until a new waiter polls again: a publish at that moment did not see it."""
 PROBE_SECONDS: Final = 30.0
-"""Time between two questions to the server, which tell a silent connection from a quiet one."""
+"""Time between two questions to the server, to notice a connection that fell silent."""
 ANSWER_SECONDS: Final = 10.0
 """Time that an answer may take before its connection is cut."""
 LOST_TOGETHER: Final = 300
