@@ -1,6 +1,7 @@
 """Sender of push deliveries: one POST and one answer, limited in time and size."""
 
 import asyncio
+import socket
 import ssl
 import time
 from contextlib import suppress
@@ -19,6 +20,7 @@ from pulljobs.webhooks.requests import Endpoint, headers_of, secrets_of
 
 KEPT_ALIVE: Final = 15.0
 """Seconds that an idle connection is kept."""
+KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 BODY_SECONDS: Final = 1.0
 """Limit for the body of an answer after its status."""
 
@@ -119,8 +121,22 @@ class PushSender:
             max_keepalive_connections=self._limits.PUSH_PER_HOST,
             keepalive_expiry=KEPT_ALIVE,
             http1=True,
+            socket_options=_socket_options(self._limits.PUSH_TIMEOUT.total_seconds()),
             network_backend=self._network,
         )
+
+
+def _socket_options(timeout: float) -> list[httpcore.SOCKET_OPTION]:
+    """Return options that end a connection whose endpoint falls silent; some systems lack some."""
+    options = {**KEEPALIVE, "TCP_USER_TIMEOUT": round(timeout * 1000)}
+    return [
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        *(
+            (socket.IPPROTO_TCP, getattr(socket, name), value)
+            for name, value in options.items()
+            if hasattr(socket, name)
+        ),
+    ]
 
 
 def _reason(error: Exception, timeout: float, sent: bytes, secrets: tuple[str, ...]) -> str:

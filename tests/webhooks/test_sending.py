@@ -7,7 +7,9 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpcore
 import pytest
@@ -228,6 +230,30 @@ def test_a_kept_connection_that_was_closed_is_not_used(endpoint: Opened) -> None
 
     asyncio.run(send_three())
     assert closed == [0, 1, 2]
+
+
+KEEPALIVE_TIMER = "02"
+
+
+def timers_of_connections_to(port: int) -> list[str]:
+    """Return the kernel's timers of the sockets that are connected to a local port."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[5].partition(":")[0] for row in rows if row[2] == f"0100007F:{port:04X}"]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs the kernel's list of sockets")
+def test_an_idle_connection_whose_endpoint_falls_silent_ends(endpoint: Opened) -> None:
+    there = endpoint()
+
+    async def send_one() -> list[str]:
+        sender = PushSender(LIMITS)
+        try:
+            await sender.send(endpoint_of(consumer_at(there.url)), job_of())
+            return timers_of_connections_to(urlsplit(there.url).port or 0)
+        finally:
+            await sender.close()
+
+    assert asyncio.run(send_one()) == [KEEPALIVE_TIMER]
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
