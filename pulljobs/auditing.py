@@ -135,16 +135,16 @@ def noting(steps: Iterable[int], act: str, *, by: str, subject: str) -> Iterator
         yield done
 
 
-def note_pause(party: Channel | Consumer, until: datetime | None, *, by: str) -> None:
+def note_pause(token_holder: Channel | Consumer, until: datetime | None, *, by: str) -> None:
     """Record a pause, or its end, of a channel or consumer."""
     act = AuditEntry.Act.PAUSE if until else AuditEntry.Act.RESUME
-    note(act, by=by, subject=name_of(party), at=until)
+    note(act, by=by, subject=name_of(token_holder), at=until)
 
 
-def name_of(party: TokenHolder) -> str:
+def name_of(token_holder: TokenHolder) -> str:
     """Return the name that the audit trail uses for a channel, producer or consumer."""
-    channel = f"{party.channel.name}/" if isinstance(party, Consumer) else ""
-    return f"{party._meta.verbose_name} {channel}{party.name}"
+    channel = f"{token_holder.channel.name}/" if isinstance(token_holder, Consumer) else ""
+    return f"{token_holder._meta.verbose_name} {channel}{token_holder.name}"
 
 
 def stop(entry: AuditEntry, *, by: str) -> bool:

@@ -128,22 +128,24 @@ def delete(job_ids: Iterable[int]) -> Changed:
     return _changed(asked, jobs.delete(settings().DATABASE, asked))
 
 
-def pause(party: Channel | Consumer, until: datetime | None) -> None:
+def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
     """Stop claims of the channel's or consumer's jobs until that time; jobs in flight go on.
 
     None or a time in the past ends a pause. ValueError for a time that `check_pause` refuses.
     """
     check_pause(until)
     using = settings().DATABASE
-    party.paused_until = until
-    party.save(using=using, update_fields=["paused_until", "changed_at"])
-    wake(party)
+    token_holder.paused_until = until
+    token_holder.save(using=using, update_fields=["paused_until", "changed_at"])
+    wake(token_holder)
 
 
-def wake(party: Channel | Consumer) -> None:
+def wake(token_holder: Channel | Consumer) -> None:
     """Wake the waiters of the channel or consumer, so that they see a change of its row."""
     using = settings().DATABASE
-    own = {"channel": party} if isinstance(party, Channel) else {"pk": party.pk}
+    own = (
+        {"channel": token_holder} if isinstance(token_holder, Channel) else {"pk": token_holder.pk}
+    )
     ids = Consumer.objects.using(using).filter(**own).values_list("pk", flat=True)
     listen.wake_on_commit(using, ids)
 

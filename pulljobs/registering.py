@@ -88,7 +88,7 @@ def _is_masked(url: str) -> bool:
 class Registered(NamedTuple, Generic[P]):
     """Row that `put` returns, and what `put` did to it."""
 
-    party: P
+    token_holder: P
     change: Change
 
 
@@ -121,31 +121,33 @@ def _put(
     exists = row is not None and getattr(row, "deleted_at", None) is None
     fields = dict(decide(row if exists else None))
     check(model, key["name"], fields)
-    party = row or model(**key)
+    token_holder = row or model(**key)
     if not exists:
-        _reset(party)
-    if not _changed(party, fields) and exists:
-        return Registered(party, Change.UNCHANGED)
-    party.save(using=using)
-    return Registered(party, Change.CHANGED if exists else Change.MADE)
+        _reset(token_holder)
+    if not _changed(token_holder, fields) and exists:
+        return Registered(token_holder, Change.UNCHANGED)
+    token_holder.save(using=using)
+    return Registered(token_holder, Change.CHANGED if exists else Change.MADE)
 
 
-def _reset(party: Channel | Producer | Consumer) -> None:
+def _reset(token_holder: Channel | Producer | Consumer) -> None:
     """Reset a deleted row to the defaults of a new one: its settings were an earlier owner's."""
-    for field in party._meta.concrete_fields:
+    for field in token_holder._meta.concrete_fields:
         if field.name not in KEPT:
-            setattr(party, field.attname, field.get_default())
+            setattr(token_holder, field.attname, field.get_default())
 
 
-def _changed(party: Channel | Producer | Consumer, fields: dict[str, Any]) -> bool:
+def _changed(token_holder: Channel | Producer | Consumer, fields: dict[str, Any]) -> bool:
     """Set the fields that differ and return True if any did."""
     token = fields.pop("token")
-    differing = {name: value for name, value in fields.items() if getattr(party, name) != value}
+    differing = {
+        name: value for name, value in fields.items() if getattr(token_holder, name) != value
+    }
     for name, value in differing.items():
-        setattr(party, name, value)
-    if party.has_token(token):
+        setattr(token_holder, name, value)
+    if token_holder.has_token(token):
         return bool(differing)
-    party.set_token(token)
+    token_holder.set_token(token)
     return True
 
 

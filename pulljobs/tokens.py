@@ -23,14 +23,14 @@ class Rotation(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    party: TokenHolder
+    token_holder: TokenHolder
     column: str
     text: str | None
     """Decrypted text; None if no key decrypts it."""
 
     @property
     def sealed(self) -> str:
-        return str(getattr(self.party, self.column))
+        return str(getattr(self.token_holder, self.column))
 
 
 def rotate() -> Rotation:
@@ -41,7 +41,7 @@ def rotate() -> Rotation:
         if not copy.sealed:
             without_copy += 1
         elif copy.text is None:
-            unreadable.append(_name(copy.party))
+            unreadable.append(_name(copy.token_holder))
         elif encryption.is_newest(copy.sealed):
             kept += 1
         else:
@@ -51,13 +51,13 @@ def rotate() -> Rotation:
 
 def _copies() -> Iterator[_Copy]:
     """Yield the copies of all tokens, and of the signing secrets of push consumers."""
-    for party in _parties():
-        yield _Copy(party, "token_sealed", party.shown_token())
-        if isinstance(party, Consumer) and (secrets := party.signing_secrets_sealed):
-            yield _Copy(party, "signing_secrets_sealed", encryption.unseal(secrets))
+    for token_holder in _read_token_holders():
+        yield _Copy(token_holder, "token_sealed", token_holder.shown_token())
+        if isinstance(token_holder, Consumer) and (secrets := token_holder.signing_secrets_sealed):
+            yield _Copy(token_holder, "signing_secrets_sealed", encryption.unseal(secrets))
 
 
-def _parties() -> Iterator[TokenHolder]:
+def _read_token_holders() -> Iterator[TokenHolder]:
     using = settings().DATABASE
     yield from Channel.objects.using(using).order_by("pk").iterator(chunk_size=STEP)
     yield from Producer.objects.using(using).order_by("pk").iterator(chunk_size=STEP)
@@ -67,11 +67,11 @@ def _parties() -> Iterator[TokenHolder]:
 
 def _reseal(copy: _Copy, text: str) -> int:
     """Replace the copy if it is still the one that was read; the row's time of change stays."""
-    rows = type(copy.party)._default_manager.using(settings().DATABASE)
-    same = rows.filter(pk=copy.party.pk, **{copy.column: copy.sealed})
+    rows = type(copy.token_holder)._default_manager.using(settings().DATABASE)
+    same = rows.filter(pk=copy.token_holder.pk, **{copy.column: copy.sealed})
     return same.update(**{copy.column: encryption.seal(text)})
 
 
-def _name(party: TokenHolder) -> str:
-    channel = f"{party.channel.name}/" if isinstance(party, Consumer) else ""
-    return f"{party._meta.verbose_name} {channel}{party.name}"
+def _name(token_holder: TokenHolder) -> str:
+    channel = f"{token_holder.channel.name}/" if isinstance(token_holder, Consumer) else ""
+    return f"{token_holder._meta.verbose_name} {channel}{token_holder.name}"

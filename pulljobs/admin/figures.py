@@ -61,8 +61,8 @@ class WithFigures(ChangeList):
         super().get_results(request)
         listed: Any = self.model_admin
         figures = listed.figures_of(list(self.result_list))
-        for party in self.result_list:
-            party.figures = figures[party.pk]
+        for token_holder in self.result_list:
+            token_holder.figures = figures[token_holder.pk]
 
 
 def read_consumers(consumers: Sequence[Consumer]) -> dict[int, Figures]:
@@ -122,7 +122,7 @@ def _rates(manager: Any, by: str) -> Rates:
     newest = list(rows.values_list("id", by)[:COUNTED])
     since = ids.time_of(newest[-1][0]) if len(newest) == COUNTED else now - WITHIN
     seconds = max(1.0, (now - since).total_seconds())
-    return Rates(Counter(party for _id, party in newest), seconds)
+    return Rates(Counter(token_holder for _id, token_holder in newest), seconds)
 
 
 def _figures(backlogs: Sequence[Backlog], now: datetime, rate: str, circuits: list[str]) -> Figures:
@@ -146,5 +146,5 @@ def _sum(backlogs: Sequence[Backlog], *names: str) -> str:
     return counted(count, is_least=is_more)
 
 
-def _ids(parties: Sequence[TokenHolder]) -> list[int]:
-    return [party.pk for party in parties]
+def _ids(token_holders: Sequence[TokenHolder]) -> list[int]:
+    return [token_holder.pk for token_holder in token_holders]

@@ -86,20 +86,20 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
-def status_badge(party: Any) -> SafeString:
+def status_badge(token_holder: Any) -> SafeString:
     """Return whether a channel or consumer is deleted, paused, held back or active."""
-    now = party.figures.at
-    paused = max((end for end in _pauses(party) if end and end > now), default=None)
+    now = token_holder.figures.at
+    paused = max((end for end in _pauses(token_holder) if end and end > now), default=None)
     kind, text = "well", "active"
-    if getattr(party, "deleted_at", None):
+    if getattr(token_holder, "deleted_at", None):
         kind, text = "deleted", "deleted"
     elif paused:
         kind, text = "paused", "paused"
-    elif party.figures.circuits:
+    elif token_holder.figures.circuits:
         kind, text = "open", "held back: its jobs fail"
     return format_html('<span class="pulljobs-badge pulljobs-{}">{}</span>', kind, text)
 
 
-def _pauses(party: Any) -> list[datetime | None]:
-    channel = getattr(party, "channel", None)
-    return [party.paused_until, channel.paused_until if channel else None]
+def _pauses(token_holder: Any) -> list[datetime | None]:
+    channel = getattr(token_holder, "channel", None)
+    return [token_holder.paused_until, channel.paused_until if channel else None]

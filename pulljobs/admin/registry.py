@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, encryption, operating, registering
-from pulljobs.admin import figures, looks, parties
+from pulljobs.admin import figures, looks, token_holder_actions
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry, Channel, Consumer, Producer
 from pulljobs.storage import nodes
@@ -53,7 +53,7 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
     list_per_page = 25
     list_display: Names = ("name", "title", "published", "changed_at")
     own_fields: Titled = ()
-    own_views: Mapping[str, Any] = {"rotate": parties.rotate}
+    own_views: Mapping[str, Any] = {"rotate": token_holder_actions.rotate}
 
     class Media:
         css: ClassVar = {"all": ["pulljobs/admin.css"]}
@@ -92,12 +92,16 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
         if isinstance(obj, Channel | Consumer):
             operating.wake(obj)
         if change:
-            parties.note_secrets(request, obj, obj.new_secrets)
+            token_holder_actions.note_secrets(request, obj, obj.new_secrets)
 
-    def renewed(self, party: Any, form: Any, change: bool) -> parties.Secrets:
+    def renewed(self, token_holder: Any, form: Any, change: bool) -> token_holder_actions.Secrets:
         """Set new secrets and return them, to be shown once."""
         chosen = form.cleaned_data.get("token", "")
-        return [(parties.TOKEN, party.set_token(chosen))] if chosen or not change else []
+        return (
+            [(token_holder_actions.TOKEN, token_holder.set_token(chosen))]
+            if chosen or not change
+            else []
+        )
 
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
@@ -110,13 +114,17 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
         return self._show_new_secrets(request, obj, super().response_change(request, obj))
 
     def _show_new_secrets(
-        self, request: HttpRequest, party: Any, answer: HttpResponse
+        self, request: HttpRequest, token_holder: Any, answer: HttpResponse
     ) -> HttpResponse:
         """Show new secrets before the next page; a popup ends with the form."""
-        if party.new_secrets and isinstance(answer, HttpResponseRedirect):
-            return parties.show_secrets(self, request, party, party.new_secrets, answer.url)
-        if party.new_secrets:
-            messages.warning(request, _("Make a new token on the page of %s to see it.") % party)
+        if token_holder.new_secrets and isinstance(answer, HttpResponseRedirect):
+            return token_holder_actions.show_secrets(
+                self, request, token_holder, token_holder.new_secrets, answer.url
+            )
+        if token_holder.new_secrets:
+            messages.warning(
+                request, _("Make a new token on the page of %s to see it.") % token_holder
+            )
         return answer
 
     def change_view(
@@ -126,62 +134,64 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        party = self.get_object(request, object_id)
-        about = {} if party is None else self.about(request, party)
+        token_holder = self.get_object(request, object_id)
+        about = {} if token_holder is None else self.about(request, token_holder)
         return super().change_view(request, object_id, form_url, about | (extra_context or {}))
 
-    def about(self, request: HttpRequest, party: Any) -> dict[str, Any]:
+    def about(self, request: HttpRequest, token_holder: Any) -> dict[str, Any]:
         """Return what its page shows in addition to its fields."""
         return {
-            "figures": self.figures_of([party])[party.pk],
-            "may_rotate": parties.may(request, "rotate", party),
-            "may_pause": "pause" in self.own_views and parties.may(request, "pause", party),
+            "figures": self.figures_of([token_holder])[token_holder.pk],
+            "may_rotate": token_holder_actions.may(request, "rotate", token_holder),
+            "may_pause": "pause" in self.own_views
+            and token_holder_actions.may(request, "pause", token_holder),
         }
 
     @admin.display(description=_("messages"))
-    def published(self, party: Any) -> str:
-        return str(party.figures)
+    def published(self, token_holder: Any) -> str:
+        return str(token_holder.figures)
 
 
 class PausableAdmin(TokenHolderAdmin):
     own_views: Mapping[str, Any] = {
-        "rotate": parties.rotate,
-        "pause": parties.pause,
-        "resume": parties.resume,
+        "rotate": token_holder_actions.rotate,
+        "pause": token_holder_actions.pause,
+        "resume": token_holder_actions.resume,
     }
 
-    def about(self, request: HttpRequest, party: Any) -> dict[str, Any]:
-        until, now = parties.pause_until(party), nodes.clock(settings().DATABASE)
-        paused = parties.describe_pause(until, now) if until else ""
-        return super().about(request, party) | {"paused": paused}
+    def about(self, request: HttpRequest, token_holder: Any) -> dict[str, Any]:
+        until = token_holder_actions.pause_until(token_holder)
+        now = nodes.clock(settings().DATABASE)
+        paused = token_holder_actions.describe_pause(until, now) if until else ""
+        return super().about(request, token_holder) | {"paused": paused}
 
     @admin.display(description=_("status"))
-    def status(self, party: Any) -> SafeString:
-        return looks.status_badge(party)
+    def status(self, token_holder: Any) -> SafeString:
+        return looks.status_badge(token_holder)
 
     @admin.display(description=_("queued"))
-    def queued(self, party: Any) -> str:
-        return str(party.figures.queued)
+    def queued(self, token_holder: Any) -> str:
+        return str(token_holder.figures.queued)
 
     @admin.display(description=_("due later"))
-    def delayed(self, party: Any) -> str:
-        return str(party.figures.delayed)
+    def delayed(self, token_holder: Any) -> str:
+        return str(token_holder.figures.delayed)
 
     @admin.display(description=_("in flight"))
-    def in_flight(self, party: Any) -> str:
-        return str(party.figures.in_flight)
+    def in_flight(self, token_holder: Any) -> str:
+        return str(token_holder.figures.in_flight)
 
     @admin.display(description=_("dead"))
-    def dead(self, party: Any) -> str:
-        return str(party.figures.dead)
+    def dead(self, token_holder: Any) -> str:
+        return str(token_holder.figures.dead)
 
     @admin.display(description=_("oldest"))
-    def oldest(self, party: Any) -> str:
-        return str(party.figures.oldest)
+    def oldest(self, token_holder: Any) -> str:
+        return str(token_holder.figures.oldest)
 
     @admin.display(description=_("rate"))
-    def rate(self, party: Any) -> str:
-        return str(party.figures.rate)
+    def rate(self, token_holder: Any) -> str:
+        return str(token_holder.figures.rate)
 
 
 NUMBERS: Names = ("queued", "delayed", "in_flight", "dead", "oldest", "rate")
@@ -265,10 +275,10 @@ class ConsumerAdmin(PausableAdmin):
     def masked_url(self, consumer: Consumer) -> str:
         return registering.masked(consumer.callback_url)
 
-    def renewed(self, party: Any, form: Any, change: bool) -> parties.Secrets:
-        secrets = super().renewed(party, form, change)
+    def renewed(self, token_holder: Any, form: Any, change: bool) -> token_holder_actions.Secrets:
+        secrets = super().renewed(token_holder, form, change)
         if form.cleaned_data.get("sign"):
-            secrets.append((parties.SIGNING_SECRET, party.set_signing_secret()))
+            secrets.append((token_holder_actions.SIGNING_SECRET, token_holder.set_signing_secret()))
         return secrets
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:

@@ -73,7 +73,7 @@ def authenticate_consumer(
     """Return the consumer with its channel; raise a refusal unless both tokens are right."""
     # PostgreSQL can't store a NUL: no row has such a name, nor the empty one.
     names = ("" if NUL in name else name for name in (channel_name, consumer_name))
-    rows = protocol.parties(settings().DATABASE, *names)
+    rows = protocol.find_caller(settings().DATABASE, *names)
     if rows is None:
         raise exceptions.unknown_channel()
     channel, consumer = rows

@@ -120,7 +120,7 @@ def _settled_under(using: str, job_id: int) -> UUID | None:
     return rows.values_list("lease_token", flat=True).first()
 
 
-def parties(using: str, channel: str, consumer: str) -> tuple[Channel, Consumer | None] | None:
+def find_caller(using: str, channel: str, consumer: str) -> tuple[Channel, Consumer | None] | None:
     """Return the channel and the consumer with these names; unlisted fields load when read."""
     rows = run(using, "caller", {"channel": channel, "consumer": consumer})
     if not rows:

@@ -20,7 +20,7 @@ def rotate(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return answer
 
 
-def parties() -> list[TokenHolder]:
+def token_holders() -> list[TokenHolder]:
     channel, producer = Channel(name="orders"), Producer(name="shop")
     channel.save()
     producer.save()
@@ -32,23 +32,23 @@ def parties() -> list[TokenHolder]:
 def test_all_are_resealed_once_and_keep_their_tokens(capsys: pytest.CaptureFixture[str]) -> None:
     old, new = new_key(), new_key()
     with sealed_by(old):
-        made = parties()
-        shown = [party.shown_token() for party in made]
+        made = token_holders()
+        shown = [token_holder.shown_token() for token_holder in made]
     with sealed_by(new, old):
         first, second = rotate(capsys), rotate(capsys)
     assert (first["resealed"], first["kept"]) == (3, 0)
     assert (second["resealed"], second["kept"]) == (0, 3)
-    for party, changed_at in [(party, party.changed_at) for party in made]:
-        party.refresh_from_db()
-        assert party.changed_at == changed_at
+    for token_holder, changed_at in [(holder, holder.changed_at) for holder in made]:
+        token_holder.refresh_from_db()
+        assert token_holder.changed_at == changed_at
     with sealed_by(new):
-        assert [party.shown_token() for party in made] == shown
+        assert [token_holder.shown_token() for token_holder in made] == shown
 
 
 def test_signing_secrets_are_resealed_too() -> None:
     old, new = new_key(), new_key()
     with sealed_by(old):
-        *_others, billing = parties()
+        *_others, billing = token_holders()
         assert isinstance(billing, Consumer)
         secret = billing.set_signing_secret()
         billing.save()
@@ -60,7 +60,7 @@ def test_signing_secrets_are_resealed_too() -> None:
 
 def test_who_can_t_be_opened_is_named_and_still_known(capsys: pytest.CaptureFixture[str]) -> None:
     with sealed_by(new_key()):
-        *_others, billing = parties()
+        *_others, billing = token_holders()
     Channel.objects.update(token_sealed="")
     with sealed_by(new_key()):
         output = rotate(capsys)

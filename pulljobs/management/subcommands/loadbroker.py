@@ -75,4 +75,4 @@ class BrokerLoad:
             self.skipped.append(f"{label}: {error}")
             return None
         self.done[put.change].append(label)
-        return put.party
+        return put.token_holder

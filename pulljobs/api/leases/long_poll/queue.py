@@ -159,50 +159,50 @@ class WaiterQueue:
 
     async def _claim_all(self) -> timedelta | None:
         """Claim until no job is left for the queue; return when the next one is due."""
-        while party := self._next_party():
+        while group := self._next_group():
             immediate = list(self._immediate)
-            claim = await self._on_thread(self._prepare_claim(party))
-            await self._distribute(party, claim)
+            claim = await self._on_thread(self._prepare_claim(group))
+            await self._distribute(group, claim)
             if claim.refusal is Refusal.DELETED:
                 self.end(exceptions.consumer_deleted())
-            elif not claim.more and not self._can_continue(party, claim):
+            elif not claim.more and not self._can_continue(group, claim):
                 self._is_dry = True
                 self._answer_empty(immediate, claim)
                 return claim.next_due
         return None
 
-    def _next_party(self) -> list[PendingPull]:
+    def _next_group(self) -> list[PendingPull]:
         """Return the pulls at the head of the queue that one claim can serve together."""
-        party: list[PendingPull] = []
+        group: list[PendingPull] = []
         wanted = 0
         for pull in self.pulls:
             wanted += pull.asked.batch
-            if party and not (pull.asked.is_plain and wanted <= settings().MAX_BATCH):
+            if group and not (pull.asked.is_plain and wanted <= settings().MAX_BATCH):
                 break
-            party.append(pull)
+            group.append(pull)
             if not pull.asked.is_plain:
                 break
-        return party
+        return group
 
-    def _prepare_claim(self, party: list[PendingPull]) -> Callable[[], Claim]:
+    def _prepare_claim(self, group: list[PendingPull]) -> Callable[[], Claim]:
         """Return the claim; log lines of a claim for one request have the id of that request."""
-        claim = partial(self._claim, party)
-        return claim if len(party) > 1 else partial(party[0].context.run, claim)
+        claim = partial(self._claim, group)
+        return claim if len(group) > 1 else partial(group[0].context.run, claim)
 
-    def _claim(self, party: list[PendingPull]) -> Claim:
-        asked = party[0].asked
+    def _claim(self, group: list[PendingPull]) -> Claim:
+        asked = group[0].asked
         return self._puller.claim(
-            sum(pull.asked.batch for pull in party),
-            lease_duration=lease_duration_of(party[0]),
+            sum(pull.asked.batch for pull in group),
+            lease_duration=lease_duration_of(group[0]),
             max_bytes=asked.max_bytes,
             request_id=asked.request_id,
         )
 
-    async def _distribute(self, party: list[PendingPull], claim: Claim) -> None:
+    async def _distribute(self, group: list[PendingPull], claim: Claim) -> None:
         """Answer the pulls; jobs of a pull whose client disconnected are given back untouched."""
         rest = claim.jobs
         reason_if_short = _reason_of(claim, PullReason.OK)
-        for pull in party:
+        for pull in group:
             wanted = len(rest) if claim.repeated else pull.asked.batch
             share, beyond = rest[:wanted], rest[wanted:]
             reason = PullReason.OK if len(share) == pull.asked.batch else reason_if_short
@@ -213,7 +213,7 @@ class WaiterQueue:
             elif claim.is_spent:
                 self._answer(pull, PullAnswer(pull.reason_if_empty))
         if rest:
-            await self._on_thread(partial(give_back, party[0], claim._replace(jobs=rest)))
+            await self._on_thread(partial(give_back, group[0], claim._replace(jobs=rest)))
 
     def _give(self, pull: PendingPull, reason: PullReason, claim: Claim) -> bool:
         """Answer a pull and all its repeats in the queue; return True if any received it."""
@@ -227,11 +227,11 @@ class WaiterQueue:
         received = [self._answer(repeat, answer) for repeat in repeats]
         return any(received)
 
-    def _can_continue(self, party: list[PendingPull], claim: Claim) -> bool:
-        """Return True if the next pull may get jobs that this party could not or did not want."""
+    def _can_continue(self, group: list[PendingPull], claim: Claim) -> bool:
+        """Return True if the next pull may get jobs that this group could not or did not want."""
         if claim.refusal is Refusal.MAX_BYTES:
             return True
-        return claim.taken is not None and not party[0].asked.is_plain
+        return claim.taken is not None and not group[0].asked.is_plain
 
     def _answer_empty(self, immediate: list[PendingPull], claim: Claim) -> None:
         for pull in self._remove(immediate):

@@ -64,16 +64,16 @@ class PauseForm(forms.Form):
         return given or nodes.clock(settings().DATABASE) + span
 
 
-def may(request: HttpRequest, action: str, party: TokenHolder | type[TokenHolder]) -> bool:
+def may(request: HttpRequest, action: str, token_holder: TokenHolder | type[TokenHolder]) -> bool:
     """Return True if the user has the permission for the action, or to change the row."""
-    model = party._meta.model_name
+    model = token_holder._meta.model_name
     return any(request.user.has_perm(f"pulljobs.{verb}_{model}") for verb in (action, "change"))
 
 
-def pause_until(party: Channel | Consumer) -> datetime | None:
+def pause_until(token_holder: Channel | Consumer) -> datetime | None:
     """Return the end of its pause; None if it is not paused."""
-    now = nodes.clock(settings().DATABASE)
-    return party.paused_until if party.paused_until and party.paused_until > now else None
+    until, now = token_holder.paused_until, nodes.clock(settings().DATABASE)
+    return until if until and until > now else None
 
 
 def describe_pause(until: datetime, now: datetime) -> str:
@@ -81,84 +81,86 @@ def describe_pause(until: datetime, now: datetime) -> str:
 
 
 def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    party = _party(listed, request, id, "pause")
+    token_holder = _find_token_holder(listed, request, id, "pause")
     form = PauseForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        _set_pause(request, party, form.end())
+        _set_pause(request, token_holder, form.end())
         text = _("%s is paused; jobs in flight go on.")
-        if pause_until(party) is None:
+        if pause_until(token_holder) is None:
             text = _("%s is not paused: that time is in the past.")
-        messages.success(request, text % party)
-        return _back(party)
-    return _page(listed, request, party, "pause", form=form, title=_("Pause %s") % party)
+        messages.success(request, text % token_holder)
+        return _back(token_holder)
+    return _page(
+        listed, request, token_holder, "pause", form=form, title=_("Pause %s") % token_holder
+    )
 
 
 def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    party = _party(listed, request, id, "pause")
+    token_holder = _find_token_holder(listed, request, id, "pause")
     if request.method != "POST":
         raise Http404
-    _set_pause(request, party, None)
-    messages.success(request, _("%s is resumed.") % party)
-    return _back(party)
+    _set_pause(request, token_holder, None)
+    messages.success(request, _("%s is resumed.") % token_holder)
+    return _back(token_holder)
 
 
 def rotate(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    party = _party(listed, request, id, "rotate")
+    token_holder = _find_token_holder(listed, request, id, "rotate")
     if request.method != "POST":
-        return _page(listed, request, party, "rotate", title=_("Token of %s") % party)
-    secrets = [(TOKEN, party.set_token())]
-    party.save(
+        return _page(listed, request, token_holder, "rotate", title=_("Token of %s") % token_holder)
+    secrets = [(TOKEN, token_holder.set_token())]
+    token_holder.save(
         using=settings().DATABASE,
         update_fields=["token_digest", "token_sealed", "changed_at"],
     )
-    note_secrets(request, party, secrets)
-    return show_secrets(listed, request, party, secrets, _back(party).url)
+    note_secrets(request, token_holder, secrets)
+    return show_secrets(listed, request, token_holder, secrets, _back(token_holder).url)
 
 
 def show_secrets(
-    listed: Any, request: HttpRequest, party: TokenHolder, secrets: Secrets, then: str
+    listed: Any, request: HttpRequest, token_holder: TokenHolder, secrets: Secrets, then: str
 ) -> TemplateResponse:
     """Show secrets in the answer to a form only, because Django stores messages for a while."""
-    title = _("Secrets of %s") % party
-    return _page(listed, request, party, "secrets", secrets=secrets, then=then, title=title)
+    title = _("Secrets of %s") % token_holder
+    return _page(listed, request, token_holder, "secrets", secrets=secrets, then=then, title=title)
 
 
-def note_secrets(request: HttpRequest, party: TokenHolder, secrets: Secrets) -> None:
-    by, name = request.user.get_username(), auditing.name_of(party)
+def note_secrets(request: HttpRequest, token_holder: TokenHolder, secrets: Secrets) -> None:
+    by, name = request.user.get_username(), auditing.name_of(token_holder)
     for what, _secret in secrets:
         subject = name if what is TOKEN else f"{name}: its signing secret"
         auditing.note(AuditEntry.Act.ROTATE, by=by, subject=subject)
 
 
-def _set_pause(request: HttpRequest, party: Any, until: datetime | None) -> None:
-    operating.pause(party, until)
-    auditing.note_pause(party, until, by=request.user.get_username())
+def _set_pause(request: HttpRequest, token_holder: Any, until: datetime | None) -> None:
+    operating.pause(token_holder, until)
+    auditing.note_pause(token_holder, until, by=request.user.get_username())
 
 
-def _party(listed: Any, request: HttpRequest, id: int, action: str) -> Any:
+def _find_token_holder(listed: Any, request: HttpRequest, id: int, action: str) -> Any:
     if not may(request, action, listed.model):
         raise PermissionDenied
-    party = listed.get_queryset(request).filter(pk=id).first()
-    if party is None:
+    token_holder = listed.get_queryset(request).filter(pk=id).first()
+    if token_holder is None:
         raise Http404
-    return party
+    return token_holder
 
 
-def _back(party: TokenHolder) -> HttpResponseRedirect:
-    name = f"admin:pulljobs_{party._meta.model_name}_change"
-    return HttpResponseRedirect(reverse(name, args=[party.pk]))
+def _back(token_holder: TokenHolder) -> HttpResponseRedirect:
+    name = f"admin:pulljobs_{token_holder._meta.model_name}_change"
+    return HttpResponseRedirect(reverse(name, args=[token_holder.pk]))
 
 
 def _page(
-    listed: Any, request: HttpRequest, party: TokenHolder, action: str, **context: Any
+    listed: Any, request: HttpRequest, token_holder: TokenHolder, action: str, **context: Any
 ) -> TemplateResponse:
     page = {
         **listed.admin_site.each_context(request),
         "opts": listed.model._meta,
-        "token_holder": party,
+        "token_holder": token_holder,
     }
     return TemplateResponse(
         request,
         f"admin/pulljobs/{action}.html",
-        page | {"media": listed.media, "back": _back(party).url} | context,
+        page | {"media": listed.media, "back": _back(token_holder).url} | context,
     )
