@@ -20,6 +20,7 @@ from psycopg import IsolationLevel
 
 from pulljobs import encryption
 from pulljobs.conf import (
+    LEAST_LEASE,
     OF_DRF,
     SCOPES,
     SETTING,
@@ -47,6 +48,7 @@ MAY_BE_ZERO = {
 }
 AUTHTOKEN = "rest_framework.authtoken"
 HIGHEST_PORT = 65535
+LISTED = 10
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 RATE = re.compile(r"[1-9][0-9]{0,8}/(s|sec|second|m|min|minute|h|hour|d|day)")
 ORDERED = (
@@ -278,6 +280,37 @@ def check_push(
             id="pulljobs.W004",
         )
     ]
+
+
+@register(Tags.database)
+def check_leases(
+    app_configs: Sequence[AppConfig] | None = None,
+    databases: Sequence[str] | None = None,
+    **kwargs: Any,
+) -> list[CheckMessage]:
+    """Check that leases can be renewed in time, where queries are allowed."""
+    short = list(_consumers_with_short_leases(databases or ()))
+    if not short:
+        return []
+    return [
+        Warning(
+            f"Leases of {', '.join(short)} are shorter than {LEAST_LEASE.total_seconds():g} s: "
+            "they end before their holders can renew them, and the jobs run twice.",
+            hint="Set a longer lease_duration; workers claim with this shortest lease until then.",
+            id="pulljobs.W011",
+        )
+    ]
+
+
+def _consumers_with_short_leases(databases: Sequence[str]) -> Iterator[str]:
+    try:
+        if (using := settings().DATABASE) in databases:
+            rows = apps.get_model("pulljobs.Consumer").objects.using(using).filter(deleted_at=None)
+            short = rows.filter(lease_duration__lt=LEAST_LEASE).select_related("channel")
+            for consumer in short.order_by("pk")[:LISTED]:
+                yield f"{consumer.channel.name}/{consumer.name}"
+    except (ConfigurationError, DatabaseError):  # reported elsewhere; before the first migration
+        return
 
 
 def _has_push_consumers(databases: Sequence[str]) -> bool:

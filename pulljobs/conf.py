@@ -23,6 +23,12 @@ SETTING = "PULLJOBS"
 OF_DRF = tuple(
     f"rest_framework.authentication.{kind}Authentication" for kind in ("Session", "Basic", "Token")
 )
+LEAST_LEASE = timedelta(seconds=1)
+"""Shortest lease duration of a consumer.
+
+A worker renews a lease after a third of it, and looks for such leases every fifth of a second. Less
+than a second leaves no time for a renewal that is late or has to be repeated.
+"""
 CHECKED_WITHIN = {"PUSH_PORTS", "TOKEN_KEYS", "GATEWAY_SECRETS"}
 """Lists whose elements a system check examines, with better messages and without secrets."""
 SCOPES = frozenset({

@@ -12,7 +12,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import backoff, encryption, signing
-from pulljobs.conf import settings
+from pulljobs.conf import LEAST_LEASE, settings
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 from pulljobs.models.fields import ChangedAtField
 
@@ -22,6 +22,10 @@ _LONGEST_NAME = 255
 
 _FROM_0 = _("It must be from 0 to 100 years.")
 _ABOVE_0 = _("It must be above 0 and at most 100 years.")
+_LEASE = _(
+    "It must be at least %(least)g s and at most 100 years: holders renew a lease after a third "
+    "of it."
+) % {"least": LEAST_LEASE.total_seconds()}
 _NOT_KEPT = _(
     "It must not be above PULLJOBS['RETENTION']: client message ids are forgotten with their "
     "messages."
@@ -128,7 +132,7 @@ def validate_strategy(text: str) -> None:
         raise ValidationError(str(error)) from error
 
 
-def _is_lease(span: timedelta) -> bool:
+def _is_above_0(span: timedelta) -> bool:
     return timedelta() < span <= LONGEST_DELAY
 
 
@@ -260,9 +264,9 @@ class Consumer(TokenHolder):
         """Check the constraints, with messages for users; reject values with which no job runs."""
         super().clean()
         bounds = {
-            "lease_duration": (_is_lease(self.lease_duration), _ABOVE_0),
+            "lease_duration": (LEAST_LEASE <= self.lease_duration <= LONGEST_DELAY, _LEASE),
             "protocol_lease_duration": (
-                self.protocol_lease_duration is None or _is_lease(self.protocol_lease_duration),
+                self.protocol_lease_duration is None or _is_above_0(self.protocol_lease_duration),
                 _ABOVE_0,
             ),
             "max_total_delay": (

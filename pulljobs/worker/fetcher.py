@@ -214,7 +214,7 @@ class Fetcher:
         statements.relax(self._limits.DATABASE, subscription.may_be_claimed_twice)
         before = time.monotonic()
         try:
-            claim = subscription.puller.claim(room)
+            claim = subscription.puller.claim(room, lease_duration=subscription.lease_duration)
         except (DatabaseError, InterfaceError):
             self._unanswered = True
             raise
@@ -227,7 +227,7 @@ class Fetcher:
         return claim
 
     def _grant(self, subscription: ConsumerSubscription, claimed_at: float, ticket: int) -> Grant:
-        lease_duration = subscription.puller.consumer.lease_duration
+        lease_duration = subscription.lease_duration
         circuit = self._circuits.get(subscription.handler)
         circuit.note_claim(ticket)
         longest = max(lease_duration, subscription.puller.max_lease)

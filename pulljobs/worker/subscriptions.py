@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -11,7 +12,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from pulljobs import handlers
-from pulljobs.conf import Settings, settings
+from pulljobs.conf import LEAST_LEASE, Settings, settings
 from pulljobs.engine.run_times import RunTime
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
@@ -26,6 +27,10 @@ logger = logging.getLogger("pulljobs.worker")
 
 READ_EVERY: Final = 2.0
 """Seconds after which a change of a consumer is noticed at the latest."""
+SHORT_LEASE: Final = (
+    "has a lease of {:g} s, which ends before it can be renewed: this worker claims with "
+    f"{LEAST_LEASE.total_seconds():g} s. Set a longer lease_duration."
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +43,11 @@ class ConsumerSubscription:
     run_time: RunTime = field(default_factory=RunTime)
     look_at: float = 0.0
     """Time of the monotonic clock at which to claim next, unless a notification comes first."""
+
+    @property
+    def lease_duration(self) -> timedelta:
+        """Lease duration of claims: that of the consumer, or the shortest that can be renewed."""
+        return max(self.puller.consumer.lease_duration, LEAST_LEASE)
 
     @property
     def may_be_claimed_twice(self) -> bool:
@@ -150,6 +160,8 @@ class Subscriptions:
         self, consumer: Consumer, known: Mapping[int, ConsumerSubscription]
     ) -> ConsumerSubscription | None:
         """Return the known subscription with the consumer's new row, or a new subscription."""
+        if consumer.lease_duration < LEAST_LEASE:
+            self._warn(consumer, SHORT_LEASE.format(consumer.lease_duration.total_seconds()))
         subscription = known.get(consumer.pk)
         if subscription is None or _identity(subscription.puller.consumer) != _identity(consumer):
             return self._push(consumer) if _is_push(consumer) else self._pull(consumer)

@@ -107,7 +107,8 @@ def test_a_consumer_is_created_and_edited(operator: Client, consumer: Consumer) 
     [
         ({"retry_strategy": "sometimes"}, "is no retry strategy"),
         ({"retry_jitter": 2}, "It must be from 0 to 1."),
-        ({"lease_duration": "0"}, "It must be above 0 and at most 100 years."),
+        ({"lease_duration": "0"}, "It must be at least 1 s and at most 100 years"),
+        ({"lease_duration": "00:00:00.6"}, "holders renew a lease after a third of it"),
         ({"protocol_lease_duration": "0"}, "It must be above 0 and at most 100 years."),
         ({"max_total_delay": "-1"}, "It must be from 0 to 100 years."),
         ({"max_deliveries": 0}, "It must be at least 1."),

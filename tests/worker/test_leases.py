@@ -5,13 +5,17 @@ import signal
 from datetime import timedelta
 
 import pytest
+from django.core.checks import run_checks
 
-from pulljobs import jobs, operating, pulling
+from pulljobs import handlers, jobs, operating, pulling
+from pulljobs.conf import LEAST_LEASE
+from pulljobs.errors import ConfigurationError
+from pulljobs.handlers import Handler
 from pulljobs.models import ArchivedJob, Job, Lease
 from pulljobs.pulling import Puller
 from pulljobs.storage import partitions
 from tests.days import no_days
-from tests.factories import USING
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import blocked_by, query, session, wait_until
 from tests.worker.processes import Stage, in_flight, renewed
 
@@ -100,6 +104,38 @@ def test_a_worker_that_freezes_while_it_creates_a_partition_blocks_the_others_on
         wait_until(lambda: not Job.objects.exists())
         wait_until(lambda: bool(partitions.existing(USING, "pulljobs_message")))
         assert worker.stop() == 0
+
+
+def test_jobs_run_once_even_if_their_lease_is_too_short_to_be_renewed(stage: Stage) -> None:
+    stage.consumer(lease_duration=SECOND / 10, retry_strategy="constant:0")
+    every = stage.publish(10, seconds=1)
+    flags = ("--flush-interval", "1", "--reap-interval", "0.1", "--concurrency", "10")
+    worker = stage.worker(*flags)
+    wait_until(lambda: not Job.objects.exists())
+    assert stage.runs() == dict.fromkeys(every, 1)
+    assert "has a lease of 0.1 s, which ends before it can be renewed" in worker.log
+    assert worker.stop() == 0
+
+
+def test_a_check_names_consumers_whose_lease_is_too_short(transactional_db: None) -> None:
+    short = ConsumerFactory.create(lease_duration=SECOND / 2)
+    ConsumerFactory.create(lease_duration=LEAST_LEASE)
+    [warning] = [
+        check for check in run_checks(databases=["default", USING]) if check.id == "pulljobs.W011"
+    ]
+    assert f"Leases of {short.channel.name}/{short.name} are shorter than 1 s" in warning.msg
+
+
+def test_a_handler_with_a_lease_too_short_to_be_renewed_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="lease_duration: It must be at least 1 s"):
+        handlers.check(
+            Handler(
+                channel="c",
+                consumer="c",
+                function=print,
+                defaults={"lease_duration": LEAST_LEASE - SECOND / 100},
+            )
+        )
 
 
 def test_the_handler_of_a_killed_job_is_notified(stage: Stage) -> None:
