@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
 
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes, tracing
-from pulljobs.engine.circuit import Circuit, Result
+from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.run_times import RunTime
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
@@ -53,6 +53,16 @@ class AckPolicy(StrEnum):
     """Do what the handler called; retry if it called nothing."""
 
 
+class ResultCounter(Protocol):
+    """Circuit of a consumer, as its jobs see it."""
+
+    is_calm: bool
+    """True if only a failure changes anything."""
+
+    def note_result(self, ticket: int, job: "ClaimedJob", result: Result) -> None:
+        """Note once how a job of a claim under that ticket ended."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Grant:
     """Facts that the jobs of one claim share. Times are of this process's monotonic clock."""
@@ -68,9 +78,9 @@ class Grant:
     renew: Callable[["ClaimedJob"], bool]
     stopping: Callable[[], bool]
     run_time: RunTime = field(default_factory=RunTime)
-    circuit: Circuit = field(default_factory=lambda: Circuit(0, 0, 0))
-    on_end: Callable[[Result], None] = lambda result: None
-    """Called once a job with the result of its run, unless the circuit would not change."""
+    circuit: ResultCounter | None = None
+    ticket: int = 0
+    """Ticket of the claim, under which the circuit counts the results of its jobs."""
     deadline: float = field(init=False)
     renew_at: float = field(init=False)
 
@@ -91,6 +101,7 @@ class ClaimedJob:
         "_message",
         "_row",
         "deadline",
+        "failure",
         "handler",
         "hard_end",
         "held",
@@ -108,6 +119,8 @@ class ClaimedJob:
         self.deadline, self.renew_at = grant.deadline, grant.renew_at
         self.settlement: Settlement | None = None
         self.taken_away = self.is_settled = False
+        self.failure = ""
+        """Name of the exception that the handler raised; empty if there was none."""
         self.verdict: Result | None = None
         """Result of the run for the circuit, if it does not follow from the outcome."""
         self.went_to: State | None = None
@@ -130,10 +143,10 @@ class ClaimedJob:
 
     def report_end(self, result: Result) -> None:
         """Report once how the run ended; the circuit of the consumer counts it."""
-        grant = self._grant
+        circuit = self._grant.circuit
         # The circuit is nearly always calm: then no thread takes the lock that all threads share.
-        if result is FAILURE or not grant.circuit.is_calm:
-            grant.on_end(result)
+        if circuit is not None and (result is FAILURE or not circuit.is_calm):
+            circuit.note_result(self._grant.ticket, self, result)
 
     @property
     def message_id(self) -> int:
@@ -286,6 +299,8 @@ class Handler:
     on_giving_up: Callable[[ClaimedJob], Any] | None = None
     backoff: bool = True
     defaults: dict[str, Any] = field(default_factory=dict)
+    task_of: Callable[[bytes], str] | None = None
+    """Function from a payload to the task that it is for: failures are then counted by task."""
     # Both are read for every job.
     path: tuple[str, str] = field(init=False)
     """Names of the channel and of the consumer."""

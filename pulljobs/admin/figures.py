@@ -13,6 +13,7 @@ from pulljobs.admin import looks
 from pulljobs.admin.dashboard.figures import counted
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
+from pulljobs.diagnosis.serving import HeldBack
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
 from pulljobs.models.registry import TokenHolder
 from pulljobs.storage import backlog, nodes
@@ -21,6 +22,9 @@ from pulljobs.storage.backlog import Backlog
 WITHIN: Final = timedelta(minutes=1)
 COUNTED: Final = 10_000
 """Newest rows that are read; if there are more, the rate follows from the time they span."""
+
+
+HeldBacks = list[HeldBack]
 
 
 class Rates(NamedTuple):
@@ -50,8 +54,8 @@ class Figures(NamedTuple):
     dead: str
     oldest: str
     rate: str
-    circuits: list[str]
-    """Nodes that hold its jobs back because they fail."""
+    held_back: HeldBacks
+    """What nodes hold back of it because its jobs fail."""
 
 
 class WithFigures(ChangeList):
@@ -75,7 +79,7 @@ def read_consumers(consumers: Sequence[Consumer]) -> dict[int, Figures]:
             [backlogs[consumer.pk]],
             now,
             rates.text_of(consumer.pk),
-            list(serving.circuits(living, f"{consumer.channel.name}/{consumer.name}")),
+            serving.held_back_of(living, f"{consumer.channel.name}/{consumer.name}"),
         )
         for consumer in consumers
     }
@@ -85,7 +89,9 @@ def read_channels(channels: Sequence[Channel]) -> dict[int, Figures]:
     """Return the sums over the consumers of each channel, and the rate of messages."""
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(channel_id__in=_ids(channels), deleted_at=None)
-    channel_of = dict(rows.values_list("pk", "channel_id"))
+    consumers = list(rows.values_list("pk", "channel_id", "name"))
+    channel_of = {pk: channel_id for pk, channel_id, _name in consumers}
+    living = serving.living()
     backlogs = backlog.backlogs(using, list(channel_of))
     now, rates = nodes.clock(using), published("channel_id")
     return {
@@ -93,7 +99,12 @@ def read_channels(channels: Sequence[Channel]) -> dict[int, Figures]:
             [row for row in backlogs if channel_of[row.consumer_id] == channel.pk],
             now,
             rates.text_of(channel.pk),
-            [],
+            [
+                held
+                for _pk, channel_id, name in consumers
+                if channel_id == channel.pk
+                for held in serving.held_back_of(living, f"{channel.name}/{name}")
+            ],
         )
         for channel in channels
     }
@@ -125,7 +136,9 @@ def _rates(manager: Any, by: str) -> Rates:
     return Rates(Counter(token_holder for _id, token_holder in newest), seconds)
 
 
-def _figures(backlogs: Sequence[Backlog], now: datetime, rate: str, circuits: list[str]) -> Figures:
+def _figures(
+    backlogs: Sequence[Backlog], now: datetime, rate: str, held: list[HeldBack]
+) -> Figures:
     oldest = min((row.oldest_ready_at for row in backlogs if row.oldest_ready_at), default=None)
     return Figures(
         now,
@@ -135,7 +148,7 @@ def _figures(backlogs: Sequence[Backlog], now: datetime, rate: str, circuits: li
         _sum(backlogs, "dead"),
         looks.duration(max(0.0, (now - oldest).total_seconds()) if oldest else None),
         rate,
-        circuits,
+        held,
     )
 
 

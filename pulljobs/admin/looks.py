@@ -1,20 +1,23 @@
 """Formatting of values that several pages of the admin show."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from django.urls import reverse
 from django.utils.formats import date_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.timezone import localtime
 
 from pulljobs.conf import settings
+from pulljobs.diagnosis.serving import HeldBack
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
 
 NOTHING: Final = "-"
 BRIEF: Final = 80
+SHOWN_CAUSES: Final = 3
 UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -95,9 +98,23 @@ def status_badge(token_holder: Any) -> SafeString:
         kind, text = "deleted", "deleted"
     elif paused:
         kind, text = "paused", "paused"
-    elif token_holder.figures.circuits:
-        kind, text = "open", "held back: its jobs fail"
+    elif token_holder.figures.held_back:
+        return _held_back(token_holder.figures.held_back)
     return format_html('<span class="pulljobs-badge pulljobs-{}">{}</span>', kind, text)
+
+
+def _held_back(every: Sequence[HeldBack]) -> SafeString:
+    """Return the badge of consumers or tasks that are held back, with the causes below it."""
+    by_subject = {held.subject: f"{held.subject}: {held.cause}" for held in every}
+    causes = list(by_subject.values())[:SHOWN_CAUSES]
+    if more := len(by_subject) - len(causes):
+        causes.append(f"and {more} more")
+    are_tasks = all(held.task for held in every)
+    return format_html(
+        '<span class="pulljobs-badge pulljobs-open">{}</span> {}',
+        "tasks held back: they fail" if are_tasks else "held back: its jobs fail",
+        format_html_join("", '<span class="pulljobs-brief">{}</span>', zip(causes)),
+    )
 
 
 def _pauses(token_holder: Any) -> list[datetime | None]:

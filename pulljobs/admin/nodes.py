@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from pulljobs.admin import looks
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.conf import settings
+from pulljobs.diagnosis import serving
 from pulljobs.models import Node
 
 MISSED_BEATS = 2
@@ -55,8 +56,7 @@ class NodeAdmin(ReadOnlyAdmin):
     @admin.display(description="holds back")
     def held_back(self, node: Node) -> str:
         """Return the consumers that the node holds back because their jobs fail."""
-        circuits = node.report.get("circuits", {})
-        shown = [f"{path} (level {circuit['level']})" for path, circuit in circuits.items()]
+        shown = [f"{held.subject} (level {held.level})" for held in serving.held_back(node)]
         return ", ".join(shown) or looks.NOTHING
 
     @admin.display(description="started at")

@@ -192,7 +192,7 @@ class Broker:
         self.room.changed()
 
     def _count_result(self, message: Held, result: Any) -> None:
-        state = self.room.count_result(message.ticket, result)
+        state = self.room.count_result(message.ticket, message.id, result)
         if state is not None:
             circuit = self.room.circuit
             seconds = circuit.blocked_until - now() if state is not CircuitState.CLOSED else 0.0
@@ -227,8 +227,11 @@ class Broker:
         self.held.update(messages)
         self.open.update(messages)
         self.counts["received"] += len(messages)
+        for message in messages:
+            if seconds := self.room.admit(ticket, message.id):
+                message.settle(Outcome.RELEASE, bodies.delay(seconds))
         # The next pull is sent before handlers begin, which may take long.
-        self.loop.call_soon(self.hand_out, messages)
+        self.loop.call_soon(self.hand_out, [each for each in messages if not each.settled])
 
     async def _recall(self, request_id: str) -> None:
         """Release the jobs of an interrupted pull, as if never pulled.

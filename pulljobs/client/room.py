@@ -115,18 +115,20 @@ class Room:
         """Count the messages of a pull; return their ticket."""
         share.idle, share.fresh = not count, False
         share.held += count
-        if count:
-            self.circuit.claimed(share.ticket)
         return share.ticket
+
+    def admit(self, ticket: int, message_id: str) -> float:
+        """Return for how many seconds the message has to be given back; 0: it may run."""
+        return self.circuit.admit(ticket, message_id, time.monotonic())
 
     def settled(self, share: Share, count: int) -> None:
         share.held -= count
         self.changed()
 
-    def count_result(self, ticket: int, result: Result) -> CircuitState | None:
+    def count_result(self, ticket: int, message_id: str, result: Result) -> CircuitState | None:
         """Pass a result to the circuit; return its state if that changed it."""
         now = time.monotonic()
-        changed = self.circuit.tell(ticket, result, now)
+        changed = self.circuit.tell(ticket, message_id, result, now)
         if changed:
             self.interrupt()
         if self.circuit.level or changed:

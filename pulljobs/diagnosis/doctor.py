@@ -238,8 +238,11 @@ def sick_nodes() -> Iterator[Finding]:
         if dead := sorted(name for name, loop in loops if not loop["alive"]):
             text = f"Node {node.name} has a dead loop: its {_listed(dead)} is dead. Restart it."
             yield Finding("dead_loop", True, text)
-        for path, circuit in node.report.get("circuits", {}).items():
-            text = f"Node {node.name} holds {path} back: its jobs fail (level {circuit['level']})."
+        for held in serving.held_back(node):
+            text = (
+                f"Node {node.name} holds {held.subject} back at level {held.level}: {held.cause}; "
+                f"{held.prospect}."
+            )
             yield Finding("circuit", False, text)
 
 

@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving, times
+from pulljobs.engine.circuit import LONGEST_NAME, task_of
 from pulljobs.errors import ConfigurationError
-from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Node
+from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Message, Node
 from pulljobs.states import State
 from pulljobs.storage import jobs, nodes
 
@@ -143,8 +144,10 @@ def _key_is_busy(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 def _held_back(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     living = serving.living()
     path = f"{consumer.channel.name}/{consumer.name}"
-    for name, circuit in serving.circuits(living, path).items():
-        text = f"Node {name} claims no job of {path} for {circuit['seconds']} s: its jobs fail."
+    for held in serving.held_back_of(living, path):
+        if held.task and held.task != _task_of(job):
+            continue
+        text = f"Node {held.node} holds {held.subject} back: {held.cause}; {held.prospect}."
         yield WaitReason("circuit_open", text)
     if not serving.is_served(consumer, living):
         yield WaitReason(
@@ -159,6 +162,12 @@ CHECKS: Final[tuple[Callable[[Job, Consumer], Iterator[WaitReason]], ...]] = (
     _key_is_busy,
     _held_back,
 )
+
+
+def _task_of(job: Job) -> str:
+    """Return the task of a job as node reports name it."""
+    message = _rows(Message).filter(pk=job.message_id).first()
+    return task_of(bytes(message.payload))[:LONGEST_NAME] if message else ""
 
 
 def _rows(model: type[Any]) -> Any:

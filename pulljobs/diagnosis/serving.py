@@ -1,11 +1,14 @@
 """Processes that serve a consumer: living nodes, long polls and holders of leases."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.models import Consumer, Lease, Node, PullWaiter
 
@@ -37,13 +40,58 @@ def gone() -> list[Node]:
     )
 
 
-def circuits(nodes: list[Node], path: str) -> dict[str, Any]:
-    """Return the open circuits of a consumer (channel/consumer) by the names of the nodes."""
-    return {
-        node.name: circuit
-        for node in nodes
-        if (circuit := node.report.get("circuits", {}).get(path)) is not None
-    }
+@dataclass(frozen=True)
+class HeldBack:
+    """Consumer, or one task of it, whose jobs a node holds back because they fail."""
+
+    node: str
+    path: str
+    """Consumer path, `channel/consumer`."""
+    task: str
+    """Task that alone is held back; empty if all jobs of the consumer are."""
+    circuit: Mapping[str, Any]
+    """Report of the circuit, as of the node's last heartbeat."""
+
+    @property
+    def subject(self) -> str:
+        """Consumer path, with the task if only one is held back."""
+        return f"task {self.task} of {self.path}" if self.task else self.path
+
+    @property
+    def level(self) -> int:
+        """Level of the circuit."""
+        return int(self.circuit["level"])
+
+    @property
+    def cause(self) -> str:
+        """Reason as the end of a sentence: the failures, and the job that failed last."""
+        if "failing" not in self.circuit:
+            return "its jobs fail"
+        last = ids.encode(int(self.circuit["job"]))
+        error = f" ({self.circuit['error']})" if self.circuit["error"] else ""
+        failing = self.circuit["failing"]
+        jobs = "1 job" if failing == 1 else f"{failing} different jobs"
+        return f"{jobs} failed and none succeeded since, the last was {last}{error}"
+
+    @property
+    def prospect(self) -> str:
+        """Time of the next probe, as the end of a sentence."""
+        seconds = self.circuit["seconds"]
+        return f"one is tried in {seconds} s" if seconds else "one is tried at a time"
+
+
+def held_back(node: Node) -> list[HeldBack]:
+    """Return the consumers and tasks that a node holds back, as of its last heartbeat."""
+    return [
+        HeldBack(node.name, path, task, circuit)
+        for path, reported in node.report.get("circuits", {}).items()
+        for task, circuit in reported.get("tasks", {"": reported}).items()
+    ]
+
+
+def held_back_of(nodes: Iterable[Node], path: str) -> list[HeldBack]:
+    """Return what nodes hold back of a consumer (channel/consumer)."""
+    return [held for node in nodes for held in held_back(node) if held.path == path]
 
 
 def is_served(consumer: Consumer, nodes: list[Node]) -> bool:

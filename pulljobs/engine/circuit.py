@@ -1,18 +1,34 @@
 """Circuit of a consumer: when its jobs fail in a row, its claims pause for a while.
 
-    CLOSED      any number of jobs; `after` failures in a row open it at level 1
+    CLOSED      any number of jobs; failures of `after` different jobs without a success between
+                them open it at level 1
     OPEN        none, for initial x 2^level seconds, but never longer than the longest
     HALF_OPEN   one job, the probe. Its success lowers the level, its failure raises it. Level 0
                 closes the circuit, others open it again. A neutral end allows another probe.
+
+A job that is known to fail is never the probe. When a claim draws it, it is given back once, so
+that the next claim draws another job. If it is drawn again, it runs next to the probe, one such job
+at a time: its failure changes nothing, its success counts.
 
 Results of jobs whose claim began before the last change of state change nothing: a claim has the
 ticket that was valid when it asked for its room, and a result counts under the one that is valid.
 Time is seconds on any clock of the caller. Not for more than one thread at a time.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import count
+from typing import Final
+
+REMEMBERED: Final = 100
+"""Failing jobs that a circuit knows; with more of them, the newest."""
+MOST_PASSES: Final = 30
+LONGEST_NAME: Final = 200
+"""Characters of a task's name that reports show."""
+SPREAD: Final = 0.002
+"""Seconds between the returns of two jobs that were given back in one block."""
 
 
 class CircuitState(StrEnum):
@@ -28,9 +44,17 @@ class Result(StrEnum):
     """The end says nothing about the next job: released, lost or given up."""
 
 
+def task_of(payload: bytes) -> str:
+    """Return the task that a payload of `django.tasks` names; empty for other payloads."""
+    try:
+        return str(json.loads(payload)["task"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
 @dataclass(slots=True)
 class Circuit:
-    """`after` failures in a row open it; an `initial` or `longest` of 0 disables it."""
+    """`after` jobs that fail in a row open it; an `initial` or `longest` of 0 disables it."""
 
     initial: float
     longest: float
@@ -40,9 +64,15 @@ class Circuit:
     level: int = 0
     blocked_until: float = 0.0
     ticket: int = 0
-    """Ticket of the next claim, under which the results of its jobs count."""
-    _failures: int = 0
-    _probing: bool = False
+    """Lowest ticket of a claim under which the results of its jobs count."""
+    next_ticket: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
+    """Function that returns a higher ticket at every call; circuits of one consumer share it."""
+    _failing: dict[Hashable, int] = field(default_factory=dict)
+    """Jobs that failed without a success since, each with how often it was given back."""
+    _probe: Hashable = None
+    _known: Hashable = None
+    """Job that is known to fail and runs next to the probe."""
+    _given_back: int = 0
 
     def state(self, now: float) -> CircuitState:
         if not self.level:
@@ -52,29 +82,48 @@ class Circuit:
     @property
     def is_calm(self) -> bool:
         """Closed, and the last job did not fail: only a failure changes anything."""
-        return not (self.level or self._failures)
+        return not (self.level or self._failing)
+
+    @property
+    def failing(self) -> int:
+        """Number of different jobs that failed without a success since, as far as remembered."""
+        return len(self._failing)
 
     def room(self, now: float) -> int | None:
         """Return how many jobs may be claimed, None for any number."""
         state = self.state(now)
         if state is CircuitState.CLOSED:
             return None
-        return int(state is CircuitState.HALF_OPEN and not self._probing)
+        return int(state is CircuitState.HALF_OPEN and self._probe is None)
 
-    def claimed(self, ticket: int) -> None:
-        """Note that a claim under this ticket got jobs."""
-        if ticket == self.ticket:
-            self._probing = self.level > 0
+    def admit(self, ticket: int, job: Hashable, now: float) -> float:
+        """Return for how many seconds a claimed job has to be given back; 0: it may run."""
+        if not self.level or ticket < self.ticket:
+            return 0.0
+        if now < self.blocked_until:
+            return self._spread(self.blocked_until - now)
+        if job in self._failing:
+            return self._admit_known(job)
+        if self._probe is not None:
+            return self._spread(self.seconds(self.level))
+        self._probe = job
+        return 0.0
 
-    def tell(self, ticket: int, result: Result, now: float) -> bool:
+    def tell(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
         """Count how a job of this ticket ended; return True if the level changed."""
-        if ticket != self.ticket or not (self.initial and self.longest):
+        if not (self.initial and self.longest):
+            return False
+        if ticket < self.ticket:
+            if self.level and result is Result.FAILURE:
+                self._remember(job)
             return False
         if self.level:
-            return self._probed(result, now)
-        if result is not Result.NEUTRAL:
-            self._failures = self._failures + 1 if result is Result.FAILURE else 0
-        if self._failures < self.after:
+            return self._end_trial(job, result, now)
+        if result is Result.SUCCESS:
+            self._failing.clear()
+        elif result is Result.FAILURE:
+            self._remember(job)
+        if len(self._failing) < self.after:
             return False
         return self._change(1, now)
 
@@ -82,18 +131,46 @@ class Circuit:
         """Return the seconds that the circuit is open at a level."""
         return min(self.initial * 2.0**level, self.longest)
 
-    def _probed(self, result: Result, now: float) -> bool:
-        self._probing = False
-        if result is Result.NEUTRAL:
+    def _admit_known(self, job: Hashable) -> float:
+        passes = self._failing[job]
+        if passes and self._known is None:
+            self._failing[job], self._known = 0, job
+            return 0.0
+        self._failing[job] = min(passes + 1, MOST_PASSES)
+        return min(self.initial * 2.0**passes, self.seconds(self.level))
+
+    def _spread(self, seconds: float) -> float:
+        """Return seconds that grow with every call, because claims look at what comes back."""
+        self._given_back += 1
+        return seconds + self._given_back * SPREAD
+
+    def _end_trial(self, job: Hashable, result: Result, now: float) -> bool:
+        """Count the end of the probe, or of the known failing job next to it."""
+        if job == self._probe:
+            self._probe = None
+        elif job == self._known:
+            self._known = None
+        else:
             return False
         if result is Result.SUCCESS:
+            self._failing.pop(job, None)
             return self._change(self.level - 1, now)
+        if result is Result.NEUTRAL or job in self._failing:
+            return False
+        self._remember(job)
         # Not above the first level that takes the longest: every step up has a step down.
         is_highest = self.seconds(self.level) >= self.longest
         return self._change(self.level if is_highest else self.level + 1, now)
 
+    def _remember(self, job: Hashable) -> None:
+        self._failing.setdefault(job, 0)
+        if len(self._failing) > max(self.after, REMEMBERED):
+            del self._failing[next(iter(self._failing))]
+
     def _change(self, level: int, now: float) -> bool:
-        self.level, self._failures = level, 0
-        self.ticket += 1
+        self.level, self._probe, self._known, self._given_back = level, None, None, 0
+        if not level:
+            self._failing.clear()
+        self.ticket = self.next_ticket()
         self.blocked_until = now + self.strategy(self.seconds(level)) if level else 0.0
         return True

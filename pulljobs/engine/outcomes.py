@@ -74,9 +74,9 @@ def suspect(held: Held, error: str) -> Settlement:
     return Settlement(held, Event.RETRY, error=error, started=True)
 
 
-def release(held: Held) -> Settlement:
-    """Return a job to the queue without charging it."""
-    return Settlement(held, Event.RELEASE)
+def release(held: Held, *, after: timedelta | None = None) -> Settlement:
+    """Return a job to the queue without charging it, by default to be claimed at once."""
+    return Settlement(held, Event.RELEASE, delay=after)
 
 
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, list[int]] | None:

@@ -143,6 +143,8 @@ class CircuitChanged:
     state: str
     level: int
     seconds: float
+    task: str = ""
+    """Task of the consumer that alone is concerned; empty: all jobs are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,16 +249,16 @@ def _(event: GivingUpFailed) -> None:
 
 @log.register
 def _(event: CircuitChanged) -> None:
+    path = f"{event.channel}/{event.consumer}" + (event.task and f", task {event.task}")
     if event.level:
         logger.warning(
-            "Jobs of %s/%s fail: none is claimed for %.1f s, and then one (level %d).",
-            event.channel,
-            event.consumer,
+            "Jobs of %s fail: none is claimed for %.1f s, and then one (level %d).",
+            path,
             event.seconds,
             event.level,
         )
     else:
-        logger.info("Jobs of %s/%s succeed again.", event.channel, event.consumer)
+        logger.info("Jobs of %s succeed again.", path)
 
 
 @log.register

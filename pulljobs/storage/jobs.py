@@ -191,7 +191,9 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     freed_keys = {(row.consumer_id, row.freed_key) for row in freed}
     keys.free(using, freed_keys, [row.job_id for row in freed])
     released = {
-        settlement.held.job_id for settlement in settlements if settlement.event is Event.RELEASE
+        settlement.held.job_id
+        for settlement in settlements
+        if settlement.event is Event.RELEASE and settlement.delay is None
     }
     roomier = frozenset(row.consumer_id for row in rows) - {None}
     return Finished(states, [], {}, frozenset(released & states.keys()), roomier)

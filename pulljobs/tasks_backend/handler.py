@@ -5,6 +5,7 @@ from typing import Any, Final
 from django.utils import timezone
 
 from pulljobs import handlers, ids
+from pulljobs.engine.circuit import task_of
 from pulljobs.errors import ConfigurationError, Discard, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
 from pulljobs.tasks_backend import results
@@ -43,6 +44,7 @@ def make_handler(backend: ChannelBackend, queue: str) -> Handler:
         consumer=CONSUMER,
         function=run,
         on_giving_up=give_up,
+        task_of=task_of,
         defaults=defaults,
         **own,
     )

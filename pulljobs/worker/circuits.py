@@ -1,55 +1,156 @@
-"""Circuits of the consumers that this process serves, shared by all its threads."""
+"""Circuits of the consumers that this process serves, shared by all its threads.
+
+A consumer of tasks has a circuit for each task, so that a failing task holds back only itself: the
+worker goes on claiming for the consumer and gives back the jobs of the task, uncharged.
+"""
 
 import threading
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from pulljobs.conf import Settings
-from pulljobs.engine.circuit import Circuit, Result
+from pulljobs.engine.circuit import LONGEST_NAME, Circuit, Result
 from pulljobs.engine.telemetry import CircuitChanged, emit
-from pulljobs.handlers import Handler
+from pulljobs.handlers import ClaimedJob, Handler
+
+WHOLE: Final = ""
+"""Key of the circuit of a consumer that is not divided into tasks."""
+REMEMBERED_TASKS: Final = 200
+REPORTED_TASKS: Final = 20
 
 
 class ConsumerCircuit:
-    """Circuit of one consumer, behind a lock."""
+    """Circuits of one consumer, behind a lock: one, or one for each task that failed."""
 
     def __init__(self, handler: Handler, limits: Settings) -> None:
-        self._path = handler.path
+        self._path, self._task_of = handler.path, handler.task_of
         # A burst ends by itself and should not wait for a circuit.
-        is_disabled = not handler.backoff or limits.BURST or limits.ONCE
-        initial = 0 if is_disabled else limits.BACKOFF_INITIAL.total_seconds()
-        self.circuit = Circuit(initial, limits.BACKOFF_MAX.total_seconds(), limits.BACKOFF_AFTER)
+        self._is_disabled = not handler.backoff or limits.BURST or limits.ONCE
+        self._limits = limits
+        self._circuits: dict[str, Circuit] = {}
+        self._open: set[str] = set()
+        self._disturbed: set[str] = set()
+        self._last: dict[str, tuple[int, str]] = {}
+        """Job that failed last by circuit, and the name of its exception if there was one."""
         self._lock = threading.Lock()
+        self.is_calm = True
+        """True if only a failure changes anything."""
+        self.ticket = 0
+        """Ticket of the next claim, under which the results of its jobs count."""
 
     def room(self) -> int | None:
         """Return how many jobs may be claimed now; None: any number."""
         with self._lock:
-            return self.circuit.room(time.monotonic())
+            circuit = self._whole
+            return None if circuit is None else circuit.room(time.monotonic())
 
     def wait(self) -> float:
         """Return the seconds until a job may be claimed; 0: now, or once the probe has ended."""
-        return max(0.0, self.circuit.blocked_until - time.monotonic())
+        circuit = self._whole
+        return 0.0 if circuit is None else _wait(circuit)
 
-    def note_claim(self, ticket: int) -> None:
-        """Note that a claim under that ticket returned jobs."""
-        with self._lock:
-            self.circuit.claimed(ticket)
-
-    def note_result(self, ticket: int, result: Result) -> None:
-        """Note once how a job of a claim under that ticket ended; callable from any thread."""
+    def admit(self, ticket: int, jobs: Sequence[ClaimedJob]) -> dict[ClaimedJob, float]:
+        """Return the jobs of a claim that have to be given back, each with its seconds."""
+        if not self._open:
+            return {}
+        tasks = [self._task(job) for job in jobs]
         with self._lock:
             now = time.monotonic()
-            if not self.circuit.tell(ticket, result, now):
-                return
-            state, level = self.circuit.state(now), self.circuit.level
-        emit(CircuitChanged(*self._path, state, level, self.wait()))
+            waits = [
+                circuit.admit(ticket, job.id, now) if (circuit := self._circuits.get(task)) else 0.0
+                for task, job in zip(tasks, jobs, strict=True)
+            ]
+        return {job: wait for job, wait in zip(jobs, waits, strict=True) if wait}
+
+    def note_result(self, ticket: int, job: ClaimedJob, result: Result) -> None:
+        """Note once how a job of a claim under that ticket ended; callable from any thread."""
+        if self._is_disabled:
+            return
+        task = self._task(job)
+        with self._lock:
+            circuit = self._circuits.get(task)
+            if circuit is None:
+                if result is not Result.FAILURE:
+                    return
+                circuit = self._add(task)
+            if result is Result.FAILURE:
+                self._last[task] = job.id, job.failure
+            has_changed = circuit.tell(ticket, job.id, result, time.monotonic())
+            self._note_state(task, circuit)
+            state, level = circuit.state(time.monotonic()), circuit.level
+        if has_changed:
+            emit(CircuitChanged(*self._path, state, level, _wait(circuit), task))
+
+    @property
+    def level(self) -> int:
+        """Highest level of its circuits; 0 if all are closed."""
+        with self._lock:
+            return max((self._circuits[task].level for task in self._open), default=0)
 
     def report(self) -> dict[str, Any] | None:
-        """Return state, level and seconds to wait; None if the circuit is closed."""
+        """Return the report of the open circuit, the worst first of `tasks`; None if none is."""
         with self._lock:
-            state = self.circuit.state(time.monotonic())
-            level = self.circuit.level
-        return {"state": state, "level": level, "seconds": round(self.wait(), 1)} if level else None
+            reports = {task: self._report(task) for task in self._open}
+        if not reports:
+            return None
+        worst = sorted(reports, key=lambda task: (-reports[task]["level"], task))
+        if self._task_of is None:
+            return reports[WHOLE]
+        tasks = {task[:LONGEST_NAME]: reports[task] for task in worst[:REPORTED_TASKS]}
+        return reports[worst[0]] | {"tasks": tasks}
+
+    @property
+    def _whole(self) -> Circuit | None:
+        return None if self._task_of is not None else self._circuits.get(WHOLE)
+
+    def _task(self, job: ClaimedJob) -> str:
+        return WHOLE if self._task_of is None else self._task_of(job.payload)
+
+    def _add(self, task: str) -> Circuit:
+        if len(self._circuits) >= REMEMBERED_TASKS:
+            # Names come from messages: there may be any number of them.
+            self._forget(next((t for t in self._circuits if t not in self._disturbed), None))
+        limits = self._limits
+        initial, longest = limits.BACKOFF_INITIAL, limits.BACKOFF_MAX
+        self._circuits[task] = Circuit(
+            initial.total_seconds(),
+            longest.total_seconds(),
+            limits.BACKOFF_AFTER,
+            next_ticket=self._next_ticket,
+        )
+        return self._circuits[task]
+
+    def _forget(self, task: str | None) -> None:
+        task = next(iter(self._circuits)) if task is None else task
+        del self._circuits[task]
+        self._last.pop(task, None)
+        self._open.discard(task)
+        self._disturbed.discard(task)
+
+    def _next_ticket(self) -> int:
+        self.ticket += 1
+        return self.ticket
+
+    def _note_state(self, task: str, circuit: Circuit) -> None:
+        for tasks, is_in in (
+            (self._open, circuit.level > 0),
+            (self._disturbed, not circuit.is_calm),
+        ):
+            (tasks.add if is_in else tasks.discard)(task)
+        self.is_calm = not self._disturbed
+
+    def _report(self, task: str) -> dict[str, Any]:
+        circuit = self._circuits[task]
+        job, error = self._last[task]
+        return {
+            "state": circuit.state(time.monotonic()),
+            "level": circuit.level,
+            "seconds": round(_wait(circuit), 1),
+            "failing": circuit.failing,
+            "job": str(job),
+            "error": error,
+        }
 
 
 class Circuits:
@@ -74,3 +175,7 @@ class Circuits:
         """Return the reports of the circuits that are not closed, by channel/consumer."""
         reports = {"/".join(path): circuit.report() for path, circuit in [*self._circuits.items()]}
         return {path: report for path, report in reports.items() if report is not None}
+
+
+def _wait(circuit: Circuit) -> float:
+    return max(0.0, circuit.blocked_until - time.monotonic())

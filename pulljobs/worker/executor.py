@@ -208,8 +208,9 @@ def _emit_failure(job: ClaimedJob, error: BaseException) -> None:
 
     Nothing is emitted for a cancelled run: its cancellation was.
     """
+    job.failure = type(error).__name__
     if not job.taken_away:
-        emit(JobFailed(job.id, *job.handler.path, type(error).__name__))
+        emit(JobFailed(job.id, *job.handler.path, job.failure))
 
 
 def _traceback(error: BaseException) -> str:

@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from functools import partial
 from itertools import repeat
 from typing import Final
 from uuid import UUID
@@ -102,7 +101,7 @@ class Fetcher:
         """Yield the due subscriptions that have room, with the room and the circuit's ticket."""
         for subscription in self.rotation.due():
             # The ticket first, because the circuit may open at any moment.
-            ticket = self._circuits.get(subscription.handler).circuit.ticket
+            ticket = self._circuits.get(subscription.handler).ticket
             if (room := self._room(subscription)) > 0:
                 yield subscription, room, ticket
             elif subscription.pool.reports_room and _pool_room(subscription) <= 0:
@@ -223,13 +222,30 @@ class Fetcher:
             rows, messages = zip(*claim.jobs, strict=True)
             helds = outcomes.all_held(claim.taken.lease_token, [row.id for row in rows])
             jobs = list(map(ClaimedJob, rows, messages, helds, repeat(grant)))
-            self._hand_over(subscription, rows, jobs)
+            self._in_flight.add(jobs)
+            self._hand_over(subscription, *self._admitted(subscription, ticket, rows, jobs))
+            if len(self._in_flight) == len(jobs):
+                time.sleep(0)  # The process was idle: a handler starts before this thread goes on.
         return claim
+
+    def _admitted(
+        self,
+        subscription: ConsumerSubscription,
+        ticket: int,
+        rows: Sequence[HeldJob],
+        jobs: list[ClaimedJob],
+    ) -> tuple[Sequence[HeldJob], list[ClaimedJob]]:
+        """Give back the jobs that the circuit does not admit; return the others."""
+        back = self._circuits.get(subscription.handler).admit(ticket, jobs)
+        if not back:
+            return rows, jobs
+        for job, seconds in back.items():
+            self._buffer.give_back(job, timedelta(seconds=seconds))
+        admitted = [pair for pair in zip(rows, jobs, strict=True) if pair[1] not in back]
+        return [row for row, _job in admitted], [job for _row, job in admitted]
 
     def _grant(self, subscription: ConsumerSubscription, claimed_at: float, ticket: int) -> Grant:
         lease_duration = subscription.lease_duration
-        circuit = self._circuits.get(subscription.handler)
-        circuit.note_claim(ticket)
         longest = max(lease_duration, subscription.puller.max_lease)
         return Grant(
             handler=subscription.handler,
@@ -241,15 +257,14 @@ class Fetcher:
             renew=renew_now,
             stopping=self._stopping,
             run_time=subscription.run_time,
-            circuit=circuit.circuit,
-            on_end=partial(circuit.note_result, ticket),
+            circuit=self._circuits.get(subscription.handler),
+            ticket=ticket,
         )
 
     def _hand_over(
         self, subscription: ConsumerSubscription, rows: Sequence[HeldJob], jobs: list[ClaimedJob]
     ) -> None:
         """Give the jobs to the pool, except suspects and jobs that are over their limits."""
-        self._in_flight.add(jobs)
         consumer = subscription.puller.consumer
         deliveries, retries = consumer.max_deliveries, consumer.retries
         special = {
@@ -270,8 +285,6 @@ class Fetcher:
         else:
             for job in others:  # A suspect would have to wait for them.
                 self._buffer.release(job)
-        if len(self._in_flight) == len(jobs):
-            time.sleep(0)  # The process was idle: a handler starts before this thread goes on.
 
 
 def _pool_room(subscription: ConsumerSubscription) -> int:

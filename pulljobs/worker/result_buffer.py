@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final
 
 from pulljobs.engine import outcomes
@@ -49,6 +50,10 @@ class ResultBuffer:
         """Release a job that has not started, so nothing is charged."""
         job.report_end(Result.NEUTRAL)
         self.results.append((job, None if job.taken_away else outcomes.release(job.held)))
+
+    def give_back(self, job: ClaimedJob, after: timedelta) -> None:
+        """Release a job that its circuit did not admit; it may be claimed again after that time."""
+        self.results.append((job, outcomes.release(job.held, after=after)))
 
     def end(self, job: ClaimedJob, settlement: Settlement | None) -> None:
         """End the run of a job, and add its outcome unless the run was cancelled."""

@@ -10,8 +10,9 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from pulljobs import operating
-from pulljobs.models import Node, PullWaiter
+from pulljobs.models import Consumer, Node, PullWaiter
 from pulljobs.storage import listen, nodes
+from tests.circuits import CAUSE, open_circuit, open_circuit_by_task
 from tests.factories import USING, ConsumerFactory, claimed, published
 
 pytestmark = pytest.mark.django_db
@@ -30,6 +31,39 @@ def test_silent_node_is_shown_as_such_after_two_heartbeats(reader: Client) -> No
     assert ">alive<" in page
     assert ">stopped<" in page
     assert "orders/invoicing (level 3)" in page
+
+
+def test_a_consumer_that_is_held_back_says_so_in_the_lists_of_channels_and_consumers(
+    reader: Client,
+) -> None:
+    consumer, other = ConsumerFactory.create(), ConsumerFactory.create()
+    node, path = uuid4(), f"{consumer.channel.name}/{consumer.name}"
+    nodes.register(USING, node, "host:1")
+    nodes.beat(USING, node, {"circuits": {path: open_circuit()}})
+    for model in ("channel", "consumer"):
+        page = reader.get(reverse(f"admin:pulljobs_{model}_changelist")).content.decode()
+        assert page.count("held back: its jobs fail") == 1
+        assert page.count(f"{path}: {CAUSE}") == 1
+    page = _page_of(reader, consumer)
+    assert f"Node host:1 holds {path} back: {CAUSE}; one is tried in 3 s." in page
+    assert "Node host:1" not in _page_of(reader, other)
+
+
+def test_a_held_back_task_is_named_in_the_list_of_consumers(reader: Client) -> None:
+    consumer = ConsumerFactory.create()
+    node, path = uuid4(), f"{consumer.channel.name}/{consumer.name}"
+    nodes.register(USING, node, "host:1")
+    tasks = [f"shop.tasks.t{number}" for number in range(5)]
+    nodes.beat(USING, node, {"circuits": {path: open_circuit_by_task(*tasks)}})
+    page = reader.get(reverse("admin:pulljobs_consumer_changelist")).content.decode()
+    assert "tasks held back: they fail" in page
+    assert f"task shop.tasks.t0 of {path}: {CAUSE}" in page
+    assert "and 2 more" in page
+
+
+def _page_of(browser: Client, consumer: Consumer) -> str:
+    url = reverse("admin:pulljobs_consumer_change", args=[consumer.pk])
+    return browser.get(url).content.decode()
 
 
 def test_page_of_a_node_shows_its_report_and_changes_nothing(reader: Client) -> None:

@@ -479,6 +479,59 @@ def test_success_closes_the_circuit_step_by_step() -> None:
     assert min(full) > probe > opened + 0.2
 
 
+def test_messages_that_fail_again_and_again_hold_back_no_others() -> None:
+    """Fewer of them than open a circuit; with 60 s of back-off others would wait in vain."""
+    broker = filled(2)
+
+    def handle(message: Message) -> None:
+        if message.json() < 2:
+            raise ValueError("poison")
+
+    consumer, _ = consumer_of(
+        [broker],
+        handle,
+        max_in_flight=2,
+        max_attempts=0,
+        backoff=Backoff(initial=60, longest=60, after=3),
+        requeue_delay=lambda attempts: 0.05,
+    )
+    with running(consumer):
+        wait_until(lambda: min(job.deliveries for job in broker.jobs) > 3)
+        broker.publish(5, start=2)
+        wait_until(lambda: broker.states()[2:] == ["DELIVERED"] * 5)
+
+
+def test_a_message_that_is_known_to_fail_is_given_back_for_another_probe() -> None:
+    """The first messages come before all others, and fail for ever."""
+    broker = filled(LADDER.after)
+    known = frozenset(job.id for job in broker.jobs)
+
+    def handle(message: Message) -> None:
+        if message.id in known:
+            raise ValueError("poison")
+
+    consumer, _ = consumer_of(
+        [broker],
+        handle,
+        max_in_flight=LADDER.after,
+        max_attempts=0,
+        backoff=LADDER,
+        requeue_delay=lambda attempts: 0.0,
+    )
+    with running(consumer):
+        wait_until(lambda: len(broker.asked("pull")) > LADDER.after)
+        broker.publish(1, start=LADDER.after)
+        wait_until(lambda: broker.states()[-1] == "DELIVERED")
+        given_back = [
+            result
+            for request in broker.asked("ack")
+            for result in request.body["Results"]
+            if result["Outcome"] == "RELEASE"
+        ]
+        assert given_back
+        assert all(result["DelaySeconds"] > 0 for result in given_back)
+
+
 def test_neutral_outcomes_open_nothing() -> None:
     """Or nothing more would be pulled for as long as a test waits."""
     broker = filled(30)
@@ -527,9 +580,9 @@ def test_a_pull_under_way_when_the_circuit_opens_is_of_before_the_block() -> Non
     room = Room(10, Circuit(1, 120, 1))
     share = room.share()
     with room.asking(share, 5):
-        room.count_result(room.circuit.ticket, Result.FAILURE)
+        room.count_result(room.circuit.ticket, "a", Result.FAILURE)
         ticket = room.received(share, 5)
-    assert room.count_result(ticket, Result.SUCCESS) is None
+    assert room.count_result(ticket, "b", Result.SUCCESS) is None
     assert room.circuit.level == 1
 
 

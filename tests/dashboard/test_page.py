@@ -20,6 +20,7 @@ from pulljobs.states import State
 from pulljobs.storage import blockers, nodes
 from pulljobs.storage.blockers import Pin
 from tests.admin.conftest import browser_of
+from tests.circuits import CAUSE, open_circuit, open_circuit_by_task
 from tests.days import no_days
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, published
 from tests.sessions import backend, lock_timeout, query, session
@@ -139,6 +140,26 @@ def test_workers_are_shown_with_their_loops_jobs_and_circuits(
     assert re.search(r"host:1 its reaper is dead .*1 min [0-9]+ s orders/invoicing", text)
     assert "orders / invoicing held back, level 2" in text
     assert "Worker host:1: its reaper is dead." in text
+
+
+def test_a_consumer_that_is_held_back_is_shown_with_the_cause(
+    operator: Client, consumer: Consumer
+) -> None:
+    report_heartbeat({"circuits": {"orders/invoicing": open_circuit()}, "serves": ["orders/invoicing"]})
+    shown = visible_text(read_dashboard(operator))
+    assert f"orders/invoicing is held back: {CAUSE}." in shown
+    assert f"orders/invoicing, level 2: {CAUSE}; one is tried in 3 s." in shown
+
+
+def test_a_held_back_task_is_not_shown_as_its_whole_consumer(
+    operator: Client, consumer: Consumer
+) -> None:
+    circuits = {"orders/invoicing": open_circuit_by_task("shop.tasks.mail", "shop.tasks.index")}
+    report_heartbeat({"circuits": circuits, "serves": ["orders/invoicing"]})
+    shown = visible_text(read_dashboard(operator))
+    assert "orders / invoicing 2 tasks held back" in shown
+    assert f"task shop.tasks.mail of orders/invoicing is held back: {CAUSE}." in shown
+    assert "invoicing held back, level" not in shown
 
 
 def test_a_silent_worker_is_a_problem(operator: Client, consumer: Consumer) -> None:

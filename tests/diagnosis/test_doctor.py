@@ -14,6 +14,7 @@ from pulljobs import operating
 from pulljobs.diagnosis import doctor
 from pulljobs.models import Consumer, Node
 from pulljobs.storage import nodes
+from tests.circuits import CAUSE, open_circuit
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import FORGET, Thread, pass_time, query, session, wait_until
@@ -261,3 +262,18 @@ def test_dead_loops_and_open_circuits_of_living_nodes_are_reported() -> None:
     assert "its fetcher is dead" in by_code["dead_loop"]["text"]
     assert "orders/invoicing" in by_code["circuit"]["text"]
     assert not by_code["circuit"]["is_error"]
+
+
+def test_a_consumer_that_is_held_back_is_reported_with_the_cause() -> None:
+    register(report={"circuits": {"orders/invoicing": open_circuit()}})
+    text = findings()["circuit"]["text"]
+    assert f"holds orders/invoicing back at level 2: {CAUSE}; one is tried in 3 s." in text
+
+
+def test_a_task_that_is_held_back_is_reported_without_its_neighbours() -> None:
+    circuit = open_circuit(state="half_open", seconds=0)
+    circuits = {"tasks-default-default/tasks": circuit | {"tasks": {"shop.tasks.mail": circuit}}}
+    register(report={"circuits": circuits})
+    text = findings()["circuit"]["text"]
+    assert "holds task shop.tasks.mail of tasks-default-default/tasks back" in text
+    assert "one is tried at a time" in text

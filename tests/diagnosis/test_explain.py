@@ -11,9 +11,11 @@ from django.db.models.functions import Now
 from pulljobs import ids, operating, pulling
 from pulljobs.engine import outcomes
 from pulljobs.models import Consumer, Node
+from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
 from pulljobs.storage import listen, nodes
+from tests.circuits import open_circuit_by_task
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
 from tests.sessions import query
@@ -97,6 +99,20 @@ def test_a_job_waits_for_a_worker_or_for_an_open_circuit() -> None:
     Node.objects.filter(pk=node).update(report=report)
     assert set(reasons(job)) == {"circuit_open"}
     assert "host:7" in reasons(job)["circuit_open"]
+
+
+def test_only_jobs_of_a_held_back_task_are_explained_by_it() -> None:
+    consumer: Any = ConsumerFactory.create()
+    [failing], [healthy] = (
+        publish(consumer.channel.name, {"task": f"shop.tasks.{name}", "args": []}).job_ids
+        for name in ("mail", "index")
+    )
+    path, node = f"{consumer.channel.name}/{consumer.name}", uuid4()
+    nodes.register(USING, node, "host:7")
+    circuits = {path: open_circuit_by_task("shop.tasks.mail")}
+    Node.objects.filter(pk=node).update(report={"serves": [path], "circuits": circuits})
+    assert set(reasons(healthy)) == {"next"}
+    assert f"task shop.tasks.mail of {path}" in reasons(failing)["circuit_open"]
 
 
 def test_a_job_in_flight_names_the_node_that_holds_it(consumer: Consumer) -> None:

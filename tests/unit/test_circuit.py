@@ -1,14 +1,19 @@
 """Circuit of a consumer, by the back-off rules of NSQ's guide."""
 
+from itertools import count
+
 import pytest
 
-from pulljobs.engine.circuit import Circuit, CircuitState, Result
+from pulljobs.engine.circuit import REMEMBERED, Circuit, Result, CircuitState
+
+JOBS = count()
 
 
-def claimed(circuit: Circuit) -> int:
-    """Begin and end a claim now; return its ticket."""
-    circuit.claimed(circuit.ticket)
-    return circuit.ticket
+def claimed(circuit: Circuit, job: int | None = None, now: float = 0) -> tuple[int, int]:
+    """Claim a job now, by default one that was never claimed; return the ticket and the job."""
+    job = next(JOBS) if job is None else job
+    assert circuit.admit(circuit.ticket, job, now) == 0
+    return circuit.ticket, job
 
 
 def opened(*, initial: float = 1, longest: float = 120, after: int = 1) -> Circuit:
@@ -16,7 +21,7 @@ def opened(*, initial: float = 1, longest: float = 120, after: int = 1) -> Circu
     circuit = Circuit(initial, longest, after)
     for _failure in range(after):
         assert circuit.room(0) is None
-        circuit.tell(claimed(circuit), Result.FAILURE, 0)
+        circuit.tell(*claimed(circuit), Result.FAILURE, 0)
     return circuit
 
 
@@ -24,9 +29,9 @@ def probe(circuit: Circuit, result: Result, now: float | None = None) -> float:
     """Let one probe through as soon as the circuit permits; return the seconds blocked after it."""
     now = circuit.blocked_until if now is None else now
     assert circuit.room(now) == 1
-    ticket = claimed(circuit)
+    job = claimed(circuit, now=now)
     assert circuit.room(now) == 0, "one probe at a time"
-    circuit.tell(ticket, result, now)
+    circuit.tell(*job, result, now)
     return circuit.blocked_until - now if circuit.level else 0.0
 
 
@@ -55,11 +60,10 @@ def test_every_step_to_the_cap_has_a_step_back() -> None:
 
 def test_neutral_outcomes_change_nothing_and_free_the_probe() -> None:
     circuit = Circuit(1, 120, 2)
-    ticket = claimed(circuit)
-    circuit.tell(ticket, Result.FAILURE, 0)
-    circuit.tell(ticket, Result.NEUTRAL, 0)
+    for result in (Result.FAILURE, Result.NEUTRAL):
+        circuit.tell(*claimed(circuit), result, 0)
     assert circuit.state(0) is CircuitState.CLOSED
-    circuit.tell(ticket, Result.FAILURE, 0)
+    circuit.tell(*claimed(circuit), Result.FAILURE, 0)
     assert circuit.level == 1
     before = circuit.blocked_until
     probe(circuit, Result.NEUTRAL, 3)
@@ -71,7 +75,7 @@ def test_neutral_outcomes_change_nothing_and_free_the_probe() -> None:
 def test_zero_disables_the_circuit(initial: float, longest: float) -> None:
     circuit = Circuit(initial, longest, 1)
     for _failure in range(10):
-        assert not circuit.tell(claimed(circuit), Result.FAILURE, 0)
+        assert not circuit.tell(*claimed(circuit), Result.FAILURE, 0)
     assert circuit.room(0) is None
 
 
@@ -84,10 +88,9 @@ def test_a_cap_below_the_first_step_is_that_step() -> None:
 
 def test_only_failures_in_a_row_open_it() -> None:
     circuit = Circuit(1, 120, 5)
-    ticket = claimed(circuit)
     for result in [Result.FAILURE] * 4 + [Result.SUCCESS] + [Result.FAILURE] * 4:
-        assert not circuit.tell(ticket, result, 0)
-    assert circuit.tell(ticket, Result.FAILURE, 0)
+        assert not circuit.tell(*claimed(circuit), result, 0)
+    assert circuit.tell(*claimed(circuit), Result.FAILURE, 0)
     assert circuit.state(0) is CircuitState.OPEN
 
 
@@ -96,13 +99,13 @@ def test_a_job_claimed_before_the_block_changes_nothing(result: Result) -> None:
     """It counts neither in the block, nor as the probe, nor after the circuit closed again."""
     circuit = Circuit(1, 120, 1)
     straggler = claimed(circuit)
-    circuit.tell(claimed(circuit), Result.FAILURE, 0)
-    assert not circuit.tell(straggler, result, 1)
-    ticket = claimed(circuit)
-    assert not circuit.tell(straggler, result, 3)
+    circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+    assert not circuit.tell(*straggler, result, 1)
+    probe = claimed(circuit, now=3)
+    assert not circuit.tell(*straggler, result, 3)
     assert circuit.room(3) == 0, "the probe has not ended"
-    circuit.tell(ticket, Result.SUCCESS, 3)
-    assert not circuit.tell(straggler, result, 4)
+    circuit.tell(*probe, Result.SUCCESS, 3)
+    assert not circuit.tell(*straggler, result, 4)
     assert circuit.state(4) is CircuitState.CLOSED
 
 
@@ -111,9 +114,89 @@ def test_a_claim_under_way_when_the_circuit_opens_counts_as_before_the_block() -
     circuit = Circuit(1, 120, 1)
     ticket = circuit.ticket
     assert circuit.room(0) is None
-    circuit.tell(claimed(circuit), Result.FAILURE, 0)
-    circuit.claimed(ticket)
+    circuit.tell(*claimed(circuit), Result.FAILURE, 0)
     for result in Result:
-        assert not circuit.tell(ticket, result, 0.1)
+        job = next(JOBS)
+        assert circuit.admit(ticket, job, 0.1) == 0
+        assert not circuit.tell(ticket, job, result, 0.1)
     assert (circuit.state(0.1), circuit.level) == (CircuitState.OPEN, 1)
     assert circuit.room(circuit.blocked_until) == 1
+
+
+def test_a_job_that_fails_again_and_again_counts_once() -> None:
+    circuit, poison, other = Circuit(1, 120, 3), next(JOBS), next(JOBS)
+    for _round in range(50):
+        for job in (poison, other):
+            assert not circuit.tell(*claimed(circuit, job), Result.FAILURE, 0)
+    assert circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+
+
+def test_a_job_that_counted_counts_again_after_a_success() -> None:
+    circuit, poison = Circuit(1, 120, 2), next(JOBS)
+    circuit.tell(*claimed(circuit, poison), Result.FAILURE, 0)
+    circuit.tell(*claimed(circuit), Result.SUCCESS, 0)
+    circuit.tell(*claimed(circuit, poison), Result.FAILURE, 0)
+    assert circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+
+
+def opened_by(*jobs: int) -> Circuit:
+    circuit = Circuit(1, 120, len(jobs))
+    for job in jobs:
+        circuit.tell(*claimed(circuit, job), Result.FAILURE, 0)
+    assert circuit.level == 1
+    return circuit
+
+
+def test_a_job_that_is_known_to_fail_is_given_back_so_that_another_is_the_probe() -> None:
+    first, second, healthy = next(JOBS), next(JOBS), next(JOBS)
+    circuit = opened_by(first, second)
+    assert [circuit.admit(circuit.ticket, job, 2) for job in (first, second)] == [1, 1]
+    assert circuit.room(2) == 1, "the next claim looks for the probe"
+    assert circuit.admit(circuit.ticket, healthy, 2) == 0
+    assert circuit.room(2) == 0
+    assert circuit.tell(circuit.ticket, healthy, Result.SUCCESS, 2)
+    assert circuit.state(2) is CircuitState.CLOSED
+
+
+def test_a_job_that_is_known_to_fail_runs_next_to_the_probe_if_it_is_drawn_again() -> None:
+    """Only one at a time, and others that are known wait longer each time."""
+    first, second = next(JOBS), next(JOBS)
+    circuit = opened_by(first, second)
+    for job in (first, second):
+        assert circuit.admit(circuit.ticket, job, 2) == 1
+    assert circuit.admit(circuit.ticket, first, 3) == 0
+    assert circuit.room(3) == 1, "it is not the probe"
+    assert [circuit.admit(circuit.ticket, second, 3) for _draw in range(3)] == [2, 2, 2]
+    before = circuit.blocked_until
+    assert not circuit.tell(circuit.ticket, first, Result.FAILURE, 4)
+    assert (circuit.level, circuit.blocked_until) == (1, before), "its failure says nothing new"
+    assert circuit.admit(circuit.ticket, first, 4) == 1, "it is given back first, every time"
+    assert circuit.admit(circuit.ticket, second, 4) == 0
+    assert circuit.tell(circuit.ticket, second, Result.SUCCESS, 4), "its success counts"
+    assert circuit.state(4) is CircuitState.CLOSED
+
+
+def test_a_job_that_was_given_back_is_not_the_end_of_the_probe() -> None:
+    circuit = opened()
+    ticket, probe_job = claimed(circuit, now=2)
+    waiting = next(JOBS)
+    assert circuit.admit(ticket, waiting, 2) > 0
+    circuit.tell(ticket, waiting, Result.NEUTRAL, 2)
+    assert circuit.room(2) == 0
+    circuit.tell(ticket, probe_job, Result.NEUTRAL, 2)
+    assert circuit.room(2) == 1
+
+
+def test_a_job_that_was_claimed_before_the_block_and_failed_is_known_to_fail() -> None:
+    circuit, straggler = Circuit(1, 120, 1), next(JOBS)
+    ticket, _job = claimed(circuit, straggler)
+    circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+    circuit.tell(ticket, straggler, Result.FAILURE, 1)
+    assert circuit.admit(circuit.ticket, straggler, 2) == 1
+
+
+def test_the_circuit_remembers_a_bounded_number_of_failing_jobs() -> None:
+    circuit = opened()
+    for _probe in range(2 * REMEMBERED):
+        probe(circuit, Result.FAILURE)
+    assert circuit.failing == REMEMBERED

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -60,12 +59,7 @@ def claimed_job(
         run_time=run_time or RunTime(),
     )
     if consumer_circuit is not None:
-        ticket = consumer_circuit.circuit.ticket
-        consumer_circuit.note_claim(ticket)
-        grant.circuit, grant.on_end = (
-            consumer_circuit.circuit,
-            partial(consumer_circuit.note_result, ticket),
-        )
+        grant.circuit, grant.ticket = consumer_circuit, consumer_circuit.ticket
     return ClaimedJob(row, message, held, grant)
 
 

@@ -1,10 +1,11 @@
 """Circuits: a consumer whose jobs fail in a row waits for a while, and its neighbours do not."""
 
+import re
 from datetime import timedelta
 
 import pytest
 
-from pulljobs.models import ArchivedJob, Channel, Job, Node
+from pulljobs.models import ArchivedJob, Attempt, Channel, Job, Node
 from pulljobs.publishing import publish
 from tests.factories import ConsumerFactory
 from tests.sessions import wait_until
@@ -52,6 +53,43 @@ def test_one_bad_job_and_its_neighbours_are_not_held_back(stage: Stage) -> None:
     publish("other", b"")
     stage.wait_for("other")
     assert worker.stop() == 0
+
+
+def test_poison_messages_hold_back_no_other_job(stage: Stage) -> None:
+    """Their retries count once: fewer than `--backoff-after` of them never open the circuit."""
+    stage.consumer(retry_strategy="constant:0.05", max_retries=1000)
+    stage.publish(2, fail="poison")
+    worker = stage.worker(*FLAGS, "--backoff-initial", "600", "--backoff-max", "1200")
+    stage.wait_for("started", 12)
+    assert not circuits()
+    [good] = stage.publish()
+    wait_until(lambda: ArchivedJob.objects.filter(job_id=good).exists())
+    assert worker.stop() == 0
+
+
+def test_recovery_does_not_depend_on_jobs_that_are_known_to_fail(stage: Stage) -> None:
+    """A job of the lowest priority is the next probe, although poison messages come first."""
+    stage.consumer(retry_strategy="constant:0.05", max_retries=1000)
+    stage.publish(3, fail="poison")
+    worker = stage.worker(*FLAGS)
+    wait_until(lambda: "script/plain" in circuits())
+    publish("script", b"{}", priority=-5)
+    wait_until(lambda: ArchivedJob.objects.exists())
+    levels = [int(level) for level in re.findall(r"then one \(level (\d+)\)", worker.log)]
+    assert set(levels) == {1}, "the failures of known jobs raise no level"
+    assert worker.stop() == 0
+
+
+def test_a_job_that_is_held_back_is_charged_nothing(stage: Stage) -> None:
+    """Neither a retry nor a delivery, although the worker claimed it and gave it back."""
+    stage.consumer(retry_strategy="constant:0.05", max_retries=1000)
+    stage.publish(3, fail="poison")
+    worker = stage.worker(*FLAGS)
+    given_back = Attempt.objects.filter(event="release")
+    wait_until(lambda: given_back.count() > 3)
+    assert worker.stop() == 0
+    for job in Job.objects.all():
+        assert job.retry_count == job.deliveries == stage.runs()[job.pk]
 
 
 @pytest.mark.parametrize("flags", [["--backoff-max", "0"], ["--burst"]])

@@ -186,7 +186,7 @@ def test_success_ends_a_row_of_failures(policy: AckPolicy, is_async: bool) -> No
             ack_policy=policy,
         )
         ResultBuffer().add(job, perform(job))
-        levels.append(consumer_circuit.circuit.level)
+        levels.append(consumer_circuit.level)
     assert levels == [0, 0, 0, 1]
 
 
@@ -209,7 +209,7 @@ def test_discards_and_retries_without_back_off_are_no_failures(
         handler.function, consumer=consumer, consumer_circuit=consumer_circuit, ack_policy=policy
     )
     ResultBuffer().add(job, perform(job))
-    assert consumer_circuit.circuit.is_calm
+    assert consumer_circuit.is_calm
 
 
 def test_async_handler_uses_the_database_and_renews() -> None:

@@ -24,7 +24,7 @@ from pulljobs.worker.rotation import LONGEST_PASS, URGENT_SHARE
 from pulljobs.worker.subscriptions import ConsumerSubscription
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import SLACK
-from tests.worker.claiming import limits
+from tests.worker.claiming import limits, unclaimed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,7 +71,9 @@ class FetcherBench:
     """Fetcher with push consumers, which a test may add between passes."""
 
     def __init__(self, *, burst: bool = False) -> None:
-        settings = limits(MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60), BURST=burst)
+        self.limits = settings = limits(
+            MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60), BURST=burst
+        )
         self.subscriptions: list[ConsumerSubscription] = []
         self.buffer, self.in_flight = ResultBuffer(), InFlightJobs(settings.MAX_HELD)
         self.circuits = Circuits(settings)
@@ -178,8 +180,9 @@ def test_results_of_a_claim_that_began_before_the_circuit_opened_change_nothing(
 
     def claim_while_it_opens(puller: Puller, wanted: int) -> Claim:
         result = claim(puller, wanted)
-        while not consumer_circuit.circuit.level:
-            consumer_circuit.note_result(consumer_circuit.circuit.ticket, Result.FAILURE)
+        for number in range(bench.limits.BACKOFF_AFTER):
+            ticket = consumer_circuit.ticket
+            consumer_circuit.note_result(ticket, unclaimed(number), Result.FAILURE)
         return result
 
     monkeypatch.setattr(Puller, "claim", claim_while_it_opens)
@@ -187,7 +190,7 @@ def test_results_of_a_claim_that_began_before_the_circuit_opened_change_nothing(
     assert len(pool.jobs) == 3
     for job in pool.jobs:
         job.report_end(Result.SUCCESS)
-    assert consumer_circuit.circuit.level == 1
+    assert consumer_circuit.level == 1
 
 
 def test_a_suspect_does_not_wait_for_jobs_of_the_same_claim(bench: FetcherBench) -> None:

@@ -64,9 +64,10 @@ def check_workers(workers: Sequence[Worker]) -> Iterator[Attention]:
         elif worker.dead_loops:
             values = {"name": worker.node.name, "status": worker.status}
             yield Attention(True, _("Worker %(name)s: %(status)s.") % values, "workers")
-        for path in worker.circuits:
-            text = _("%s is held back: its jobs fail in a row.") % path
-            yield Attention(False, text, "workers")
+    # Several workers may hold back the same consumer, each by its own count of failures.
+    for held in {held.subject: held for worker in workers for held in worker.held_back}.values():
+        values = {"subject": held.subject, "cause": held.cause}
+        yield Attention(False, _("%(subject)s is held back: %(cause)s.") % values, "workers")
 
 
 def check_tables(tables: Sequence[TableRow]) -> Iterator[Attention]:

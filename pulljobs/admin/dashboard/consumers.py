@@ -11,6 +11,7 @@ from django.db.models import Sum
 from django.db.models.functions import Now
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from pulljobs.admin.dashboard import figures
 from pulljobs.admin.dashboard.charts import draw_sparkline
@@ -18,6 +19,7 @@ from pulljobs.admin.dashboard.history import History, Tally
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.conf import settings
+from pulljobs.diagnosis.serving import held_back_of
 from pulljobs.models import Consumer, PullWaiter
 from pulljobs.storage import backlog, counts
 from pulljobs.storage.backlog import COUNTS, Backlog
@@ -281,11 +283,12 @@ def _badges(standing: ConsumerStatus) -> list[Badge]:
         badges.append(Badge("plain", _("push")))
     if until := standing.paused_until:
         badges.append(Badge("warn", _("paused until %s") % figures.timestamp(until)))
-    for worker in standing.workers or ():
-        if circuit := worker.circuits.get(standing.path):
-            text = _("held back, level %s") % circuit["level"]
-            badges.append(Badge("warn", text))
-            break
+    if held_back := held_back_of([each.node for each in standing.workers or ()], standing.path):
+        worst = max(held_back, key=lambda held: held.level)
+        tasks = {held.task for held in held_back if held.task}
+        text = ngettext("%(tasks)s task held back", "%(tasks)s tasks held back", len(tasks))
+        values = {"tasks": len(tasks), "level": worst.level}
+        badges.append(Badge("warn", (text if tasks else _("held back, level %(level)s")) % values))
     if standing.is_unserved:
         badges.append(Badge("bad", _("not served")))
     return badges

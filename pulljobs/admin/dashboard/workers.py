@@ -12,6 +12,7 @@ from pulljobs.admin.dashboard import figures
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
+from pulljobs.diagnosis.serving import HeldBack
 from pulljobs.models import Node
 
 SHOWN: Final = 24
@@ -86,16 +87,13 @@ class Worker:
     @property
     def circuits(self) -> Mapping[str, Any]:
         """Open circuits by consumer path."""
-        held_back: Mapping[str, Any] = self.report.get("circuits", {})
-        return held_back
+        circuits: Mapping[str, Any] = self.report.get("circuits", {})
+        return circuits
 
     @property
-    def held_back(self) -> list[str]:
-        """Consumers that it holds back, with their levels."""
-        return [
-            _("%(path)s, level %(level)s") % {"path": path, "level": circuit["level"]}
-            for path, circuit in self.circuits.items()
-        ]
+    def held_back(self) -> list[HeldBack]:
+        """Consumers and tasks that it holds back."""
+        return serving.held_back(self.node)
 
     @property
     def uptime(self) -> str:

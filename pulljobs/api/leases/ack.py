@@ -166,13 +166,16 @@ def _read_item(given: OutcomeBody) -> AckItem:
 
 
 def _retry(held: Held, text: str, delay: float | None) -> Settlement:
-    after = None if delay is None else timedelta(seconds=min(delay, LONGEST_DELAY))
-    return outcomes.retry(held, text or NO_ERROR, after=after)
+    return outcomes.retry(held, text or NO_ERROR, after=_after(delay))
+
+
+def _after(delay: float | None) -> timedelta | None:
+    return None if delay is None else timedelta(seconds=min(delay, LONGEST_DELAY))
 
 
 OUTCOMES: Final[Mapping[JobOutcome, Callable[[Held, str, float | None], Settlement]]] = {
     JobOutcome.DELIVERED: lambda held, text, delay: outcomes.deliver(held),
     JobOutcome.DEAD: lambda held, text, delay: outcomes.reject(held, text or NO_REASON),
     JobOutcome.RETRY: _retry,
-    JobOutcome.RELEASE: lambda held, text, delay: outcomes.release(held),
+    JobOutcome.RELEASE: lambda held, text, delay: outcomes.release(held, after=_after(delay)),
 }

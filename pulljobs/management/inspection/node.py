@@ -70,7 +70,7 @@ def _facts(worker: Worker, content: dict[str, Any]) -> list[tuple[str, StyledTex
 def _tables(worker: Worker) -> list[Block]:
     running = [[run.xid, run.consumer, run.time] for run in worker.running]
     loops = [_loop(name, loop) for name, loop in worker.report.get("loops", {}).items()]
-    circuits = [[path, str(circuit["level"])] for path, circuit in worker.circuits.items()]
+    circuits = [[held.subject, str(held.level), held.cause] for held in worker.held_back]
     numbers = [Column(name, is_number=True) for name in ("last pass", "failures")]
     return [
         title("Running jobs at its last heartbeat"),
@@ -82,7 +82,9 @@ def _tables(worker: Worker) -> list[Block]:
         title("Loops"),
         TableBlock([Column("loop"), Column("state"), *numbers], loops, "It reported none."),
         title("Held back because their jobs fail"),
-        TableBlock([Column("consumer"), Column("level", is_number=True)], circuits),
+        TableBlock(
+            [Column("consumer"), Column("level", is_number=True), Column("cause")], circuits
+        ),
     ]
 
 

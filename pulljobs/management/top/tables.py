@@ -142,9 +142,12 @@ def state(status: ConsumerStatus) -> StyledText:
     if status.paused_until:
         left = figures.coarse((status.paused_until - status.now).total_seconds())
         return StyledText(f"paused, {left}", Tone.WARN)
-    held_back = [status.path in worker.circuits for worker in status.workers or ()]
-    if any(held_back):
-        return StyledText(f"held back, {sum(held_back)}/{len(held_back)}", Tone.WARN)
+    workers = status.workers or ()
+    held_back = [held for each in workers for held in each.held_back if held.path == status.path]
+    if tasks := {held.task for held in held_back if held.task}:
+        return StyledText(f"{len(tasks)} task{'s' * (len(tasks) > 1)} held back", Tone.WARN)
+    if held_back:
+        return StyledText(f"held back, {len(held_back)}/{len(workers)}", Tone.WARN)
     if status.backlog.ready or status.backlog.in_flight:
         return StyledText("busy", Tone.GOOD)
     return StyledText("idle", Tone.FAINT)

@@ -50,6 +50,14 @@ def test_outcomes(puller: Puller) -> None:
     assert not in_flight()
 
 
+def test_a_release_may_ask_for_a_delay_and_is_charged_nothing(puller: Puller) -> None:
+    publish()
+    [held] = puller.taken()
+    assert puller.statuses(outcome_of(held, "RELEASE", DelaySeconds=3600)) == ["ok"]
+    job = Job.objects.get(available_at__gt=Now() + timedelta(minutes=50))
+    assert (job.retry_count, job.deliveries) == (0, 0)
+
+
 def test_a_repeated_ack_changes_nothing(puller: Puller) -> None:
     """Both are ok, and there is one archive row."""
     for outcome in ("DELIVERED", "DEAD"):

@@ -2,7 +2,7 @@
 -- Events: deliver, reject, retry, release; expire from the reaper, which holds the lease row.
 -- Parameters, arrays of one length, those after events empty where all are NULL, a job once: job_ids bigint[], lease_tokens uuid[],
 --   events text[], reasons text[] (of reject, and of a retry that is one too many),
---   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[]; started boolean[] (of expire
+--   delays interval[] (of retry; NULL: the consumer's strategy; of release; NULL: none), errors text[], results jsonb[]; started boolean[] (of expire
 --   and retry: a job that had not is not charged, one that had in a worker becomes a suspect; NULL: charged, and nothing more).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
 --   freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
@@ -68,7 +68,7 @@ failed AS MATERIALIZED (
                 OR clock.now + wait > job.first_claimed_at + consumer.max_total_delay
                 THEN coalesce(offered.reason, 'retries_exhausted')
         END AS dead,
-        clock.now + CASE WHEN spared THEN interval '0' ELSE wait END AS due,
+        clock.now + CASE WHEN spared AND offered.delay IS NULL THEN interval '0' ELSE wait END AS due,
         spared,
         event = 'retry' AND NOT consumer.hold_key_on_retry AS lets_go
     FROM clock

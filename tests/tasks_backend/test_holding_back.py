@@ -1,0 +1,86 @@
+"""Tasks that fail, and their neighbours in the same queue."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pulljobs.engine.circuit import task_of
+from pulljobs.models import Job, Node
+from pulljobs.tasks_backend.interface import TaskResultStatus
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, Worker
+
+pytestmark = pytest.mark.processes
+FAIL = "tests.tasks_backend.declared.fail"
+PATH = "tasks-default-default/tasks"
+FLAGS = (
+    *("--concurrency", "2", "--backoff-after", "3", "--heartbeat-interval", "0.1"),
+    *("--backoff-initial", "600", "--backoff-max", "1200"),
+)
+
+
+@pytest.fixture
+def stage(transactional_db: None, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    stage.environment["DJANGO_SETTINGS_MODULE"] = "tests.tasks_backend.worker_settings"
+    try:
+        yield stage
+    finally:
+        stage.end()
+
+
+def held_back() -> dict[str, Any]:
+    """Return the circuits of the tasks that the worker holds back."""
+    node = Node.objects.first()
+    circuits = node.report.get("circuits", {}) if node else {}
+    return dict(circuits.get(PATH, {}).get("tasks", {}))
+
+
+def with_failing_tasks(stage: Stage, tasks: ModuleType, count: int) -> Worker:
+    """Return a worker that holds the failing task back, of which more than that are enqueued."""
+    for _number in range(count):
+        tasks.fail.enqueue("the other side is down")
+    worker = stage.worker(*FLAGS)
+    wait_until(lambda: list(held_back()) == [FAIL])
+    return worker
+
+
+def test_a_failing_task_holds_back_only_itself(stage: Stage, tasks: ModuleType) -> None:
+    """Its jobs stay in the queue for the 600 s of the block; neighbours run at once."""
+    worker = with_failing_tasks(stage, tasks, 60)
+    result = tasks.add.enqueue(2, 3)
+    wait_until(lambda: _status(result) == TaskResultStatus.SUCCESSFUL)
+    wait_until(lambda: not Job.objects.filter(state="INFLIGHT").exists())
+    assert Job.objects.filter(state="QUEUED", deliveries=0).count() > 30
+    assert held_back()[FAIL]["error"] == "ValueError"
+    assert f"Jobs of {PATH}, task {FAIL} fail: none is claimed" in worker.log
+    assert worker.stop() == 0
+
+
+def test_a_single_failing_job_holds_back_nothing_not_even_its_task(
+    stage: Stage, tasks: ModuleType
+) -> None:
+    tasks.fail.enqueue("poison")
+    stage.worker(*FLAGS)
+    wait_until(lambda: Job.objects.filter(retry_count__gt=5).exists() or _is_dead())
+    assert not held_back()
+
+
+@pytest.mark.parametrize(
+    ("payload", "task"),
+    [(b'{"task": "a.b"}', "a.b"), (b"{}", ""), (b"[]", ""), (b"no JSON", ""), (b"\xff", "")],
+)
+def test_the_task_of_a_payload(payload: bytes, task: str) -> None:
+    assert task_of(payload) == task
+
+
+def _is_dead() -> bool:
+    return Job.objects.filter(state="DEAD").exists()
+
+
+def _status(result: Any) -> TaskResultStatus:
+    result.refresh()
+    return result.status
