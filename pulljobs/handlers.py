@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
 
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes, tracing
-from pulljobs.engine.circuit import Result
+from pulljobs.engine.circuit import FAILURE, Result, ResultCounter
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.run_times import RunTime
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
@@ -32,8 +32,6 @@ from pulljobs.outcome_texts import clean, encoded
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, StoredMessage
 
-MODULE: Final = "pull_handlers"
-FAILURE: Final = Result.FAILURE
 FOREVER: Final = timedelta(days=36_500).total_seconds()
 _parsed: Final = json.JSONDecoder().raw_decode
 
@@ -53,16 +51,6 @@ class AckPolicy(StrEnum):
     """Do what the handler called; retry if it called nothing."""
 
 
-class ResultCounter(Protocol):
-    """Circuit of a consumer, as its jobs see it."""
-
-    is_calm: bool
-    """True if only a failure changes anything."""
-
-    def note_result(self, ticket: int, job: "ClaimedJob", result: Result) -> None:
-        """Note once how a job of a claim under that ticket ended."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Grant:
     """Facts that the jobs of one claim share. Times are of this process's monotonic clock."""
@@ -80,7 +68,6 @@ class Grant:
     run_time: RunTime = field(default_factory=RunTime)
     circuit: ResultCounter | None = None
     ticket: int = 0
-    """Ticket of the claim, under which the circuit counts the results of its jobs."""
     deadline: float = field(init=False)
     renew_at: float = field(init=False)
 
@@ -119,8 +106,7 @@ class ClaimedJob:
         self.deadline, self.renew_at = grant.deadline, grant.renew_at
         self.settlement: Settlement | None = None
         self.taken_away = self.is_settled = False
-        self.failure = ""
-        """Name of the exception that the handler raised; empty if there was none."""
+        self.failure = ""  # Name of the exception that the handler raised.
         self.verdict: Result | None = None
         """Result of the run for the circuit, if it does not follow from the outcome."""
         self.went_to: State | None = None
@@ -301,9 +287,8 @@ class Handler:
     defaults: dict[str, Any] = field(default_factory=dict)
     task_of: Callable[[bytes], str] | None = None
     """Function from a payload to the task that it is for: failures are then counted by task."""
-    # Both are read for every job.
     path: tuple[str, str] = field(init=False)
-    """Names of the channel and of the consumer."""
+    """Names of the channel and of the consumer; kept, because it is read for every job."""
     is_async: bool = field(init=False)
     """True if the handler runs on the event loop."""
 
@@ -373,7 +358,7 @@ def handler(
 
 def autodiscover() -> None:
     """Import `pull_handlers` of every installed app."""
-    autodiscover_modules(MODULE)
+    autodiscover_modules("pull_handlers")
 
 
 def registered() -> Iterator[Handler]:

@@ -55,7 +55,7 @@ class Figures(NamedTuple):
     oldest: str
     rate: str
     held_back: HeldBacks
-    """What nodes hold back of it because its jobs fail."""
+    """Consumers and tasks that nodes hold back because their jobs fail."""
 
 
 class WithFigures(ChangeList):

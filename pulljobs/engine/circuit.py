@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
-from typing import Final
+from typing import Any, Final, Protocol
 
 REMEMBERED: Final = 100
 """Failing jobs that a circuit knows; with more of them, the newest."""
@@ -50,6 +50,19 @@ def task_of(payload: bytes) -> str:
         return str(json.loads(payload)["task"])
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+FAILURE: Final = Result.FAILURE
+
+
+class ResultCounter(Protocol):
+    """Circuit of a consumer, as its claimed jobs see it."""
+
+    is_calm: bool
+    """True if only a failure changes anything."""
+
+    def note_result(self, ticket: int, job: Any, result: Result) -> None:
+        """Note once how a job of a claim under that ticket ended."""
 
 
 @dataclass(slots=True)

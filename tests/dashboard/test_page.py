@@ -145,7 +145,9 @@ def test_workers_are_shown_with_their_loops_jobs_and_circuits(
 def test_a_consumer_that_is_held_back_is_shown_with_the_cause(
     operator: Client, consumer: Consumer
 ) -> None:
-    report_heartbeat({"circuits": {"orders/invoicing": open_circuit()}, "serves": ["orders/invoicing"]})
+    report_heartbeat(
+        {"circuits": {"orders/invoicing": open_circuit()}, "serves": ["orders/invoicing"]}
+    )
     shown = visible_text(read_dashboard(operator))
     assert f"orders/invoicing is held back: {CAUSE}." in shown
     assert f"orders/invoicing, level 2: {CAUSE}; one is tried in 3 s." in shown

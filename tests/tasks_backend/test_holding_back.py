@@ -83,4 +83,5 @@ def _is_dead() -> bool:
 
 def _status(result: Any) -> TaskResultStatus:
     result.refresh()
-    return result.status
+    status: TaskResultStatus = result.status
+    return status

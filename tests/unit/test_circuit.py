@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from pulljobs.engine.circuit import REMEMBERED, Circuit, Result, CircuitState
+from pulljobs.engine.circuit import REMEMBERED, Circuit, CircuitState, Result
 
 JOBS = count()
 

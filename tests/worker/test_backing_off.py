@@ -81,7 +81,7 @@ def test_recovery_does_not_depend_on_jobs_that_are_known_to_fail(stage: Stage) -
 
 
 def test_a_job_that_is_held_back_is_charged_nothing(stage: Stage) -> None:
-    """Neither a retry nor a delivery, although the worker claimed it and gave it back."""
+    """The worker claims it and gives it back, without a retry or a delivery."""
     stage.consumer(retry_strategy="constant:0.05", max_retries=1000)
     stage.publish(3, fail="poison")
     worker = stage.worker(*FLAGS)
