@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pulljobs import ids
 from pulljobs.engine.circuit import task_of
 from pulljobs.models import Job, Node
 from pulljobs.tasks_backend.interface import TaskResultStatus
@@ -51,10 +52,12 @@ def with_failing_tasks(stage: Stage, tasks: ModuleType, count: int) -> Worker:
 def test_a_failing_task_holds_back_only_itself(stage: Stage, tasks: ModuleType) -> None:
     """Its jobs stay in the queue for the 600 s of the block; neighbours run at once."""
     worker = with_failing_tasks(stage, tasks, 60)
+    late = [ids.number_of(tasks.fail.enqueue("still down").id) for _number in range(20)]
     result = tasks.add.enqueue(2, 3)
     wait_until(lambda: _status(result) == TaskResultStatus.SUCCESSFUL)
     wait_until(lambda: not Job.objects.filter(state="INFLIGHT").exists())
-    assert Job.objects.filter(state="QUEUED", deliveries=0).count() > 30
+    waiting = Job.objects.filter(id__in=late, state="QUEUED", deliveries=0, retry_count=0)
+    assert waiting.count() == len(late), "held back, and charged nothing"
     assert held_back()[FAIL]["error"] == "ValueError"
     assert f"Jobs of {PATH}, task {FAIL} fail: none is claimed" in worker.log
     assert worker.stop() == 0
