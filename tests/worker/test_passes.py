@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -178,8 +179,8 @@ def test_results_of_a_claim_that_began_before_the_circuit_opened_change_nothing(
     _consumer, pool = bench.add(3, WidePool)
     consumer_circuit, claim = bench.circuits.get(bench.subscriptions[0].handler), Puller.claim
 
-    def claim_while_it_opens(puller: Puller, wanted: int) -> Claim:
-        result = claim(puller, wanted)
+    def claim_while_it_opens(puller: Puller, wanted: int, **options: Any) -> Claim:
+        result = claim(puller, wanted, **options)
         for number in range(bench.limits.BACKOFF_AFTER):
             ticket = consumer_circuit.ticket
             consumer_circuit.note_result(ticket, unclaimed(number), Result.FAILURE)
