@@ -117,7 +117,7 @@ class Settings:
     HANDLER_TIMEOUT: timedelta = timedelta(seconds=900)
     """Time limit of handlers that set none of their own."""
     BACKOFF_AFTER: int = 5
-    """Failures in a row after which a consumer is held back for a while."""
+    """Different jobs that fail in a row before a consumer, or a Django task, is held back."""
     BACKOFF_INITIAL: timedelta = timedelta(seconds=1)
     """First back-off; each failure of the probe job doubles it, and 0 disables the back-off."""
     BACKOFF_MAX: timedelta = timedelta(seconds=120)

@@ -14,7 +14,7 @@
     LoopBlocked     an async handler that blocks the event loop, or may
     GivingUpFailed  an `on_giving_up` raised
     PushAnswered    the answer to a POST to a push consumer
-    CircuitChanged  a consumer's jobs failed in a row, or go again
+    CircuitChanged  jobs of a consumer or task failed in a row, or go again
     LoopFailed      a loop's pass failed and will be tried again
     LeftBehind      jobs that a stop could not end in time
 
