@@ -13,12 +13,15 @@ from pulljobs import loops, pulling, scheduling
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.loops import Runner
+from pulljobs.storage.deadlines import WorkDeadline
 
 logger = logging.getLogger("pulljobs.api")
 
 NAME: Final = "pulljobs-reaper"
 """Name of the thread."""
 CLOSE_SECONDS: Final = 5.0
+LONGEST_PASS_SECONDS: Final = 30.0
+"""Time after which the server counts as silent; each part of a pass takes a second or two."""
 FOREVER: Final = float("inf")
 
 
@@ -37,10 +40,12 @@ class ServingReaper:
         if not self._has_waited:
             self._has_waited = True
             return interval
+        wrapper = connections[settings().DATABASE]
         try:
-            return 0.0 if _pass() else interval
+            with WorkDeadline(wrapper, LONGEST_PASS_SECONDS):
+                return 0.0 if _pass() else interval
         finally:
-            connections[settings().DATABASE].close_if_unusable_or_obsolete()
+            wrapper.close_if_unusable_or_obsolete()
 
 
 def ensure_reaping() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from django.core.checks import run_checks
+from django.db import DatabaseError
 from django.db.models.functions import Now
 from django.test import override_settings
 
@@ -18,9 +19,13 @@ from example_project.state import BASE_DIR
 from pulljobs import ids
 from pulljobs.api import reaping
 from pulljobs.models import Job, Lease, ScheduledMessage
+from pulljobs.pulling import Puller
+from pulljobs.storage import deadlines
 from tests.api.caller import Caller, Subscription, publish, subscription
 from tests.api.test_broker_clients import SERVERS, serving
-from tests.sessions import pass_time, query, wait_until
+from tests.factories import USING
+from tests.sessions import Thread, blocked_by, pass_time, query, session, wait_until
+from tests.silent import behind, silent_proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHORT = timedelta(seconds=1)
@@ -94,6 +99,36 @@ def test_scheduled_messages_are_published_where_no_worker_runs(short: Subscripti
     with override_settings(PULLJOBS=OFTEN):
         assert Caller(short).move(job_id, "INFLIGHT").status_code == 202
         wait_until(lambda: Job.objects.count() == 2)
+
+
+def test_a_reaper_whose_connection_falls_silent_goes_on(
+    short: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaping, "LONGEST_PASS_SECONDS", 0.3)
+    monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.3)
+    job_id = publish()
+
+    def tick(reaper: reaping.ServingReaper) -> float:
+        with behind(proxy, connect_timeout=2):
+            return reaper.tick()
+
+    with override_settings(PULLJOBS=OFTEN), silent_proxy() as proxy:
+        reaper = reaping.ServingReaper()
+        assert tick(reaper) > 0
+        claim = Puller(USING, short.consumer).claim(1)
+        assert claim.taken
+        pass_time()
+        with session() as other:
+            # The pass waits for this lock when the connection falls silent.
+            other.execute("LOCK TABLE pulljobs_lease")
+            passing = Thread(lambda: tick(reaper))
+            wait_until(lambda: blocked_by(other))
+            proxy.silence()
+        with pytest.raises(DatabaseError):
+            passing.result()
+        proxy.speak()
+        assert tick(reaper) > 0
+    assert is_back(job_id)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
