@@ -3,12 +3,14 @@
 If `PULLJOBS_SCREENSHOTS` names a directory, the screenshots of the docs are saved there.
 """
 
+import json
 import os
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
 from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, strict_policy, violations
+from tests.circuits import open_circuit_by_task
 
 DASHBOARD = "pulljobs/dashboard/"
 CHARTS = 5
@@ -128,3 +130,22 @@ def test_the_dashboard_works_without_javascript(visitor: Visitor) -> None:
     expect(page.get_by_label("Charts of").locator("option:checked")).to_have_text(
         "python-files / digest"
     )
+
+
+def test_long_names_of_tasks_that_are_held_back_fit_a_narrow_page(visitor: Visitor) -> None:
+    query = visitor.site.project.query
+    task = f"shop.tasks.{'send_the_monthly_invoice_' * 3}to_customers"
+    report = {"circuits": {"python-files/census": open_circuit_by_task(task)}}
+    [(node,)] = query(
+        "INSERT INTO pulljobs_node (id, kind, name, address, started_at, heartbeat_at, report)"
+        " SELECT gen_random_uuid(), kind, 'elsewhere:7', '', now(), now() + '1 hour', %s::jsonb"
+        " FROM pulljobs_node LIMIT 1 RETURNING id",
+        json.dumps(report),
+    )
+    try:
+        page = visitor.open(DASHBOARD, size=NARROW)
+        expect(page.get_by_label("Needs attention").get_by_text(task)).to_be_visible()
+        assert not is_too_wide(page)
+        assert violations(page) == []
+    finally:
+        query("DELETE FROM pulljobs_node WHERE id = %s RETURNING id", node)
