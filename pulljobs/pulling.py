@@ -218,17 +218,35 @@ def renew(
 ) -> dict[Held, datetime]:
     """Renew the leases of held jobs and return the new deadlines.
 
-    A job that is missing in the result is lost. A worker passes the ids of its `running` jobs.
+    A job that is missing in the result is lost, unless `still_held` names it: then another
+    transaction has its lease locked. A worker passes the ids of its `running` jobs.
     """
     return jobs.renew(settings().DATABASE, held, lease_duration, running=running)
 
 
-def finish(settlements: Sequence[Settlement], paths: ConsumerPaths = emission.no_paths) -> Finished:
+def still_held(held: Sequence[Held]) -> set[Held]:
+    """Return which of these jobs are held still, although a renewal did not reach them."""
+    return jobs.still_held(settings().DATABASE, held)
+
+
+def note_running(node_id: UUID, running: Collection[int]) -> None:
+    """Note which jobs run on a node that can't renew its leases itself."""
+    jobs.note_running(settings().DATABASE, node_id, running)
+
+
+def finish(
+    settlements: Sequence[Settlement],
+    paths: ConsumerPaths = emission.no_paths,
+    *,
+    skip_locked: bool = False,
+) -> Finished:
     """Write outcomes of jobs; the result and events name lost leases and refused outcomes.
 
-    `paths` returns the consumer paths of the jobs for the events.
+    `paths` returns the consumer paths of the jobs for the events. Outcomes of `locked` jobs are
+    not written, because another transaction kept their rows locked for more than two seconds, or,
+    with `skip_locked`, at that moment: try again later.
     """
-    finished = jobs.finish(settings().DATABASE, settlements)
+    finished = jobs.finish(settings().DATABASE, settlements, skip_locked=skip_locked)
     emission.emit_finished(settings().DATABASE, settlements, finished, paths)
     _wake_for(finished.released)
     listen.wake_on_commit(settings().DATABASE, finished.roomier)

@@ -55,6 +55,13 @@ unreachable: Final = partial(
     "unavailable",
     retry_after=SOON,
 )
+row_locked: Final = partial(
+    RefusedRequest,
+    503,
+    "Another transaction keeps the row of a job locked: repeat the request.",
+    "unavailable",
+    retry_after=SOON,
+)
 unknown_channel: Final = partial(
     RefusedRequest, 404, "There is no such channel: check its name in the URL.", "unknown_channel"
 )

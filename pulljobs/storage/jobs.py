@@ -1,6 +1,7 @@
 """Verbs that change a job's state; nothing else does."""
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -31,18 +32,15 @@ from pulljobs.storage.rows import (
     Stats,
     Taken,
 )
-from pulljobs.storage.statements import (
-    brief,
-    retrying,
-    run,
-    run_together,
-)
+from pulljobs.storage.statements import LOCK_SECONDS, brief, is_wait, retrying, run, run_together
 
 logger = logging.getLogger("pulljobs.storage")
 
 UNSETTLED: Final = "Lease expired: the worker crashed or stopped renewing."
 """Error of a job that expires."""
 
+LEASE_PAUSES: Final = (0.0, 0.02, 0.06, 0.2)
+"""Seconds before each further attempt to renew leases that other transactions had locked."""
 LEAST_OF_A_CLAIM: Final = 30
 """Jobs a claim from which one statement a claim costs less than one statement for all."""
 
@@ -108,14 +106,36 @@ def renew(
     lease_duration: timedelta | None = None,
     *,
     running: Collection[int] | None = None,
-    again: bool = True,
 ) -> dict[Held, datetime]:
-    """Renew leases and return the new deadlines; a job that is missing in the result is lost.
+    """Renew leases and return the new deadlines, without waiting for long locks.
 
-    The `running` jobs are noted, for the case that the worker's host is lost.
+    A job that is missing in the result is lost, or another transaction has kept its lease locked
+    for all of `LEASE_PAUSES`: `still_held` tells which. The `running` jobs are noted, for the case
+    that the worker's host is lost.
     """
     if not held:
         return {}
+    renewed = _renew_free(using, held, lease_duration, running)
+    for pause in LEASE_PAUSES:
+        missing = [job for job in held if job not in renewed]
+        if not missing:
+            break
+        # Another renewal may have moved them to a lease row that this one could not see yet, or
+        # has their lease locked for the moment.
+        if pause and not (missing := list(still_held(using, missing))):
+            break
+        time.sleep(pause)
+        renewed |= _renew_free(using, missing, lease_duration, running)
+    return renewed
+
+
+def _renew_free(
+    using: str,
+    held: Sequence[Held],
+    lease_duration: timedelta | None,
+    running: Collection[int] | None,
+) -> dict[Held, datetime]:
+    """Renew the leases that no other transaction has locked."""
     params = {
         "job_ids": array(job.job_id for job in held),
         "lease_tokens": array(job.lease_token for job in held),
@@ -123,21 +143,41 @@ def renew(
         "running": None if running is None else array(running),
     }
     rows = retrying(using, lambda: run(using, "renew", params))
-    renewed = {Held(row.job_id, row.lease_token): row.leased_until for row in rows}
-    missing = [job for job in held if job not in renewed]
-    if again and missing:
-        # Another renewal may have moved them to a lease row that this one could not see yet.
-        renewed |= renew(using, missing, lease_duration, running=running, again=False)
-    return renewed
+    return {Held(row.job_id, row.lease_token): row.leased_until for row in rows}
 
 
-def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write outcomes, one a job; a batch that fails is halved until the faulty row is alone."""
+def still_held(using: str, held: Sequence[Held]) -> set[Held]:
+    """Return which of these jobs are held still under their tokens."""
+    params = {
+        "job_ids": array(job.job_id for job in held),
+        "lease_tokens": array(job.lease_token for job in held),
+    }
+    return {Held(row.job_id, row.lease_token) for row in run(using, "still_held", params)}
+
+
+def note_running(using: str, node_id: UUID, running: Collection[int]) -> None:
+    """Note which jobs run on a node that can't renew its leases itself."""
+    run(using, "note_running", {"node_id": node_id, "running_ids": list(running)})
+
+
+def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool = False) -> Finished:
+    """Write outcomes, one a job; a batch that fails is halved until the faulty row is alone.
+
+    A row that another transaction keeps locked for more than `LOCK_SECONDS` delays only its own
+    outcome: the job is in `locked`, and the other outcomes are written. With `skip_locked` nothing
+    waits at all. Inside the caller's transaction the wait is bounded by `LONGEST_SECONDS` and ends
+    with an OperationalError.
+    """
     if not settlements:
         return Finished({}, [], {})
     try:
-        finished = retrying(using, lambda: _finish_apart(using, settlements))
+        if skip_locked:
+            finished = retrying(using, lambda: _finish_free(using, settlements))
+        else:
+            finished = retrying(using, lambda: _finish_apart(using, settlements))
     except (DatabaseError, ValueError, TypeError) as error:
+        if is_wait(error) and not connections[using].in_atomic_block and not skip_locked:
+            return finish(using, settlements, skip_locked=True)
         if not _is_of_a_row(error):
             raise
         if len(settlements) == 1:
@@ -145,7 +185,8 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
             text = str(error).partition("\n")[0]
             return Finished({}, [], {settlements[0].held.job_id: text})
         middle = len(settlements) // 2
-        left, right = finish(using, settlements[:middle]), finish(using, settlements[middle:])
+        left = finish(using, settlements[:middle], skip_locked=skip_locked)
+        right = finish(using, settlements[middle:], skip_locked=skip_locked)
         return Finished(
             left.states | right.states,
             left.lost + right.lost,
@@ -153,13 +194,13 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
             left.released | right.released,
             left.roomier | right.roomier,
             left.repeated | right.repeated,
+            left.locked | right.locked,
         )
     states = finished.states
     if len(states) == len(settlements):
         return finished
-    missing = [
-        settlement.held for settlement in settlements if settlement.held.job_id not in states
-    ]
+    known = states.keys() | finished.locked
+    missing = [settlement.held for settlement in settlements if settlement.held.job_id not in known]
     before = _settled_before(using, missing, settlements)
     lost = [held.job_id for held in missing if held.job_id not in before]
     return replace(finished, states=states | before, lost=lost, repeated=frozenset(before))
@@ -181,11 +222,21 @@ def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
         return _finish_together(using, settlements)
 
 
+def _finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
+    """Write the outcomes of those jobs that no other transaction has locked."""
+    with brief(using):
+        ids = [settlement.held.job_id for settlement in settlements]
+        locked = {row.id for row in run(using, "locked_jobs", {"job_ids": integer_array(ids)})}
+        free = [each for each in settlements if each.held.job_id not in locked]
+        finished = _finish_together(using, free) if free else Finished({}, [], {})
+    return replace(finished, locked=frozenset(locked))
+
+
 def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     claims = plain_deliveries(settlements)
     if claims is not None and len(claims) <= max(1, len(settlements) // LEAST_OF_A_CLAIM):
         return _deliver(using, claims)
-    rows = run(using, "finish", parameters(settlements))
+    rows = run(using, "finish", parameters(settlements), seconds=LOCK_SECONDS)
     states = {row.job_id: _STATES[row.state] for row in rows}
     freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
     freed_keys = {(row.consumer_id, row.freed_key) for row in freed}
@@ -205,7 +256,7 @@ def _deliver(using: str, claims: Mapping[UUID, Collection[int]]) -> Finished:
     freed: set[tuple[int, str]] = set()
     let_go: list[int] = []
     roomier: set[int] = set()
-    answers = run_together(using, "deliver", every)
+    answers = run_together(using, "deliver", every, seconds=LOCK_SECONDS)
     for ids, [row] in zip(claims.values(), answers, strict=True):
         states |= dict.fromkeys(ids if row.delivered is None else row.delivered, State.DELIVERED)
         if row.consumer_id is not None:
@@ -261,7 +312,7 @@ def abandon(
         with brief(using):
             leases = run(using, "leases_of_node", {"node_id": node_id}, kind=ReachedLease)
             over = [lease for lease in leases if lease.lease_token not in but]
-            return _give_back(using, over, blame) if over else None
+            return _give_back(using, over, blame, started) if over else None
 
     def blame(lease: ReachedLease, job_id: int) -> Settlement:
         if job_id in started:
@@ -272,11 +323,21 @@ def abandon(
 
 
 def _give_back(
-    using: str, leases: Sequence[ReachedLease], say: Callable[[ReachedLease, int], Settlement]
+    using: str,
+    leases: Sequence[ReachedLease],
+    settle: Callable[[ReachedLease, int], Settlement],
+    started: frozenset[int] | None = None,
 ) -> Finished:
-    settlements = [say(lease, job_id) for lease in leases for job_id in lease.job_ids]
-    finished = _finish_together(using, settlements)
-    run(using, "end_leases", {"lease_ids": [lease.lease_id for lease in leases]})
+    """Settle the jobs of these leases; those that other transactions have locked come later.
+
+    `started` are the jobs that are known to have run, for a node that is gone.
+    """
+    settlements = [settle(lease, job_id) for lease in leases for job_id in lease.job_ids]
+    finished = _finish_together(using, settlements) if settlements else Finished({}, [], {})
+    run(using, "end_leases", {"lease_ids": [each.lease_id for each in leases if each.is_whole]})
+    if rest := [lease.lease_id for lease in leases if not lease.is_whole]:
+        running = None if started is None else list(started)
+        run(using, "postpone_leases", {"lease_ids": rest, "running_ids": running})
     return finished
 
 

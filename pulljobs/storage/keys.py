@@ -14,7 +14,7 @@ from django.db import DatabaseError, connections
 
 from pulljobs.engine.claiming.keyed import Key, free_keys, lock_keys
 from pulljobs.storage import listen
-from pulljobs.storage.statements import AliasSession, brief, retrying, run
+from pulljobs.storage.statements import AliasSession, brief, is_wait, retrying, run
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -32,13 +32,12 @@ def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> Non
             session = AliasSession(using)
             free_keys(session, lock_keys(session, keys), let_go)
 
-    if connections[using].in_atomic_block:
-        work()
-        return
     try:
         retrying(using, work)
     except DatabaseError as error:
-        # What freed them is committed. The sweep sees to the keys.
+        # What freed them is committed, or will be: then the sweep frees the keys.
+        if connections[using].in_atomic_block and not is_wait(error):
+            raise
         logger.warning("%d keys could not be freed: %s", len(keys), error)
 
 

@@ -30,6 +30,8 @@ class ReachedLease(NamedTuple):
     job_ids: list[int]
     running_ids: Collection[int] | None
     via: str
+    is_whole: bool
+    """False if other jobs of the lease are locked by other transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,9 @@ class Finished:
     `states` has the new states by job id. `lost` jobs were not held under their token. `refused`
     has errors of outcomes that could not be written.
 
-
     `released` jobs went back without a charge. Of `roomier` consumers more jobs may be claimed than
-    before. `repeated` jobs had been settled the same way before, under the same token.
+    before. `repeated` jobs had been settled the same way before, under the same token. Outcomes of
+    `locked` jobs are not written: another transaction keeps their rows locked.
     """
 
     states: dict[int, State]
@@ -50,6 +52,7 @@ class Finished:
     released: frozenset[int] = frozenset()
     roomier: frozenset[int] = frozenset()
     repeated: frozenset[int] = frozenset()
+    locked: frozenset[int] = frozenset()
 
 
 class Stats(NamedTuple):

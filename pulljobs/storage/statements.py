@@ -37,6 +37,12 @@ PLAN_FOR_QUEUES: Final = (
     "SET enable_seqscan = off; SET enable_bitmapscan = off; "
     "SET plan_cache_mode = force_generic_plan; SET jit = off"
 )
+LOCK_SECONDS: Final = 2.0
+"""Longest wait for a lock of a dedicated connection, and of statements that settle jobs elsewhere.
+
+Loops of a worker hang on no lock: a statement that waits longer fails, and the loop tries again.
+"""
+LIMIT_WAITS: Final = f"SET lock_timeout = '{LOCK_SECONDS} s'"
 SILENCE: Final = timedelta(seconds=10)
 """Time that a transaction of pulljobs may be silent; it waits only for its own statements."""
 END_SILENT: Final = (
@@ -95,17 +101,19 @@ def run(
     *,
     kind: type[tuple[Any, ...]] | None = None,
     always_prepare: bool = False,
+    seconds: float | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Row]:
     """Run a statement in the caller's transaction and return its rows.
 
     A row is a named tuple of the statement's columns, or of `kind` if one is given.
     `always_prepare` is for statements that publish: they keep their plans on every connection, and
-    they are cancelled after a minute (OperationalError). `meanwhile` is called while the server
-    works; it must not use the connection.
+    they are cancelled after a minute (OperationalError). `seconds` is the time after which a
+    statement that settles is cancelled; see `_limit`. `meanwhile` is called while the server works;
+    it must not use the connection.
     """
     ready = _ready(using, always_prepare)
-    limit = Deadline(ready.raw, LONGEST_SECONDS) if always_prepare else nullcontext()
+    limit = _limit(using, ready, LONGEST_SECONDS if always_prepare else seconds)
     with ready.errors, limit, _Preparing(ready):
         cursor = _kept(ready)
         if meanwhile is None:
@@ -131,14 +139,16 @@ def query(using: str, text: Any, params: Any = None) -> list[Row]:
         return list(map(make_row, cursor.fetchall()))
 
 
-def run_together(using: str, name: str, every: Sequence[Params]) -> list[list[Row]]:
+def run_together(
+    using: str, name: str, every: Sequence[Params], *, seconds: float | None = None
+) -> list[list[Row]]:
     """Return the rows for each of these parameters, in one round trip and one transaction."""
     if len(every) == 1:
-        return [run(using, name, every[0])]
+        return [run(using, name, every[0], seconds=seconds)]
     text, ready = statement(name), _ready(using, always_prepare=False)
     with ready.errors:
         cursors = [psycopg.RawCursor(ready.raw) for _ in every]
-        limit = Deadline(ready.raw, LONGEST_SECONDS)
+        limit = _limit(using, ready, seconds)
         with limit, _Preparing(ready), ready.raw.pipeline():
             for cursor, params in zip(cursors, every, strict=True):
                 cursor.execute(*bound(text, params), binary=True)
@@ -153,6 +163,12 @@ def _send(raw: "psycopg.Connection[Any]") -> None:
     client and server would wait for each other. So no statement here calls `sync()`.
     """
     raw.wait(generators.send(raw.pgconn))
+
+
+def is_wait(error: Exception) -> bool:
+    """Return True if the error ended a wait for a lock, or a statement that took too long."""
+    causes = psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled
+    return isinstance(error.__cause__, causes)
 
 
 class _Ready(NamedTuple):
@@ -176,11 +192,24 @@ def _ready(using: str, always_prepare: bool) -> _Ready:
     if dedicated and raw not in _dedicated:
         with connection.wrap_database_errors:
             raw.execute(PLAN_FOR_QUEUES)
+            raw.execute(LIMIT_WAITS)
             raw.execute(_end_silent(is_local=False))
         if not connection.in_atomic_block:  # else a rollback may take it back
             _dedicated.add(raw)
     prepare = dedicated or (always_prepare and not pooled)
     return _Ready(raw, prepare, connection.wrap_database_errors)
+
+
+def _limit(using: str, ready: _Ready, seconds: float | None) -> AbstractContextManager[object]:
+    """Return the time limit of a statement.
+
+    A dedicated connection has its `lock_timeout` for short limits. In the caller's transaction,
+    which may have to wait for the caller's own reasons, only the long limit holds.
+    """
+    if seconds is None:
+        return nullcontext()
+    is_long = ready.raw in _dedicated or connections[using].in_atomic_block
+    return Deadline(ready.raw, LONGEST_SECONDS if is_long else seconds)
 
 
 class _Preparing:

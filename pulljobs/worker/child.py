@@ -79,6 +79,7 @@ class Child:
         self._fetcher = self._make_fetcher()
         self._fetcher_runner = Runner("fetcher", self._fetcher, spread=self._spread_seconds())
         self._renewer = Renewer(self._in_flight, self._buffer.runs)
+        self._renewer_runner = Runner("renewer", self._renewer)
         self._flusher_runner = Runner("flusher", self._make_flusher())
         self._buffer.notify_at(self._limits.FLUSH_SIZE, self._flusher_runner.wake)
         self._reaper_runner = Runner("reaper", self._make_reaper())
@@ -153,7 +154,7 @@ class Child:
         self._release_waiting()
         self._thread_pool.end()
         self._flusher_runner.wake()
-        # Running handlers get their time while the flusher renews their leases and writes.
+        # Running handlers get their time, while their leases are renewed and outcomes are written.
         self._thread_pool.join(deadline)
         if not all(pool.join(deadline) for pool in self._loop_pools):
             self._cancel_tasks()
@@ -188,12 +189,16 @@ class Child:
             self._buffer.results or self._renewer.has_to_stop_charging
         ) and time.monotonic() < deadline:
             self._flusher_runner.wake()
+            self._renewer_runner.wake()
             time.sleep(0.005)
-        self._flusher_runner.stop()
-        self._flusher_runner.join(deadline - time.monotonic())
+        for runner in (self._flusher_runner, self._renewer_runner):
+            runner.stop()
+        for runner in (self._flusher_runner, self._renewer_runner):
+            runner.join(deadline - time.monotonic())
 
     def _runners(self) -> list[Runner]:
         runners = [
+            self._renewer_runner,
             self._flusher_runner,
             self._reaper_runner,
             self._listener_runner,
@@ -249,7 +254,6 @@ class Child:
             self._buffer,
             self._limits,
             self._in_flight,
-            self._renewer,
             self._on_flushed,
             self._give_up_hooks.submit,
         )
@@ -265,6 +269,7 @@ class Child:
 
     def _make_watchdog(self) -> Watchdog:
         runners = [
+            self._renewer_runner,
             self._flusher_runner,
             self._reaper_runner,
             self._listener_runner,
@@ -272,6 +277,7 @@ class Child:
         ]
         signs: list[HealthSign] = [
             self._loop,
+            self._thread_pool,
             *(runner for runner in runners if runner is not None),
         ]
         return Watchdog(
@@ -296,7 +302,7 @@ class Child:
 
     def _request_renewal(self, job_ids: Collection[int]) -> None:
         self._in_flight.request_renewal(job_ids)
-        self._flusher_runner.wake()
+        self._renewer_runner.wake()
 
     def _on_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
         self._fetcher.rotation.note_flushed(settled, back)

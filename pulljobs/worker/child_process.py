@@ -17,6 +17,8 @@ from pulljobs.worker.thread_pool import slot_count
 
 MARGIN: Final = 0.3
 MISSED_BEATS: Final = 3
+SILENT_SECONDS: Final = 1.0
+"""Seconds without a pass of the watchdog after which a child can't renew its leases either."""
 
 
 def stop_seconds(limits: Settings) -> float:
@@ -36,7 +38,7 @@ class ChildProcess:
         self.shared_state = SharedState.allocate(context, slot_count(limits))
         self.began_at = time.monotonic()
         self._stop_by = float("inf")
-        self.was_unhealthy = False
+        self.was_unhealthy = self.is_killed = False
         theirs, self._pipe = context.Pipe(duplex=False)
         self._process = context.Process(
             target=boot.start,
@@ -71,6 +73,11 @@ class ChildProcess:
         return self.shared_state.is_unhealthy(self.began_at, tolerance)
 
     @property
+    def is_silent(self) -> bool:
+        """True if not even the watchdog of the child has run for `SILENT_SECONDS`."""
+        return self.shared_state.is_silent(SILENT_SECONDS)
+
+    @property
     def is_ready(self) -> bool:
         """True if the heartbeats of the child reach the database."""
         interval = self.order.limits.HEARTBEAT_INTERVAL.total_seconds()
@@ -82,6 +89,8 @@ class ChildProcess:
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
+        """Send SIGKILL."""
+        self.is_killed = True
         self._signal(signal.SIGKILL)
 
     def request_report(self) -> None:

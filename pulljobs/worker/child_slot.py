@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.context import SpawnContext
 from typing import Final
+from uuid import UUID
 
 from pulljobs.conf import Settings
 from pulljobs.engine.telemetry import LoopFailed, emit
@@ -18,6 +19,8 @@ logger = logging.getLogger("pulljobs.worker")
 
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
+SILENCE_EVERY: Final = 2.0
+"""Seconds between two reports of the jobs that run in a silent child."""
 STABLE: Final = 30.0
 """Seconds of life after which a child that ends is replaced without a pause."""
 
@@ -30,15 +33,16 @@ class ChildSlot:
         context: SpawnContext,
         limits: Settings,
         on_death: Callable[[DeadChild], None],
+        on_silence: Callable[[UUID, frozenset[int]], None],
         number: int,
     ) -> None:
-        """Make an empty slot; `on_death` gets every child that could not give back its jobs."""
-        self._context, self._limits, self._on_death, self._number = (
-            context,
-            limits,
-            on_death,
-            number,
-        )
+        """Make an empty slot; `on_death` gets every child that could not give back its jobs.
+
+        `on_silence` gets the node and the running jobs of a child that can't report them itself.
+        """
+        self._context, self._limits, self._number = context, limits, number
+        self._on_death, self._on_silence = on_death, on_silence
+        self._silence_at = 0.0
         self.child: ChildProcess | None = None
         self.exit_code: int | None = None
         self._unhealthy = Debounce()
@@ -56,6 +60,16 @@ class ChildSlot:
             self._clear(self.child, code, stop_by)
         else:
             self._supervise(self.child, stop_by)
+            self._note_silence(self.child)
+
+    def _note_silence(self, child: ChildProcess) -> None:
+        """Report the running jobs of a child whose handler does not let its other threads run.
+
+        Such a child renews no lease. When its leases end, the jobs that ran are charged.
+        """
+        if child.is_silent and not child.is_stopping and time.monotonic() >= self._silence_at:
+            self._silence_at = time.monotonic() + SILENCE_EVERY
+            self._on_silence(child.order.node_id, frozenset(child.shared_state.running()))
 
     def _fill(self, stop_by: float | None) -> None:
         if self.exit_code is not None:
@@ -73,6 +87,8 @@ class ChildSlot:
             emit(LoopFailed("supervisor", f"no child can be started: {error}", pause))
 
     def _supervise(self, child: ChildProcess, stop_by: float | None) -> None:
+        if child.is_killed:
+            return  # The system takes a moment to end it.
         if child.is_late:
             logger.warning("Child %d did not stop in time and is killed.", child.pid)
             child.kill()

@@ -1,11 +1,13 @@
 """Event loop of a worker process, in a thread of its own, and the tasks that run jobs on it."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Settlement
@@ -15,6 +17,8 @@ from pulljobs.worker.debounce import Debounce
 from pulljobs.worker.executor import outcome_of_cancelled
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import NO_SLOT, CancelReason, HandlerRun
+
+logger = logging.getLogger("pulljobs.worker")
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, Settlement | None]
@@ -35,6 +39,7 @@ class EventLoop:
         self.beat = time.monotonic()
         """Last heartbeat of the loop, on the monotonic clock; a blocking handler stops it."""
         self._blocked = Debounce()
+        self._is_stopping = False
         self._all_tasks: list[LoopTasks] = []
 
     def start(self) -> None:
@@ -52,9 +57,12 @@ class EventLoop:
     def check(self, patience: float) -> None:
         """Decide the outcomes that can't wait for the loop; the watchdog calls it at each pass.
 
-        Give up cancelled handlers that do not end, and charge the handler that blocks the loop.
+        Give up cancelled handlers that do not end, cancel those whose lease is over, and charge the
+        handler that blocks the loop.
         """
         self.give_up(CANCEL_GRACE)
+        for tasks in self._all_tasks:
+            tasks.cut_off()
         if self._blocked.observe(self.is_unhealthy(patience)):
             self._blame(asyncio.current_task(self._loop))
 
@@ -71,6 +79,7 @@ class EventLoop:
 
     def stop(self) -> None:
         """Stop the loop and wait for its thread; nothing can be called on it afterwards."""
+        self._is_stopping = True
         self.call(self._loop.stop)
         self._thread.join()
 
@@ -90,7 +99,13 @@ class EventLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._is_stopping:
+            try:
+                self._loop.run_forever()
+            except (KeyboardInterrupt, SystemExit) as error:
+                # asyncio lets them out of tasks. No handler may end the loop of all others.
+                name = type(error).__name__
+                logger.error("A task on the event loop raised %s; the loop goes on.", name)
         unfinished = asyncio.all_tasks(self._loop)
         for task in unfinished:
             task.cancel()
@@ -111,6 +126,8 @@ class LoopTasks:
         """Tasks of the jobs that have no outcome yet."""
         self._jobs: dict[Task | None, ClaimedJob] = {}
         """Jobs of all tasks that have not ended."""
+        self._cut_off: WeakSet[Task] = WeakSet()
+        """Tasks that `cut_off` has cancelled."""
         loop.register(self)
 
     def __contains__(self, task: Task | None) -> bool:
@@ -155,6 +172,18 @@ class LoopTasks:
         for run in self._buffer.runs.current():
             if run.is_stuck(after) and self._tasks.pop(run.job, None) is not None:
                 self._buffer.add(run.job, outcome_of_cancelled(run))
+
+    def cut_off(self) -> None:
+        """Cancel handlers whose lease is over by this process's clock.
+
+        Nobody took the jobs away: the database may be out of reach. So an outcome that a handler
+        has all the same is written, and the database decides. A cancelled job is released.
+        """
+        for job in list(self._tasks):
+            task = self._tasks.get(job)
+            if job.lost and not job.taken_away and task is not None and task not in self._cut_off:
+                self._cut_off.add(task)
+                self._loop.call(task.cancel)
 
     def blame(self, task: Task | None) -> None:
         """Charge the handler that blocks the loop; all handlers if the task has no job.

@@ -1,5 +1,7 @@
 """Executor: runs the handler of a claimed job and decides the outcome of the job."""
 
+import asyncio
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any, Final
@@ -26,7 +28,9 @@ MANUAL: Final = AckPolicy.MANUAL
 def perform(job: ClaimedJob) -> Settlement | None:
     """Run the handler; return the outcome to write, or None if it is written already, or lost.
 
-    Only a KeyboardInterrupt gets out, so that a thread survives the `sys.exit()` of a handler.
+    Whatever a handler raises is the outcome of its job, even `sys.exit()` and KeyboardInterrupt, so
+    that its thread survives. Only in the main thread, where Ctrl-C raises it, a KeyboardInterrupt
+    gets out.
     """
     handler = job.handler
     if handler.is_async:
@@ -41,9 +45,9 @@ def perform(job: ClaimedJob) -> Settlement | None:
         _run_in_transaction(job)
     except LeaseLost:
         job.taken_away = True
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if _is_ctrl_c(error):
+            raise
         return _outcome_of_error(job, error)
     return None
 
@@ -62,9 +66,11 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
     except LeaseLost:
         job.taken_away = True
     except BaseException as error:
-        # The outcome of a run that the worker cancelled is decided elsewhere. Otherwise the
-        # handler cancelled itself.
-        return None if job.taken_away else _outcome_of_error(job, error)
+        if job.taken_away:
+            return None  # The worker cancelled the run, and decides its outcome elsewhere.
+        if job.lost and isinstance(error, asyncio.CancelledError):
+            return outcomes.release(job.held)  # Cut off from the database: see `LoopTasks.cut_off`.
+        return _outcome_of_error(job, error)
     return None
 
 
@@ -81,6 +87,12 @@ def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
         error = f"ran for {run.seconds:.1f} s while the event loop was blocked"
         return outcomes.suspect(job.held, error)
     return outcomes.time_out(job.held, f"ran for {run.seconds:.1f} s, over its timeout")
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Return True if the user interrupts the process: Python raises that in the main thread."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and isinstance(error, KeyboardInterrupt)
 
 
 def _run(function: Callable[[ClaimedJob], Any], job: ClaimedJob) -> Any:
@@ -122,9 +134,9 @@ def _run_settled(job: ClaimedJob) -> None:
     try:
         _run(job.handler.function, job)
         job.verdict = Result.SUCCESS
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if _is_ctrl_c(error):
+            raise
         job.verdict = _result_of_error(error)
         _emit_failure(job, error)
 

@@ -1,5 +1,6 @@
-"""Flusher: renews leases, then writes buffered outcomes in batches."""
+"""Flusher: writes buffered outcomes in batches."""
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
@@ -14,22 +15,26 @@ from pulljobs.outcome_texts import clean
 from pulljobs.states import Event, State
 from pulljobs.storage.rows import Finished
 from pulljobs.worker.in_flight import InFlightJobs
-from pulljobs.worker.renewer import Renewer
 from pulljobs.worker.result_buffer import BufferedResult, ResultBuffer
 
+LOCKED_EVERY: Final = 1.0
+"""Seconds between two attempts to write outcomes whose rows other transactions have locked."""
 BACK_TO_QUEUE: Final = (Event.RETRY, Event.RELEASE)
 """Outcomes after which a job may be claimed again."""
 
 
 class Flusher:
-    """Loop that renews leases and writes outcomes; an outcome is never lost, only late."""
+    """Loop that writes outcomes; an outcome is never lost, only late.
+
+    A job whose row another transaction keeps locked is set aside, so that no other outcome waits
+    for it. Its lease is renewed until its outcome is written.
+    """
 
     def __init__(
         self,
         buffer: ResultBuffer,
         limits: Settings,
         in_flight: InFlightJobs,
-        renewer: Renewer,
         on_flushed: Callable[[Collection[ClaimedJob], Collection[ClaimedJob]], None],
         on_given_up: Callable[[ClaimedJob], None],
     ) -> None:
@@ -38,13 +43,16 @@ class Flusher:
         `on_given_up` gets each job that was to be retried and is DEAD.
         """
         self._buffer, self._results = buffer, buffer.results
-        self._limits, self._in_flight, self._renewer = limits, in_flight, renewer
+        self._limits, self._in_flight = limits, in_flight
         self._on_flushed, self._on_given_up = on_flushed, on_given_up
+        self._locked: list[BufferedResult] = []
+        self._locked_at = 0.0
 
     def tick(self) -> float:
-        """Renew, write one batch, and emit how long the ended handlers ran."""
-        self._renewer.renew_due()
+        """Write one batch, and emit how long the ended handlers ran."""
         flushed = self._flush()
+        if self._locked and time.monotonic() >= self._locked_at + LOCKED_EVERY:
+            self._flush_locked()
         self._emit_run_times()
         if flushed == self._limits.FLUSH_SIZE:
             return 0
@@ -54,14 +62,35 @@ class Flusher:
         """Write a batch; return its size."""
         batch = self._take_batch()
         if batch:
-            jobs = [job for job, _outcome in batch]
-            finished = self._write(batch)
-            refused = self._buffer_refused(batch, finished)
-            self._in_flight.drop([job for job in jobs if job not in refused] if refused else jobs)
-            back = _sent_back(batch)
-            self._on_flushed(jobs, back)
-            self._give_up(back, finished)
+            self._in_flight.writing = batch
+            self._settle(batch, self._write(batch))
         return len(batch)
+
+    def _flush_locked(self) -> None:
+        """Write the outcomes that were set aside, if their rows are free now."""
+        batch, self._locked = self._locked, []
+        self._locked_at = time.monotonic()
+        self._in_flight.writing = batch
+        try:
+            finished = self._finish(batch, skip_locked=True)
+        except Exception:
+            self._locked = batch
+            raise
+        self._settle(batch, finished)
+
+    def _settle(self, batch: list[BufferedResult], finished: Finished) -> None:
+        """Drop the settled jobs, and keep those whose outcomes have to be written later."""
+        if finished.locked:
+            locked = [result for result in batch if result[0].id in finished.locked]
+            batch = [result for result in batch if result[0].id not in finished.locked]
+            self._locked += locked
+            self._locked_at = time.monotonic()
+        jobs = [job for job, _outcome in batch]
+        refused = self._buffer_refused(batch, finished)
+        self._in_flight.drop([job for job in jobs if job not in refused] if refused else jobs)
+        back = _sent_back(batch)
+        self._on_flushed(jobs, back)
+        self._give_up(back, finished)
 
     def _take_batch(self) -> list[BufferedResult]:
         """Take the oldest results, at most one for each job id.
@@ -81,14 +110,19 @@ class Flusher:
 
     def _write(self, batch: list[BufferedResult]) -> Finished:
         """Write the outcomes; after an error they wait in the buffer again, in their order."""
-        written = [outcome for _job, outcome in batch if outcome is not None]
         try:
-            return pulling.finish(
-                written, lambda: {job.id: job.handler.path for job, _outcome in batch}
-            )
+            return self._finish(batch)
         except Exception:
             self._results.extendleft(reversed(batch))
             raise
+
+    def _finish(self, batch: list[BufferedResult], *, skip_locked: bool = False) -> Finished:
+        written = [outcome for _job, outcome in batch if outcome is not None]
+        return pulling.finish(
+            written,
+            lambda: {job.id: job.handler.path for job, _outcome in batch},
+            skip_locked=skip_locked,
+        )
 
     def _buffer_refused(
         self, batch: Iterable[BufferedResult], finished: Finished

@@ -45,7 +45,7 @@ class GiveUpHooks:
 def call_give_up_hook(job: ClaimedJob) -> None:
     """Call `on_giving_up` of the job's handler; emit an event if it raises.
 
-    Only a KeyboardInterrupt gets out.
+    Only a KeyboardInterrupt in the main thread, where Ctrl-C raises it, gets out.
     """
     function = job.handler.on_giving_up
     if function is None:
@@ -55,7 +55,8 @@ def call_give_up_hook(job: ClaimedJob) -> None:
             async_to_sync(function)(job)
         else:
             function(job)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and isinstance(error, KeyboardInterrupt):
+            raise
         emit(GivingUpFailed(job.id, *job.handler.path, type(error).__name__))

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
 from pulljobs.handlers import ClaimedJob
@@ -18,8 +18,8 @@ class InFlightJobs:
         self._limit = limit
         self._jobs: dict[ClaimedJob, None] = {}
         self._lock = threading.Lock()
-        self.is_renewal_requested = False
-        """True if the renewer has to check for due leases at its next call."""
+        self.writing: Sequence[tuple[ClaimedJob, object]] = ()
+        """Results that the flusher is writing: the leases of their jobs end at any moment."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -47,13 +47,12 @@ class InFlightJobs:
         """Return the jobs whose lease has to be renewed now."""
         now = time.monotonic()
         with self._lock:
-            self.is_renewal_requested = False
             return [job for job in self._jobs if job.renew_at <= now]
 
     def request_renewal(self, job_ids: Collection[int] | None = None) -> None:
         """Make the leases of these jobs due at once, of all jobs by default.
 
-        The renewal finds out which of them are lost.
+        The renewal finds out which of them are lost. The caller wakes the renewer.
         """
         now = time.monotonic()
         requested = None if job_ids is None else frozenset(job_ids)
@@ -62,7 +61,6 @@ class InFlightJobs:
                 is_requested = requested is None or job.id in requested
                 if is_requested and job.renew_at < float("inf"):
                     job.renew_at = min(job.renew_at, now)
-            self.is_renewal_requested = True
 
     def lease_tokens(self) -> frozenset[UUID]:
         """Return the tokens of all leases under which jobs are in flight."""

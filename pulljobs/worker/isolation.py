@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.job_pool import JobPool
+from pulljobs.worker.renewer import record_start
 from pulljobs.worker.result_buffer import ResultBuffer
 
 
@@ -29,12 +30,22 @@ class Isolation:
         self._waiting.extend((pool, job) for job in suspects)
 
     def start_next(self) -> None:
-        """Start the next suspect if nothing else is in flight."""
+        """Start the next suspect if nothing else is in flight.
+
+        Its start is recorded in the database first: if this machine is lost, the job is known to
+        have run.
+        """
         if self._running is not None and self._running not in self._in_flight:
             self._running = None
         if self._waiting and len(self._in_flight) == len(self._waiting):
-            pool, self._running = self._waiting.popleft()
-            pool.take([self._running])
+            pool, job = self._waiting[0]
+            is_held = record_start(job)
+            self._waiting.popleft()
+            if is_held:
+                self._running = job
+                pool.take([job])
+            else:
+                self._buffer.release(job)
 
     def release_waiting(self) -> None:
         """Release all suspects that have not started."""

@@ -28,25 +28,40 @@ class DeadChild(NamedTuple):
 class LeaseRecovery:
     """Loop that gives back the jobs of dead children, retried while the database is away.
 
+    It also writes which jobs run in a silent child, whose handler keeps the interpreter to itself.
+
     Leases that expire meanwhile come back by the reaper, and then nothing is left to recover.
     """
 
     def __init__(self, using: str) -> None:
         self._using = using
         self._pending: deque[DeadChild] = deque()
+        self._silent: dict[UUID, frozenset[int]] = {}
+        """Running jobs of silent children, by node, that are not written yet."""
         self._runner = Runner("supervisor", self)
         self._has_started = False
 
     def add(self, dead: DeadChild) -> None:
         """Recover the leases of a dead child soon."""
+        self._silent.pop(dead.node_id, None)
         self._pending.append(dead)
+        self._wake()
+
+    def note_running(self, node_id: UUID, running: frozenset[int]) -> None:
+        """Write soon which jobs run in a child that can't do so itself."""
+        self._silent[node_id] = running
+        self._wake()
+
+    def _wake(self) -> None:
         if not self._has_started:
             self._has_started = True
             self._runner.start()
         self._runner.wake()
 
     def tick(self) -> float:
-        """Recover the leases of all dead children that are known."""
+        """Recover the leases of dead children, and write what silent children run."""
+        while self._silent:
+            pulling.note_running(*self._silent.popitem())
         while self._pending:
             dead = self._pending[0]
             pulling.abandon(dead.node_id, dead.started)

@@ -1,7 +1,8 @@
 """Renewal of leases: when the lease of an in-flight job is renewed, and what a lost lease causes.
 
-The flusher renews every lease of which a third is over, running or not, until the outcome of the
-job is written. A handler may renew the lease of its own job at any time with `ClaimedJob.renew`.
+The renewer is a loop with a connection of its own, so that no write of the flusher can delay it. It
+renews every lease of which a third is over, running or not, until the outcome of the job is
+written. A handler may renew the lease of its own job at any time with `ClaimedJob.renew`.
 """
 
 import threading
@@ -23,8 +24,10 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.runs import CancelReason, HandlerRuns
 
-CHECK_EVERY: Final = 0.05
-"""Seconds between checks; a check of all in-flight jobs takes as long as a small flush."""
+CHECK_EVERY: Final = 0.2
+"""Longest time in seconds between two checks of all in-flight jobs."""
+LOCKED_AGAIN: Final = 0.5
+"""Seconds after which a lease that another transaction has locked is renewed."""
 NEVER: Final = float("inf")
 
 
@@ -34,19 +37,14 @@ def renew_after(lease_duration: timedelta) -> float:
 
 
 class Renewer:
-    """Renewal of the leases of all in-flight jobs; every tick of the flusher calls it."""
+    """Loop that renews the leases of all in-flight jobs; it waits for no lock."""
 
     def __init__(self, in_flight: InFlightJobs, runs: HandlerRuns) -> None:
         self._in_flight, self._runs = in_flight, runs
-        self._checked_at = float("-inf")
         self._reports_nothing_running = threading.Event()
 
-    def renew_due(self) -> None:
+    def tick(self) -> float:
         """Renew the leases that are due, in one statement for each lease duration."""
-        now = time.monotonic()
-        if now < self._checked_at + CHECK_EVERY and not self._in_flight.is_renewal_requested:
-            return
-        self._checked_at = now
         due = sorted(self._in_flight.due_for_renewal(), key=attrgetter("lease_duration"))
         for lease_duration, group in groupby(due, key=attrgetter("lease_duration")):
             jobs = list(group)
@@ -54,9 +52,13 @@ class Renewer:
             helds = [job.held for job in jobs]
             renewed = pulling.renew(helds, lease_duration, running=self._running())
             self._note(jobs, renewed.keys(), before)
+        return CHECK_EVERY
 
     def stop_charging(self) -> None:
-        """Renew all leases once more with nothing running: a stop charges no job it cuts off."""
+        """Renew all leases once more with nothing running: a stop charges no job it cuts off.
+
+        The caller wakes the loop.
+        """
         self._reports_nothing_running.set()
         self._in_flight.request_renewal()
 
@@ -73,16 +75,39 @@ class Renewer:
 
     def _note(self, jobs: list[ClaimedJob], renewed: Set[Held], before: float) -> None:
         """Extend the leases that were renewed, and cancel the runs of jobs that are lost."""
-        lost: Counter[tuple[str, str]] = Counter()
+        missing = []
         for job in jobs:
             if job.held in renewed:
                 job.extend(before)
             elif job.renew_at <= before and not job.is_settled:
+                missing.append(job)
+        if missing:
+            self._note_missing(missing)
+
+    def _note_missing(self, missing: list[ClaimedJob]) -> None:
+        """Cancel the runs of lost jobs; those that are held still are renewed a little later."""
+        held = pulling.still_held([job.held for job in missing])
+        writing = {job for job, _outcome in self._in_flight.writing}
+        lost: Counter[tuple[str, str]] = Counter()
+        for job in missing:
+            if job.held in held:
+                job.renew_at = time.monotonic() + LOCKED_AGAIN
+            elif job in self._in_flight and job not in writing:  # else its outcome is written
                 job.taken_away, job.renew_at = True, NEVER
                 self._runs.cancel(job.held, CancelReason.LOST)
                 lost[job.handler.path] += 1
         for path, count in lost.items():
             emit(LeasesLost(count, *path))
+
+
+def record_start(job: ClaimedJob) -> bool:
+    """Renew the lease of a job and record that it runs; return False if it is lost."""
+    before = time.monotonic()
+    if job.held in pulling.renew([job.held], job.lease_duration, running=[job.id]):
+        job.extend(before)
+        return True
+    job.taken_away, job.renew_at = True, NEVER
+    return False
 
 
 def renew_now(job: ClaimedJob) -> bool:
@@ -92,11 +117,14 @@ def renew_now(job: ClaimedJob) -> bool:
     before = time.monotonic()
     if connections[settings().DATABASE].in_atomic_block:
         # A renewal in the handler's transaction would lock the lease and count from its commit
-        # only, so the flusher renews.
+        # only, so the renewer does it.
         job.renew_at = before
         return not job.lost
     if job.held in pulling.renew([job.held], job.lease_duration):
         job.extend(before)
         return True
+    if pulling.still_held([job.held]):  # Another transaction has its lease locked.
+        job.renew_at = before
+        return not job.lost
     job.taken_away, job.renew_at = True, NEVER
     return False

@@ -24,7 +24,7 @@ UNHEALTHY: Final = -1.0
 START_PATIENCE: Final = 60.0
 """Seconds that a child may take to start, which includes the imports of the project."""
 
-_HEARTBEAT, _REACHED, _LEFT = range(3)
+_HEARTBEAT, _REACHED, _LEFT, _PASSED = range(4)
 
 Slots = MutableSequence[int] | ctypes.Array[ctypes.c_int64]
 Times = MutableSequence[float] | ctypes.Array[ctypes.c_double]
@@ -51,7 +51,7 @@ class SharedState:
     @classmethod
     def allocate(cls, context: SpawnContext, slots: int) -> "SharedState":
         """Allocate the memory that the processes of this context share."""
-        return cls(context.RawArray(ctypes.c_int64, slots), context.RawArray(ctypes.c_double, 3))
+        return cls(context.RawArray(ctypes.c_int64, slots), context.RawArray(ctypes.c_double, 4))
 
     def running(self) -> tuple[int, ...]:
         """Return the ids of the jobs that run in the child."""
@@ -59,6 +59,7 @@ class SharedState:
 
     def beat(self, *, is_healthy: bool) -> None:
         """Note that the child is alive, and that all its loops are if it is healthy."""
+        self.times[_PASSED] = time.monotonic()
         self.times[_HEARTBEAT] = time.monotonic() if is_healthy else UNHEALTHY
 
     def note_reached(self) -> None:
@@ -88,6 +89,10 @@ class SharedState:
         if not heartbeat:
             return now - began_at > max(patience, START_PATIENCE)
         return heartbeat == UNHEALTHY or now - heartbeat > patience
+
+    def is_silent(self, seconds: float) -> bool:
+        """Return True if a running child has noted no heartbeat, good or bad, for that long."""
+        return self.times[_PASSED] != 0 and time.monotonic() - self.times[_PASSED] > seconds
 
     def is_ready(self, patience: float) -> bool:
         """Return True if the child reached the database within the last `patience` seconds."""

@@ -31,7 +31,13 @@ class Supervisor:
         self._limits = limits
         self._lease_recovery = LeaseRecovery(limits.DATABASE)
         self._slots = [
-            ChildSlot(context, limits, self._lease_recovery.add, number)
+            ChildSlot(
+                context,
+                limits,
+                self._lease_recovery.add,
+                self._lease_recovery.note_running,
+                number,
+            )
             for number in range(limits.PROCESSES)
         ]
         self._signals = 0

@@ -47,7 +47,7 @@ class ThreadPool:
         self._slots, self._buffer, self._on_low = slots, buffer, on_low
         self._low_water = 0
         self._ahead = ClaimAhead(concurrency)
-        self._closing = False
+        self._closing = self._ending = False
         self._blocked_at, self._blocked_since = 0, time.monotonic()
         self._threads = [
             threading.Thread(target=self._work, args=(slot,), name=f"worker-{slot}", daemon=True)
@@ -94,6 +94,7 @@ class ThreadPool:
 
     def end(self) -> None:
         """End each thread after its current job; nothing may be queued afterwards."""
+        self._ending = True
         for _thread in self._threads:
             self.waiting.put(None)
 
@@ -116,6 +117,12 @@ class ThreadPool:
             for thread in self._threads
             if thread.is_alive() and thread.ident not in cancelled
         ]
+
+    def is_unhealthy(self, patience: float) -> bool:
+        """Return True if a thread died: no thread ends before `end` is called."""
+        return not self._ending and any(
+            thread.ident is not None and not thread.is_alive() for thread in self._threads
+        )
 
     def _work(self, number: int) -> None:
         kept, slot = ThreadConnections(), self._buffer.runs.slot(number, self._on_cancel)

@@ -115,7 +115,11 @@ def test_a_renewal_after_the_reaper_reports_the_job_as_lost() -> None:
     job = overdue()
     with session() as other:
         expire_in(other)
-        assert while_open(other, lambda: jobs.renew(USING, [job.held])) == {}
+        assert jobs.renew(USING, [job.held]) == {}
+        assert jobs.still_held(USING, [job.held]) == {job.held}
+        other.commit()
+    assert jobs.renew(USING, [job.held]) == {}
+    assert jobs.still_held(USING, [job.held]) == set()
     assert states() == {job.id: "QUEUED"}
 
 
@@ -127,7 +131,9 @@ def test_an_outcome_before_the_reaper_stands() -> None:
     pass_time()
     with session() as other:
         assert settle_in(other, delivered, Event.DELIVER)
-        finished = while_open(other, lambda: jobs.reap(USING, 10))
+        finished = jobs.reap(USING, 10)
+        other.commit()
+    assert finished is not None
     assert finished.states == {late.job_id: State.QUEUED}
     assert [row.state for row in ArchivedJob.objects.all()] == ["DELIVERED"]
     assert states() == {late.job_id: "QUEUED"}

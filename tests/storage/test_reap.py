@@ -184,14 +184,30 @@ def test_jobs_of_a_worker_that_ran_at_its_last_renewal_are_charged_suspects() ->
     assert free == [job.job_id for job in held if job.job_id != running]
 
 
-def test_jobs_that_never_ran_are_dead_after_their_deliveries() -> None:
-    consumer = ConsumerFactory.create(max_deliveries=2)
+@pytest.mark.parametrize("max_deliveries", [1, 2, 3])
+def test_jobs_that_never_ran_are_never_charged_but_run_alone_after_the_second_loss(
+    max_deliveries: int,
+) -> None:
+    """A machine that dies early in a lease leaves no word about what ran."""
+    consumer = ConsumerFactory.create(max_deliveries=max_deliveries)
     published(consumer)
-    for _delivery in range(2):
+    for _loss in range(max_deliveries + 2):
         assert claimed(consumer, node_id=uuid4())
         pass_time()
         assert jobs.reap(USING, 1)
-    assert [(job.state, job.reason) for job in Job.objects.all()] == [("DEAD", "max_deliveries")]
+        assert [(job.state, job.retry_count) for job in Job.objects.all()] == [("QUEUED", 0)]
+    assert Job.objects.get().suspect
+    assert Job.objects.get().deliveries < max_deliveries
+
+
+def test_the_first_loss_of_a_job_that_is_not_known_to_have_run_makes_it_no_suspect() -> None:
+    """Thousands of jobs of a lost machine drain at their normal speed."""
+    consumer = ConsumerFactory.create()
+    published(consumer)
+    claimed(consumer, node_id=uuid4())
+    pass_time()
+    assert jobs.reap(USING, 1)
+    assert blame() == {(0, 1, False)}
 
 
 def test_jobs_of_a_push_are_charged_and_no_suspects() -> None:

@@ -131,7 +131,6 @@ class FlusherBench:
             self.buffer,
             limits(**changed),
             self.in_flight,
-            self.renewer,
             on_flushed=lambda jobs, back: self.back.extend(back),
             on_given_up=self.given_up.append,
         )

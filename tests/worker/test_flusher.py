@@ -131,7 +131,7 @@ def test_due_leases_are_renewed_in_one_pass_and_lost_jobs_are_marked() -> None:
     operating.kill([lost.id], by="test")
     before = Lease.objects.get().leased_until
     kept.renew_at = lost.renew_at = 0
-    bench.flusher.tick()
+    bench.renewer.tick()
     assert not kept.lost
     assert kept.renew_at > time.monotonic()
     assert Lease.objects.get(job_ids__contains=[kept.id]).leased_until > before
@@ -143,7 +143,7 @@ def test_a_renewal_right_after_the_commit_of_a_handler_reports_no_loss(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def function(job: ClaimedJob) -> None:
-        transaction.on_commit(lambda: bench.flusher.tick())
+        transaction.on_commit(lambda: bench.renewer.tick())
 
     [job] = claim_of(function, transactional=True)
     bench = FlusherBench([job])
@@ -168,9 +168,9 @@ def test_a_renewal_that_is_noted_after_the_settlement_causes_no_loss_later(
     [job] = claim_of(lambda job: None, ack_policy="ack_first")
     bench = FlusherBench([job])
     job.renew_at = 0
-    bench.flusher.tick()
+    bench.renewer.tick()
     assert jobs.get(job.id).state == State.DELIVERED
     bench.in_flight.request_renewal()
-    bench.flusher.tick()
+    bench.renewer.tick()
     assert not job.lost
     assert not caplog.records

@@ -131,7 +131,7 @@ def test_signal_and_heartbeats_report_the_state_of_each_loop_and_slot(stage: Sta
     wait_until(lambda: "held 1" in worker.log)
     assert f"slot 0: job {job} of script/plain" in worker.log or f"slot 1: job {job}" in worker.log
     assert "tests/worker/app/pull_handlers.py:" in worker.log
-    for loop in ("fetcher", "flusher", "reaper", "listener", "watchdog"):
+    for loop in ("fetcher", "renewer", "flusher", "reaper", "listener", "watchdog"):
         assert f"{loop}: " in worker.log
     wait_until(lambda: bool(Node.objects.get().report.get("running")))
     report = Node.objects.get().report

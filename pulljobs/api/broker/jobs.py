@@ -162,6 +162,9 @@ def _settle(consumer: Consumer, job: AddressedJob, event: Event, *, has_token: b
         raise exceptions.held_elsewhere()
     held = Held(job.id, job.lease_token or NO_LEASE)
     outcome = outcomes.deliver(held) if event == Event.DELIVER else outcomes.reject(held, ERROR)
-    if job.id not in pulling.finish([outcome], emission.paths_of(consumer, [outcome])).states:
+    finished = pulling.finish([outcome], emission.paths_of(consumer, [outcome]))
+    if finished.locked:
+        raise exceptions.row_locked()
+    if job.id not in finished.states:
         raise exceptions.overtaken()
     return Response(status=202)

@@ -119,8 +119,14 @@ def settle(consumer: Consumer, items: Sequence[AckItem]) -> list[ItemStatus]:
 
 
 def _finish(consumer: Consumer, settlements: list[Settlement]) -> list[ItemStatus]:
-    """Settle different jobs."""
+    """Settle different jobs.
+
+    Raise RefusedRequest 503 if a row stays locked. The other outcomes are written, and the client
+    repeats the request.
+    """
     finished = pulling.finish(settlements, emission.paths_of(consumer, settlements))
+    if finished.locked:
+        raise exceptions.row_locked()
     if any(
         settlement.event is Event.RETRY and settlement.held.job_id in finished.states
         for settlement in settlements

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulljobs import pulling
+from pulljobs.api import exceptions
 from pulljobs.api.bodies import render_time
 from pulljobs.api.leases.ack import find_held
 from pulljobs.api.leases.bodies import ItemStatus, RenewBody, RenewedBody, RenewedJobBody
@@ -41,12 +42,17 @@ class RenewView(LeaseView[RenewedBody]):
 def renew(
     consumer: Consumer, items: list[RenewItem], lease_duration: timedelta | None
 ) -> list[RenewedJobBody]:
-    """Renew the leases of the consumer's jobs; return a result for each item, in their order."""
+    """Renew the leases of the consumer's jobs; return a result for each item, in their order.
+
+    Raise RefusedRequest 503 if another transaction has a lease locked; the client repeats it.
+    """
     using = settings().DATABASE
     named = [item.held.job_id for item in items if item.held]
     owned = protocol.jobs_of(using, consumer.pk, named)
     held = {item.held for item in items if item.held and item.held.job_id in owned}
     untils = pulling.renew(sorted(held), lease_duration)
+    if (missing := held - untils.keys()) and pulling.still_held(sorted(missing)):
+        raise exceptions.row_locked()
     now = nodes.clock(using)
     return [
         _render_renewed(item, untils[item.held], now)

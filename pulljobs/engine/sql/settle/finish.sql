@@ -3,7 +3,8 @@
 -- Parameters, arrays of one length, those after events empty where all are NULL, a job once: job_ids bigint[], lease_tokens uuid[],
 --   events text[], reasons text[] (of reject, and of a retry that is one too many),
 --   delays interval[] (of retry; NULL: the consumer's strategy; of release; NULL: none), errors text[], results jsonb[]; started boolean[] (of expire
---   and retry: a job that had not is not charged, one that had in a worker becomes a suspect; NULL: charged, and nothing more).
+--   and retry: a job that had in a worker is charged and becomes a suspect; one that is not known to have started is not charged, and
+--   becomes a suspect when that happens again; NULL: charged, and nothing more).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
 --   freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases without further jobs are deleted, unless another transaction has them locked.
@@ -60,9 +61,8 @@ failed AS MATERIALIZED (
         offered.*,
         CASE
             WHEN event = 'reject' THEN coalesce(offered.reason, 'rejected')
-            WHEN event = 'release' THEN NULL
-            WHEN job.deliveries >= consumer.max_deliveries THEN 'max_deliveries'
             WHEN spared THEN NULL
+            WHEN job.deliveries >= consumer.max_deliveries THEN 'max_deliveries'
             WHEN job.retry_count >= consumer.max_retries
                 OR cardinality(consumer.retry_delays) = 0
                 OR clock.now + wait > job.first_claimed_at + consumer.max_total_delay
@@ -70,6 +70,8 @@ failed AS MATERIALIZED (
         END AS dead,
         clock.now + CASE WHEN spared AND offered.delay IS NULL THEN interval '0' ELSE wait END AS due,
         spared,
+        -- Twice it did not come back and nobody knows why: it runs alone now, which shows whether it is the cause.
+        event = 'expire' AND spared AND job.deliveries >= least(job.retry_count + 2, consumer.max_deliveries) AS isolated,
         event = 'retry' AND NOT consumer.hold_key_on_retry AS lets_go
     FROM clock
     CROSS JOIN offered
@@ -120,12 +122,12 @@ returned AS (
             WHEN event IN ('retry', 'expire') AND dead IS NULL AND NOT spared THEN 1
             ELSE 0
         END,
-        deliveries = job.deliveries - CASE event WHEN 'release' THEN 1 ELSE 0 END,
+        deliveries = job.deliveries - CASE WHEN event = 'release' OR isolated THEN 1 ELSE 0 END,
         first_claimed_at = CASE
             WHEN event <> 'release' OR job.deliveries > 1 THEN job.first_claimed_at
         END,
         error = CASE WHEN spared AND dead IS NULL THEN job.error ELSE failed.error END,
-        suspect = CASE WHEN spared THEN job.suspect ELSE started IS TRUE END
+        suspect = CASE WHEN spared THEN job.suspect OR isolated ELSE started IS TRUE END
     FROM failed
     WHERE job.id = failed.job_id AND job.lease_token = failed.lease_token AND job.state = 'INFLIGHT'
         AND job.id = ANY(ARRAY(SELECT job_id FROM failed))
