@@ -21,8 +21,8 @@ def counting(stage: Stage, *flags: str) -> Worker:
 
 
 def scrape(worker: Worker) -> Samples:
-    wait_until(lambda: "Answering" in worker.log, STARTING_SECONDS)
-    address = re.search(r"Answering (http://[\d.:]+)/livez", worker.log)
+    wait_until(lambda: "/livez and" in worker.log, STARTING_SECONDS)
+    address = re.search(r"(http://[\d.:]+)/livez", worker.log)
     assert address, worker.log
     with urllib.request.urlopen(f"{address[1]}/metrics", timeout=STARTING_SECONDS) as answer:
         return parsed(answer.read().decode())

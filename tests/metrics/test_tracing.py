@@ -258,7 +258,7 @@ def test_without_opentelemetry_nothing_is_missing() -> None:
     program = """
 import sys
 sys.modules["opentelemetry"] = None
-from pulljobs import tracing
+from pulljobs.engine import tracing
 from pulljobs.client import tracing as client
 from pulljobs.client.handling import Handling
 from pulljobs.client.messages import Received
