@@ -110,8 +110,8 @@ def renew(
     """Renew leases and return the new deadlines, without waiting for long locks.
 
     A job that is missing in the result is lost, or another transaction has kept its lease locked
-    for all of `LEASE_PAUSES`: `still_held` tells which. The `running` jobs are noted, for the case
-    that the worker's host is lost.
+    for all of `LEASE_PAUSES`: `still_held` decides between the two. The `running` jobs are noted,
+    for the case that the worker's host is lost.
     """
     if not held:
         return {}

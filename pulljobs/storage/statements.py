@@ -109,8 +109,8 @@ def run(
     A row is a named tuple of the statement's columns, or of `kind` if one is given.
     `always_prepare` is for statements that publish: they keep their plans on every connection, and
     they are cancelled after a minute (OperationalError). `seconds` is the time after which a
-    statement that settles is cancelled; see `_limit`. `meanwhile` is called while the server works;
-    it must not use the connection.
+    statement that settles is cancelled: see `_limit`. `meanwhile` is called while the server works,
+    and must not use the connection.
     """
     ready = _ready(using, always_prepare)
     limit = _limit(using, ready, LONGEST_SECONDS if always_prepare else seconds)

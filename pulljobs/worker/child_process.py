@@ -17,7 +17,7 @@ from pulljobs.worker.thread_pool import slot_count
 
 MARGIN: Final = 0.3
 MISSED_BEATS: Final = 3
-SILENT_SECONDS: Final = 1.0
+SILENT_SECONDS: Final = 0.6
 """Seconds without a pass of the watchdog after which a child can't renew its leases either."""
 
 

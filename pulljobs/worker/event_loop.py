@@ -176,8 +176,8 @@ class LoopTasks:
     def cut_off(self) -> None:
         """Cancel handlers whose lease is over by this process's clock.
 
-        Nobody took the jobs away: the database may be out of reach. So an outcome that a handler
-        has all the same is written, and the database decides. A cancelled job is released.
+        The database may be out of reach, and another worker may run the jobs. An outcome that a
+        handler has all the same is written, and the database decides. A cancelled job is released.
         """
         for job in list(self._tasks):
             task = self._tasks.get(job)

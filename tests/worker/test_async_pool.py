@@ -519,3 +519,34 @@ def test_transactional_and_async_is_refused_by_name() -> None:
         with pytest.raises(ConfigurationError, match=r"_nothing is transactional and async"):
             handler(channel="c", consumer="c", transactional=True)(_nothing)
         handler(channel="c", consumer="c", ack_policy=AckPolicy.MANUAL)(_nothing)
+
+
+def test_a_job_whose_lease_is_over_by_the_clock_is_cancelled_and_released(
+    bench: AsyncBench,
+) -> None:
+    """The worker is cut off from the database: the next holder may be running the job by now."""
+    gate = Gate()
+    [job] = bench.take(gate)
+    wait_until(lambda: gate.running == 1)
+    job.deadline = time.monotonic()
+    [outcome] = bench.decided()
+    assert outcome is not None
+    assert outcome.event is Event.RELEASE
+    assert gate.cancelled == 1
+
+
+def test_a_job_that_ends_although_its_lease_is_over_offers_its_outcome(bench: AsyncBench) -> None:
+    begun = threading.Event()
+
+    async def stubborn(job: ClaimedJob) -> str:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(600)
+        return "done all the same"
+
+    [job] = bench.take(stubborn)
+    assert begun.wait(PATIENCE_SECONDS)
+    job.deadline = time.monotonic()
+    [outcome] = bench.decided()
+    assert outcome is not None
+    assert outcome.event is Event.DELIVER

@@ -11,7 +11,8 @@ import pytest
 from pulljobs import jobs
 from pulljobs.models import ArchivedJob, Job, Node
 from pulljobs.worker import child_slot, shared_state
-from pulljobs.worker.lease_recovery import DeadChild
+from pulljobs.worker.lease_recovery import LeaseRecovery
+from tests.factories import USING
 from tests.sessions import pass_time, wait_until
 from tests.worker.claiming import limits
 from tests.worker.processes import Stage, in_flight
@@ -75,7 +76,10 @@ def test_the_supervisor_survives_a_thousand_failures_in_a_row(
 
     monkeypatch.setattr(child_slot, "ChildProcess", refuse)
     monkeypatch.setattr(child_slot, "LONGEST_PAUSE", 0.0)
-    empty = child_slot.ChildSlot(get_context("spawn"), limits(), list[DeadChild]().append, 0)
+    recovery = LeaseRecovery(USING)
+    empty = child_slot.ChildSlot(
+        get_context("spawn"), limits(), recovery.add, recovery.note_running, 0
+    )
     for _failure in range(1100):
         empty.tick(None)
     assert empty.exit_code is None

@@ -12,16 +12,19 @@ from django.db import connection
 from django.test import override_settings
 
 from pulljobs import jobs
+from pulljobs.engine.circuit import Result
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, record_with
 from pulljobs.errors import Discard, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.models import Channel
+from pulljobs.states import Event
 from pulljobs.storage.rows import JobView
 from pulljobs.worker.circuits import ConsumerCircuit
 from pulljobs.worker.executor import perform
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import CancelReason, HandlerRuns
 from tests.factories import ChannelFactory, ConsumerFactory
+from tests.sessions import Thread
 from tests.worker.claiming import FlusherBench, claim_of, handler_of, limits
 
 pytestmark = pytest.mark.django_db
@@ -57,6 +60,7 @@ BEHAVIOURS: dict[str, tuple[Callable[[ClaimedJob], Any], str]] = {
     "returns a result": (lambda job: {"n": 1}, "delivered delivered delivered delivered queued"),
     "raises": (raising(ValueError("x")), "queued dead delivered delivered queued"),
     "exits": (raising(SystemExit(3)), "queued dead delivered delivered queued"),
+    "leaves a generator": (raising(GeneratorExit), "queued dead delivered delivered queued"),
     "retries": (raising(Retry(after=HOUR)), "queued queued queued delivered queued"),
     "retries badly": (
         lambda job: raising(Retry(after=5))(job),  # type: ignore[arg-type]  # the mistake
@@ -282,7 +286,19 @@ def test_the_first_outcome_wins_and_later_calls_return_false() -> None:
     assert accepted == [True, False, False]
 
 
-def test_a_keyboard_interrupt_gets_out() -> None:
+def test_ctrl_c_gets_out_of_a_handler_in_the_main_thread() -> None:
     [job] = claim_of(raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         perform(job)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("policy", [AckPolicy.NACK_ON_ERROR, AckPolicy.ACK_FIRST])
+def test_a_keyboard_interrupt_in_a_thread_is_an_error_of_the_handler(policy: AckPolicy) -> None:
+    """Python raises Ctrl-C in the main thread only."""
+    [job] = claim_of(raising(KeyboardInterrupt), ack_policy=policy)
+    settlement = Thread(lambda: perform(job)).result()
+    assert job.verdict is Result.FAILURE
+    if policy is AckPolicy.NACK_ON_ERROR:
+        assert settlement.event is Event.RETRY
+        assert settlement.error.startswith("KeyboardInterrupt")

@@ -44,7 +44,7 @@ def renew(
 ) -> list[RenewedJobBody]:
     """Renew the leases of the consumer's jobs; return a result for each item, in their order.
 
-    Raise RefusedRequest 503 if another transaction has a lease locked; the client repeats it.
+    Raise RefusedRequest 503 if another transaction has a lease locked.
     """
     using = settings().DATABASE
     named = [item.held.job_id for item in items if item.held]

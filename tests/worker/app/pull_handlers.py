@@ -8,6 +8,8 @@
 {"kill": true}      kills its process
 {"exit": n}         ends its process with that code
 {"fail": text}      raises
+{"interrupt": true} raises KeyboardInterrupt
+{"gil": n}          keeps the interpreter to itself for n seconds: no other thread runs
 {"after": n}        asks for a retry in n seconds, the first time
 {"backoff": false}  makes that retry neutral for the circuit
 {"giving_up": text} raises in `on_giving_up`
@@ -16,6 +18,7 @@
 """
 
 import asyncio
+import ctypes
 import os
 import signal
 import sys
@@ -60,12 +63,18 @@ async def awaited(job: ClaimedJob) -> None:
         while "until" in script and not Path(script["until"]).exists():
             await asyncio.sleep(0.01)
         time.sleep(script.get("block", 0.0))
+        if script.get("interrupt"):
+            asyncio.get_running_loop().create_task(_interrupt())
         await asyncio.sleep(script["seconds"])
     except asyncio.CancelledError:
         note("cancelled", job.id)
         await asyncio.sleep(script.get("cleanup", 0.0))
         raise
     note("ended", job.id)
+
+
+async def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 @handler(channel="stored", consumer="plain")
@@ -116,16 +125,24 @@ def _backend() -> int:
 
 
 def _run(job: ClaimedJob, script: dict[str, Any]) -> None:
+    if "gil" in script:
+        ctypes.PyDLL(None).usleep(int(script["gil"] * 1_000_000))
     until = time.monotonic() + script.get("seconds", 0.0)
     gate = Path(script["until"]) if "until" in script else None
     while time.monotonic() < until or (gate is not None and not gate.exists()):
         if script.get("heed") and (job.stopping or job.lost):
             break
         time.sleep(0.01)
+    _end(job, script)
+
+
+def _end(job: ClaimedJob, script: dict[str, Any]) -> None:
     if script.get("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     if "exit" in script:
         os._exit(script["exit"])
+    if script.get("interrupt"):
+        raise KeyboardInterrupt
     if "fail" in script:
         raise ValueError(script["fail"])
     if "after" in script and not job.retry_count:

@@ -70,7 +70,7 @@ failed AS MATERIALIZED (
         END AS dead,
         clock.now + CASE WHEN spared AND offered.delay IS NULL THEN interval '0' ELSE wait END AS due,
         spared,
-        -- Twice it did not come back and nobody knows why: it runs alone now, which shows whether it is the cause.
+        -- It did not come back for the second time, for unknown reasons. It runs alone now, which shows whether it is the cause.
         event = 'expire' AND spared AND job.deliveries >= least(job.retry_count + 2, consumer.max_deliveries) AS isolated,
         event = 'retry' AND NOT consumer.hold_key_on_retry AS lets_go
     FROM clock

@@ -1,0 +1,141 @@
+"""A row that another transaction keeps locked delays its own job, and nothing else."""
+
+from collections.abc import Callable
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import OperationalError
+
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held, Settlement
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.states import State
+from pulljobs.storage import jobs, statements
+from pulljobs.storage.rows import Finished
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.sessions import Session, Thread, pass_time, session, states, wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(60)]
+NODE = UUID(int=7)
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return ConsumerFactory.create(retry_strategy="constant:60")
+
+
+def held_jobs(consumer: Consumer, *claims: int) -> list[list[Held]]:
+    """Publish and claim jobs, and return those of each claim."""
+    published(consumer, sum(claims))
+    return [claimed(consumer, count, node_id=NODE) for count in claims]
+
+
+def lock_row(other: Session, job: Held) -> None:
+    other.execute("SELECT FROM pulljobs_job WHERE id = %s FOR UPDATE", [job.job_id])
+
+
+def test_the_reaper_returns_the_other_jobs_of_the_lease_and_other_leases(
+    consumer: Consumer,
+) -> None:
+    [[locked, *free], others] = held_jobs(consumer, 3, 2)
+    pass_time()
+    with session() as other:
+        lock_row(other, locked)
+        finished = jobs.reap(USING, 10)
+        assert finished is not None
+        assert set(finished.states) == {job.job_id for job in free + others}
+        assert jobs.reap(USING, 10) is None, "the reaper does not meet the lease again at once"
+    assert states()[locked.job_id] == "INFLIGHT"
+    wait_until(lambda: jobs.reap(USING, 10) is not None)
+    assert set(states().values()) == {"QUEUED"}
+    assert not Lease.objects.exists()
+
+
+def test_the_jobs_of_a_dead_node_are_given_back_but_for_the_locked_one(
+    consumer: Consumer,
+) -> None:
+    [[locked, ran, waited], others] = held_jobs(consumer, 3, 2)
+    started = frozenset({locked.job_id, ran.job_id})
+    with session() as other:
+        lock_row(other, locked)
+        finished = jobs.abandon(USING, NODE, started)
+        assert finished is not None
+        assert set(finished.states) == {job.job_id for job in [ran, waited, *others]}
+    wait_until(lambda: jobs.reap(USING, 10) is not None)
+    charged = Job.objects.filter(retry_count=1, suspect=True).values_list("id", flat=True)
+    assert set(charged) == started
+
+
+@pytest.mark.parametrize("settle", [outcomes.deliver, lambda job: outcomes.retry(job, "again")])
+@pytest.mark.parametrize("is_dedicated", [True, False])
+def test_other_outcomes_are_written_while_a_row_is_locked(
+    consumer: Consumer, settle: Callable[[Held], Settlement], is_dedicated: bool
+) -> None:
+    [[locked, *free]] = held_jobs(consumer, 3)
+    batch = [settle(job) for job in [locked, *free]]
+
+    def finish() -> Finished:
+        if is_dedicated:
+            statements.dedicate(USING)
+        return jobs.finish(USING, batch)
+
+    with session() as other:
+        lock_row(other, locked)
+        finished = Thread(finish).result()
+        assert finished.states.keys() == {job.job_id for job in free}
+        assert (set(finished.locked), finished.lost) == ({locked.job_id}, [])
+    again = jobs.finish(USING, batch[:1])
+    assert again.states.keys() == {locked.job_id}
+
+
+def test_an_attempt_that_skips_locked_rows_waits_for_nothing(consumer: Consumer) -> None:
+    [[locked, free, gone]] = held_jobs(consumer, 3)
+    jobs.kill(USING, [gone.job_id], reason="killed")
+    batch = [outcomes.deliver(job) for job in (locked, free, gone)]
+    with session() as other:
+        lock_row(other, locked)
+        finished = jobs.finish(USING, batch, skip_locked=True)
+    assert finished.states == {free.job_id: State.DELIVERED}
+    assert (set(finished.locked), finished.lost) == ({locked.job_id}, [gone.job_id])
+    assert [row.job_id for row in ArchivedJob.objects.filter(state="DELIVERED")] == [free.job_id]
+
+
+def test_a_renewal_waits_neither_for_a_job_nor_for_another_lease(consumer: Consumer) -> None:
+    [[locked], others] = held_jobs(consumer, 1, 2)
+    before = {lease.pk: lease.leased_until for lease in Lease.objects.all()}
+    with session() as other:
+        lock_row(other, locked)
+        other.execute(
+            "SELECT FROM pulljobs_lease WHERE lease_token = %s FOR UPDATE", [locked.lease_token]
+        )
+        renewed = jobs.renew(USING, [locked, *others])
+        assert renewed.keys() == set(others)
+        assert jobs.still_held(USING, [locked]) == {locked}
+    assert jobs.renew(USING, [locked]).keys() == {locked}
+    assert all(lease.leased_until > before[lease.pk] for lease in Lease.objects.all())
+
+
+def test_a_loop_of_a_worker_waits_for_no_lock_without_a_bound(consumer: Consumer) -> None:
+    """A statement that is not made for locked rows fails, and its loop tries again."""
+    [[locked]] = held_jobs(consumer, 1)
+
+    def kill() -> None:
+        statements.dedicate(USING)
+        jobs.kill(USING, [locked.job_id], reason="killed")
+
+    with session() as other:
+        lock_row(other, locked)
+        with pytest.raises(OperationalError, match="lock timeout"):
+            Thread(kill).result()
+
+
+def test_jobs_that_run_on_a_silent_node_are_charged_when_their_lease_ends(
+    consumer: Consumer,
+) -> None:
+    [[running, waiting]] = held_jobs(consumer, 2)
+    jobs.note_running(USING, NODE, [running.job_id])
+    jobs.note_running(USING, uuid4(), [waiting.job_id])
+    pass_time()
+    assert jobs.reap(USING, 10)
+    charged = {(job.id, job.retry_count, job.suspect) for job in Job.objects.all()}
+    assert charged == {(running.job_id, 1, True), (waiting.job_id, 0, False)}
