@@ -160,7 +160,7 @@ class Child:
             self._cancel_tasks()
         runs = self._buffer.runs.current()
         running = tuple(run.job.id for run in runs if run.cancel_reason is None)
-        self._renewer.stop_charging()
+        self._renewer.stop_charging(running)
         self._flush_last(deadline)
         self._give_up_hooks.end(deadline + LAST_FLUSH)
         # Until now its heartbeats showed that this process is alive.

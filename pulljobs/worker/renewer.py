@@ -8,7 +8,7 @@ written. A handler may renew the lease of its own job at any time with `ClaimedJ
 import threading
 import time
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Collection, Set
 from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -54,13 +54,13 @@ class Renewer:
             self._note(jobs, renewed.keys(), before)
         return CHECK_EVERY
 
-    def stop_charging(self) -> None:
-        """Renew all leases once more with nothing running: a stop charges no job it cuts off.
+    def stop_charging(self, running: Collection[int]) -> None:
+        """Renew the leases of running jobs once more, as if none of them ran.
 
-        The caller wakes the loop.
+        So a stop charges no job that it cuts off. The caller wakes the loop.
         """
         self._reports_nothing_running.set()
-        self._in_flight.request_renewal()
+        self._in_flight.request_renewal(running)
 
     @property
     def has_to_stop_charging(self) -> bool:

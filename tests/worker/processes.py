@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connections
 
 from example_project.state import BASE_DIR
-from pulljobs.models import Channel, Consumer, Job, Lease, Node
+from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Lease, Node
 from pulljobs.publishing import Receipt, publish_many
 from tests.factories import ConsumerFactory
 from tests.sessions import PATIENCE_SECONDS, query, wait_until
@@ -122,6 +122,14 @@ class Stage:
 
     def worker(self, *flags: str, **environment: str) -> Worker:
         return Worker(self, *flags, **environment)
+
+    def warm_worker(self, *flags: str) -> Worker:
+        """Start a worker that knows its handler to be quick, so that it claims jobs ahead."""
+        worker = self.worker(*flags)
+        self.publish(20, quiet=True)
+        wait_until(lambda: ArchivedJob.objects.count() == 20)
+        query("DELETE FROM pulljobs_archived_job")
+        return worker
 
     def history(self, event: str) -> list[Line]:
         return [line for line in read_lines(self.history_file) if line.event == event]

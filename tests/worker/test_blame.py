@@ -67,8 +67,8 @@ def test_a_suspect_whose_handler_ends_is_no_suspect_any_more(stage: Stage) -> No
 def test_after_the_loss_of_a_host_only_jobs_known_to_run_are_charged(stage: Stage) -> None:
     """Both processes die together, so only the leases know which jobs were running."""
     stage.consumer(lease_duration=3 * SECOND, retry_strategy="constant:60")
+    worker = stage.warm_worker("--concurrency", "2", "--reap-interval", "600")
     stage.until_gate(10)
-    worker = stage.worker("--concurrency", "2", "--reap-interval", "600")
     running = {line.job for line in stage.wait_for("started", 2)}
     wait_until(lambda: in_flight() > 2)
     wait_until(lambda: known_to_run() == running)

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.processes
 
 def test_a_killed_child_charges_only_the_jobs_that_it_ran(stage: Stage) -> None:
     stage.consumer(retry_strategy="constant:60")
+    worker = stage.warm_worker("--concurrency", "2")
     stage.until_gate(12)
-    worker = stage.worker("--concurrency", "2")
     running = {line.job for line in stage.wait_for("started", 2)}
     wait_until(lambda: in_flight() > 2)
     first = worker.child
@@ -105,8 +105,8 @@ def test_a_handler_that_ends_its_process_is_charged_whatever_the_exit_code(stage
 
 def test_child_whose_supervisor_is_killed_stops_by_itself(stage: Stage) -> None:
     stage.consumer()
+    worker = stage.warm_worker("--concurrency", "2", "--graceful-timeout", "600")
     stage.until_gate(12)
-    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "600")
     running = {line.job for line in stage.wait_for("started", 2)}
     wait_until(lambda: in_flight() > 2)
     worker.signal(signal.SIGKILL)
@@ -123,8 +123,8 @@ def test_after_both_processes_are_killed_the_leases_expire_and_all_jobs_are_done
     stage: Stage,
 ) -> None:
     stage.consumer()
+    worker = stage.warm_worker("--concurrency", "2")
     every = stage.until_gate(12)
-    worker = stage.worker("--concurrency", "2")
     stage.wait_for("started", 2)
     wait_until(lambda: in_flight() > 2)
     worker.kill_all()

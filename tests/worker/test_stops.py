@@ -2,13 +2,15 @@
 
 import os
 import time
-from uuid import UUID
 
 import pytest
 
-from pulljobs.models import ArchivedJob, Job, Lease, Node
+from pulljobs import pulling
+from pulljobs.engine import outcomes
+from pulljobs.models import ArchivedJob, Job
+from tests.factories import claimed
 from tests.sessions import SLACK, pass_time, wait_until
-from tests.worker.processes import Stage, Worker, in_flight
+from tests.worker.processes import Stage, in_flight
 
 pytestmark = pytest.mark.processes
 STOPS = int(os.environ.get("PULLJOBS_TEST_STOPS", "2"))
@@ -37,29 +39,20 @@ def test_a_stop_under_saturation_is_in_time_and_charges_nothing(stage: Stage, nu
     assert worker.stop() == 0
 
 
-def node_of(worker: Worker) -> UUID:
-    return Node.objects.get(name__endswith=f":{worker.child}").id
-
-
 @pytest.mark.own_session
 def test_an_idle_worker_claims_a_released_job_within_two_seconds(stage: Stage) -> None:
     """The release itself wakes the worker: it polls too rarely, and no message is published."""
-    stage.consumer()
-    running = set(stage.until_gate(2))
-    first = stage.worker("--concurrency", "2", "--graceful-timeout", "600")
-    stage.wait_for("started", 2)
-    stage.publish(6)
-    wait_until(lambda: in_flight() > 2)
-    second = stage.worker("--concurrency", "2", "--max-fetch-interval", "600")
-    wait_until(lambda: second.child > 0 and not Job.objects.exclude(state="INFLIGHT").exists())
-    held = Lease.objects.exclude(node_id=node_of(second)).values_list("job_ids", flat=True)
-    released = {job for jobs in held for job in jobs} - running
-    assert released
-    asked = first.signal()
+    consumer = stage.consumer()
+    released = set(stage.publish(3))
+    held = claimed(consumer, 3)
+    worker = stage.worker("--concurrency", "2", "--max-fetch-interval", "600").ready()
+    stage.publish(1)
+    stage.wait_for("ended", 1)
+    at = time.monotonic()
+    pulling.finish([outcomes.release(job) for job in held])
     wait_until(lambda: released <= set(stage.runs()))
     taken = [line.at for line in stage.history("started") if line.job in released]
-    assert max(taken) - asked < 2 + SLACK
-    stage.open_gate()
-    assert first.ended() == 0
+    assert max(taken) - at < 2 + SLACK
+    wait_until(lambda: ArchivedJob.objects.count() == 4)
     assert set(ArchivedJob.objects.values_list("retry_count", "deliveries")) == {(0, 1)}
-    assert second.stop() == 0
+    assert worker.stop() == 0
