@@ -116,13 +116,15 @@ class Chaos:
         if chance < 0.02:  # a crash
             return
         now = timedelta()
-        say = {
+        outcome_of: dict[int, Callable[[Held], Settlement]] = {
             0: lambda each: outcomes.retry(each, "again", after=now),
             1: lambda each: outcomes.retry(each, "later", after=timedelta(milliseconds=20)),
             2: lambda each: outcomes.reject(each, "bad"),
             3: outcomes.release,
         }
-        pulling.finish([say.get(random.randrange(20), outcomes.deliver)(job) for job in held])
+        pulling.finish(
+            [outcome_of.get(random.randrange(20), outcomes.deliver)(job) for job in held]
+        )
 
     def operate(self) -> None:
         live = self.some()
