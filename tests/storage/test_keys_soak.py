@@ -15,7 +15,7 @@ from django.db import transaction
 
 from pulljobs import operating, pulling
 from pulljobs.engine import outcomes
-from pulljobs.engine.outcomes import Held
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
