@@ -102,8 +102,17 @@ class OurLoop:
         return ClaimedIds([job.id for job, _message in claim.jobs], claim.taken.lease_token)
 
     def finish(self, claimed: ClaimedIds) -> int:
-        done = pulling.finish([deliver(Held(id, claimed.lease_token)) for id in claimed.ids])
+        run = PastRun(time.monotonic(), time.monotonic())
+        helds = [Held(id, claimed.lease_token) for id in claimed.ids]
+        done = pulling.finish([deliver(held, run=run) for held in helds])
         return len(done.states)
+
+
+class PastRun(NamedTuple):
+    """Run of a handler that has ended, on the monotonic clock."""
+
+    begun_at: float
+    ended_at: float
 
 
 def make_loop(design: str) -> Loop:

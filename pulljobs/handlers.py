@@ -87,13 +87,16 @@ class ClaimedJob:
         "_grant",
         "_message",
         "_row",
+        "begun_at",
         "deadline",
+        "ended_at",
         "failure",
         "handler",
         "hard_end",
         "held",
         "is_settled",
         "renew_at",
+        "run_time",
         "settlement",
         "taken_away",
         "verdict",
@@ -103,7 +106,9 @@ class ClaimedJob:
     def __init__(self, row: HeldJob, message: StoredMessage, held: Held, grant: Grant) -> None:
         self._row, self._message, self._grant = row, message, grant
         self.held, self.handler, self.hard_end = held, grant.handler, grant.hard_end
-        self.deadline, self.renew_at = grant.deadline, grant.renew_at
+        self.deadline, self.renew_at, self.run_time = grant.deadline, grant.renew_at, grant.run_time
+        self.begun_at: float | None = None
+        self.ended_at: float | None = None
         self.settlement: Settlement | None = None
         self.taken_away = self.is_settled = False
         self.failure = ""  # Name of the exception that the handler raised.
@@ -121,11 +126,6 @@ class ClaimedJob:
     def lease_duration(self) -> timedelta:
         """Length of a full lease of this job."""
         return self._grant.lease_duration
-
-    @property
-    def run_time(self) -> RunTime:
-        """Measured run time of the handler."""
-        return self._grant.run_time
 
     def report_end(self, result: Result) -> None:
         """Report once how the run ended; the circuit of the consumer counts it."""

@@ -85,6 +85,9 @@ def end_batch(
         "errors": nulls if error is None else array([to_error_text(error)] * count),
         "results": nulls,
         "started": _repeat("f", count) if event is Event.EXPIRE else nulls,
+        "run_clock": 0.0,  # Spark does not report runs.
+        "run_begins": "{}",
+        "run_ends": "{}",
     }
     return _finish(session, params)
 
@@ -114,10 +117,10 @@ def _settle(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
             middle = len(settlements) // 2
             left, right = settlements[:middle], settlements[middle:]
             return _settle(session, left) + _settle(session, right)
-        [(held, _event, _reason, delay, _error, result, _started)] = settlements
-        if delay is None and result is None:
+        [settlement] = settlements
+        if settlement.delay is None and settlement.result is None:
             raise  # Only a delay or a result can be unwritable.
-        return _settle(session, [retry_unwritable(held, error)])
+        return _settle(session, [retry_unwritable(settlement.held, error)])
     emit_and_notify(session, rows)
     return rows
 

@@ -9,7 +9,7 @@ import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from pulljobs.engine.encodings import Blobs, Integers
+from pulljobs.engine.encodings import Blobs, Floats, Integers
 
 TOO_MUCH: Final = psycopg.errors.StatementTooComplex, psycopg.errors.ProgramLimitExceeded
 """Errors of the server that blame a value, such as JSON that is nested too deep for its stack."""
@@ -26,9 +26,14 @@ class _IntegersDumper(_AsItIs):
     oid = psycopg.adapters.types["int8"].array_oid
 
 
+class _FloatsDumper(_AsItIs):
+    oid = psycopg.adapters.types["float8"].array_oid
+
+
 class _BlobsDumper(_AsItIs):
     oid = psycopg.adapters.types["bytea"].array_oid
 
 
 psycopg.adapters.register_dumper(Integers, _IntegersDumper)
+psycopg.adapters.register_dumper(Floats, _FloatsDumper)
 psycopg.adapters.register_dumper(Blobs, _BlobsDumper)

@@ -5,14 +5,23 @@ have. Executors decide, and the flusher writes.
 """
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from pulljobs.engine.encodings import Integers, array, integer_array, sparse_array, tuple_maker
+from pulljobs.engine.encodings import (
+    Floats,
+    array,
+    float_array,
+    integer_array,
+    sparse_array,
+    tuple_maker,
+)
 from pulljobs.states import Event, Reason
 
 DELIVER: Final = Event.DELIVER
@@ -38,8 +47,24 @@ class Settlement(NamedTuple):
     """JSON."""
     started: bool | None = None
     """True or False if the job is known to have started or not; True makes it a crash suspect."""
+    run: "ReportedRun | None" = None
+    """Begin and end of the run that had this outcome, if the holder knows them."""
 
 
+class ReportedRun(Protocol):
+    """Run of a handler, with times of this process's monotonic clock."""
+
+    @property
+    def begun_at(self) -> float | None:
+        """Begin of the run; None if it is not known."""
+
+    @property
+    def ended_at(self) -> float | None:
+        """End of the run; None while it goes on."""
+
+
+Deliveries = tuple[list[int], list[ReportedRun | None]]
+"""Ids of delivered jobs, and their runs in the same order."""
 NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """NUL as JSON escapes it, unless the backslash is itself escaped."""
 _held: Final = tuple_maker(Held)
@@ -51,8 +76,8 @@ def all_held(token: UUID, job_ids: Iterable[int]) -> Iterator[Held]:
     return map(_held, zip(job_ids, repeat(token)))
 
 
-def deliver(held: Held, result: str | None = None) -> Settlement:
-    return _settlement((held, DELIVER, None, None, None, result, None))
+def deliver(held: Held, result: str | None = None, run: ReportedRun | None = None) -> Settlement:
+    return _settlement((held, DELIVER, None, None, None, result, None, run))
 
 
 def reject(held: Held, error: str, *, reason: str | None = None) -> Settlement:
@@ -79,17 +104,19 @@ def release(held: Held, *, after: timedelta | None = None) -> Settlement:
     return Settlement(held, Event.RELEASE, delay=after)
 
 
-def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, list[int]] | None:
+def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries] | None:
     """Return the jobs by lease token; None if one is not a delivery without a result."""
-    by_claim: defaultdict[UUID, list[int]] = defaultdict(list)
+    by_claim: defaultdict[UUID, Deliveries] = defaultdict(lambda: ([], []))
     last: UUID | None = None
     job_ids: list[int] = []
-    for (job_id, token), event, _reason, _delay, _error, result, _started in settlements:
+    runs: list[ReportedRun | None] = []
+    for (job_id, token), event, _reason, _delay, _error, result, _started, run in settlements:
         if event is not DELIVER or result is not None:
             return None
         if token is not last:  # They come in runs, and a UUID takes long to hash.
-            last, job_ids = token, by_claim[token]
+            last, (job_ids, runs) = token, by_claim[token]
         job_ids.append(job_id)
+        runs.append(run)
     return by_claim
 
 
@@ -104,11 +131,23 @@ def result_text(text: str, limit: int) -> str:
     return stored.decode()
 
 
-def parameters(settlements: Sequence[Settlement]) -> dict[str, str | Integers]:
+def deliver_parameters(token: UUID, deliveries: Deliveries) -> dict[str, Any]:
+    """Return the parameters of deliver.sql."""
+    job_ids, runs = deliveries
+    ordered = sorted(job_ids)
+    if job_ids != ordered:
+        by_id = dict(zip(job_ids, runs, strict=True))
+        runs = [by_id[job_id] for job_id in ordered]
+    return {"lease_token": token, "job_ids": integer_array(ordered), **_run_times(runs)}
+
+
+def parameters(settlements: Iterable[Settlement]) -> dict[str, Any]:
     """Return the parameters of finish.sql."""
-    helds, events, reasons, delays, errors, results, started = _columns(settlements, 7)
+    ordered = sorted(settlements, key=itemgetter(0))
+    helds, events, reasons, delays, errors, results, started, runs = _columns(ordered, 8)
     job_ids, tokens = _columns(helds, 2)
     return {
+        **_run_times(runs),
         "job_ids": integer_array(job_ids),
         "lease_tokens": array(tokens),
         "events": array(events),
@@ -118,6 +157,13 @@ def parameters(settlements: Sequence[Settlement]) -> dict[str, str | Integers]:
         "results": sparse_array(results),
         "started": sparse_array(started),
     }
+
+
+def _run_times(runs: Sequence[ReportedRun | None]) -> dict[str, float | Floats]:
+    """Return begins and ends of runs, with the time of the clock that they are of."""
+    begins = float_array([None if run is None else run.begun_at for run in runs])
+    ends = float_array([None if run is None else run.ended_at for run in runs])
+    return {"run_clock": time.monotonic(), "run_begins": begins, "run_ends": ends}
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:

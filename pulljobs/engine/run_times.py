@@ -6,9 +6,10 @@ from typing import Final
 GAIN: Final = 1 / 8
 """Weight of a new run in the mean, as TCP weighs round trips (RFC 6298)."""
 DEVIATION_GAIN: Final = 1 / 4
+SAMPLE: Final = 0.001
+"""Seconds between two runs that are noted, because a note takes a while itself."""
 MARGIN: Final = 2
 """Deviations above the mean that a run is expected to take."""
-
 UNKNOWN: Final = float("inf")
 
 
@@ -21,11 +22,14 @@ class RunTime:
 
     expected: float = UNKNOWN
     """Seconds that the next run takes, with a margin; infinite while no run has ended."""
+    due: float = 0.0
+    """Time of the monotonic clock from which on a run is noted; quick runs are a sample."""
     _mean: float = 0.0
     _deviation: float = 0.0
 
-    def note(self, seconds: float) -> None:
-        """Note how long a run took."""
+    def note(self, seconds: float, now: float = 0.0) -> None:
+        """Note how long a run took that ended now."""
+        self.due = now + SAMPLE
         if self.expected == UNKNOWN:
             self.expected = self._mean = seconds
             return

@@ -205,7 +205,9 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("claimed_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
                 ("ended_at", models.DateTimeField()),
+                ("run_seconds", models.FloatField(null=True)),
                 ("leased_until", models.DateTimeField()),
                 ("renewals", models.IntegerField()),
                 ("event", models.CharField(max_length=10)),
@@ -663,7 +665,9 @@ class Migration(migrations.Migration):
                 ("job_id", models.BigIntegerField(db_index=True)),
                 ("created_at", models.DateTimeField()),
                 ("claimed_at", models.DateTimeField(null=True)),
+                ("started_at", models.DateTimeField(null=True)),
                 ("settled_at", models.DateTimeField()),
+                ("run_seconds", models.FloatField(null=True)),
                 (
                     "settled_xid",
                     pulljobs.models.fields.Xid8Field(

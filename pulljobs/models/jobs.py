@@ -214,7 +214,11 @@ class Attempt(models.Model):
     node_id = models.UUIDField(null=True)
     via = models.CharField(max_length=8, choices=Lease.Via.choices)
     claimed_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    """Begin of the run; NULL if none began, or if the holder does not report it."""
     ended_at = models.DateTimeField()
+    run_seconds = models.FloatField(null=True)
+    """Seconds that the handler ran."""
     leased_until = models.DateTimeField()
     """Last deadline of the lease."""
     renewals = models.IntegerField()
@@ -241,7 +245,11 @@ class ArchivedJob(models.Model):
     )
     created_at = models.DateTimeField()
     claimed_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    """Begin of the run; NULL if none began, or if the holder does not report it."""
     settled_at = models.DateTimeField()
+    run_seconds = models.FloatField(null=True)
+    """Seconds that the handler ran; NULL where `started_at` is, and if the run went on."""
     settled_xid = Xid8Field(db_default=CurrentTransaction())
     """Transaction that settled it. An export that follows it does not miss a late commit."""
     retry_count = models.IntegerField()

@@ -19,7 +19,14 @@ from django.db import (
 
 from pulljobs.engine.adapters import TOO_MUCH
 from pulljobs.engine.encodings import array, integer_array
-from pulljobs.engine.outcomes import Held, Settlement, parameters, plain_deliveries
+from pulljobs.engine.outcomes import (
+    Deliveries,
+    Held,
+    Settlement,
+    deliver_parameters,
+    parameters,
+    plain_deliveries,
+)
 from pulljobs.models import Job, Lease
 from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import keys, listen
@@ -250,14 +257,14 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     return Finished(states, [], {}, frozenset(released & states.keys()), roomier)
 
 
-def _deliver(using: str, claims: Mapping[UUID, Collection[int]]) -> Finished:
-    every = [{"lease_token": token, "job_ids": integer_array(ids)} for token, ids in claims.items()]
+def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:
+    every = [deliver_parameters(token, deliveries) for token, deliveries in claims.items()]
     states: dict[int, State] = {}
     freed: set[tuple[int, str]] = set()
     let_go: list[int] = []
     roomier: set[int] = set()
     answers = run_together(using, "deliver", every, seconds=LOCK_SECONDS)
-    for ids, [row] in zip(claims.values(), answers, strict=True):
+    for (ids, _runs), [row] in zip(claims.values(), answers, strict=True):
         states |= dict.fromkeys(ids if row.delivered is None else row.delivered, State.DELIVERED)
         if row.consumer_id is not None:
             roomier.add(row.consumer_id)

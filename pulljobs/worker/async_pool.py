@@ -120,7 +120,7 @@ class AsyncPool:
         self._waiting: deque[ClaimedJob] = deque()
         self._contexts = [HandlerContext() for _slot in range(concurrency)]
         self._free = list(range(concurrency))
-        self._ahead = ClaimAhead(concurrency)
+        self._ahead = ClaimAhead(range(first_slot, first_slot + concurrency), buffer.runs)
         self._low_water = 0
         self._closing = False
         self._tidying: set[asyncio.Task[Any]] = set()
@@ -178,12 +178,10 @@ class AsyncPool:
 
     def _start(self, job: ClaimedJob, number: int) -> None:
         context, slot = self._contexts[number], self._first_slot + number
-        self._slots[slot], begun = job.held.job_id, time.monotonic()
-        self._ahead.begin(number, job, begun)
+        self._slots[slot] = job.held.job_id
 
         def leave() -> None:
             self._slots[slot] = IDLE
-            self._ahead.end(number, job, time.monotonic() - begun)
             self._contexts[number] = context.after_use()
             self.done += 1
             heapq.heappush(self._free, number)

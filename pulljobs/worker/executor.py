@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, Final
@@ -118,7 +119,7 @@ def _settle_first(job: ClaimedJob) -> Settlement | None:
     None with `job.taken_away`: the lease is lost. None without it: the handler may run.
     """
     try:
-        settled = job.id in _finish(job, outcomes.deliver(job.held)).states
+        settled = job.id in _finish(job, outcomes.deliver(job.held, run=job)).states
     except Exception as error:
         # Not started, so not charged. If the delivery was written all the same, the release
         # changes nothing.
@@ -155,7 +156,8 @@ def _run_in_transaction(job: ClaimedJob) -> None:
     with transactions.atomic():
         outcome = _outcome_of_return(job, _run(job.handler.function, job))
         transactions.check()
-        finished = _finish(job, outcome)
+        job.ended_at = time.monotonic()
+        finished = _finish(job, outcome._replace(run=job))
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")
         if job.id not in finished.states:
@@ -179,7 +181,7 @@ def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
         if not job.taken_away:
             emit(HandlerSilent(job.id, *job.handler.path))
         raise Retry(reason="the handler called neither ack, nack nor reject")
-    return outcomes.deliver(job.held, None if result is None else encoded(result))
+    return outcomes.deliver(job.held, None if result is None else encoded(result), job)
 
 
 def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:

@@ -10,13 +10,13 @@ from typing import Final, Protocol
 
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
+from pulljobs.worker.runs import HandlerRuns
 
 SECONDS_AHEAD: Final = 0.5
 """Seconds within which a claimed job is expected to start."""
 SHORTEST_RUN: Final = 1e-5
 """Seconds that a job takes at least, with its way through the queue."""
 ROUNDING: Final = 1e-9
-IDLE: Final = 0.0
 LONGEST_WAIT: Final = timedelta(minutes=1)
 """Longest wait in memory, after which a job that has not started is released.
 
@@ -45,9 +45,8 @@ class ClaimAhead:
     Each slot of the pool runs a job at a time. The pool starts its jobs in their order.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._ends = [IDLE] * slots
-        """Expected end of the run in each slot, on the monotonic clock."""
+    def __init__(self, slots: range, runs: HandlerRuns) -> None:
+        self._slots, self._runs = slots, runs
         self._queued: deque[tuple[RunTime, int]] = deque()
         """Claims with their numbers of jobs, at least those that wait; only the fetcher uses it."""
 
@@ -55,19 +54,6 @@ class ClaimAhead:
         """Note jobs of one claim that the pool has queued."""
         if jobs:
             self._queued.append((jobs[0].run_time, len(jobs)))
-
-    def begin(self, slot: int, job: ClaimedJob, now: float) -> None:
-        """Note that a slot begins to run a job."""
-        self._ends[slot] = now + job.run_time.expected
-
-    def end(self, slot: int, job: ClaimedJob, seconds: float) -> None:
-        """Note that the run in a slot has ended, and how long it took."""
-        self._ends[slot] = IDLE
-        job.run_time.note(seconds)
-
-    def skip(self, slot: int) -> None:
-        """Note that the job which a slot had begun does not run."""
-        self._ends[slot] = IDLE
 
     def room(self, run_time: RunTime, waiting: int) -> int:
         """Return how many more jobs of a handler will start within `SECONDS_AHEAD`.
@@ -79,14 +65,21 @@ class ClaimAhead:
         queued = [(_expected(each), number) for each, number in self._waiting(waiting)]
         long = sum(number for seconds, number in queued if seconds == SECONDS_AHEAD)
         backlog = sum(seconds * number for seconds, number in queued if seconds < SECONDS_AHEAD)
-        now = time.monotonic()
-        waits = sorted(abs(end - now) if end else 0.0 for end in self._ends)
+        waits = self._waits()
         # A long job takes a slot out of the calculation, all others are spread evenly.
         free = [SECONDS_AHEAD - wait for wait in waits[long:] if wait < SECONDS_AHEAD]
         step = _expected(run_time)
         starts = sum(ceil(seconds / step) for seconds in free)
         most = sum(ceil(seconds / step) for seconds in _spread(backlog, free))
         return max(0, min(most, starts - int(backlog / step + ROUNDING)))
+
+    def _waits(self) -> list[float]:
+        """Return the seconds until each slot comes free, in ascending order."""
+        now = time.monotonic()
+        busy = [
+            abs(since + job.run_time.expected - now) for job, since in self._runs.begun(self._slots)
+        ]
+        return [0.0] * (len(self._slots) - len(busy)) + sorted(busy)
 
     def _waiting(self, waiting: int) -> list[tuple[RunTime, int]]:
         """Return the last claims with so many jobs, newest first; forget the others."""

@@ -1,5 +1,6 @@
 """Result buffer: outcomes of jobs on their way to the flusher."""
 
+import time
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
@@ -39,6 +40,7 @@ class ResultBuffer:
 
     def add(self, job: ClaimedJob, settlement: Settlement | None) -> None:
         """Add the outcome of a job and report its result to the circuit."""
+        settlement = with_run(settlement, job)
         # Nearly all outcomes are plain deliveries, and hashing an enum is slow.
         is_plain = settlement is not None and settlement.event is DELIVER and job.verdict is None
         job.report_end(SUCCESS if is_plain else _result(job, settlement))
@@ -59,6 +61,15 @@ class ResultBuffer:
         """End the run of a job, and add its outcome unless the run was cancelled."""
         if self.runs.end(job) is None:
             self.add(job, settlement)
+
+
+def with_run(settlement: Settlement | None, job: ClaimedJob) -> Settlement | None:
+    """Return the outcome with the times of the run, which ends now unless it has ended."""
+    if settlement is None or settlement.run is not None:
+        return settlement
+    if job.begun_at is not None and job.ended_at is None:
+        job.ended_at = time.monotonic()
+    return settlement._replace(run=job)
 
 
 def _do_nothing() -> None:

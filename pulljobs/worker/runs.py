@@ -114,6 +114,7 @@ class HandlerRuns:
 
     def begin(self, job: ClaimedJob, slot: RunSlot, now: float) -> None:
         """Begin a run at that time of the monotonic clock."""
+        job.begun_at = now
         self._open[job] = slot, now
 
     def end(self, job: ClaimedJob) -> HandlerRun | None:
@@ -126,8 +127,11 @@ class HandlerRuns:
         else:
             cancelled = self._cancelled.pop(job)
             started_at = cancelled.started_at
+        job.ended_at = now = time.monotonic()
+        if now > job.run_time.due:
+            job.run_time.note(now - started_at, now)
         if self._times is not None:
-            self._times.append((job.handler.path, time.monotonic() - started_at))
+            self._times.append((job.handler.path, now - started_at))
         return cancelled
 
     def claim_outcome(self, run: HandlerRun) -> bool:
@@ -156,6 +160,12 @@ class HandlerRuns:
         It searches all runs: cancellations are rare, and an index would cost every run a hash.
         """
         return any(run.cancel(reason) for run in self.current() if run.job.held == held)
+
+    def begun(self, slots: range) -> list[tuple[ClaimedJob, float]]:
+        """Return the jobs that run in these slots, and since when; cancelled ones among them."""
+        cancelled = [(run.job, (run.place, run.started_at)) for run in [*self._cancelled.values()]]
+        runs = self._open.copy() | dict(cancelled)
+        return [(job, since) for job, (slot, since) in runs.items() if slot.number in slots]
 
     def current(self) -> list[HandlerRun]:
         """Return all runs, including cancelled ones whose handlers go on."""

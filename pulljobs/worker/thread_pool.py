@@ -46,7 +46,7 @@ class ThreadPool:
         """Jobs done so far; counted without a lock, so it may be a few too low."""
         self._slots, self._buffer, self._on_low = slots, buffer, on_low
         self._low_water = 0
-        self._ahead = ClaimAhead(concurrency)
+        self._ahead = ClaimAhead(range(concurrency), buffer.runs)
         self._closing = self._ending = False
         self._blocked_at, self._blocked_since = 0, time.monotonic()
         self._threads = [
@@ -135,7 +135,6 @@ class ThreadPool:
             if job is None:
                 break
             now = time.monotonic()
-            self._ahead.begin(number, job, now)
             kept.check(now)
             self._do(slot, job, now)
             if self.waiting.qsize() <= self._low_water:
@@ -145,7 +144,6 @@ class ThreadPool:
 
     def _do(self, slot: RunSlot, job: ClaimedJob, now: float) -> None:
         if self._closing or job.is_late_at(now):
-            self._ahead.skip(slot.number)
             self._buffer.release(job)
             return
         self._buffer.runs.begin(job, slot, now)
@@ -153,7 +151,6 @@ class ThreadPool:
         self._slots[number] = job.held.job_id  # From here on a crash is charged to the job.
         settlement = perform(job)
         self._slots[number] = IDLE
-        self._ahead.end(number, job, time.monotonic() - now)
         self.done += 1
         self._buffer.end(job, settlement)
 

@@ -65,6 +65,9 @@ def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]
         "errors": [None],
         "results": [None],
         "started": [None],
+        "run_clock": 0.0,
+        "run_begins": [None],
+        "run_ends": [None],
     }
     return run(other, "finish", params)
 

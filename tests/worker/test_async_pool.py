@@ -314,7 +314,7 @@ def test_an_outcome_reported_before_the_cancellation_counts(bench: AsyncBench) -
     wait_until(lambda: job.settlement is not None)
     bench.pool.cancel_all(CancelReason.STOPPED)
     [outcome] = bench.decided()
-    assert outcome == outcomes.deliver(job.held, '{"n": 1}')
+    assert outcome == outcomes.deliver(job.held, '{"n": 1}', job)
 
 
 def test_a_result_after_the_cancellation_is_discarded(bench: AsyncBench) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker import job_pool
+from pulljobs.worker import job_pool, runs
 from pulljobs.worker.job_pool import ClaimAhead
+from pulljobs.worker.runs import CancelReason, HandlerRuns
 from tests.worker.claiming import unclaimed
 
 FOREVER = float("inf")
@@ -25,10 +26,12 @@ class PoolByHand:
     """Pool whose slots begin and end jobs by a clock that the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int = 4) -> None:
-        self.now, self.ahead = 1000.0, ClaimAhead(slots)
+        self.now, self._runs = 1000.0, HandlerRuns()
+        self.ahead = ClaimAhead(range(slots), self._runs)
         self._waiting: list[ClaimedJob] = []
-        self._running: dict[int, tuple[ClaimedJob, float]] = {}
-        monkeypatch.setattr(job_pool, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self._running: dict[int, ClaimedJob] = {}
+        for module in (job_pool, runs):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def room(self, handler: RunTime, *, later: float = 0.0) -> int:
         self.now += later
@@ -41,15 +44,17 @@ class PoolByHand:
 
     def begin(self, *slots: int) -> None:
         for slot in slots:
-            job = self._waiting.pop(0)
-            self._running[slot] = job, self.now
-            self.ahead.begin(slot, job, self.now)
+            job = self._running[slot] = self._waiting.pop(0)
+            self._runs.begin(job, self._runs.slot(slot, lambda run: None), self.now)
+
+    def cancel(self, slot: int) -> None:
+        [run] = [run for run in self._runs.current() if run.slot == slot]
+        assert run.cancel(CancelReason.TIMED_OUT)
 
     def end(self, *slots: int, later: float = 0.0) -> None:
         self.now += later
         for slot in slots:
-            job, since = self._running.pop(slot)
-            self.ahead.end(slot, job, self.now - since)
+            self._runs.end(self._running.pop(slot))
 
 
 @pytest.fixture
@@ -78,7 +83,8 @@ def test_slow_jobs_that_end_together_let_no_job_wait(pool: PoolByHand) -> None:
     pool.take(slow, 4)
     pool.begin(0, 1, 2, 3)
     pool.end(0, 1, later=2)
-    assert pool.room(slow, later=0.05) == 2, "two slots are idle"
+    assert pool.room(slow, later=0.05) == 4, "two slots are idle, and two runs nearly over"
+    assert pool.room(slow, later=0.6) == 2, "they take longer"
     pool.end(2, 3)
     assert pool.room(slow, later=0.2) == 4
     pool.take(slow, 4)
@@ -143,12 +149,27 @@ def test_jobs_that_have_begun_do_not_count_as_waiting(pool: PoolByHand) -> None:
     assert pool.room(quick) == 90
 
 
-def test_a_job_that_was_skipped_leaves_its_slot_idle(pool: PoolByHand) -> None:
-    unknown = RunTime()
-    pool.take(unknown, 1)
+def test_a_cancelled_run_that_goes_on_keeps_its_slot(pool: PoolByHand) -> None:
+    slow = run_time(10.0)
+    pool.take(slow, 1)
     pool.begin(0)
-    pool.ahead.skip(0)
-    assert pool.room(unknown) == 4
+    pool.cancel(0)
+    assert pool.room(slow, later=1) == 3
+    pool.end(0)
+    assert pool.room(slow) == 4
+
+
+def test_quick_runs_are_a_sample_and_slow_ones_are_all_noted(pool: PoolByHand) -> None:
+    handler = RunTime()
+    pool.take(handler, 3)
+    pool.begin(0, 1)
+    pool.end(0, later=2)
+    assert handler.expected == 2
+    pool.end(1, later=0.0005)
+    assert handler.expected == 2, "not noted, so soon after the first"
+    pool.begin(2)
+    pool.end(2, later=3)
+    assert handler.expected > 2
 
 
 def test_an_uneven_run_time_is_expected_with_a_margin() -> None:

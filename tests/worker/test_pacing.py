@@ -61,3 +61,35 @@ def test_no_more_jobs_than_threads_are_claimed_before_a_run_has_ended(stage: Sta
     stage.open_gate()
     stage.wait_for("ended", 25)
     assert worker.stop() == 0
+
+
+def test_a_slow_job_is_claimed_at_most_half_a_second_before_a_thread_comes_free(
+    stage: Stage,
+) -> None:
+    stage.consumer()
+    stage.publish(12, seconds=1.0)
+    worker = stage.worker("--concurrency", "4", "--burst")
+    assert worker.ended() == 0
+    rows = list(ArchivedJob.objects.order_by("claimed_at"))
+    runs = [row.run_seconds or 0.0 for row in rows]
+    assert min(runs) >= 1.0
+    starts = [row.started_at for row in rows if row.started_at]
+    for number, row in enumerate(rows):
+        assert row.claimed_at
+        long_ago = row.claimed_at - timedelta(seconds=0.4)
+        have_run = [start for start in starts if start <= long_ago]
+        assert len(have_run) > number - 4, f"job {number} was claimed too early"
+
+
+def test_the_run_of_a_failed_job_is_recorded_as_well(stage: Stage) -> None:
+    stage.consumer(max_retries=0)
+    stage.publish(1, seconds=0.2, fail="broken")
+    worker = stage.worker("--burst")
+    assert worker.ended() == 0
+    [row] = ArchivedJob.objects.all()
+    assert row.state == "DEAD"
+    assert row.started_at
+    assert row.claimed_at
+    assert row.claimed_at <= row.started_at <= row.settled_at
+    assert row.run_seconds
+    assert 0.2 <= row.run_seconds <= (row.settled_at - row.started_at).total_seconds()

@@ -1,6 +1,7 @@
 -- Deliver jobs of one claim without results; this is the fast path of finish.sql.
 -- Event: deliver.
--- Parameters: lease_token uuid, job_ids bigint[], a job once.
+-- Parameters: lease_token uuid, job_ids bigint[], a job once, in ascending order; of each of them run_begins, run_ends float8[],
+--   begin and end of its run (empty or NULL: not known) in seconds of a clock that is run_clock float8 now.
 -- Returns one row: delivered bigint[] (NULL: all of them; what is missing was not held under that lease_token, and nothing was
 --   written for it); consumer_id if others of its jobs may be claimed now that could not before (else NULL), and then
 --   keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none).
@@ -18,12 +19,15 @@ WITH lease AS MATERIALIZED (
 delivered AS (
     DELETE FROM pulljobs_job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND state = 'INFLIGHT' AND lease_token = %(lease_token)s::uuid
-    RETURNING id, message_id, consumer_id, retry_count, deliveries, key
+    RETURNING
+        id, message_id, consumer_id, retry_count, deliveries, key,
+        -- A binary search: a join with the ids takes several times as long.
+        width_bucket(id, %(job_ids)s::bigint[]) AS number
 ),
 archived AS (
     INSERT INTO pulljobs_archived_job (
-        id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
-        node_id, lease_token, state
+        id, job_id, message_id, consumer_id, created_at, claimed_at, started_at, settled_at, run_seconds,
+        retry_count, deliveries, node_id, lease_token, state
     )
     -- Scalar subqueries are evaluated once, when the first job is deleted; a join would be for every job.
     SELECT
@@ -35,7 +39,9 @@ archived AS (
         consumer_id,
         to_timestamp((id >> 22)::float8 / 1000 + ${epoch_seconds}),
         (SELECT claimed_at FROM lease),
+        to_timestamp((SELECT date_part('epoch', clock_timestamp()) - %(run_clock)s::float8) + (%(run_begins)s::float8[])[number]),
         (SELECT clock_timestamp()),
+        (%(run_ends)s::float8[])[number] - (%(run_begins)s::float8[])[number],
         retry_count,
         deliveries,
         (SELECT node_id FROM lease),
@@ -46,10 +52,12 @@ archived AS (
 attempted AS (
     -- Only for renewed claims: the archive row has everything about the others.
     INSERT INTO pulljobs_attempt (
-        job_id, lease_token, node_id, via, claimed_at, ended_at, leased_until, renewals, event
+        job_id, lease_token, node_id, via, claimed_at, started_at, ended_at, run_seconds, leased_until, renewals, event
     )
     SELECT
-        delivered.id, %(lease_token)s::uuid, lease.node_id, lease.via, lease.claimed_at, clock_timestamp(),
+        delivered.id, %(lease_token)s::uuid, lease.node_id, lease.via, lease.claimed_at,
+        to_timestamp((SELECT date_part('epoch', clock_timestamp()) - %(run_clock)s::float8) + (%(run_begins)s::float8[])[number]),
+        clock_timestamp(), (%(run_ends)s::float8[])[number] - (%(run_begins)s::float8[])[number],
         coalesce(part.leased_until, lease.leased_until), coalesce(part.renewals, lease.renewals), 'deliver'
     FROM lease
     JOIN delivered ON lease.renewals > 0

@@ -1,10 +1,11 @@
 -- Settle or give back jobs under their leases, each by its own event.
 -- Events: deliver, reject, retry, release; expire from the reaper, which holds the lease row.
--- Parameters, arrays of one length, those after events empty where all are NULL, a job once: job_ids bigint[], lease_tokens uuid[],
+-- Parameters, arrays of one length, those after events empty where all are NULL, a job once: job_ids bigint[] in ascending order, lease_tokens uuid[],
 --   events text[], reasons text[] (of reject, and of a retry that is one too many),
 --   delays interval[] (of retry; NULL: the consumer's strategy; of release; NULL: none), errors text[], results jsonb[]; started boolean[] (of expire
 --   and retry: a job that had in a worker is charged and becomes a suspect; one that is not known to have started is not charged, and
---   becomes a suspect when that happens again; NULL: charged, and nothing more).
+--   becomes a suspect when that happens again; NULL: charged, and nothing more),
+--   run_begins, run_ends float8[] (begin and end of the run in seconds of a clock that is run_clock float8 now).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
 --   freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases without further jobs are deleted, unless another transaction has them locked.
@@ -138,13 +139,21 @@ returned AS (
         failed.event, failed.error AS attempt_error
 ),
 settled AS MATERIALIZED (
-    SELECT * FROM delivered
-    UNION ALL
-    SELECT * FROM returned
+    SELECT
+        outcome.*,
+        to_timestamp(date_part('epoch', clock_timestamp()) - %(run_clock)s::float8 + (%(run_begins)s::float8[])[number]) AS started_at,
+        (%(run_ends)s::float8[])[number] - (%(run_begins)s::float8[])[number] AS run_seconds
+    FROM (
+        SELECT * FROM delivered
+        UNION ALL
+        SELECT * FROM returned
+    ) AS outcome
+    -- A binary search: a join with the ids might compare each with each.
+    CROSS JOIN LATERAL width_bucket(outcome.id, %(job_ids)s::bigint[]) AS number
 ),
 archived AS (
     INSERT INTO pulljobs_archived_job (
-        job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
+        job_id, message_id, consumer_id, created_at, claimed_at, started_at, settled_at, run_seconds, retry_count, deliveries,
         node_id, lease_token, state, reason, error, result
     )
     SELECT
@@ -153,7 +162,9 @@ archived AS (
         settled.consumer_id,
         to_timestamp((settled.id >> 22)::float8 / 1000 + ${epoch_seconds}),
         lease.claimed_at,
+        settled.started_at,
         clock_timestamp(),
+        settled.run_seconds,
         settled.retry_count,
         settled.deliveries,
         lease.node_id,
@@ -168,17 +179,19 @@ archived AS (
 ),
 unarchived AS MATERIALIZED (
     -- What the archive does not record: claims that settled nothing, and renewals. Jobs that end at the first attempt need no row.
-    SELECT settled.id, settled.state, settled.event, settled.attempt_error, lease.*
+    SELECT
+        settled.id, settled.state, settled.event, settled.attempt_error, settled.started_at, settled.run_seconds, lease.*
     FROM settled
     JOIN lease ON lease.lease_token = settled.lease_token
     WHERE settled.state = 'QUEUED' OR lease.renewals > 0
 ),
 attempted AS (
     INSERT INTO pulljobs_attempt (
-        job_id, lease_token, node_id, via, claimed_at, ended_at, leased_until, renewals, event, error
+        job_id, lease_token, node_id, via, claimed_at, started_at, ended_at, run_seconds, leased_until, renewals, event, error
     )
     SELECT
-        unarchived.id, unarchived.lease_token, unarchived.node_id, unarchived.via, unarchived.claimed_at, clock_timestamp(),
+        unarchived.id, unarchived.lease_token, unarchived.node_id, unarchived.via, unarchived.claimed_at,
+        unarchived.started_at, clock_timestamp(), unarchived.run_seconds,
         coalesce(part.leased_until, unarchived.leased_until), coalesce(part.renewals, unarchived.renewals),
         unarchived.event, unarchived.attempt_error
     FROM unarchived
