@@ -14,7 +14,7 @@ class PulljobsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from pulljobs import checks, routers  # noqa: F401  registers their checks
+        from pulljobs import checks, deployment_checks, routers  # noqa: F401  registers their checks
 
         start_telemetry()
         if getattr(django_settings, "TASKS", None) and find_spec("django.tasks"):

@@ -1,4 +1,4 @@
-"""System checks of projects that use pulljobs."""
+"""System checks of the settings of pulljobs, and of the settings of Django that it needs."""
 
 import base64
 import ipaddress
@@ -12,15 +12,13 @@ from typing import Any
 
 from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
-from django.db import DatabaseError, connections
-from django.urls import get_resolver
+from django.core.checks import CheckMessage, Error, Warning, register
+from django.db import connections
 from django.utils.module_loading import import_string
 from psycopg import IsolationLevel
 
 from pulljobs import encryption
 from pulljobs.conf import (
-    LEAST_LEASE,
     OF_DRF,
     SCOPES,
     SETTING,
@@ -28,14 +26,11 @@ from pulljobs.conf import (
     Settings,
     load,
     mistyped,
-    settings,
     unknown,
 )
 from pulljobs.engine.addresses import is_absolute
-from pulljobs.engine.connection_bounds import CONNECTION_BOUNDS
-from pulljobs.errors import LONGEST_DELAY, ConfigurationError
+from pulljobs.errors import LONGEST_DELAY
 
-REQUEST_IDS = "pulljobs.api.middleware.request_id"
 MAY_BE_ZERO = {
     "MIN_FETCH_INTERVAL",
     "DEDUPE_WINDOW",
@@ -48,7 +43,6 @@ MAY_BE_ZERO = {
 }
 AUTHTOKEN = "rest_framework.authtoken"
 HIGHEST_PORT = 65535
-LISTED = 10
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 RATE = re.compile(r"[1-9][0-9]{0,8}/(s|sec|second|m|min|minute|h|hour|d|day)")
 ORDERED = (
@@ -262,206 +256,6 @@ def _naive_times() -> list[CheckMessage]:
             id="pulljobs.E022",
         )
     ]
-
-
-@register(Tags.database)
-def check_push(
-    app_configs: Sequence[AppConfig] | None = None,
-    databases: Sequence[str] | None = None,
-    **kwargs: Any,
-) -> list[CheckMessage]:
-    """Check that push consumers can be served, where queries are allowed."""
-    if not databases or find_spec("httpcore") is not None or not _has_push_consumers(databases):
-        return []
-    return [
-        Warning(
-            "There are push consumers, but the package httpcore is missing: nothing is delivered.",
-            hint="python -m pip install 'pulljobs[push]'",
-            id="pulljobs.W004",
-        )
-    ]
-
-
-@register(Tags.database)
-def check_leases(
-    app_configs: Sequence[AppConfig] | None = None,
-    databases: Sequence[str] | None = None,
-    **kwargs: Any,
-) -> list[CheckMessage]:
-    """Check that leases can be renewed in time, where queries are allowed."""
-    short = list(_consumers_with_short_leases(databases or ()))
-    if not short:
-        return []
-    return [
-        Warning(
-            f"Leases of {', '.join(short)} are shorter than {LEAST_LEASE.total_seconds():g} s: "
-            "they end before their holders can renew them, and the jobs run twice.",
-            hint="Set a longer lease_duration; workers claim with this shortest lease until then.",
-            id="pulljobs.W011",
-        )
-    ]
-
-
-def _consumers_with_short_leases(databases: Sequence[str]) -> Iterator[str]:
-    try:
-        if (using := settings().DATABASE) in databases:
-            rows = apps.get_model("pulljobs.Consumer").objects.using(using).filter(deleted_at=None)
-            short = rows.filter(lease_duration__lt=LEAST_LEASE).select_related("channel")
-            for consumer in short.order_by("pk")[:LISTED]:
-                yield f"{consumer.channel.name}/{consumer.name}"
-    except (ConfigurationError, DatabaseError):  # reported elsewhere; before the first migration
-        return
-
-
-def _has_push_consumers(databases: Sequence[str]) -> bool:
-    try:
-        using = settings().DATABASE
-        consumers = apps.get_model("pulljobs.Consumer").objects.using(using)
-        return using in databases and consumers.filter(type="push", deleted_at=None).exists()
-    except (ConfigurationError, DatabaseError):  # reported elsewhere; before the first migration
-        return False
-
-
-@register(Tags.security, deploy=True)
-def check_deployment(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
-    open_to = {
-        "API_ACCESS": (Access.USERS, "can manage or read the registry and its messages over HTTP."),
-        "TOKENS_REQUIRED": (True, "can publish, take and settle jobs over HTTP."),
-    }
-    """Warn of settings that let everyone in."""
-    try:
-        now = settings()
-    except ConfigurationError:  # check_settings reports it
-        return []
-    return [
-        Warning(
-            f"{SETTING}[{name!r}] is {str(value)!r}: without a login or a token anyone {may}",
-            hint="Remove it, unless only a network that you trust can reach the API.",
-            id="pulljobs.W003",
-        )
-        for name, (safe, may) in open_to.items()
-        if (value := getattr(now, name)) != safe
-    ]
-
-
-@register(deploy=True)
-def check_connection_bounds(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
-    """Warn if connections that Django opens over a network outlive a server that falls silent."""
-    try:
-        using = settings().DATABASE
-    except ConfigurationError:  # check_settings reports it
-        return []
-    database = connections[using].settings_dict if using in connections else {}
-    host, options = str(database.get("HOST") or ""), database.get("OPTIONS", {})
-    lacking = {name: value for name, value in CONNECTION_BOUNDS.items() if name not in options}
-    # A service file may have them.
-    if not lacking or "service" in options or not host or host.startswith(("/", "@")):
-        return []
-    return [
-        Warning(
-            f"DATABASES[{using!r}]['OPTIONS'] lacks {', '.join(lacking)}: if the server or the "
-            "network falls silent, requests and handlers wait for minutes or for ever.",
-            hint=f"Add {', '.join(f'{name!r}: {value}' for name, value in lacking.items())}.",
-            id="pulljobs.W010",
-        )
-    ]
-
-
-@register(Tags.security, deploy=True)
-def check_address(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
-    """Warn if clients get the address of the API from the Host header of a request."""
-    try:
-        is_known = bool(settings().ADDRESS) or not _is_api_mounted()
-    except ConfigurationError:  # check_settings reports it
-        return []
-    if is_known:
-        return []
-    return [
-        Warning(
-            f"{SETTING}['ADDRESS'] is empty: /lookup sends clients of all channels to the address "
-            "that some caller sent as Host, and they send their tokens there.",
-            hint="Set it to the URL at which the API is mounted, with https:// if it has TLS.",
-            id="pulljobs.W008",
-        )
-    ]
-
-
-@register
-def check_middleware(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
-    """Warn of middleware that makes every long poll hold a thread under ASGI."""
-    if not _is_api_mounted():
-        return []
-    return [
-        Warning(
-            f"{name} in MIDDLEWARE is synchronous only: under ASGI every long poll holds a thread.",
-            hint="Make it async_capable, or silence this if only WSGI serves the API.",
-            id="pulljobs.W005",
-        )
-        for name in sync_only_middleware()
-    ]
-
-
-@register
-def check_reaping(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
-    """Warn if serving processes do not end the leases that they hand out."""
-    try:
-        is_reaped = settings().REAP_WHILE_SERVING or not _is_api_mounted()
-    except ConfigurationError:  # check_settings reports it
-        return []
-    if is_reaped:
-        return []
-    return [
-        Warning(
-            f"{SETTING}['REAP_WHILE_SERVING'] is False: jobs of HTTP clients that crash come back "
-            "only while a worker runs.",
-            hint="Remove the setting, or keep a worker running and silence this.",
-            id="pulljobs.W009",
-        )
-    ]
-
-
-@register
-def check_request_ids(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
-    """Warn if some answers lack a request id."""
-    if REQUEST_IDS in django_settings.MIDDLEWARE or not _is_api_mounted():
-        return []
-    return [
-        Warning(
-            "Answers to unknown paths and server errors have no X-Request-ID.",
-            hint=f"Put {REQUEST_IDS!r} first in MIDDLEWARE.",
-            id="pulljobs.W006",
-        )
-    ]
-
-
-def _is_api_mounted() -> bool:
-    return bool(getattr(django_settings, "ROOT_URLCONF", "")) and (
-        "pulljobs" in get_resolver().app_dict
-    )
-
-
-def sync_only_middleware() -> list[str]:
-    """Return the middleware that Django runs on a thread from the request to the response."""
-    return [name for name in django_settings.MIDDLEWARE if _is_sync_only(name)]
-
-
-def _is_sync_only(name: str) -> bool:
-    try:
-        return not getattr(import_string(name), "async_capable", False)
-    except ImportError:  # Django reports it, and does not serve
-        return False
 
 
 def _no_authtoken(settings: Settings) -> Iterator[CheckMessage]:

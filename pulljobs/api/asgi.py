@@ -15,8 +15,8 @@ from django.core.signals import request_finished, request_started
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from pulljobs.checks import sync_only_middleware
 from pulljobs.conf import settings
+from pulljobs.deployment_checks import sync_only_middleware
 
 PULLS: Final = re.compile(r"[^/]+/consumer/[^/]+/(pull|ack|renew)")
 """Paths of these requests, after `/channel/`."""

@@ -11,7 +11,7 @@ from django.test.client import AsyncClient
 from django.urls import include, path
 
 from pulljobs.api.middleware import RequestIdFilter
-from pulljobs.checks import check_request_ids
+from pulljobs.deployment_checks import check_request_ids
 from tests.api.management import Manager
 
 logger = logging.getLogger("tests.request_ids")

@@ -20,8 +20,8 @@ from pytest_django.live_server_helper import LiveServer
 from pulljobs.api.asgi import SHARED, with_pulls
 from pulljobs.api.leases.long_poll.queue import WaiterQueue
 from pulljobs.api.middleware import RequestIdFilter
-from pulljobs.checks import check_middleware
 from pulljobs.conf import SETTING
+from pulljobs.deployment_checks import check_middleware
 from tests.api.caller import Subscription, publish
 from tests.api.leases.serving import LONG, Puller, outcome_of, served, waiting_pulls
 from tests.sessions import wait_until
