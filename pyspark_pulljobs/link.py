@@ -1,42 +1,26 @@
 """Resources of a stream's owner: sessions, the ownership, a heartbeat and a listener."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
 from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.errors import ConfigurationError, LakeError
 from pyspark_pulljobs import heartbeat, ownership
 from pyspark_pulljobs.connecting import connect
 from pyspark_pulljobs.heartbeat import Heartbeat
-from pyspark_pulljobs.session import Session
+from pyspark_pulljobs.reaping import StreamReaper
+from pyspark_pulljobs.session import PlannedSession, Session
 from pyspark_pulljobs.stream_options import StreamOptions
 from pyspark_pulljobs.waiting import Listener
 
-PLANS: Final = (
-    b"SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
-)
-"""Settings that workers use too: statistics of a table that just filled must not change plans."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 T = TypeVar("T")
-
-
-class PlannedSession(Session):
-    """Session that sets `PLANS` in each transaction, because a pooler may switch connections."""
-
-    @contextmanager
-    def atomic(self) -> Iterator[None]:
-        is_outermost = self.connection.info.transaction_status is TransactionStatus.IDLE
-        with self.connection.transaction():
-            if is_outermost:
-                self.connection.execute(PLANS)
-            yield
 
 
 class Link:
@@ -51,6 +35,7 @@ class Link:
             self._resources = resources.pop_all()
         self.listener = Listener(options.dsn, self.owned)
         self._report = report
+        self._reaper = StreamReaper(options.dsn)
         self._heartbeat = Heartbeat(options.dsn, self.owned, report)
 
     def leave(self) -> None:
@@ -60,6 +45,7 @@ class Link:
             heartbeat.leave(self.session, self.owned, self._report)
 
     def close(self) -> None:
+        self._reaper.end()
         self._heartbeat.end()
         self.listener.close()
         self._resources.close()

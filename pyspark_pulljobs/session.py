@@ -2,12 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from pulljobs.engine.sql import Row, bound, fetch_rows, statement
 from pyspark_pulljobs.connecting import connect
+
+PLANS: Final = (
+    b"SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+)
+"""Settings that workers use too: statistics of a table that just filled must not change plans."""
 
 
 class Session:
@@ -28,6 +34,18 @@ class Session:
     def atomic(self) -> AbstractContextManager[object]:
         """Begin a transaction or savepoint; raise `psycopg.Rollback` in it to undo it silently."""
         return self.connection.transaction()
+
+
+class PlannedSession(Session):
+    """Session that sets `PLANS` in each transaction, because a pooler may switch connections."""
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        is_outermost = self.connection.info.transaction_status is TransactionStatus.IDLE
+        with self.connection.transaction():
+            if is_outermost:
+                self.connection.execute(PLANS)
+            yield
 
 
 @contextmanager

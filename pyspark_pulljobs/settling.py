@@ -89,7 +89,7 @@ def end_batch(
         "run_begins": "{}",
         "run_ends": "{}",
     }
-    return _finish(session, params)
+    return finish(session, params)
 
 
 def emit_and_notify(session: Session, rows: Sequence[Row]) -> None:
@@ -110,7 +110,7 @@ def to_error_text(error: str) -> str:
 def _settle(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
     try:
         with session.atomic():
-            rows = _finish(session, outcomes.parameters(settlements))
+            rows = finish(session, outcomes.parameters(settlements))
             _count_on_batches(session, settlements, {row.job_id for row in rows})
     except (psycopg.DataError, *TOO_MUCH) as error:
         if len(settlements) > 1:
@@ -125,7 +125,8 @@ def _settle(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
     return rows
 
 
-def _finish(session: Session, params: Mapping[str, Any]) -> list[Row]:
+def finish(session: Session, params: Mapping[str, Any]) -> list[Row]:
+    """Run finish.sql in the current transaction, and free the keys of the settled jobs."""
     rows = session.run("finish", params)
     freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
     if freed:

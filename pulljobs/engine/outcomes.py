@@ -7,7 +7,7 @@ have. Executors decide, and the flusher writes.
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import repeat
 from operator import itemgetter
@@ -24,6 +24,10 @@ from pulljobs.engine.encodings import (
 )
 from pulljobs.states import Event, Reason
 
+UNSETTLED: Final = "Lease expired: the worker crashed or stopped renewing."
+"""Error of a job that expires."""
+WORKER: Final = "worker"
+"""Leases of workers, by `pulljobs.models.Lease.Via`."""
 DELIVER: Final = Event.DELIVER
 """Python 3.11 takes as long to find a member of an enum as to make the whole settlement."""
 
@@ -97,6 +101,17 @@ def time_out(held: Held, error: str) -> Settlement:
 def suspect(held: Held, error: str) -> Settlement:
     """Retry a job that may have harmed others; it runs in isolation."""
     return Settlement(held, Event.RETRY, error=error, started=True)
+
+
+def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlement:
+    """Expire a job: uncharged if a worker had not started it, and a suspect if it had.
+
+    `running_ids` has the jobs that the node of the lease reported as running; None: no report.
+    """
+    started = None if running_ids is None else held.job_id in running_ids
+    if started and via != WORKER:
+        started = None  # It ran no code that could have ended its process.
+    return Settlement(held, Event.EXPIRE, error=UNSETTLED, started=started)
 
 
 def release(held: Held, *, after: timedelta | None = None) -> Settlement:

@@ -24,10 +24,11 @@ from pulljobs.engine.outcomes import (
     Held,
     Settlement,
     deliver_parameters,
+    expire,
     parameters,
     plain_deliveries,
 )
-from pulljobs.models import Job, Lease
+from pulljobs.models import Job
 from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import keys, listen
 from pulljobs.storage.backlog import count_jobs
@@ -42,9 +43,6 @@ from pulljobs.storage.rows import (
 from pulljobs.storage.statements import LOCK_SECONDS, brief, is_wait, retrying, run, run_together
 
 logger = logging.getLogger("pulljobs.storage")
-
-UNSETTLED: Final = "Lease expired: the worker crashed or stopped renewing."
-"""Error of a job that expires."""
 
 LEASE_PAUSES: Final = (0.0, 0.02, 0.06, 0.2)
 """Seconds before each further attempt to renew leases that other transactions had locked."""
@@ -349,13 +347,7 @@ def _give_back(
 
 
 def _expired(lease: ReachedLease, job_id: int) -> Settlement:
-    """Return the expiry of a job: not charged if a worker had not started it, else a suspect."""
-    started = None if lease.running_ids is None else job_id in lease.running_ids
-    if started and lease.via != Lease.Via.WORKER:
-        started = None  # It ran no code that could have ended its process.
-    return Settlement(
-        Held(job_id, lease.lease_token), Event.EXPIRE, error=UNSETTLED, started=started
-    )
+    return expire(Held(job_id, lease.lease_token), lease.running_ids, lease.via)
 
 
 def kill(

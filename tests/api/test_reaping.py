@@ -152,15 +152,17 @@ def test_a_reaper_that_died_is_replaced_by_the_next_request(
 
 
 FORKING = """
-import django, os, sys, threading
+import django, os, signal, threading
 django.setup()
 from pulljobs.api import reaping
 names = lambda: [thread.name for thread in threading.enumerate()]
 reaping.ensure_reaping()
 assert reaping.NAME in names()
+reaping._starting.acquire()
 child = os.fork()
 if child:
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+signal.alarm(30)
 assert reaping.NAME not in names()
 reaping.ensure_reaping()
 os._exit(0 if reaping.NAME in names() else 3)
@@ -169,7 +171,7 @@ os._exit(0 if reaping.NAME in names() else 3)
 
 @pytest.mark.processes
 def test_a_forked_server_process_has_a_reaper_of_its_own() -> None:
-    """Servers such as gunicorn may fork after the application was used."""
+    """Servers such as gunicorn may fork while a thread starts the reaper."""
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING], cwd=BASE_DIR, timeout=60
     )

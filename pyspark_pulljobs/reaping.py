@@ -1,0 +1,92 @@
+"""Reaper of a stream's driver, which also ends the leases of queries that were killed."""
+
+import random
+import threading
+from collections import Counter
+from contextlib import closing
+from typing import Final
+
+import psycopg
+
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
+from pulljobs.engine.sql import DATABASE_CHANNEL, Row
+from pulljobs.engine.telemetry import JobsFinished, LoopFailed, emit
+from pulljobs.errors import ConfigurationError
+from pulljobs.states import Event
+from pyspark_pulljobs import settling
+from pyspark_pulljobs.connecting import connect
+from pyspark_pulljobs.session import PlannedSession, Session
+
+INTERVAL_SECONDS: Final = 5.0
+JITTER: Final = 0.3
+LEASES: Final = 20
+"""Largest number of leases that one transaction ends."""
+END_SECONDS: Final = 1.0
+END_SILENT: Final = b"SET LOCAL idle_in_transaction_session_timeout = '10s'"
+"""A driver that freezes here would keep the leases of all holders locked."""
+CONSUMERS: Final = b"SELECT DISTINCT consumer_id FROM pulljobs_job WHERE id = ANY(%s)"
+
+
+class StreamReaper:
+    """Daemon thread that reaps from time to time until `end` is called.
+
+    Workers, servers of the HTTP API and other streams reap as well, and skip each other's leases.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        """Start the thread. It connects for each pass only."""
+        self._dsn = dsn
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reaper", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop the thread; wait for at most `END_SECONDS`."""
+        self._ended.set()
+        self._thread.join(END_SECONDS)  # Without a database the thread may hang.
+
+    def _run(self) -> None:
+        while not self._ended.wait(INTERVAL_SECONDS * random.uniform(1 - JITTER, 1)):
+            try:
+                with closing(connect(self._dsn)) as connection:
+                    session = PlannedSession(connection)
+                    while not self._ended.is_set() and reap(session):
+                        pass
+            except (psycopg.Error, ConfigurationError) as error:
+                reason = str(error).strip().partition("\n")[0]
+                emit(LoopFailed("The reaper of a stream", reason, INTERVAL_SECONDS))
+
+
+def reap(session: Session) -> bool:
+    """Expire the jobs of some overdue leases; return False if there was no such lease."""
+    with session.atomic():
+        session.connection.execute(END_SILENT)
+        leases = session.run("expired", {"leases": LEASES})
+        settlements = [
+            outcomes.expire(Held(job_id, lease.lease_token), lease.running_ids, lease.via)
+            for lease in leases
+            for job_id in lease.job_ids
+        ]
+        rows = settling.finish(session, outcomes.parameters(settlements)) if settlements else []
+        _end(session, leases)
+    if rows:
+        emit(JobsFinished(Counter((Event.EXPIRE, row.state) for row in rows)))
+        _notify(session, [row.job_id for row in rows])
+    return bool(leases)
+
+
+def _end(session: Session, leases: list[Row]) -> None:
+    """Delete the leases, except those with jobs that other transactions have locked."""
+    if whole := [lease.lease_id for lease in leases if lease.is_whole]:
+        session.run("end_leases", {"lease_ids": whole})
+    if rest := [lease.lease_id for lease in leases if not lease.is_whole]:
+        session.run("postpone_leases", {"lease_ids": rest, "running_ids": None})
+
+
+def _notify(session: Session, job_ids: list[int]) -> None:
+    """Wake the waiters of the consumers whose jobs came back."""
+    consumer_ids = [row[0] for row in session.connection.execute(CONSUMERS, [job_ids])]
+    if consumer_ids:
+        params = {"consumer_ids": consumer_ids, "database_channel": DATABASE_CHANNEL}
+        session.run("notify", params)
