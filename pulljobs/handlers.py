@@ -32,7 +32,6 @@ from pulljobs.outcome_texts import clean, encoded
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, StoredMessage
 
-FOREVER: Final = timedelta(days=36_500).total_seconds()
 _parsed: Final = json.JSONDecoder().raw_decode
 
 
@@ -66,7 +65,7 @@ class Grant:
     renew: Callable[["ClaimedJob"], bool]
     stopping: Callable[[], bool]
     run_time: RunTime = field(default_factory=RunTime)
-    circuit: ResultCounter | None = None
+    circuit: ResultCounter = field(default_factory=ResultCounter)
     ticket: int = 0
     deadline: float = field(init=False)
     renew_at: float = field(init=False)
@@ -129,10 +128,10 @@ class ClaimedJob:
 
     def report_end(self, result: Result) -> None:
         """Report once how the run ended; the circuit of the consumer counts it."""
-        circuit = self._grant.circuit
+        grant = self._grant
         # The circuit is nearly always calm: then no thread takes the lock that all threads share.
-        if circuit is not None and (result is FAILURE or not circuit.is_calm):
-            circuit.note_result(self._grant.ticket, self, result)
+        if result is FAILURE or not grant.circuit.is_calm:
+            grant.circuit.note_result(grant.ticket, self, result)
 
     @property
     def message_id(self) -> int:
@@ -221,8 +220,9 @@ class ClaimedJob:
         return self.taken_away or time.monotonic() >= self.deadline
 
     def is_late_at(self, now: float) -> bool:
-        """Return True if it is too late to start at this time of the monotonic clock."""
-        return self.taken_away or now >= self.deadline or now >= self._grant.start_by
+        """Return True if it is too late to start: its circuit opened, or by the monotonic clock."""
+        is_over = self.taken_away or now >= self.deadline or now >= self._grant.start_by
+        return is_over or self._grant.circuit.holds_back(self._grant.ticket, self)
 
     def renew(self) -> bool:
         """Renew the lease now, for its full duration; return False if it is lost."""
@@ -262,7 +262,7 @@ class ClaimedJob:
     def mark_settled(self) -> None:
         """Note that the outcome is written before the handler ends: no lease is left to lose."""
         self.is_settled = True
-        self.hard_end = self.deadline = time.monotonic() + FOREVER
+        self.hard_end = self.deadline = time.monotonic() + LONGEST_DELAY.total_seconds()
         self.renew_at = float("inf")
 
     def _settle(self, make: Callable[[], Settlement]) -> bool:

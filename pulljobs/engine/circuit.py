@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 REMEMBERED: Final = 100
 """Failing jobs that a circuit knows; with more of them, the newest."""
@@ -55,14 +55,18 @@ def task_of(payload: bytes) -> str:
 FAILURE: Final = Result.FAILURE
 
 
-class ResultCounter(Protocol):
-    """Circuit of a consumer, as its claimed jobs see it."""
+class ResultCounter:
+    """Circuit of a consumer, as its claimed jobs see it; this class never opens."""
 
-    is_calm: bool
+    is_calm = True
     """True if only a failure changes anything."""
 
     def note_result(self, ticket: int, job: Any, result: Result) -> None:
         """Note once how a job of a claim under that ticket ended."""
+
+    def holds_back(self, ticket: int, job: Any) -> bool:
+        """Return True if the circuit opened after the job was claimed: it must not start."""
+        return False
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pulljobs.conf import Settings
-from pulljobs.engine.circuit import LONGEST_NAME, Circuit, Result
+from pulljobs.engine.circuit import LONGEST_NAME, Circuit, Result, ResultCounter
 from pulljobs.engine.telemetry import CircuitChanged, emit
 from pulljobs.handlers import ClaimedJob, Handler
 
@@ -20,7 +20,7 @@ REMEMBERED_TASKS: Final = 200
 REPORTED_TASKS: Final = 20
 
 
-class ConsumerCircuit:
+class ConsumerCircuit(ResultCounter):
     """Circuits of one consumer, behind a lock: one, or one for each task that failed."""
 
     def __init__(self, handler: Handler, limits: Settings) -> None:
@@ -81,6 +81,15 @@ class ConsumerCircuit:
             state, level = circuit.state(time.monotonic()), circuit.level
         if has_changed:
             emit(CircuitChanged(*self._path, state, level, _wait(circuit), task))
+
+    def holds_back(self, ticket: int, job: ClaimedJob) -> bool:
+        """Return True if the circuit opened after the job was claimed: it must not start."""
+        if not self._open:
+            return False
+        task = self._task(job)
+        with self._lock:
+            circuit = self._circuits.get(task)
+            return circuit is not None and circuit.level > 0 and ticket < circuit.ticket
 
     @property
     def level(self) -> int:
