@@ -52,7 +52,7 @@ ORDERED = (
     ("DEDUPE_WINDOW", "RETENTION", "client message ids are deleted with their messages."),
 )
 LONGEST_FLUSH_INTERVAL = timedelta(seconds=1)
-"""Longest flush interval: leases, which may be short, are renewed between flushes."""
+"""Longest flush interval: a crash runs the jobs again whose outcomes wait to be written."""
 
 
 @register
@@ -127,7 +127,7 @@ def _lake_not_installed(settings: Settings) -> list[CheckMessage]:
 def _late_flushes(settings: Settings) -> CheckMessage:
     return Error(
         f"{SETTING}: FLUSH_INTERVAL ({settings.FLUSH_INTERVAL}) must not be above "
-        f"{LONGEST_FLUSH_INTERVAL}: leases are renewed between flushes, and would end before.",
+        f"{LONGEST_FLUSH_INTERVAL}: a crash runs the jobs again whose outcomes wait in memory.",
         hint="FLUSH_SIZE outcomes are written without waiting for it.",
         id="pulljobs.E020",
     )
