@@ -118,6 +118,14 @@ def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
     return result.lease_token
 
 
+@dataclass
+class TimedRun:
+    """Begin and end of a run on the monotonic clock."""
+
+    begun_at: float | None
+    ended_at: float | None
+
+
 def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
     """Claim from the head of the queue; return the jobs with their lease."""
     claim = claim_from_head(consumer, wanted, **options)

@@ -43,7 +43,10 @@ class ArchivedJobAdmin(JobRowsAdmin):
     fieldsets = (
         (None, {"fields": ("xid", "live", "state", "reason", "last_error", "result_json")}),
         ("Delivery", {"fields": ("subscription_link", "node", "retry_count", "deliveries")}),
-        ("Times", {"fields": ("created_at", "claimed_at", "settled_at")}),
+        (
+            "Times",
+            {"fields": ("created_at", "claimed_at", "started_at", "settled_at", "run_seconds")},
+        ),
     )
     readonly_fields = ("xid", "live", "last_error", "result_json", "subscription_link", "node")
 

@@ -40,6 +40,8 @@ def _live(job: Job, last: ArchivedJob | None) -> JobView:
         available_at=job.available_at,
         claimed_at=job.first_claimed_at,
         settled_at=dead.settled_at if dead else None,
+        started_at=dead.started_at if dead else None,
+        run_seconds=dead.run_seconds if dead else None,
     )
 
 
@@ -57,4 +59,6 @@ def _archived(last: ArchivedJob) -> JobView:
         available_at=None,
         claimed_at=last.claimed_at,
         settled_at=last.settled_at,
+        started_at=last.started_at,
+        run_seconds=last.run_seconds,
     )

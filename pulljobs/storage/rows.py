@@ -90,3 +90,7 @@ class JobView(NamedTuple):
     available_at: datetime | None
     claimed_at: datetime | None
     settled_at: datetime | None
+    started_at: datetime | None
+    """Begin of the run that settled it; None before, or if the holder does not report its runs."""
+    run_seconds: float | None
+    """Seconds that the handler ran."""

@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
+from operator import itemgetter
 from pkgutil import resolve_name
 from traceback import format_exception
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured, SuspiciousOperation
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
@@ -56,6 +58,13 @@ UNNAMED: Final[Mapping[str | None, str]] = {
     Reason.REJECTED: "pulljobs.errors.Discard",
 }
 """Exception classes for errors that name none, by the reason why the job is DEAD."""
+
+
+class TaskRun(NamedTuple):
+    """Run of a task: the node that ran it, and when it began."""
+
+    node_id: UUID | None
+    begun_at: datetime
 
 
 class JobError(TaskError):
@@ -131,6 +140,15 @@ def fail(result: AnyResult, error: BaseException) -> None:
 
 def workers(job_id: int, deliveries: int) -> list[str]:
     """Return the nodes of a job's deliveries since its last redrive, as far as they are known."""
+    return [str(run.node_id) for run in read_runs(job_id, deliveries)]
+
+
+def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
+    """Return the runs of a job since its last redrive, oldest first, as far as they are known.
+
+    The begin of a run that goes on, or that no worker reported, is the time of its claim: a worker
+    claims what will start within half a second.
+    """
     using = settings().DATABASE
     ended = Attempt.objects.using(using).filter(job_id=job_id).exclude(event=Event.RELEASE)
     settled = ArchivedJob.objects.using(using).filter(job_id=job_id)
@@ -140,12 +158,18 @@ def workers(job_id: int, deliveries: int) -> list[str]:
     now = Lease.objects.using(using).filter(lease_token__in=held)
     past = sorted(
         chain.from_iterable(
-            rows.values_list("id", "lease_token", "node_id") for rows in (ended, settled)
-        )
+            rows.annotate(begun_at=Coalesce("started_at", "claimed_at")).values_list(
+                "id", "lease_token", "node_id", "begun_at"
+            )
+            for rows in (ended, settled)
+        ),
+        key=itemgetter(0),
     )
-    claims = [row[1:] for row in past] + list(now.values_list("lease_token", "node_id"))
-    nodes = [str(node) for token, node in dict(claims).items() if token is not None]
-    return nodes[max(0, len(nodes) - deliveries) :]
+    claims = [row[1:] for row in past]
+    claims += now.values_list("lease_token", "node_id", "claimed_at")
+    by_token = {token: TaskRun(node, begun_at) for token, node, begun_at in claims if token}
+    runs = [*by_token.values()]
+    return runs[max(0, len(runs) - deliveries) :]
 
 
 def first_worker(token: UUID) -> list[str]:
@@ -175,18 +199,18 @@ def _content(message: Message) -> Mapping[str, Any] | None:
 def _result_of(
     view: JobView, published_at: datetime, task: AnyTask, content: Mapping[str, Any]
 ) -> AnyResult:
-    status = STATUS[view.state]
+    status, runs = STATUS[view.state], read_runs(view.id, view.deliveries)
     result = new_result(
         task,
         content,
         id=ids.encode(view.id),
         status=status,
         enqueued_at=published_at,
-        started_at=view.claimed_at,
-        last_attempted_at=view.claimed_at,
+        started_at=runs[0].begun_at if runs else None,
+        last_attempted_at=runs[-1].begun_at if runs else None,
         finished_at=view.settled_at,
         errors=[_error(view.error, view.reason)] if view.error else [],
-        worker_ids=workers(view.id, view.deliveries),
+        worker_ids=[str(run.node_id) for run in runs],
     )
     if status == TaskResultStatus.SUCCESSFUL:
         object.__setattr__(result, "_return_value", view.result)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
@@ -12,18 +11,10 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Attempt
 from pulljobs.storage import jobs, nodes
-from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.factories import USING, ConsumerFactory, TimedRun, claimed, published
 
 pytestmark = pytest.mark.django_db
 Settle = Callable[[Held], Settlement]
-
-
-@dataclass
-class TimedRun:
-    """Begin and end of a run on the monotonic clock."""
-
-    begun_at: float | None
-    ended_at: float | None
 
 
 def run_of(settlement: Settlement, seconds_ago: float | None, lasted: float | None) -> Settlement:

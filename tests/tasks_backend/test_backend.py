@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,11 +19,11 @@ from django.test import modify_settings, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from pulljobs import handlers, ids, operating, pulling
+from pulljobs import handlers, ids, jobs, operating, pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError, Discard, PulljobsError
-from pulljobs.models import Channel, Consumer, Job, Message
+from pulljobs.models import Channel, Consumer, Job, Lease, Message
 from pulljobs.publishing import publish
 from pulljobs.states import State
 from pulljobs.tasks_backend import PullJobsBackend
@@ -35,7 +36,7 @@ from pulljobs.tasks_backend.interface import (
     task_started,
 )
 from pulljobs.testing import drain
-from tests.factories import USING, ChannelFactory, ConsumerFactory, claimed
+from tests.factories import USING, ChannelFactory, ConsumerFactory, TimedRun, claimed
 from tests.handling import registry_of_its_own
 from tests.sessions import query
 from tests.tasks_backend.conftest import reload_backends
@@ -70,6 +71,25 @@ def test_a_task_is_run_and_its_result_is_found(tasks: ModuleType) -> None:
     assert (result.args, result.kwargs, result.attempts) == ([2], {"right": 3}, 1)
     assert result.enqueued_at <= result.started_at <= result.finished_at
     assert tasks.add.get_result(result.id).return_value == 5
+
+
+def test_a_result_has_the_begin_of_its_first_and_of_its_last_run(tasks: ModuleType) -> None:
+    result = tasks.add.enqueue(2, right=3)
+    consumer = Consumer.objects.get()
+    [first] = claimed(consumer)
+    assert tasks.add.get_result(result.id).started_at == Lease.objects.get().claimed_at
+    now = time.monotonic()
+    failed = outcomes.retry(first, "x", after=timedelta(0))
+    pulling.finish([failed._replace(run=TimedRun(now - 3600, now - 3500))])
+    [second] = claimed(consumer)
+    pulling.finish([outcomes.deliver(second, "5", TimedRun(now - 1800, now - 1700))])
+    view = tasks.add.get_result(result.id)
+    times = (view.started_at, view.last_attempted_at)
+    ago = [(timezone.now() - at).total_seconds() for at in times]
+    assert ago == [pytest.approx(3660, abs=60), pytest.approx(1860, abs=60)]
+    archived = jobs.get(result.id)
+    assert archived.started_at == view.last_attempted_at
+    assert archived.run_seconds == pytest.approx(100)
 
 
 def test_a_task_is_enqueued_when_its_transaction_commits(tasks: ModuleType) -> None:

@@ -82,7 +82,9 @@ def _facts(view: JobView, row: Job | ArchivedJob) -> dict[str, Any]:
         "created_at": ids.time_of(view.id),
         "available_at": view.available_at,
         "claimed_at": view.claimed_at,
+        "started_at": view.started_at,
         "settled_at": view.settled_at,
+        "run_seconds": view.run_seconds,
     }
 
 
