@@ -15,6 +15,9 @@ from pulljobs.errors import InvalidMessage
 
 LONGEST_TEXT: Final = 2000
 LONGEST_DELAY: Final = 3600.0
+USUAL_LEASE: Final = 30.0
+WAITING_SHARE: Final = 0.1
+"""Share of a lease after which a message that waits is renewed before it is begun."""
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
@@ -42,14 +45,15 @@ class Status(StrEnum):
 class Limits:
     """Limits of the broker for pulls, as `info` returns them, in bytes and seconds.
 
-    `clock_ahead` is the measured offset of the server's clock; it does not count in comparisons.
+    `clock_ahead` is the highest possible offset of the server's clock from the local monotonic one.
+    It does not count in comparisons.
     """
 
     max_batch: int = 100
     max_expires: float = 60.0
     max_in_flight: int | None = None
     max_payload_bytes: int | None = None
-    lease_seconds: float = 30.0
+    lease_seconds: float = USUAL_LEASE
     clock_ahead: float | None = field(default=None, compare=False)
 
     def local(self, moment: datetime) -> float | None:
@@ -57,18 +61,26 @@ class Limits:
         return None if self.clock_ahead is None else moment.timestamp() - self.clock_ahead
 
 
-def limits(answer: Answer, sent_at: float) -> Limits:
+def limits(answer: Answer) -> Limits:
+    """Read the limits in the answer of `info`; raise NotFound if they are none."""
+    try:
+        return _limits(answer)
+    except (TypeError, ValueError) as error:
+        raise answer.not_of_a_broker() from error
+
+
+def _limits(answer: Answer) -> Limits:
     content = answer.json()
     usual = Limits()
     now = content.get("Now")
-    middle = (sent_at + answer.received_at) / 2
     return Limits(
         int(content.get("MaxBatch") or usual.max_batch),
         float(content.get("MaxExpires", usual.max_expires)),
         content.get("MaxInFlight") or None,
         content.get("MaxPayloadBytes"),
         float(content.get("LeaseSeconds", usual.lease_seconds)),
-        datetime.fromisoformat(now).timestamp() - middle if now else None,
+        # The request may have waited for long on its way back, and a deadline must not be late.
+        datetime.fromisoformat(now).timestamp() - answer.sent_at if now else None,
     )
 
 
@@ -78,6 +90,8 @@ class Job:
 
     given: Mapping[str, Any]
     deadline: float
+    lease_seconds: float = USUAL_LEASE
+    """Seconds of a full lease."""
 
     @property
     def id(self) -> str:
@@ -119,14 +133,19 @@ def pulled(answer: Answer, limits: Limits, asked_at: float) -> Pulled:
     content = answer.json()
     given = content["Result"]
     # All jobs of an answer have one lease.
+    seconds = _lease_seconds(given[0], limits) if given else 0.0
     deadline = _deadline(given[0], answer, limits, asked_at) if given else 0.0
     reason = (content.get("Status") or {}).get("Reason", "ok")
-    return Pulled([Job(job, deadline) for job in given], reason)
+    return Pulled([Job(job, deadline, seconds) for job in given], reason)
+
+
+def _lease_seconds(given: Mapping[str, Any], limits: Limits) -> float:
+    return float(given.get("LeaseSeconds") or limits.lease_seconds)
 
 
 def _deadline(given: Mapping[str, Any], answer: Answer, limits: Limits, asked_at: float) -> float:
     """Return the end of the lease, which began between the first request and the answer."""
-    seconds = float(given.get("LeaseSeconds") or limits.lease_seconds)
+    seconds = _lease_seconds(given, limits)
     at = given.get("LeaseExpiresAt")
     local = limits.local(datetime.fromisoformat(at)) if at else None
     latest = answer.received_at + seconds

@@ -10,9 +10,17 @@ from typing import Any, Final
 from uuid import uuid4
 
 from pulljobs.client import bodies, log
-from pulljobs.client.bodies import Job, Outcome, Pulled, Settlement, Status, now
+from pulljobs.client.bodies import (
+    WAITING_SHARE,
+    Job,
+    Outcome,
+    Pulled,
+    Settlement,
+    Status,
+    now,
+)
 from pulljobs.client.calls import Answer, Call
-from pulljobs.client.errors import BadRequest, LeaseLost, Unreachable
+from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, Unreachable
 from pulljobs.client.flows import GRACE, MOST_OUTCOMES, SHUTS_DOWN, parts
 from pulljobs.client.handling import RESULTS, Ending
 from pulljobs.client.link import Link, Request
@@ -24,6 +32,13 @@ from pulljobs.engine.circuit import CircuitState
 Held = Received[Any, Any]
 
 LONGEST_LINGER: Final = 30.0
+LOOK_SECONDS: Final = 0.5
+"""Longest interval of looks at the leases."""
+LOOKS_PER_LEASE: Final = 10
+LEAST_PATIENCE: Final = 1.0
+"""Seconds that the answer to a renewal may take at least."""
+ENDING_SHARE: Final = 0.2
+"""Last share of a lease, at whose begin a waiting message is released."""
 SHUTDOWN_PAUSE: Final = 1.0
 STARVED: Final = 0.85
 
@@ -41,6 +56,7 @@ class Broker:
     requeue: Delay | None
     flush_seconds: float
     counts: Counter[str]
+    auto_renew: bool
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     held: set[Held] = field(default_factory=set)
     """Messages that were pulled and whose outcome is not confirmed."""
@@ -56,6 +72,7 @@ class Broker:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _filled: asyncio.Event = field(default_factory=asyncio.Event)
     _urgent: asyncio.Event = field(default_factory=asyncio.Event)
+    _freshening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _asking: "asyncio.Task[Answer] | None" = None
 
     def __post_init__(self) -> None:
@@ -100,26 +117,37 @@ class Broker:
         if self._outbox:
             self._urgent.set()
 
+    @property
+    def look_seconds(self) -> float:
+        """Interval of looks at the leases."""
+        held = (message.job.lease_seconds for message in list(self.open))
+        shortest = min(held, default=self.link.limits.lease_seconds)
+        return min(LOOK_SECONDS, shortest / LOOKS_PER_LEASE)
+
     async def renew(self, message: Held, seconds: float | None) -> float:
         """Renew one lease; return the seconds left.
 
         Raise LeaseLost, or Unreachable if the lease ends before there is an answer.
         """
         try:
-            async with asyncio.timeout(max(message.remaining, GRACE)):
-                [left] = await self._renew([message], seconds)
+            async with asyncio.timeout(self.patience(message)):
+                await self._renew([message], seconds)
         except TimeoutError as error:
             raise Unreachable(f"{self.link.base_url} is away: nothing was renewed.") from error
-        if left is None:
+        if message.revoked:
             raise LeaseLost(message.id)
-        return left
+        return float(message.remaining)
 
-    async def keep(self, within: float) -> None:
-        """Renew open messages whose lease ends within `within` seconds."""
+    def patience(self, message: Held) -> float:
+        """Return the seconds that a handler waits for a renewal."""
+        return float(max(message.remaining, GRACE))
+
+    async def keep(self) -> None:
+        """Renew leases of which half is over: of waiting messages, with auto_renew of all."""
         due = [
             message
             for message in list(self.open)
-            if not message.lost and message.deadline - now() < within
+            if message.is_due and not message.lost and (self.auto_renew or not message.begun)
         ]
         try:
             for some in parts(due, self._most):
@@ -127,12 +155,34 @@ class Broker:
         except BadRequest:
             if not await self.link.has_new_limits():
                 raise
+        for message in due:
+            if message.revoked:
+                message.on_cut_off()
+
+    async def freshen(self, message: Held) -> None:
+        """Renew a message that waited for its handler, and with it the others that wait.
+
+        A handler thus has nearly a full lease, wherever its message was in the queue. Without an
+        answer it has the rest of the lease.
+        """
+        with suppress(TimeoutError, ClientError):
+            async with asyncio.timeout(min(message.remaining, GRACE)), self._freshening:
+                if message.has_waited and not message.settled and self.link.is_up:
+                    waiting = self.open - self.handed - {message}
+                    others = [other for other in waiting if other.has_waited and not other.lost]
+                    await self._renew([message, *others][: self._most], None)
+
+    def release_ending(self) -> None:
+        """Release waiting messages whose lease ends soon: nothing could renew it."""
+        for message in list(self.open):
+            if message.remaining < message.job.lease_seconds * ENDING_SHARE:
+                message.give_back()
 
     def forget_expired(self, running: set[Held]) -> None:
-        """Release detached messages whose lease ended without an outcome."""
+        """Forget detached messages whose lease ended without an outcome."""
         for message in list(self.handed - running):
             if message.deadline + GRACE < now():
-                message.lost = True
+                message.revoked = True
                 message.settle(Outcome.RELEASE)
 
     def forfeit_if_lost(self) -> None:
@@ -149,18 +199,21 @@ class Broker:
 
     def begin(self, message: Held) -> bool:
         """Return True if a handler may begin: not after the end of the lease or during a stop."""
-        if message.settled:
-            return False
-        message.lost = message.lost or message.deadline <= now()
         if message.lost or self.room.stopping:
-            message.settle(Outcome.RELEASE)
+            message.give_back()
+        if not message.begin():
             return False
         self.handed.add(message)
         return True
 
     def end(self, message: Held, ending: Ending | None) -> None:
-        """Settle the message after its handler, unless it is settled already."""
+        """Settle the message after its handler, unless it is settled already.
+
+        A run that was cut off is not released: a handler that is too slow for its lease would run
+        again and again, uncharged.
+        """
         if ending is not None and not message.settled:
+            message.revoked |= message.lost and ending.outcome is Outcome.RELEASE
             message.result = ending.result
             message.settle(ending.outcome, ending.delay, ending.reason)
 
@@ -181,7 +234,7 @@ class Broker:
         for message, settlement in unread:
             result = message.result or RESULTS[settlement.outcome]
             self._count_result(message, result)
-            if message.lost:
+            if message.revoked:
                 self._lose([message])
             else:
                 self._outbox.append((message, settlement))
@@ -291,15 +344,22 @@ class Broker:
             self.counts["lost"] += len(lost)
             log.leases_lost(len(lost))
 
-    async def _renew(self, messages: Sequence[Held], seconds: float | None) -> list[float | None]:
+    async def _renew(self, messages: Sequence[Held], seconds: float | None) -> None:
+        """Renew leases; give those back that wait and whose hard end is near.
+
+        There is time for a second request, on another connection, if the first has no answer.
+        """
         body = bodies.renew([message.job for message in messages], seconds)
-        remaining = bodies.remaining(await self.link.ask(self._request("renew", body)))
-        for message, left in zip(messages, remaining, strict=True):
+        ends_in = min(message.remaining for message in messages)
+        patience = min(2 * GRACE, max(LEAST_PATIENCE, ends_in * 2 / 3))
+        answer = await self.link.ask(self._request("renew", body, patience))
+        for message, left in zip(messages, bodies.remaining(answer), strict=True):
             if left is None:
-                message.lost = True
+                message.revoked = True
             else:
-                message.deadline = now() + left
-        return remaining
+                message.renewed(answer.sent_at + left)
+            if left is None or left < message.job.lease_seconds * (1 - WAITING_SHARE):
+                message.give_back()
 
     def _request(self, verb: str, body: bytes, seconds: float = 2 * GRACE) -> Request:
         return Request(Call("POST", f"{self.path}/{verb}", body, seconds))

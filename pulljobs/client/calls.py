@@ -30,7 +30,7 @@ class Call:
     """Path below the broker's base URL."""
     body: bytes = b""
     seconds: float = 10.0
-    """Timeout in seconds without any byte from the broker."""
+    """Timeout in seconds to connect, for a write, and without any byte from the broker."""
 
 
 class Pause(NamedTuple):
@@ -46,6 +46,8 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    sent_at: float
+    """Time on the monotonic clock at which the request was begun."""
     received_at: float
     """Time on the monotonic clock."""
 
@@ -55,8 +57,12 @@ class Answer:
         except ValueError:
             content = None
         if not isinstance(content, dict):
-            raise NotFound(self.status, "The answer is not that of a broker: check the URL.")
+            raise self.not_of_a_broker()
         return content
+
+    def not_of_a_broker(self) -> NotFound:
+        """Return the error for an answer that cannot be read."""
+        return NotFound(self.status, "The answer is not that of a broker: check the URL.")
 
 
 Flow = Generator[Call | Pause, Answer | None, T]

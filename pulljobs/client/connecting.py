@@ -51,7 +51,7 @@ class Connection:
             "headers": {
                 name: value.encode() for name, value in {**tokens, **self.identity()}.items()
             },
-            "timeout": httpx.Timeout(None, connect=CONNECT_SECONDS),
+            "timeout": CONNECT_SECONDS,  # each request has its own
             "transport": self.transport,
             "verify": self._tls(base_url),
             "limits": httpx.Limits(max_connections=None, keepalive_expiry=60.0),

@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from pulljobs.client import log
 from pulljobs.client.messages import AsyncMessage
 
 ERROR_BYTES: Final = 1000
 """Length of the end of stderr that is kept as the error."""
+KILL_SECONDS: Final = 5.0
+"""Seconds that a killed command may take to end."""
 
 
 class CommandFailed(Exception):
@@ -54,23 +57,45 @@ class Command:
                 self.on_done()
 
     async def _run(self, message: AsyncMessage) -> None:
-        process = await asyncio.create_subprocess_shell(
-            self._command,
-            stdin=PIPE,
-            stderr=PIPE,
-            env={**self._environment, **variables(message)},
-            start_new_session=True,
-        )
+        process = await _start(self._command, {**self._environment, **variables(message)})
         try:
             stderr = await _finish(process, message.payload)
         except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            if await _kill(process):
+                return
             raise
         if process.returncode:
             text = stderr[-ERROR_BYTES:].decode("utf-8", "replace").strip()
             raise CommandFailed(f"exit {process.returncode}" + (f": {text}" if text else ""))
+
+
+async def _start(command: str, environment: Mapping[str, str]) -> Process:
+    """Start a command in a session of its own; kill it if the handler is cancelled meanwhile."""
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_shell(
+            command, stdin=PIPE, stderr=PIPE, env=environment, start_new_session=True
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with suppress(OSError):
+            await _kill(await starting)
+        raise
+
+
+async def _kill(process: Process) -> bool:
+    """Kill a command and its children; return True if it had succeeded before."""
+    assert process.stderr is not None
+    had_ended = process.stderr.at_eof()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        async with asyncio.timeout(KILL_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        log.not_killed(process.pid)
+    return had_ended and process.returncode == 0
 
 
 async def _finish(process: Process, payload: bytes) -> bytes:

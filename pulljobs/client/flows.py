@@ -7,7 +7,17 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from pulljobs.client import bodies
-from pulljobs.client.bodies import Draft, Job, Limits, Pulled, Receipt, Settlement, Status, now
+from pulljobs.client.bodies import (
+    WAITING_SHARE,
+    Draft,
+    Job,
+    Limits,
+    Pulled,
+    Receipt,
+    Settlement,
+    Status,
+    now,
+)
 from pulljobs.client.calls import Answer, Call, Flow, Pause, checked
 from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, NotFound, Unreachable
 from pulljobs.client.strategies import Delay, exponential, full_jitter
@@ -57,14 +67,20 @@ def info(path: str, until: float) -> Flow[Answer]:
 
 def limits(path: str, until: float) -> Flow[Limits]:
     """Read the limits; take the defaults if the broker does not publish any."""
-    sent_at = now()
     try:
-        return bodies.limits((yield from info(path, until)), sent_at)
+        return bodies.limits((yield from info(path, until)))
     except NotFound:
         return Limits()
 
 
-def pull(path: str, limits: Limits, batch: int, until: float, expires: float = 0.0) -> Flow[Pulled]:
+def pull(
+    path: str,
+    limits: Limits,
+    batch: int,
+    until: float,
+    expires: float = 0.0,
+    grace: float = GRACE,
+) -> Flow[Pulled]:
     """Pull once; a repeat after a lost answer brings the jobs of the same claim."""
     asked_at, request_id = now(), uuid4().hex
 
@@ -72,7 +88,7 @@ def pull(path: str, limits: Limits, batch: int, until: float, expires: float = 0
         """Make the request; a repeat waits for the rest of the time."""
         left = max(0.0, min(expires, until - now() - MARGIN))
         body = bodies.pull(batch, request_id, expires=left)
-        return Call("POST", f"{path}/pull", body, left + GRACE)
+        return Call("POST", f"{path}/pull", body, left + grace)
 
     reply = yield from insist(call, until)
     return bodies.pulled(reply.answer, limits, asked_at)
@@ -92,11 +108,13 @@ def fetch(path: str, limits: Limits, wanted: int, timeout: float) -> Flow[list[J
 
 
 def _queued_jobs(path: str, limits: Limits, wanted: int, until: float) -> Flow[list[Job]]:
+    """Pull queued jobs in batches; the first ones do not wait long for later ones."""
     jobs: list[Job] = []
+    grace = GRACE
     while len(jobs) < wanted:
         batch = min(wanted - len(jobs), limits.max_batch)
         try:
-            more = (yield from pull(path, limits, batch, until)).jobs
+            more = (yield from pull(path, limits, batch, until, grace=grace)).jobs
         except ClientError:
             if jobs:
                 return jobs
@@ -104,6 +122,8 @@ def _queued_jobs(path: str, limits: Limits, wanted: int, until: float) -> Flow[l
         jobs += more
         if len(more) < batch:
             break
+        grace = min(GRACE, jobs[0].lease_seconds * WAITING_SHARE)
+        until = min(until, jobs[0].deadline - jobs[0].lease_seconds + grace)
     return jobs
 
 
@@ -127,12 +147,13 @@ def settle_all(path: str, settlements: Sequence[Settlement], until: float) -> Fl
 
 
 def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[float]:
-    """Renew the lease of a job; return the seconds left, or raise LeaseLost."""
+    """Renew the lease of a job; return its end on the monotonic clock, or raise LeaseLost."""
     call = Call("POST", f"{path}/renew", bodies.renew([job], seconds))
-    [left] = bodies.remaining((yield from insist(call, until)).answer)
+    answer = (yield from insist(call, until)).answer
+    [left] = bodies.remaining(answer)
     if left is None:
         raise LeaseLost(job.id)
-    return left
+    return answer.sent_at + left
 
 
 def publish(channel: str, drafts: Sequence[Draft], seconds: float) -> Flow[list[Receipt]]:

@@ -94,21 +94,22 @@ class Handling:
         return 0 < self.max_attempts < message.attempts
 
     def _ends(self, message: Received[Any, Any], ending: Ending) -> bool:
-        """Return True if the last call for the message failed."""
+        """Return True if the last call for the message failed, under a lease that holds."""
         is_last = 0 < self.max_attempts <= message.attempts
-        return is_last and ending.outcome is Outcome.RETRY and not message.settled
+        is_open = not (message.settled or message.lost)
+        return is_last and ending.outcome is Outcome.RETRY and is_open
 
     def _raised(self, message: Received[Any, Any], error: BaseException) -> Ending:
         if isinstance(error, Discard):
-            return Ending(Outcome.DEAD, error.reason)
+            return Ending(Outcome.DEAD, _text(error.reason))
         if isinstance(error, LeaseLost):
             return Ending(Outcome.RELEASE, result=Result.NEUTRAL)
         if isinstance(error, Retry):
             after = None if error.after is None else error.after.total_seconds()
             result = Result.FAILURE if error.backoff else Result.NEUTRAL
-            return Ending(Outcome.RETRY, error.reason, self._delay(message, after), result)
-        log.failed(message.id, error)
-        reason = f"{type(error).__name__}: {error}"
+            return Ending(Outcome.RETRY, _text(error.reason), self._delay(message, after), result)
+        reason = log.describe(error)
+        log.failed(message.id, reason)
         return Ending(Outcome.RETRY, reason, self._delay(message, None))
 
     def _delay(self, message: Received[Any, Any], asked: float | None) -> float | None:
@@ -118,8 +119,8 @@ class Handling:
         try:
             if self.requeue_delay is not None:
                 return bodies.delay(self.requeue_delay(message.attempts))
-        except Exception as error:
-            log.delay_failed(message.id, error)
+        except BaseException as error:
+            log.delay_failed(message.id, log.describe(error))
         return None
 
     def _give_up(self, message: Received[Any, Any], reason: str) -> Ending:
@@ -128,7 +129,7 @@ class Handling:
             if self.on_giving_up is not None:
                 self.on_giving_up(message)
         except BaseException as error:
-            log.giving_up_failed(message.id, error)
+            log.giving_up_failed(message.id, log.describe(error))
         return Ending(Outcome.DEAD, reason, result=Result.NEUTRAL)
 
     async def _give_up_async(self, message: Received[Any, Any], reason: str) -> Ending:
@@ -140,8 +141,23 @@ class Handling:
         except BaseException as error:
             if ends_task(error):
                 raise
-            log.giving_up_failed(message.id, error)
+            log.giving_up_failed(message.id, log.describe(error))
         return Ending(Outcome.DEAD, reason, result=Result.NEUTRAL)
+
+
+def broken(message: Received[Any, Any], error: BaseException) -> Ending:
+    """Return the outcome of a message after an error that is not one of its handler."""
+    reason = log.describe(error)
+    log.failed(message.id, reason)
+    outcome = Outcome.RETRY if message.begun else Outcome.RELEASE
+    return Ending(outcome, reason, result=Result.NEUTRAL)
+
+
+def _text(reason: object) -> str:
+    try:
+        return str(reason)
+    except BaseException as error:
+        return log.describe(error)
 
 
 def ends_task(error: BaseException) -> bool:

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pulljobs.client import bodies, log
-from pulljobs.client.bodies import Limits, now
+from pulljobs.client.bodies import Limits
 from pulljobs.client.calls import LATER, Answer, Call, checked
-from pulljobs.client.errors import ClientError, NotFound, NotPullable, Unreachable
+from pulljobs.client.errors import NotFound, NotPullable, Unreachable
 from pulljobs.client.flows import GRACE
 from pulljobs.client.sending import AsyncSender
 from pulljobs.client.strategies import Delay
@@ -37,7 +37,7 @@ class Link:
         self.base_url, self._path = base_url, path
         self._sender, self._again, self._on_change = sender, again, on_change
         self.limits = Limits()
-        self._error: ClientError | None = None
+        self._error: Exception | None = None
         """Error that ended the link for good."""
         self._up = asyncio.Event()
         self._failures = 0
@@ -72,7 +72,7 @@ class Link:
     async def has_new_limits(self) -> bool:
         """Read the limits again after a refusal; return True if they have changed."""
         before, info = self.limits, Call("GET", f"{self._path}/info", b"", GRACE)
-        limits = bodies.limits(await self.ask(Request(info)), now())
+        limits = bodies.limits(await self.ask(Request(info)))
         self.limits = replace(limits, clock_ahead=self.limits.clock_ahead)
         return self.limits != before
 
@@ -109,10 +109,9 @@ class Link:
             await asyncio.sleep(self._again(self._failures))
 
     async def _reached(self) -> bool:
-        sent_at = now()
         try:
             answer = checked(await self._sender.send(Call("GET", f"{self._path}/info", b"", GRACE)))
-            self.limits = bodies.limits(answer, sent_at)
+            self.limits = bodies.limits(answer)
         except Unreachable as trouble:
             log.still_away(self.base_url, trouble)
             return False
@@ -120,7 +119,7 @@ class Link:
             log.without_limits(self.base_url)
         except NotPullable:
             log.not_pullable(self.base_url)
-        except ClientError as error:
+        except Exception as error:  # or the client would wait for this broker without a word
             self._error = error
         self._up.set()
         self._on_change(True)

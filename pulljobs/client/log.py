@@ -6,6 +6,15 @@ from collections.abc import Mapping
 logger = logging.getLogger("pulljobs.client")
 
 
+def describe(error: BaseException) -> str:
+    """Return the class and the text of an error, even if it has no text."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except BaseException:
+        return name
+
+
 def lost_broker(base_url: str, trouble: Exception) -> None:
     logger.warning("Lost %s: %s", base_url, trouble)
 
@@ -43,28 +52,52 @@ def not_by_tls(url: str, address: str) -> None:
     )
 
 
-def failed(job: str, error: BaseException) -> None:
-    logger.warning("Job %s failed: %s: %s", job, type(error).__name__, error)
+def failed(job: str, trouble: str) -> None:
+    logger.warning("Job %s failed: %s", job, trouble)
 
 
-def giving_up_failed(job: str, error: BaseException) -> None:
-    logger.error("on_giving_up failed for job %s: %s: %s", job, type(error).__name__, error)
+def cut_off(job: str) -> None:
+    logger.warning(
+        "The lease of job %s ended while its handler was running: the handler is cancelled. Use "
+        "auto_renew, or a longer lease, if handlers take that long.",
+        job,
+    )
 
 
-def stop_failed(error: BaseException) -> None:
-    logger.error("on_stop failed: %s: %s", type(error).__name__, error)
+def not_ended(handlers: int) -> None:
+    logger.warning(
+        "%d handlers did not end in the graceful time: their jobs are released, and their results "
+        "are discarded.",
+        handlers,
+    )
+
+
+def not_killed(process: int) -> None:
+    logger.error("The command with pid %d did not end when it was killed.", process)
+
+
+def thread_interrupted(trouble: str) -> None:
+    logger.error("A thread of handlers was interrupted (%s) and goes on.", trouble)
+
+
+def giving_up_failed(job: str, trouble: str) -> None:
+    logger.error("on_giving_up failed for job %s: %s", job, trouble)
+
+
+def stop_failed(trouble: str) -> None:
+    logger.error("on_stop failed: %s", trouble)
 
 
 def leases_lost(jobs: int) -> None:
     logger.warning("Lost the lease of %d jobs: their outcomes had no effect.", jobs)
 
 
-def delay_failed(job: str, error: BaseException) -> None:
-    logger.error("requeue_delay failed for job %s: %s: %s", job, type(error).__name__, error)
+def delay_failed(job: str, trouble: str) -> None:
+    logger.error("requeue_delay failed for job %s: %s", job, trouble)
 
 
-def strategy_failed(name: str, error: BaseException) -> None:
-    logger.error("%s failed: %s: %s", name, type(error).__name__, error)
+def strategy_failed(name: str, trouble: str) -> None:
+    logger.error("%s failed: %s", name, trouble)
 
 
 def refused(job: str, why: object = "it cannot be written") -> None:

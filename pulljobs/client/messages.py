@@ -2,12 +2,13 @@
 
 import json
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from pulljobs.client import bodies
-from pulljobs.client.bodies import Job, Outcome, Settlement
+from pulljobs.client.bodies import WAITING_SHARE, Job, Outcome, Settlement
+from pulljobs.client.errors import LeaseLost
 from pulljobs.engine.circuit import Result
 
 Done = TypeVar("Done")
@@ -40,9 +41,16 @@ class Received(Generic[Done, Left]):
         self.job = job
         self.deadline = job.deadline
         """End of the lease, on the monotonic clock."""
+        self._half = job.lease_seconds / 2
         self.settled = False
-        self.lost = False
-        """True if the lease is known to be lost: outcomes have no effect."""
+        self.begun = False
+        """True if a handler has the message, or had it and detached it."""
+        self.revoked = False
+        """True if the broker answered that the lease is lost: no outcome is sent."""
+        self.given_back = False
+        """True if the client released the message on its own."""
+        self.on_cut_off: Callable[[], object] = bool
+        """Function that stops the handler, called on the event loop."""
         self.detached = False
         self.ticket = 0
         """Ticket of the circuit, in a `Consumer`."""
@@ -99,6 +107,22 @@ class Received(Generic[Done, Left]):
         return int(self.job.given.get("Priority") or 0)
 
     @property
+    def lost(self) -> bool:
+        """True if the lease is lost or its time is over: stop working on the message."""
+        is_over = not self.settled and self.deadline <= bodies.now()
+        return self.revoked or self.given_back or is_over
+
+    @property
+    def is_due(self) -> bool:
+        """True if half of the lease is over."""
+        return bodies.now() > self.deadline - self._half
+
+    @property
+    def has_waited(self) -> bool:
+        """True if so much of the lease is over that a handler should not begin with the rest."""
+        return self.remaining < self.job.lease_seconds * (1 - WAITING_SHARE)
+
+    @property
     def remaining(self) -> float:
         """Seconds until the lease ends."""
         return max(0.0, self.deadline - bodies.now())
@@ -122,7 +146,12 @@ class Received(Generic[Done, Left]):
         return self.settle(Outcome.RELEASE)
 
     def in_progress(self, seconds: float | None = None) -> Left:
-        """Renew the lease by `seconds`, by default by its duration; return the seconds left."""
+        """Renew the lease by `seconds`, by default by its duration; return the seconds left.
+
+        Raise LeaseLost if the lease is lost, Unreachable if there is no answer in time.
+        """
+        if self.revoked or self.given_back:
+            raise LeaseLost(self.id)
         return self.recipient.renew(self, seconds)
 
     def detach(self) -> None:
@@ -131,11 +160,33 @@ class Received(Generic[Done, Left]):
 
     def settle(self, outcome: Outcome, delay: float | None = None, reason: str = "") -> Done:
         """Settle the message, unless it was settled before."""
+        settlement = Settlement(self.job, outcome, delay, str(reason))
         with _once:
             if self.settled:
                 return self.recipient.done()
             self.settled = True
-        return self.recipient.settle(self, Settlement(self.job, outcome, delay, reason))
+        return self.recipient.settle(self, settlement)
+
+    def begin(self) -> bool:
+        """Note that a handler has the message; return False if it was settled before."""
+        with _once:
+            self.begun = not self.settled
+            return self.begun
+
+    def give_back(self, *, is_running: bool = False) -> None:
+        """Release the message if no handler has it, or even if one has.
+
+        The handler then finds it lost, and its outcome is discarded.
+        """
+        with _once:
+            if self.settled or (self.begun and not is_running):
+                return
+            self.settled, self.given_back = True, True
+        self.recipient.settle(self, Settlement(self.job, Outcome.RELEASE))
+
+    def renewed(self, deadline: float) -> None:
+        """Note the new end of the lease, on the monotonic clock."""
+        self.deadline, self._half = deadline, (deadline - bodies.now()) / 2
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of message {self.message_id}>"

@@ -3,15 +3,22 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
 
-from pulljobs.client.handling import Ending, Handling
+from pulljobs.client import log
+from pulljobs.client.handling import Ending, Handling, broken, ends_task
+from pulljobs.client.lease_guard import LeaseGuard
 from pulljobs.client.messages import Received
 
 Held = Received[Any, Any]
 Begin = Callable[[Held], bool]
+BeginAsync = Callable[[Held], Awaitable[bool]]
 End = Callable[[Held, Ending | None], None]
+
+CANCEL_SECONDS: Final = 5.0
+"""Seconds that a cancelled handler may take to end."""
 
 
 class Pool(Protocol):
@@ -27,7 +34,7 @@ class Pool(Protocol):
     def running(self) -> list[Any]: ...
 
     async def cancel(self) -> list[Any]:
-        """Cancel handlers; return their messages."""
+        """Cancel handlers that can be cancelled; return the messages of all that were running."""
         ...
 
     async def close(self) -> None: ...
@@ -38,7 +45,9 @@ class ThreadPool:
 
     def __init__(self, handling: Handling, threads: int, begin: Begin, end: End) -> None:
         self._run, self._begin, self._end = handling.run, begin, end
-        self._waiting: queue.SimpleQueue[Held | None] = queue.SimpleQueue()
+        self._waiting: deque[Held] = deque()
+        self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """True for each message, False to end a thread; an interrupted wait loses no message."""
         self._running: dict[int, Held] = {}
         for number in range(threads):
             threading.Thread(target=self._work, name=f"handler-{number}", daemon=True).start()
@@ -49,44 +58,67 @@ class ThreadPool:
         return list(self._running.values())
 
     def put(self, messages: list[Held]) -> None:
-        for message in messages:
-            self._waiting.put(message)
+        self._waiting.extend(messages)
+        for _ in messages:
+            self._wakes.put(True)
 
     def take_back(self) -> list[Held]:
         back: list[Held] = []
-        try:
-            while True:
-                message = self._waiting.get_nowait()
-                if message is not None:
-                    back.append(message)
-        except queue.Empty:
-            return back
+        while (message := self._next()) is not None:
+            back.append(message)
+        return back
 
     async def cancel(self) -> list[Held]:
-        """Return no messages: a thread cannot be cancelled and keeps its message."""
-        return []
+        """Return the messages of running handlers, which go on: a thread cannot be cancelled."""
+        return self.running
 
     async def close(self) -> None:
         for _ in range(self._threads):
-            self._waiting.put(None)
+            self._wakes.put(False)
+
+    def _next(self) -> Held | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None
 
     def _work(self) -> None:
-        me = threading.get_ident()
-        while (message := self._waiting.get()) is not None:
-            self._running[me] = message
-            ending = None
+        """Run handlers until the end of the pool; no exception ends the thread before."""
+        goes_on = True
+        while goes_on:
             try:
-                if self._begin(message):
-                    ending = self._run(message)
-            finally:
-                del self._running[me]
-                self._end(message, ending)
+                goes_on = self._wakes.get()
+                message = self._next()
+                if message is not None:
+                    self._work_on(message)
+            except BaseException as error:
+                self._recover(error)
+
+    def _recover(self, error: BaseException) -> None:
+        """Settle the message of an interrupted thread, and repeat its wake."""
+        log.thread_interrupted(log.describe(error))
+        message = self._running.pop(threading.get_ident(), None)
+        if message is not None:
+            self._end(message, broken(message, error))
+        self._wakes.put(True)
+
+    def _work_on(self, message: Held) -> None:
+        me, ending = threading.get_ident(), None
+        self._running[me] = message
+        try:
+            if self._begin(message):
+                ending = self._run(message)
+        except BaseException as error:
+            ending = broken(message, error)
+        finally:
+            del self._running[me]
+            self._end(message, ending)
 
 
 class TaskPool:
     """Pool of tasks on the event loop."""
 
-    def __init__(self, handling: Handling, tasks: int, begin: Begin, end: End) -> None:
+    def __init__(self, handling: Handling, tasks: int, begin: BeginAsync, end: End) -> None:
         self._run, self._begin, self._end = handling.run_async, begin, end
         self._waiting: asyncio.Queue[Held] = asyncio.Queue()
         self._running: dict[int, Held] = {}
@@ -107,25 +139,30 @@ class TaskPool:
 
     async def cancel(self) -> list[Held]:
         await self.close()
-        return self._cancelled
+        return self._cancelled + self.running
 
     async def close(self) -> None:
         self._closing = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.wait(self._tasks, timeout=CANCEL_SECONDS)
 
     async def _work(self, number: int) -> None:
         while not self._closing:  # a handler may have swallowed the cancellation
             message = self._running[number] = await self._waiting.get()
-            ending = None
-            try:
-                if self._begin(message):
-                    ending = await self._run(message)
-            except asyncio.CancelledError:
+            await self._work_on(message, number)
+            await asyncio.sleep(0)  # handlers that never wait must not hold up requests
+
+    async def _work_on(self, message: Held, number: int) -> None:
+        ending = None
+        try:
+            if await self._begin(message):
+                ending = await LeaseGuard(message, self._run(message)).result()
+        except BaseException as error:
+            if ends_task(error):
                 self._cancelled.append(message)
                 raise
-            finally:
-                del self._running[number]
-                self._end(message, ending)
-            await asyncio.sleep(0)  # handlers that never wait must not hold up requests
+            ending = broken(message, error)
+        finally:
+            del self._running[number]
+            self._end(message, ending)

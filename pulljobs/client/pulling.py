@@ -7,7 +7,7 @@ from pulljobs.client import bodies, flows
 from pulljobs.client.bodies import Job, Limits, Outcome, Settlement
 from pulljobs.client.calls import Answer, Flow
 from pulljobs.client.connecting import Connection, Subscription
-from pulljobs.client.errors import BadRequest, ClientError, LeaseLost
+from pulljobs.client.errors import BadRequest, LeaseLost
 from pulljobs.client.messages import AsyncMessage, Message
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 from pulljobs.client.strategies import REQUEUE, Delay
@@ -56,10 +56,10 @@ class _PullFlows:
                 until = bodies.now() + PATIENCE
                 done = yield from flows.settle_all(self._path, settlements, until)
                 for message, was_done in zip(some, done, strict=True):
-                    message.settled, message.lost = True, not was_done
+                    message.settled, message.revoked = True, not was_done
 
         yield from self._inside_limits(end, PATIENCE)
-        return [message for message in ending if message.lost]
+        return [message for message in ending if message.revoked]
 
     def _inside_limits(self, do: Callable[[Limits], Flow[T]], timeout: float) -> Flow[T]:
         """Do it within the limits; read them again, once, if the broker refuses the request."""
@@ -122,7 +122,7 @@ class PullConsumer(Closing, _PullFlows):
         """Send the outcome of a job. Retry failed requests until the lease is over."""
         try:
             self._sender.run(flows.settle(self._path, settlement, _patience(message)))
-        except ClientError as error:
+        except BaseException as error:
             _failed(message, error)
             raise
 
@@ -130,12 +130,12 @@ class PullConsumer(Closing, _PullFlows):
         """Renew the lease of a message; return the seconds left, or raise LeaseLost."""
         try:
             flow = flows.renew(self._path, message.job, seconds, _patience(message))
-            left = self._sender.run(flow)
+            deadline = self._sender.run(flow)
         except LeaseLost as error:
             _failed(message, error)
             raise
-        message.deadline = bodies.now() + left
-        return left
+        message.renewed(deadline)
+        return message.remaining
 
     def done(self) -> None:
         """Return at once: the message was settled before."""
@@ -189,7 +189,7 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
         """Send the outcome of a job. Retry failed requests until the lease is over."""
         try:
             await self._sender.run(flows.settle(self._path, settlement, _patience(message)))
-        except ClientError as error:
+        except BaseException as error:
             _failed(message, error)
             raise
 
@@ -197,12 +197,12 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
         """Renew the lease of a message; return the seconds left, or raise LeaseLost."""
         try:
             flow = flows.renew(self._path, message.job, seconds, _patience(message))
-            left = await self._sender.run(flow)
+            deadline = await self._sender.run(flow)
         except LeaseLost as error:
             _failed(message, error)
             raise
-        message.deadline = bodies.now() + left
-        return left
+        message.renewed(deadline)
+        return message.remaining
 
     async def done(self) -> None:
         """Return at once: the message was settled before."""
@@ -216,7 +216,7 @@ def _patience(message: Message | AsyncMessage) -> float:
     return max(message.deadline, bodies.now() + PATIENCE)
 
 
-def _failed(message: Message | AsyncMessage, error: ClientError) -> None:
+def _failed(message: Message | AsyncMessage, error: BaseException) -> None:
     """Let a message be settled again after an error, unless its lease is lost."""
-    message.lost = isinstance(error, LeaseLost)
-    message.settled = message.lost
+    message.revoked = isinstance(error, LeaseLost)
+    message.settled = message.revoked

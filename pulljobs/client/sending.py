@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -19,6 +19,9 @@ UNSENDABLE: Final = (
     "The request cannot be sent: a header has a character that HTTP does not allow. "
     "Look at the producer's id and the worker_id."
 )
+SLOW: Final = "The broker answers too slowly: its answer was not complete in time."
+TRANSFER_SECONDS: Final = 60.0
+"""Seconds for an answer in addition to its first byte: one that trickles is given up."""
 
 
 class Sender:
@@ -51,8 +54,11 @@ class Sender:
             return error
 
     def _send(self, call: Call) -> Answer:
+        sent_at = now()
         try:
-            return _answer(self._http.request(**_request(call, self._gzip_from)))
+            with self._http.stream(**_request(call, self._gzip_from)) as response:
+                body = b"".join(_in_time(response, sent_at + call.seconds + TRANSFER_SECONDS))
+            return _answer(response, body, sent_at)
         except httpx.LocalProtocolError:
             # The text may quote a token, so the error is not chained.
             raise ClientError(UNSENDABLE) from None
@@ -91,8 +97,13 @@ class AsyncSender:
 
     async def send(self, call: Call) -> Answer:
         """Send a request once; return its answer, or raise Unreachable if there is none."""
+        sent_at = now()
         try:
-            return _answer(await self._http.request(**_request(call, self._gzip_from)))
+            async with asyncio.timeout(call.seconds + TRANSFER_SECONDS):
+                response = await self._http.request(**_request(call, self._gzip_from))
+            return _answer(response, response.content, sent_at)
+        except TimeoutError:
+            raise Unreachable(SLOW) from None
         except httpx.LocalProtocolError:
             # The text may quote a token, so the error is not chained.
             raise ClientError(UNSENDABLE) from None
@@ -159,8 +170,16 @@ def _request(call: Call, gzip_from: int | None) -> dict[str, Any]:
     }
 
 
-def _answer(response: httpx.Response) -> Answer:
-    return Answer(response.status_code, response.headers, response.content, now())
+def _answer(response: httpx.Response, body: bytes, sent_at: float) -> Answer:
+    return Answer(response.status_code, response.headers, body, sent_at, now())
+
+
+def _in_time(response: httpx.Response, deadline: float) -> Iterator[bytes]:
+    """Yield the parts of a body; raise Unreachable at the deadline."""
+    for part in response.iter_bytes():
+        yield part
+        if now() > deadline:
+            raise Unreachable(SLOW)
 
 
 def _unreachable(error: httpx.RequestError) -> Unreachable:

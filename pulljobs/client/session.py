@@ -2,16 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pulljobs.client import log
-from pulljobs.client.bodies import Outcome, Settlement
+from pulljobs.client.bodies import Settlement
 from pulljobs.client.broker import Broker
 from pulljobs.client.connecting import Connection, Subscription
 from pulljobs.client.discovery import Discovery
+from pulljobs.client.errors import Unreachable
+from pulljobs.client.flows import GRACE
 from pulljobs.client.handling import Ending, Handler, Handling, ends_task
 from pulljobs.client.link import Link
 from pulljobs.client.messages import AsyncMessage, Message, Received
@@ -21,7 +24,8 @@ from pulljobs.client.sending import AsyncSender
 from pulljobs.client.strategies import RECONNECT, Backoff, Delay, guarded
 from pulljobs.engine.circuit import Circuit
 
-LOOK_SECONDS: Final = 0.5
+T = TypeVar("T")
+
 FLUSH_SECONDS: Final = 10.0
 """Limit of the last flush: a broker may be away."""
 POLL_SECONDS: Final = 0.01
@@ -63,8 +67,7 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._error: BaseException | None = None
-        make = TaskPool if options.handling.is_async else ThreadPool
-        self._pool: Pool = make(options.handling, options.concurrency, _begin, _end)
+        self._pool = _make_pool(options.handling, options.concurrency)
         self._discovery = Discovery(
             options.lookup_urls,
             options.subscription,
@@ -124,14 +127,14 @@ class Session:
             options.requeue_delay,
             options.flush_interval,
             self._counts,
+            options.auto_renew,
         )
         is_async = options.handling.is_async
         broker.recipient = AwaitedRecipient(broker) if is_async else ThreadRecipient(broker)
         self._start(broker.pull_forever())
         self._start(broker.flush_forever())
         self._start(self._look_after(broker))
-        if options.auto_renew:
-            self._start(self._keep(broker))
+        self._start(self._keep(broker))
         broker.link.connect()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -147,28 +150,30 @@ class Session:
 
     async def _look_after(self, broker: Broker) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(broker.look_seconds)
+            broker.release_ending()
             broker.forget_expired(set(self._pool.running))
             broker.forfeit_if_lost()
 
     async def _keep(self, broker: Broker) -> None:
         """Renew leases in a task of its own, because a renewal waits while the broker is away."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(broker.look_seconds)
             if broker.link.is_up:
-                await broker.keep(broker.link.limits.lease_seconds / 2)
+                await broker.keep()
 
     async def _end(self) -> None:
         """Release waiting messages, let handlers end, and flush the outcomes."""
         log.stopping(self.room.held)
-        self._release(self._pool.take_back())
+        _give_back(self._pool.take_back())
         await self._until(lambda: not self._pool.running, self._options.graceful_timeout)
-        self._release(await self._pool.cancel())
+        _give_back(await self._pool.cancel())
+        if self._pool.running:
+            log.not_ended(len(self._pool.running))
         if self._options.on_stop is not None:
             await self._call_on_stop(self._options.on_stop)
-        running = set(self._pool.running)
         for broker in self._brokers.values():
-            self._release([message for message in list(broker.open) if message not in running])
+            _give_back(broker.open)
         await self._until(self._is_flushed, FLUSH_SECONDS)
         if self.room.held:
             log.left_behind(self.room.held)
@@ -185,12 +190,8 @@ class Session:
         except BaseException as error:
             if ends_task(error):
                 raise
-            log.stop_failed(error)
+            log.stop_failed(log.describe(error))
             self._error = self._error or error
-
-    def _release(self, messages: list[Any]) -> None:
-        for message in messages:
-            message.settle(Outcome.RELEASE)
 
     def _is_flushed(self) -> bool:
         for broker in self._brokers.values():
@@ -234,8 +235,26 @@ class ThreadRecipient(BatchRecipient):
         self.broker.settle(message, settlement)
 
     def renew(self, message: Received[None, float], seconds: float | None) -> float:
-        renewed = self.broker.renew(message, seconds)
-        return asyncio.run_coroutine_threadsafe(renewed, self.broker.loop).result()
+        patience = self.broker.patience(message) + GRACE
+        return self._wait_for(self.broker.renew(message, seconds), patience)
+
+    def freshen(self, message: Received[None, float]) -> None:
+        """Renew a message that waited for its handler."""
+        with suppress(Unreachable):
+            self._wait_for(self.broker.freshen(message), 2 * GRACE)
+
+    def _wait_for(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Wait for work on the event loop; raise Unreachable if the loop has ended or is busy."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self.broker.loop)
+        except RuntimeError as error:
+            work.close()
+            raise Unreachable("The client has ended: nothing was renewed.") from error
+        try:
+            return future.result(seconds)
+        except (futures.TimeoutError, futures.CancelledError) as error:
+            future.cancel()
+            raise Unreachable("The client is busy or has ended: nothing was renewed.") from error
 
     def done(self) -> None:
         return None
@@ -260,8 +279,30 @@ class AwaitedRecipient(BatchRecipient):
         return self._done
 
 
+def _make_pool(handling: Handling, concurrency: int) -> Pool:
+    if handling.is_async:
+        return TaskPool(handling, concurrency, _begin_async, _end)
+    return ThreadPool(handling, concurrency, _begin, _end)
+
+
+def _give_back(messages: Iterable[Any]) -> None:
+    """Release messages, whether or not a handler still runs."""
+    for message in list(messages):
+        message.give_back(is_running=True)
+
+
 def _begin(message: Any) -> bool:
-    return bool(message.recipient.broker.begin(message))
+    broker: Broker = message.recipient.broker
+    if message.has_waited and not broker.auto_renew:
+        message.recipient.freshen(message)
+    return broker.begin(message)
+
+
+async def _begin_async(message: Any) -> bool:
+    broker: Broker = message.recipient.broker
+    if message.has_waited and not broker.auto_renew:
+        await broker.freshen(message)
+    return broker.begin(message)
 
 
 def _end(message: Any, ending: Ending | None) -> None:

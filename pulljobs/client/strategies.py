@@ -65,7 +65,7 @@ def guarded(
             if math.isnan(chosen):
                 raise ValueError("The strategy returned NaN, which is no number of seconds.")
         except Exception as error:
-            log.strategy_failed(name, error)
+            log.strategy_failed(name, log.describe(error))
             return usual(given)
         return chosen
 

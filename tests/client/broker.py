@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ class FakeJob:
     retry_count: int = 0
     lease_token: str = ""
     leased_until: float = 0.0
+    hard_end: float = 0.0
     due: float = 0.0
     error: str = ""
 
@@ -54,6 +56,8 @@ class FakeBroker:
     limits: dict[str, Any] = field(default_factory=dict)
     addresses: list[str] = field(default_factory=list)
     paused: bool = False
+    longest_lease: float = math.inf
+    """Seconds from a claim to the hard end of its lease."""
     published: set[str] = field(default_factory=set)
     claims: dict[str, list[FakeJob]] = field(default_factory=dict)
     held: list[int] = field(default_factory=list)
@@ -159,6 +163,7 @@ class FakeBroker:
         jobs = sorted(ready, key=lambda job: -job.priority)[:batch]
         for job in jobs:
             job.state, job.lease_token, job.leased_until = "INFLIGHT", token, now + self._lease
+            job.hard_end = now + self.longest_lease
             job.deliveries += 1
         if jobs:
             self.claims[request_id] = jobs
@@ -199,8 +204,9 @@ class FakeBroker:
                 job.id == result["ID"]
                 and job.lease_token == result["LeaseToken"]
                 and job.state == "INFLIGHT"
+                and job.hard_end > time.monotonic()
             ):
-                left = seconds or self._lease
+                left = min(seconds or self._lease, job.hard_end - time.monotonic())
                 job.leased_until = time.monotonic() + left
                 return {"ID": job.id, "Status": "ok", "RemainingSeconds": left}
         return {"ID": result["ID"], "Status": "lease_lost"}

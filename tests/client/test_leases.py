@@ -1,0 +1,360 @@
+"""Leases that the client holds: none ends before its message has run, and none is outlived."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from example_project.state import BASE_DIR
+from pulljobs.client import Connection, LeaseLost, Message, PullConsumer
+from tests.client.broker import FakeBroker, Request
+from tests.client.names import ENVIRONMENT, SUBSCRIPTION
+from tests.client.serving import served_at
+from tests.client.test_flow import OFF, consumer_of, filled, is_done, nothing, running
+from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
+
+LEASE = 2.0
+"""Seconds of the leases of these tests."""
+JOBS = 5
+
+
+def brief(count: int, lease: float = LEASE) -> FakeBroker:
+    """Return a broker that gives short leases."""
+    broker = filled(count)
+    broker.limits = {"LeaseSeconds": lease}
+    return broker
+
+
+def away(request: Request) -> httpx.Response:
+    return httpx.Response(503, json={"detail": "away"})
+
+
+def sleeping(kind: str, seconds: float) -> Callable[[Any], Any]:
+    async def sleep(message: Any) -> None:
+        await asyncio.sleep(seconds)
+
+    return sleep if kind == "async" else lambda message: time.sleep(seconds)
+
+
+def charges(*brokers: FakeBroker) -> list[tuple[str, int, int]]:
+    """Return the distinct states of jobs with their deliveries and retries."""
+    jobs = [job for broker in brokers for job in broker.jobs]
+    return sorted({(job.state, job.deliveries, job.retry_count) for job in jobs})
+
+
+@pytest.mark.parametrize("auto_renew", [False, True])
+@pytest.mark.parametrize("brokers", [1, 2])
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_message_that_waits_for_its_handler_keeps_nearly_its_full_lease(
+    kind: str, brokers: int, auto_renew: bool
+) -> None:
+    """Handlers take most of a lease each, and the last message waits for several leases."""
+    given = [brief(JOBS // brokers) for _ in range(brokers)]
+    handler = sleeping(kind, 0.7 * LEASE)
+    consumer, _ = consumer_of(given, handler, max_in_flight=20, auto_renew=auto_renew)
+    with running(consumer):
+        wait_until(lambda: is_done(*given))
+    assert charges(*given) == [("DELIVERED", 1, 0)]
+    assert consumer.counts["lost"] == 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_message_near_the_hard_end_of_its_lease_goes_back_uncharged(kind: str) -> None:
+    """A new claim then gives it a full lease."""
+    broker = brief(JOBS)
+    broker.longest_lease = 1.5 * LEASE
+    consumer, _ = consumer_of([broker], sleeping(kind, 0.7 * LEASE), max_in_flight=20)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert charges(broker) == [("DELIVERED", 1, 0)]
+    assert consumer.counts["release"] > 0
+
+
+def test_fast_handlers_cost_no_renewal() -> None:
+    broker = filled(300)
+    consumer, _ = consumer_of([broker], nothing, max_in_flight=50)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert broker.asked("renew") == []
+
+
+def test_handlers_of_a_tenth_of_a_lease_share_renewals() -> None:
+    """The renewal before a handler covers the messages that wait behind it."""
+    broker = brief(20, lease=4.0)
+    consumer, _ = consumer_of([broker], sleeping("plain", 0.2), max_in_flight=20)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert 1 <= len(broker.asked("renew")) <= 15
+
+
+def test_what_waits_while_the_broker_is_away_is_released_before_the_end_of_its_lease() -> None:
+    """The release reaches the broker when it is back, and no handler has begun."""
+    broker = brief(4)
+    begun: list[str] = []
+    gate = threading.Event()
+
+    def handle(message: Message) -> None:
+        begun.append(message.id)
+        if len(begun) == 1:
+            wait_until(lambda: broker.in_flight == 4)
+            broker.failing = away
+            gate.wait(PATIENCE_SECONDS)
+
+    consumer, _ = consumer_of(
+        [broker], handle, max_in_flight=4, reconnect=lambda failures: 0.1, backoff=OFF
+    )
+    with running(consumer):
+        wait_until(lambda: broker.in_flight == 4)
+        ends = max(job.leased_until for job in broker.jobs)
+        wait_until(lambda: time.monotonic() > ends)
+        broker.paused = True
+        broker.failing = lambda request: None
+        wait_until(lambda: broker.states().count("QUEUED") == 3)
+        gate.set()
+        wait_until(lambda: consumer.held == 0)
+        assert len(begun) == 1
+    assert [job.deliveries for job in broker.jobs if job.state == "QUEUED"] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("auto_renew", [False, True])
+@pytest.mark.parametrize("is_away", [False, True])
+def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(
+    is_away: bool, auto_renew: bool
+) -> None:
+    """Its outcome is not sent: the broker ends the lease, and a run that began is charged."""
+    if auto_renew and not is_away:
+        pytest.skip("this lease has no end")
+    broker = brief(1)
+    ended: list[float] = []
+
+    async def handle(message: Any) -> None:
+        broker.failing = away if is_away else broker.failing
+        broker.paused = True
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        finally:
+            assert message.lost
+            ended.append(time.monotonic())
+
+    consumer, _ = consumer_of(
+        [broker], handle, auto_renew=auto_renew, reconnect=lambda failures: 0.1
+    )
+    with running(consumer):
+        wait_until(lambda: bool(ended))
+        broker.failing = lambda request: None
+        wait_until(lambda: consumer.held == 0)
+    assert broker.jobs[0].leased_until - 0.5 < ended[0]
+    assert broker.asked("ack") == []
+    assert charges(broker) == [("INFLIGHT", 1, 0)]
+
+
+def test_an_async_handler_stops_when_a_renewal_shows_that_the_lease_is_lost() -> None:
+    broker = brief(1)
+    cancelled: list[str] = []
+
+    async def handle(message: Any) -> None:
+        broker.paused, broker.jobs[0].lease_token = True, "of another"
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        except asyncio.CancelledError:
+            cancelled.append(message.id)
+            raise
+
+    consumer, _ = consumer_of([broker], handle, auto_renew=True)
+    with running(consumer):
+        wait_until(lambda: bool(cancelled))
+        wait_until(lambda: consumer.held == 0)
+    assert broker.asked("ack") == []
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_result_after_the_end_of_the_lease_is_still_offered(kind: str) -> None:
+    """The broker accepts it, because nobody else has the job yet."""
+    broker = brief(1)
+    was_lost: list[bool] = []
+
+    def handle(message: Any) -> None:
+        broker.paused = True
+        wait_until(lambda: message.lost)
+        was_lost.append(message.lost)
+
+    async def handle_async(message: Any) -> None:
+        broker.paused = True
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        except asyncio.CancelledError:
+            was_lost.append(message.lost)
+
+    consumer, _ = consumer_of([broker], handle_async if kind == "async" else handle)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert was_lost == [True]
+
+
+def test_a_plain_handler_that_stops_for_a_lost_lease_is_charged() -> None:
+    """A release would run a handler that is too slow for its lease for ever."""
+    broker = brief(1)
+
+    def handle(message: Message) -> None:
+        broker.paused = True
+        wait_until(lambda: message.lost)
+        raise LeaseLost(message.id)
+
+    consumer, _ = consumer_of([broker], handle)
+    with running(consumer):
+        wait_until(lambda: consumer.counts["lost"] == 1)
+    assert broker.asked("ack") == []
+
+
+def test_a_renewal_counts_from_its_request_and_not_from_a_late_answer() -> None:
+    """The process may have been frozen before it read the answer."""
+    broker = brief(1)
+
+    def late(request: httpx.Request) -> httpx.Response:
+        response = broker.answer(request)
+        if request.url.path.endswith("/renew"):
+            end = time.monotonic() + LEASE / 2
+            wait_until(lambda: time.monotonic() > end)
+        return response
+
+    connection = Connection(transport=httpx.MockTransport(late))
+    with PullConsumer("http://b0", SUBSCRIPTION, connection=connection) as consumer:
+        message = consumer.next()
+        assert message is not None
+        assert message.in_progress() < LEASE / 2
+        assert message.remaining < LEASE / 2
+        wait_until(lambda: message.lost)
+        assert time.monotonic() < broker.jobs[0].leased_until + LEASE / 2
+
+
+def test_a_plain_handler_that_outlasts_the_graceful_time_gives_its_job_back_uncharged() -> None:
+    broker = filled(2)
+    gate, ended = threading.Event(), threading.Event()
+    kept: list[Message] = []
+
+    def handle(message: Message) -> None:
+        kept.append(message)
+        consumer.stop()
+        gate.wait(PATIENCE_SECONDS)
+        with pytest.raises(LeaseLost):
+            message.in_progress()
+        message.ack()
+        ended.set()
+
+    consumer, _ = consumer_of([broker], handle, max_in_flight=2, graceful_timeout=0.05)
+    Thread(consumer.run).result()
+    assert charges(broker) == [("QUEUED", 0, 0)]
+    assert kept[0].lost
+    gate.set()
+    assert ended.wait(PATIENCE_SECONDS)
+    assert charges(broker) == [("QUEUED", 0, 0)]
+
+
+def test_an_async_handler_that_resists_its_end_gives_its_job_back_uncharged() -> None:
+    broker = filled(1)
+    gate, began = threading.Event(), threading.Event()
+
+    async def handle(message: Any) -> None:
+        began.set()
+        consumer.stop()
+        while not gate.is_set():
+            try:
+                await asyncio.sleep(0.05)
+            except asyncio.CancelledError:
+                continue
+
+    consumer, _ = consumer_of([broker], handle, graceful_timeout=0.05)
+    thread = Thread(consumer.run)
+    try:
+        assert began.wait(PATIENCE_SECONDS)
+        wait_until(lambda: charges(broker) == [("QUEUED", 0, 0)])
+    finally:
+        gate.set()
+        thread.result()
+
+
+@contextmanager
+def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, **ENVIRONMENT}
+    process = subprocess.Popen([sys.executable, "-m", *command], cwd=BASE_DIR, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def freeze_past_the_lease(broker: FakeBroker, process: subprocess.Popen[bytes]) -> float:
+    """Stop a process until its leases have ended; return the time at which it continues."""
+    process.send_signal(signal.SIGSTOP)
+    broker.paused = True
+    ends = max(job.leased_until for job in broker.jobs) + 0.2
+    wait_until(lambda: time.monotonic() > ends)
+    thawed = time.monotonic()
+    process.send_signal(signal.SIGCONT)
+    return thawed
+
+
+def times(effects: Path, effect: str) -> list[float]:
+    rows = [line.split() for line in effects.read_text().splitlines()]
+    return [float(row[1]) for row in rows if len(row) == 2 and row[0] == effect]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_frozen_client_does_nothing_after_it_continues(kind: str, tmp_path: Path) -> None:
+    """Not even the next step of a handler that was ready to run, nor a message that waits."""
+    broker, effects = brief(3, lease=3.0), tmp_path / "effects"
+    with (
+        served_at(broker) as url,
+        started("tests.client.frozen", url, kind, str(effects)) as process,
+    ):
+        wait_until(lambda: broker.in_flight == 3 and bool(times(effects, "effect")))
+        thawed = freeze_past_the_lease(broker, process)
+        wait_until(lambda: bool(times(effects, "stopped")))
+        wait_until(lambda: broker.states().count("QUEUED") >= 2)
+    assert max(times(effects, "effect")) < thawed
+    assert len(times(effects, "begun")) == 1
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("auto_renew", [False, True])
+@pytest.mark.parametrize("cause", ["away", "frozen"])
+def test_a_command_and_its_children_end_with_the_lease(
+    cause: str, auto_renew: bool, tmp_path: Path
+) -> None:
+    broker, pid = brief(1, lease=3.0), tmp_path / "pid"
+    command = f"sleep 300 & echo $! > {pid}; wait"
+    with served_at(broker) as url:
+        consumer = f"{url}/channel/orders/consumer/census"
+        options = ["--auto-renew"] if auto_renew else []
+        client = ("pulljobs.client", "consume", consumer, "--exec", command, *options)
+        with started(*client) as process:
+            wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"))
+            child = Path(f"/proc/{pid.read_text().strip()}")
+            assert child.exists()
+            if cause == "frozen":
+                freeze_past_the_lease(broker, process)
+            else:
+                broker.failing = away
+            wait_until(lambda: not is_running(child))
+            assert process.poll() is None
+    assert broker.asked("ack") == []
+
+
+def is_running(process: Path) -> bool:
+    """Return True if a process exists and is not a zombie."""
+    try:
+        return ") Z " not in (process / "stat").read_text()
+    except FileNotFoundError:
+        return False
