@@ -119,7 +119,7 @@ class Link:
             log.without_limits(self.base_url)
         except NotPullable:
             log.not_pullable(self.base_url)
-        except Exception as error:  # or the client would wait for this broker without a word
+        except Exception as error:  # or the client would wait for this broker silently
             self._error = error
         self._up.set()
         self._on_change(True)
