@@ -69,12 +69,19 @@ def test_there_are_no_more_connections_than_running_handlers(stage: Stage) -> No
     assert 1 < len(used) <= 5
 
 
+def make_quick(stage: Stage) -> None:
+    """Let the worker measure short runs, so that it claims jobs ahead."""
+    quick = publish(0, 20)
+    wait_until(lambda: len(stage.history("ended")) == len(quick))
+
+
 def test_a_stop_lets_async_handlers_end_and_releases_those_that_do_not(stage: Stage) -> None:
     """They are cancelled and released: nothing is charged, and no lease is left."""
     awaiting()
-    [short], [long] = publish(0, until=str(stage.gate)), publish(600)
     worker = stage.worker("--graceful-timeout", "5", "--async-concurrency", "2")
-    stage.wait_for("started", 2)
+    make_quick(stage)
+    [short], [long] = publish(0, until=str(stage.gate)), publish(600)
+    wait_until(lambda: {short, long} <= set(stage.runs()))
     waiting = publish(600, 3)
     wait_until(lambda: in_flight() >= 3)
     worker.signal()
@@ -106,9 +113,10 @@ def test_a_stop_releases_handlers_that_take_long_to_end_as_well(stage: Stage, wh
 def test_crash_is_charged_to_async_handlers_that_ran(stage: Stage) -> None:
     """Any of the running handlers may have caused the crash, as with threads."""
     awaiting(retry_strategy="constant:60")
-    [ran] = publish(600)
     worker = stage.worker("--async-concurrency", "1")
-    stage.wait_for("started")
+    make_quick(stage)
+    [ran] = publish(600)
+    wait_until(lambda: ran in stage.runs())
     [waited] = publish(600)
     wait_until(lambda: in_flight() == 2)
     worker.ready()

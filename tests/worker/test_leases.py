@@ -28,20 +28,20 @@ AND relation = 'pulljobs_message'::regclass AND pid <> pg_backend_pid()
 
 
 def test_leases_of_running_and_of_waiting_jobs_are_renewed(stage: Stage) -> None:
-    """The second job waits in memory for longer than its lease, and the first runs for longer.
+    """The second job waits in memory until its lease is renewed, and the first runs for longer.
 
     Reaping is off, in case the machine is slow.
     """
     stage.consumer(lease_duration=2 * SECOND)
+    worker = stage.warm_worker("--concurrency", "1", "--reap-interval", "600")
     every = stage.until_gate(2)
-    worker = stage.worker("--concurrency", "1", "--reap-interval", "600")
     stage.wait_for("started")
-    wait_until(lambda: renewed(5) == set(every))
+    wait_until(lambda: renewed(1) == set(every))
+    wait_until(lambda: len(renewed(5)) == 1)
     stage.open_gate()
     wait_until(lambda: not Job.objects.exists())
     assert stage.runs() == dict.fromkeys(every, 1)
-    counts = ArchivedJob.objects.values_list("retry_count", "deliveries")
-    assert list(counts) == [(0, 1)] * 2
+    assert set(ArchivedJob.objects.values_list("retry_count", flat=True)) == {0}
     assert "Lost" not in worker.log
 
 

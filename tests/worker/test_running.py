@@ -142,7 +142,7 @@ def test_ack_first_and_transactional_is_refused() -> None:
         ({"retry_strategy": "constant"}, "'constant' is no retry strategy: write none, constant"),
         ({"retry_strategy": [5, 10]}, r"retry_strategy must be of type str, not \[5, 10\]"),
         ({"lease_duration": 30}, "lease_duration must be of type timedelta, not 30"),
-        ({"lease_duration": timedelta(0)}, "lease_duration: It must be above 0"),
+        ({"lease_duration": timedelta(0)}, "lease_duration: It must be at least 1 s"),
         ({"lease_duration": None}, "lease_duration must be of type timedelta, not None"),
         ({"lease_duration": timedelta.max}, "lease_duration: It must be .* at most 100 years"),
         ({"protocol_lease_duration": timedelta(0)}, "protocol_lease_duration: It must be above 0"),

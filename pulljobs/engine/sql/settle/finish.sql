@@ -62,8 +62,9 @@ failed AS MATERIALIZED (
         offered.*,
         CASE
             WHEN event = 'reject' THEN coalesce(offered.reason, 'rejected')
-            WHEN spared THEN NULL
+            WHEN event = 'release' OR unexplained THEN NULL
             WHEN job.deliveries >= consumer.max_deliveries THEN 'max_deliveries'
+            WHEN spared THEN NULL
             WHEN job.retry_count >= consumer.max_retries
                 OR cardinality(consumer.retry_delays) = 0
                 OR clock.now + wait > job.first_claimed_at + consumer.max_total_delay
@@ -71,12 +72,21 @@ failed AS MATERIALIZED (
         END AS dead,
         clock.now + CASE WHEN spared AND offered.delay IS NULL THEN interval '0' ELSE wait END AS due,
         spared,
-        -- It did not come back for the second time, for unknown reasons. It runs alone now, which shows whether it is the cause.
-        event = 'expire' AND spared AND job.deliveries >= least(job.retry_count + 2, consumer.max_deliveries) AS isolated,
+        -- It was lost for the second time, for unknown reasons. It runs alone now, which shows whether it is the cause.
+        unexplained AND job.deliveries >= least(job.retry_count + 2, consumer.max_deliveries) AS isolated,
         event = 'retry' AND NOT consumer.hold_key_on_retry AS lets_go
     FROM clock
     CROSS JOIN offered
-    CROSS JOIN LATERAL (SELECT event = 'release' OR started IS FALSE AS spared) AS blame
+    CROSS JOIN LATERAL (
+        SELECT
+            event = 'release' OR started IS FALSE AS spared,
+            -- A worker was lost that may have run it. Spark and clients give back only what they did run.
+            event = 'expire' AND started IS FALSE AND EXISTS (
+                SELECT
+                FROM lease
+                WHERE lease.lease_token = offered.lease_token AND via IN ('worker', 'push')
+            ) AS unexplained
+    ) AS blame
     JOIN pulljobs_job AS job
         ON job.id = offered.job_id AND job.lease_token = offered.lease_token AND job.state = 'INFLIGHT'
         -- Else a plan made while the table is empty may begin with all of it; here and below.
