@@ -11,7 +11,7 @@ from django.db import connection
 
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer
-from pulljobs.storage import partitions
+from pulljobs.storage import partition_making
 
 CHANNEL = "bench"
 CONSUMER = "noop"
@@ -33,7 +33,7 @@ def own_database(*, durable: bool = True) -> Iterator[None]:
     try:
         if durable:
             refuse_unsafe()
-        list(partitions.make_ahead(settings().DATABASE, settings().PARTITIONS_AHEAD))
+        list(partition_making.make_ahead(settings().DATABASE, settings().PARTITIONS_AHEAD))
         channel = Channel.objects.create(name=CHANNEL)
         Consumer.objects.create(channel=channel, name=CONSUMER)
         yield

@@ -23,7 +23,7 @@ from pulljobs.ids import EPOCH_MILLISECONDS
 from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, Node, Producer
 from pulljobs.pulling import Puller
 from pulljobs.states import Event
-from pulljobs.storage import partitions
+from pulljobs.storage import partition_making, partitions
 from pulljobs.storage.selecting import Selection
 
 DAYS: Final = 10
@@ -146,7 +146,7 @@ def _partition() -> None:
     for day in range(1, DAYS + 1):
         for table in partitions.PARTITIONED:
             made = partitions.Partition(table, today - timedelta(days=day))
-            partitions._made("default", made, written=False)
+            partition_making._made("default", made, written=False)
 
 
 def _claim(consumer_id: int) -> None:

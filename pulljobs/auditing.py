@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from pulljobs import ids, operating
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry, Channel, Consumer, Job
-from pulljobs.models.registry import TokenHolder
+from pulljobs.models.token_holders import TokenHolder
 from pulljobs.operating import Changed
 from pulljobs.states import TRANSITIONS, Event, State
 from pulljobs.storage import audit, nodes, selecting

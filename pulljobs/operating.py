@@ -12,8 +12,21 @@ from pulljobs.errors import LONGEST_DELAY
 from pulljobs.hooks import HistoryKeeper
 from pulljobs.models import Channel, Consumer, Job
 from pulljobs.states import Reason, State
-from pulljobs.storage import archive, dead, jobs, listen, nodes, partitions, queued, scheduled
-from pulljobs.storage.partitions import Copied, Partition
+from pulljobs.storage import (
+    archive,
+    dead,
+    forgetting,
+    jobs,
+    listen,
+    nodes,
+    partition_dropping,
+    partition_making,
+    partitions,
+    queued,
+    scheduled,
+)
+from pulljobs.storage.partition_dropping import Copied
+from pulljobs.storage.partitions import Partition
 from pulljobs.storage.rows import Stats
 
 BATCH: Final = 1000
@@ -205,7 +218,7 @@ def maintaining() -> Iterator[Upkeep]:
     upkeep = Upkeep([], [], partitions.not_owned(using))
     yield upkeep
     if not upkeep.not_owned:
-        for made in partitions.make_ahead(using, now.PARTITIONS_AHEAD):
+        for made in partition_making.make_ahead(using, now.PARTITIONS_AHEAD):
             upkeep.made.append(made)
             yield upkeep
     if now.RETENTION is not None:
@@ -242,7 +255,9 @@ def prune(
     """
     using, keepers = settings().DATABASE, _active_keepers()
     is_owner = not partitions.not_owned(using)
-    droppable = partitions.drop_before(using, age, _copied(age), on_partition) if is_owner else ()
+    droppable = (
+        partition_dropping.drop_before(using, age, _copied(age), on_partition) if is_owner else ()
+    )
     for dropped in droppable:
         for keeper in keepers:
             keeper.record_drop(using, dropped.table, dropped.day)
@@ -254,7 +269,7 @@ def prune(
 
 
 def _forget_publications(using: str, age: timedelta) -> int:
-    return partitions.forget_publications(using, age, settings().DEDUPE_WINDOW)
+    return forgetting.forget_publications(using, age, settings().DEDUPE_WINDOW)
 
 
 _FORGETTING: Final = (
@@ -283,7 +298,7 @@ def _copied(age: timedelta) -> Copied | None:
 
 
 def _why_it_stays(using: str, partition: Partition, age: timedelta) -> str:
-    if partitions.needed(using, partition):
+    if partition_dropping.needed(using, partition):
         return "live jobs need it"
     for keeper in _active_keepers():
         if keeper.find_copy(using, *partition, age) is None:

@@ -14,7 +14,7 @@ from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import validate_name
+from pulljobs.models.token_holders import validate_name
 from pulljobs.storage import counts, dead, jobs
 from pulljobs.storage.rows import Stats
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from pulljobs import encryption
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import TokenHolder
+from pulljobs.models.token_holders import TokenHolder
 
 STEP: Final = 500
 

@@ -15,7 +15,7 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.diagnosis.serving import HeldBack
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
-from pulljobs.models.registry import TokenHolder
+from pulljobs.models.token_holders import TokenHolder
 from pulljobs.storage import backlog, nodes
 from pulljobs.storage.backlog import Backlog
 

@@ -16,7 +16,7 @@ from pulljobs import auditing, operating
 from pulljobs.admin import looks
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry, Channel, Consumer
-from pulljobs.models.registry import TokenHolder
+from pulljobs.models.token_holders import TokenHolder
 from pulljobs.storage import nodes
 
 ENDLESS: Final = timedelta(days=36_500)

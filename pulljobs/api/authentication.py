@@ -9,10 +9,10 @@ from django.utils.module_loading import import_string
 from rest_framework.authentication import BaseAuthentication, TokenAuthentication
 from rest_framework.request import Request
 
-from pulljobs.api import exceptions
+from pulljobs.api import access_refusals, exceptions
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import TokenHolder
+from pulljobs.models.token_holders import TokenHolder
 from pulljobs.storage import protocol
 
 CHANNEL_TOKEN: Final = "X-Broker-Channel-Token"
@@ -58,9 +58,9 @@ class ProducerTokens(BaseAuthentication):
         channel = authenticate_channel(request.headers, request.parser_context["kwargs"]["channel"])
         producer = find_row(Producer, read_header(request.headers, PRODUCER))
         if producer is None:
-            raise exceptions.unknown_producer()
+            raise access_refusals.unknown_producer()
         if not has_token(producer, request.headers.get(PRODUCER_TOKEN, "")):
-            raise exceptions.wrong_producer_token()
+            raise access_refusals.wrong_producer_token()
         return AnonymousUser(), Publisher(channel, producer)
 
 
@@ -68,20 +68,20 @@ def authenticate_consumer(
     headers: Mapping[str, str],
     channel_name: str,
     consumer_name: str,
-    unknown: Callable[[], Exception] = exceptions.unknown_consumer,
+    unknown: Callable[[], Exception] = access_refusals.unknown_consumer,
 ) -> Consumer:
     """Return the consumer with its channel; raise a refusal unless both tokens are right."""
     # PostgreSQL can't store a NUL: no row has such a name, nor the empty one.
     names = ("" if NUL in name else name for name in (channel_name, consumer_name))
     rows = protocol.find_caller(settings().DATABASE, *names)
     if rows is None:
-        raise exceptions.unknown_channel()
+        raise access_refusals.unknown_channel()
     channel, consumer = rows
     _check(channel, headers)
     if consumer is None:
         raise unknown()
     if not has_token(consumer, headers.get(CONSUMER_TOKEN, "")):
-        raise exceptions.wrong_consumer_token()
+        raise access_refusals.wrong_consumer_token()
     return consumer
 
 
@@ -89,14 +89,14 @@ def authenticate_channel(headers: Mapping[str, str], name: str) -> Channel:
     """Return the channel if the headers have its token; else raise a refusal."""
     channel = find_row(Channel, name)
     if channel is None:
-        raise exceptions.unknown_channel()
+        raise access_refusals.unknown_channel()
     _check(channel, headers)
     return channel
 
 
 def _check(channel: Channel, headers: Mapping[str, str]) -> None:
     if not has_token(channel, headers.get(CHANNEL_TOKEN, "")):
-        raise exceptions.wrong_channel_token()
+        raise access_refusals.wrong_channel_token()
 
 
 def has_token(row: TokenHolder, token: str) -> bool:

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from pulljobs.api import exceptions, middleware
+from pulljobs.api import error_answers, exceptions, middleware
 from pulljobs.api.authentication import (
     ConsumerTokens,
     find_consumer,
@@ -79,14 +79,14 @@ class ProtocolView(APIView):
         return next(filter(None, schemes), "")
 
     def get_exception_handler(self) -> Callable[..., Any]:
-        return exceptions.as_text
+        return error_answers.as_text
 
 
 class ProblemMixin:
     """Refusals as application/problem+json, for views of the lease protocol."""
 
     def get_exception_handler(self) -> Callable[..., Any]:
-        return exceptions.as_problem
+        return error_answers.as_problem
 
 
 class PullConsumerView(ProtocolView):

@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.crypto import constant_time_compare
 
-from pulljobs.api import exceptions, middleware
+from pulljobs.api import access_refusals, error_answers, exceptions, middleware
 from pulljobs.conf import settings
 
 SIGNATURE: Final = "X-Broker-Signature"
@@ -31,7 +31,7 @@ Render = Callable[[Exception, dict[str, Any]], HttpResponse | None]
 """Exception handler that renders the refusals of a route."""
 
 
-def guard(pattern: URLPattern, render: Render = exceptions.as_text) -> URLPattern:
+def guard(pattern: URLPattern, render: Render = error_answers.as_text) -> URLPattern:
     """Put the gateway before the view of a route, which may be synchronous or asynchronous."""
     pattern.callback = _guard_view(pattern.callback, render)
     return pattern
@@ -74,11 +74,11 @@ def check_signature(signature: str, body: bytes) -> None:
     """Raise a refusal: 401 for a malformed signature, 403 for an old or a wrong one."""
     parts = dict(part.partition("=")[::2] for part in signature.split(","))
     if signature.count(",") != 1 or set(parts) != {"t", "v1"} or not _SECONDS.fullmatch(parts["t"]):
-        raise exceptions.unsigned()
+        raise access_refusals.unsigned()
     if abs(time.time() - int(parts["t"])) > settings().GATEWAY_TOLERANCE.total_seconds():
-        raise exceptions.signed_long_ago()
+        raise access_refusals.signed_long_ago()
     if not any(_is_signed_with(secret, parts, body) for secret in settings().GATEWAY_SECRETS):
-        raise exceptions.wrong_signature()
+        raise access_refusals.wrong_signature()
 
 
 def sign(secret: str, seconds: str, body: bytes) -> str:

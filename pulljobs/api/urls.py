@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from pulljobs.api import exceptions
+from pulljobs.api import error_answers
 from pulljobs.api.base_views import UnknownPath
 from pulljobs.api.broker import urls as broker_urls
 from pulljobs.api.gateway import guard
@@ -16,6 +16,6 @@ app_name = "pulljobs"
 urlpatterns = [
     *(guard(pattern) for pattern in broker_urls.urlpatterns),
     guard(path("openapi.json", OpenApi.as_view(), name="openapi")),
-    *(guard(pattern, exceptions.as_problem) for pattern in lease_urls.urlpatterns),
+    *(guard(pattern, error_answers.as_problem) for pattern in lease_urls.urlpatterns),
     UNKNOWN,
 ]

@@ -5,7 +5,7 @@ import django.db.models.deletion
 import django.db.models.functions.comparison
 import django.db.models.functions.datetime
 import pulljobs.models.fields
-import pulljobs.models.registry
+import pulljobs.models.consumers
 import uuid
 from django.db import migrations, models
 
@@ -374,7 +374,7 @@ class Migration(migrations.Migration):
                         default="5,30,60",
                         help_text="none, constant:10, linear:1+2, exponential:1 or seconds such as 5,30,60.",
                         max_length=255,
-                        validators=[pulljobs.models.registry.validate_strategy],
+                        validators=[pulljobs.models.consumers.validate_strategy],
                     ),
                 ),
                 (

@@ -1,11 +1,13 @@
 """Models. Only `pulljobs.storage` writes rows of jobs, leases, messages and the archive."""
 
+from pulljobs.models.archive import ArchivedJob, Attempt
 from pulljobs.models.audit import AuditedBatch, AuditEntry
+from pulljobs.models.channels import Channel, Producer
+from pulljobs.models.consumers import Consumer
 from pulljobs.models.dashboard import Dashboard
-from pulljobs.models.jobs import ArchivedJob, Attempt, BoundedKey, ExclusiveKey, Job, Lease
+from pulljobs.models.jobs import BoundedKey, ExclusiveKey, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import Node, PullWaiter
-from pulljobs.models.registry import Channel, Consumer, Producer
 
 __all__ = [
     "ArchivedJob",

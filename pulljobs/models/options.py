@@ -7,7 +7,8 @@ from typing import Any, Final
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from pulljobs.models.registry import Consumer, validate_name
+from pulljobs.models.consumers import Consumer
+from pulljobs.models.token_holders import validate_name
 
 NOT_OPTIONS: Final = {"channel", "name", "paused_until"}
 """Fields of a consumer that users edit and that `@handler` does not accept."""

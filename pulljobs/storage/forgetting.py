@@ -1,7 +1,9 @@
 """Deletion of outdated rows in batches, so that no transaction gets long."""
 
+from datetime import timedelta
 from typing import Final, TypeVar
 
+from django.db import connections
 from django.db.models import Model, QuerySet
 
 M = TypeVar("M", bound=Model)
@@ -12,3 +14,22 @@ def forget(rows: QuerySet[M]) -> int:
     """Delete a batch of these rows; return their number, 0 when none is left."""
     batch = rows.order_by("pk").values("pk")[:AT_ONCE]
     return rows.filter(pk__in=batch).delete()[0]
+
+
+def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) -> int:
+    """Delete a batch of client message ids of that age and return their number.
+
+    Ids inside their channel's window stay; `dedupe_window` is for channels without one.
+    """
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM pulljobs_publication WHERE ctid = ANY(ARRAY("
+            "SELECT publication.ctid FROM pulljobs_publication AS publication"
+            " LEFT JOIN pulljobs_channel AS channel ON channel.id = publication.channel_id"
+            " WHERE published_at < clock_timestamp() - greatest("
+            "make_interval(secs => %s), coalesce(dedupe_window, make_interval(secs => %s)))"
+            # A publisher that takes it again has locked it.
+            " ORDER BY published_at LIMIT %s FOR UPDATE OF publication SKIP LOCKED))",
+            [age.total_seconds(), dedupe_window.total_seconds(), AT_ONCE],
+        )
+        return int(cursor.rowcount)

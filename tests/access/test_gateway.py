@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 
-from pulljobs.api import DOCUMENT, exceptions
+from pulljobs.api import DOCUMENT, error_answers
 from pulljobs.api.gateway import guard
 
 SECRET = base64.b64encode(b"shared by both sides").decode()
@@ -33,7 +33,7 @@ async def shown_async(request: HttpRequest) -> HttpResponse:
 
 urlpatterns = [
     guard(path("echo", show_id)),
-    guard(path("echo-async", shown_async), exceptions.as_problem),
+    guard(path("echo-async", shown_async), error_answers.as_problem),
     guard(path("metrics", show_id)),
 ]
 

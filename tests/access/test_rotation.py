@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 
 from pulljobs import encryption, tokens
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import TokenHolder
+from pulljobs.models.token_holders import TokenHolder
 from tests.access.keys import new_key, sealed_by
 
 pytestmark = pytest.mark.django_db

@@ -14,7 +14,7 @@ from pulljobs import auditing
 from pulljobs.admin.dashboard import figures
 from pulljobs.management.subcommands import prune
 from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job
-from pulljobs.storage import health, nodes, partitions
+from pulljobs.storage import health, nodes, partition_dropping, partition_making, partitions
 from pulljobs.storage.partitions import Partition
 from tests.days import no_days
 from tests.diagnosis.commands import answer, text
@@ -131,7 +131,7 @@ def old_days(age: int) -> list[Partition]:
     day = nodes.clock(USING).astimezone(UTC).date() - timedelta(days=age)
     days = [Partition(table, day) for table in partitions.PARTITIONED]
     for partition in days:
-        assert partitions._made(USING, partition)
+        assert partition_making._made(USING, partition)
     return days
 
 
@@ -183,18 +183,18 @@ def test_dropped_partitions_differ_from_those_that_would_be_dropped(
     """A day that is needed again after the confirmation is not reported as dropped."""
     messages, archive = old_days(100)
     sizes = [size.bytes for size in health.sizes(USING, [messages, archive])]
-    labels, drop = [figures.size(size) for size in sizes], partitions.drop
+    labels, drop = [figures.size(size) for size in sizes], partition_dropping.drop
 
     def drop_archive(using: str, partition: Partition, xid: int | None) -> bool:
         return partition == archive and drop(using, partition, xid)
 
     with monkeypatch.context() as patch:
-        patch.setattr(partitions, "drop", drop_archive)
+        patch.setattr(partition_dropping, "drop", drop_archive)
         tried = text("prune", "history", "--older-than=30d", "--yes")
     assert f"1 partitions dropped, {labels[1]}." in tried
     assert "not dropped: it is needed again, or already gone" in tried
     planned = text("prune", "history", "--older-than=30d", "--dry-run")
     assert f"1 partitions would be dropped, {labels[0]}." in planned
-    monkeypatch.setattr(partitions, "needed", lambda *_: True)
+    monkeypatch.setattr(partition_dropping, "needed", lambda *_: True)
     kept = text("prune", "history", "--older-than=30d", "--yes")
     assert "0 partitions dropped, 0 bytes." in kept

@@ -15,7 +15,7 @@ from pulljobs.hooks import app_labels
 from pulljobs.models import ArchivedJob, Job, Message
 from pulljobs.publishing import publish, publish_many
 from pulljobs.pulling import Puller
-from pulljobs.storage import grants, listen, nodes, partitions
+from pulljobs.storage import grants, listen, nodes, partition_making, partitions
 from pulljobs.storage.grants import Profile
 from tests.days import no_days
 from tests.diagnosis.commands import answer, text
@@ -164,7 +164,7 @@ def test_a_partition_that_is_made_later_is_granted_with_its_table(role: str) -> 
     consumer = ConsumerFactory.create()
     with no_days():
         grant(role)
-        list(partitions.make_ahead(USING, 0))
+        list(partition_making.make_ahead(USING, 0))
         today = nodes.clock(USING).date()
         assert [partition.day for partition in partitions.existing(USING, "pulljobs_message")] == [
             today

@@ -19,7 +19,7 @@ from pulljobs import handlers, ids, operating
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer, Node, Producer
-from pulljobs.storage import jobs, nodes, partitions
+from pulljobs.storage import jobs, nodes, partition_making, partitions
 from pulljobs.storage.partitions import Partition
 from tests.days import no_days
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, published, taken
@@ -82,7 +82,7 @@ def world(
 def _filled() -> Iterator[dict[str, str]]:
     today = nodes.clock(USING).astimezone(UTC).date()
     for table in partitions.PARTITIONED:
-        partitions._made(USING, Partition(table, today - timedelta(days=100)))
+        partition_making._made(USING, Partition(table, today - timedelta(days=100)))
     channel = ChannelFactory.create(name="orders")
     Producer.objects.create(name="shop")
     nodes.register(USING, NODE, "web-1:4711")

@@ -21,7 +21,14 @@ from pulljobs.lake import ledger
 from pulljobs.lake.models import LakeDay
 from pulljobs.lake.spark import restoring, verifying
 from pulljobs.models import Consumer
-from pulljobs.storage import grants, jobs, partitions
+from pulljobs.storage import (
+    grants,
+    jobs,
+    partition_dropping,
+    partition_locks,
+    partition_making,
+    partitions,
+)
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import selecting
 from tests.days import drop_days, no_days
@@ -58,7 +65,7 @@ def settled_on(day: date, consumer: Consumer, count: int = 5) -> None:
             " WHERE id = old",
             [low],
         )
-        assert partitions._made(USING, Partition(table, day))
+        assert partition_making._made(USING, Partition(table, day))
 
 
 def names(day: date) -> list[str]:
@@ -182,8 +189,8 @@ def test_drops_before_a_locked_partition_are_recorded_and_reported(
 ) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
-    monkeypatch.setattr(partitions, "VACUUM_TIMEOUT", timedelta(milliseconds=100))
-    monkeypatch.setattr(partitions, "PATIENCE", timedelta(0))
+    monkeypatch.setattr(partition_locks, "VACUUM_TIMEOUT", timedelta(milliseconds=100))
+    monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(0))
     archive, messages = names(OLD)
     with session() as other:
         other.execute(f"LOCK TABLE {archive} IN SHARE UPDATE EXCLUSIVE MODE")
@@ -233,7 +240,7 @@ def test_only_what_came_back_is_noted_so(place: Path) -> None:
     run("export", "--with-payload")
     verified(OLD, place)
     archive = Partition("pulljobs_archived_job", OLD)
-    assert partitions.drop(USING, archive)
+    assert partition_dropping.drop(USING, archive)
     ledger.record_drop(USING, str(place), [archive])
     restored = run("restore", "--day", str(OLD))
     assert list(restored["left_out"]) == ["messages"]  # they are there

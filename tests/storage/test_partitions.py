@@ -14,7 +14,14 @@ from pulljobs.engine import outcomes
 from pulljobs.models import Job, Message
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
-from pulljobs.storage import jobs, partitions, statements
+from pulljobs.storage import (
+    jobs,
+    partition_dropping,
+    partition_locks,
+    partition_making,
+    partitions,
+    statements,
+)
 from pulljobs.storage.partitions import Partition
 from tests import second
 from tests.days import no_days
@@ -64,14 +71,14 @@ def publish_on(day: date) -> int:
 
 
 def test_days_are_made_ahead_once() -> None:
-    made = list(partitions.make_ahead(USING, 3))
+    made = list(partition_making.make_ahead(USING, 3))
     assert made == [
         Partition(table, today() + timedelta(days=ahead))
         for table in partitions.PARTITIONED
         for ahead in range(4)
     ]
-    assert list(partitions.make_ahead(USING, 3)) == []
-    assert list(partitions.make_ahead(USING, 4)) == [
+    assert list(partition_making.make_ahead(USING, 3)) == []
+    assert list(partition_making.make_ahead(USING, 4)) == [
         Partition(table, today() + timedelta(days=4)) for table in partitions.PARTITIONED
     ]
 
@@ -81,7 +88,7 @@ def test_no_vacuum_pauses_before_that_of_the_jobs() -> None:
 
     That one has no dead rows: new ones call for its vacuum, which is as short however big it is.
     """
-    [*_] = partitions.make_ahead(USING, 0)
+    [*_] = partition_making.make_ahead(USING, 0)
     tables = [Partition(table, today()).name for table in partitions.PARTITIONED]
     for table in ("pulljobs_job", "pulljobs_lease", "pulljobs_exclusive_key", *tables):
         assert storage_of(table)["autovacuum_vacuum_cost_delay"] == "0", table
@@ -98,7 +105,7 @@ def test_a_day_takes_what_the_default_held() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 3)
     assert set(where()) == {"pulljobs_message_default"}
-    list(partitions.make_ahead(USING, 0))
+    list(partition_making.make_ahead(USING, 0))
     published(consumer, 2)
     assert where() == [f"pulljobs_message_{today():%Y%m%d}"] * 5
     claim = Puller(USING, consumer).claim(10)
@@ -114,12 +121,12 @@ def test_days_that_were_over_before_they_were_made_take_what_the_default_held() 
     JobFactory.create(state="DELIVERED")
     archive = Partition("pulljobs_archived_job", days[0])
     query("UPDATE pulljobs_archived_job SET id = %s", [archive.bounds[1] - 1])
-    made = list(partitions.make_ahead(USING, 0))
+    made = list(partition_making.make_ahead(USING, 0))
     assert [each for each in made if each.day != today()] == [*late, archive]
     assert {each.name for each in late} < set(where())
     assert query("SELECT count(*) FROM pulljobs_message_default") == [(0,)]
     assert query(f"SELECT count(*) FROM {archive.name}") == [(1,)]
-    assert list(partitions.make_ahead(USING, 0)) == []
+    assert list(partition_making.make_ahead(USING, 0)) == []
 
 
 @override_settings(PULLJOBS={"RETENTION": timedelta(days=30), "PARTITIONS_AHEAD": 1})
@@ -131,7 +138,7 @@ def test_upkeep_drops_old_days_that_no_partition_had() -> None:
 
 
 def test_both_kinds_of_rows_go_to_their_day() -> None:
-    list(partitions.make_ahead(USING, 1))
+    list(partition_making.make_ahead(USING, 1))
     JobFactory.create(state="DELIVERED")
     assert query("SELECT tableoid::regclass::text FROM pulljobs_archived_job") == [
         (f"pulljobs_archived_job_{today():%Y%m%d}",)
@@ -140,7 +147,7 @@ def test_both_kinds_of_rows_go_to_their_day() -> None:
 
 def test_partitions_have_what_their_parent_has() -> None:
     """Columns, defaults, checks and indexes; and a plan needs no other."""
-    list(partitions.make_ahead(USING, 0))
+    list(partition_making.make_ahead(USING, 0))
     for table in partitions.PARTITIONED:
         name = f"{table}_{today():%Y%m%d}"
         for what in (
@@ -155,11 +162,11 @@ def test_partitions_have_what_their_parent_has() -> None:
 def test_somebody_holding_the_lock_shortly_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=50))
-    monkeypatch.setattr(partitions, "PATIENCE", timedelta(days=1))
+    monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=50))
+    monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(days=1))
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
-        making = Thread(lambda: list(partitions.make_ahead(USING, 0)))
+        making = Thread(lambda: list(partition_making.make_ahead(USING, 0)))
         wait_until(lambda: blocked_by(other))
         other.rollback()
         assert len(making.result()) == 2
@@ -169,12 +176,12 @@ def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Publishers behind the waiting lock go on between its attempts; then it gives up."""
-    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
-    monkeypatch.setattr(partitions, "PATIENCE", timedelta(milliseconds=200))
+    monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=20))
+    monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(milliseconds=200))
     channel = ChannelFactory.create()
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
-        making, sent = Thread(lambda: list(partitions.make_ahead(USING, 0))), 0
+        making, sent = Thread(lambda: list(partition_making.make_ahead(USING, 0))), 0
         while making.is_alive() or not sent:
             publish(channel.name, b"x")
             sent += 1
@@ -189,17 +196,17 @@ def test_a_vacuum_is_waited_for_longer_and_delays_no_publisher(
     monkeypatch: pytest.MonkeyPatch, *, is_dropped: bool
 ) -> None:
     """Autovacuum gives way only after a second; no publisher waits during that time."""
-    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
-    monkeypatch.setattr(partitions, "PATIENCE", timedelta(0))
+    monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=20))
+    monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(0))
     channel = ChannelFactory.create()
     old = old_day()
     table = old.name if is_dropped else "pulljobs_message_default"
 
     def drop() -> object:
-        return partitions.drop(USING, old)
+        return partition_dropping.drop(USING, old)
 
     def make() -> object:
-        return list(partitions.make_ahead(USING, 0))
+        return list(partition_making.make_ahead(USING, 0))
 
     with session() as other:
         # A vacuum's lock.
@@ -216,37 +223,37 @@ def test_a_vacuum_that_goes_on_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ten times, a worker's reaper would be away for longer than it may be."""
-    monkeypatch.setattr(partitions, "VACUUM_TIMEOUT", timedelta(milliseconds=200))
-    monkeypatch.setattr(partitions, "PATIENCE", timedelta(milliseconds=100))
+    monkeypatch.setattr(partition_locks, "VACUUM_TIMEOUT", timedelta(milliseconds=200))
+    monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(milliseconds=100))
     caplog.set_level("INFO", "pulljobs.storage")
     old = old_day()
     with session() as other:
         other.execute(f"LOCK TABLE {old.name} IN SHARE UPDATE EXCLUSIVE MODE")
         with pytest.raises(OperationalError, match="lock timeout"):
-            partitions.drop(USING, old)
+            partition_dropping.drop(USING, old)
     assert "trying again" not in caplog.text
 
 
 def somebody_waits_longer() -> bool:
     text = f"{WAITING} AND clock_timestamp() - waitstart > %s"
-    [(count,)] = query(text, [5 * partitions.LOCK_TIMEOUT])
+    [(count,)] = query(text, [5 * partition_locks.LOCK_TIMEOUT])
     return bool(count)
 
 
 def test_a_vacuum_of_today_keeps_no_old_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "VACUUM_TIMEOUT", timedelta(milliseconds=20))
-    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
-    list(partitions.make_ahead(USING, 0))
+    monkeypatch.setattr(partition_locks, "VACUUM_TIMEOUT", timedelta(milliseconds=20))
+    monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=20))
+    list(partition_making.make_ahead(USING, 0))
     old = old_day()
     with session() as other:
         other.execute(
             f"LOCK TABLE pulljobs_message_{today():%Y%m%d} IN SHARE UPDATE EXCLUSIVE MODE"
         )
-        assert partitions.drop(USING, old)
+        assert partition_dropping.drop(USING, old)
 
 
 def test_several_who_make_the_same_days_at_once() -> None:
-    made = at_once(4, lambda _number: list(partitions.make_ahead(USING, 2)))
+    made = at_once(4, lambda _number: list(partition_making.make_ahead(USING, 2)))
     assert sorted(each for some in made for each in some) == sorted(
         partitions.existing(USING, "pulljobs_message")
         + partitions.existing(USING, "pulljobs_archived_job")
@@ -259,15 +266,15 @@ def old_day(days: int = 40) -> Partition:
     day = today() - timedelta(days=days)
     publish_on(day)
     partition = Partition("pulljobs_message", day)
-    assert partitions._made(USING, partition)
+    assert partition_making._made(USING, partition)
     return partition
 
 
 def test_old_days_go_and_the_others_stay() -> None:
-    list(partitions.make_ahead(USING, 1))
+    list(partition_making.make_ahead(USING, 1))
     old = old_day()
     young = old_day(29)
-    assert list(partitions.drop_before(USING, timedelta(days=30))) == [old]
+    assert list(partition_dropping.drop_before(USING, timedelta(days=30))) == [old]
     assert old not in partitions.existing(USING, "pulljobs_message")
     assert young in partitions.existing(USING, "pulljobs_message")
     assert where() == [young.name]
@@ -276,15 +283,17 @@ def test_old_days_go_and_the_others_stay() -> None:
 def test_several_who_drop_the_same_days_at_once() -> None:
     """Workers that start together look after old days together."""
     old = [old_day(days) for days in range(40, 50)]
-    dropped = at_once(4, lambda _number: list(partitions.drop_before(USING, timedelta(days=30))))
+    dropped = at_once(
+        4, lambda _number: list(partition_dropping.drop_before(USING, timedelta(days=30)))
+    )
     assert sorted(each for some in dropped for each in some) == sorted(old)
     assert partitions.existing(USING, "pulljobs_message") == []
 
 
 def test_a_day_is_old_when_all_of_it_is() -> None:
     yesterday = old_day(1)
-    assert list(partitions.drop_before(USING, timedelta(days=1))) == []
-    assert list(partitions.drop_before(USING, timedelta(0))) == [yesterday]
+    assert list(partition_dropping.drop_before(USING, timedelta(days=1))) == []
+    assert list(partition_dropping.drop_before(USING, timedelta(0))) == [yesterday]
 
 
 @pytest.mark.parametrize("state", ["QUEUED", "INFLIGHT", "DEAD"])
@@ -292,18 +301,18 @@ def test_a_day_that_a_live_job_needs_stays(state: str) -> None:
     job = JobFactory.create(state=state)
     old = old_day()
     query("UPDATE pulljobs_job SET message_id = %s", [old.bounds[0] + 5])
-    assert list(partitions.drop_before(USING, timedelta(days=30))) == []
+    assert list(partition_dropping.drop_before(USING, timedelta(days=30))) == []
     assert where().count(old.name) == 1
     if state == "DEAD":
         jobs.delete(USING, [job.id])
-        assert list(partitions.drop_before(USING, timedelta(days=30))) == [old]
+        assert list(partition_dropping.drop_before(USING, timedelta(days=30))) == [old]
 
 
 def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Looked for again after the detach, when no transaction can add a row any more."""
-    monkeypatch.setattr(partitions, "PATIENCE", timedelta(days=1))
+    monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(days=1))
     consumer = ConsumerFactory.create()
     old = old_day()
     with session() as other:
@@ -313,7 +322,7 @@ def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it(
             " SELECT %s, id, 'QUEUED', 0, 0, 0, now() FROM pulljobs_message WHERE id = %s",
             [consumer.pk, old.bounds[0] + 5],
         )
-        dropping = Thread(lambda: list(partitions.drop_before(USING, timedelta(days=30))))
+        dropping = Thread(lambda: list(partition_dropping.drop_before(USING, timedelta(days=30))))
         wait_until(lambda: blocked_by(other))
         other.commit()
         assert dropping.result() == []
@@ -324,7 +333,7 @@ def test_a_row_that_turns_up_while_a_day_is_dropped_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Looked for again after the detach: the copy elsewhere lacks it."""
-    monkeypatch.setattr(partitions, "PATIENCE", timedelta(days=1))
+    monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(days=1))
     old = old_day()
     with session() as other:
         [(high_xid,)] = query("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
@@ -334,7 +343,7 @@ def test_a_row_that_turns_up_while_a_day_is_dropped_keeps_it(
             " VALUES (%s, 1, now(), 0, '', '{}', '')",
             [old.bounds[0] + 6],
         )
-        dropping = Thread(lambda: partitions.drop(USING, old, high_xid))
+        dropping = Thread(lambda: partition_dropping.drop(USING, old, high_xid))
         wait_until(lambda: blocked_by(other))
         other.commit()
         assert not dropping.result()
@@ -346,7 +355,7 @@ def test_a_row_that_turns_up_while_a_day_is_dropped_keeps_it(
 def test_writes_to_a_day_are_found_by_block_ranges(table: str, *, dedicated: bool) -> None:
     """Everybody waits for the second look: it must not read the whole day."""
     day = Partition(table, today() - timedelta(days=40))
-    assert partitions._made(USING, day)
+    assert partition_making._made(USING, day)
     plans: list[str] = []
 
     def explained(execute: Any, text: Any, params: Any, many: bool, context: Any) -> Any:
@@ -360,7 +369,7 @@ def test_writes_to_a_day_are_found_by_block_ranges(table: str, *, dedicated: boo
             statements.dedicate(USING)
             statements.run(USING, "server", {})
         with connection.execute_wrapper(explained):
-            return partitions.drop(USING, day, 2**40)
+            return partition_dropping.drop(USING, day, 2**40)
 
     assert Thread(drop).result()
     assert len(plans) == 2
@@ -376,8 +385,8 @@ def test_publishes_while_days_are_made_and_dropped_lose_nothing() -> None:
 
     def work(number: int) -> int:
         if number == 0:
-            list(partitions.make_ahead(USING, 2))
-            return len(list(partitions.drop_before(USING, timedelta(days=30))))
+            list(partition_making.make_ahead(USING, 2))
+            return len(list(partition_dropping.drop_before(USING, timedelta(days=30))))
         return len([publish(consumer.channel.name, b"x") for _ in range(100)])
 
     assert at_once(4, work) == [5, 100, 100, 100]
@@ -388,11 +397,11 @@ def test_publishes_while_days_are_made_and_dropped_lose_nothing() -> None:
 def test_a_publish_that_waits_while_its_day_is_attached_goes_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(seconds=PATIENCE_SECONDS))
+    monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(seconds=PATIENCE_SECONDS))
     channel = ChannelFactory.create()
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
-        making = Thread(lambda: list(partitions.make_ahead(USING, 0)))
+        making = Thread(lambda: list(partition_making.make_ahead(USING, 0)))
         wait_until(lambda: waiting_sessions() == 1)
         publishing = Thread(lambda: publish(channel.name, b"x"))
         wait_until(lambda: waiting_sessions() == 2)
@@ -411,8 +420,8 @@ def test_the_archive_goes_by_days_too() -> None:
     JobFactory.create(state="DELIVERED")
     old = Partition("pulljobs_archived_job", today() - timedelta(days=40))
     query("UPDATE pulljobs_archived_job SET id = %s", [old.bounds[0]])
-    assert partitions._made(USING, old)
-    assert list(partitions.drop_before(USING, timedelta(days=30))) == [old]
+    assert partition_making._made(USING, old)
+    assert list(partition_dropping.drop_before(USING, timedelta(days=30))) == [old]
     assert query("SELECT count(*) FROM pulljobs_archived_job") == [(0,)]
 
 
@@ -452,7 +461,7 @@ def tables() -> list[tuple[Any, ...]]:
 
 def test_migrations_go_back_to_nothing_and_forth_again() -> None:
     before = tables()
-    list(partitions.make_ahead(USING, 1))
+    list(partition_making.make_ahead(USING, 1))
     JobFactory.create(state="DELIVERED")
     try:
         call_command("migrate", "pulljobs", "zero", verbosity=0, database=USING)

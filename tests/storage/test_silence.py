@@ -14,7 +14,7 @@ from pulljobs import pulling
 from pulljobs.engine import outcomes
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import jobs, keys, partitions, statements
+from pulljobs.storage import jobs, keys, partition_making, statements
 from pulljobs.storage.rows import Taken
 from pulljobs.storage.statements import brief
 from tests.days import no_days
@@ -119,7 +119,7 @@ def test_days_are_made_and_leases_ended_on_any_connection() -> None:
     maker = "CREATE EVENT TRIGGER refuse_patient_makers ON ddl_command_start EXECUTE FUNCTION"
     with no_days():
         query(f"{maker} refuse_patient_makers()")
-        assert list(partitions.make_ahead(USING, 0))
+        assert list(partition_making.make_ahead(USING, 0))
         query("DROP EVENT TRIGGER refuse_patient_makers")
 
 

@@ -17,7 +17,7 @@ from pulljobs.api import exceptions, raw_bodies, reaping
 from pulljobs.api.authentication import LEASE_TOKEN, DeleterTokens, caller
 from pulljobs.api.base_views import PullConsumerView
 from pulljobs.api.bodies import render_time
-from pulljobs.api.broker import resources
+from pulljobs.api.broker import job_refusals, resources
 from pulljobs.api.broker.bodies import TransitionBody
 from pulljobs.api.permissions import HolderOrPullConsumer
 from pulljobs.api.reading import read_fields, read_object
@@ -61,7 +61,7 @@ class SingleJobView(PullConsumerView):
         using = settings().DATABASE
         standing = published.standing(using, find_job(caller(request), job).id)
         if standing is None:
-            raise exceptions.unknown_job()
+            raise job_refusals.unknown_job()
         message = published.heads(using, [standing.message_id]).get(standing.message_id)
         return Response(resources.render_job(request, standing, message))
 
@@ -82,9 +82,9 @@ class SingleJobView(PullConsumerView):
         try:
             deleted = operating.delete_exhausted(caller(request), ids.decode(job))
         except ValueError as error:
-            raise exceptions.not_deletable() from error
+            raise job_refusals.not_deletable() from error
         if not deleted:
-            raise exceptions.not_deletable()
+            raise job_refusals.not_deletable()
         return Response(status=204)
 
 
@@ -92,7 +92,7 @@ class RequeueDeadJob(PullConsumerView):
     def post(self, request: Request, job: str, **names: str) -> Response:
         addressed = find_job(caller(request), job)
         if not operating.redrive([addressed.id]).done:
-            raise exceptions.not_dead()
+            raise job_refusals.not_dead()
         return Response(status=202)
 
 
@@ -101,29 +101,29 @@ def find_job(consumer: Consumer, xid: str) -> AddressedJob:
     try:
         job = protocol.addressed(settings().DATABASE, ids.decode(xid))
     except ValueError as error:
-        raise exceptions.unknown_job() from error
+        raise job_refusals.unknown_job() from error
     if job is None:
-        raise exceptions.unknown_job()
+        raise job_refusals.unknown_job()
     if job.consumer_id != consumer.pk:
-        raise exceptions.job_of_another()
+        raise job_refusals.job_of_another()
     return job
 
 
 def _read_transition(body: bytes) -> TransitionBody:
-    given = read_object(body, exceptions.malformed)
-    return read_fields(TransitionBody, given, exceptions.malformed)
+    given = read_object(body, job_refusals.malformed)
+    return read_fields(TransitionBody, given, job_refusals.malformed)
 
 
 def _find_event(job: AddressedJob, asked: TransitionBody, lease_token: str | None) -> Event | None:
     """Return the event that moves the job; None if it is in the state that the caller asks for."""
     if lease_token is not None and not _is_lease_of(job, lease_token):
-        raise exceptions.lease_lost()
+        raise job_refusals.lease_lost()
     target = asked["NextState"]
     event = EVENTS.get((job.state, target))
     if asked.get("IncrementalTimeout") and event not in (Event.CLAIM, Event.REVIVE):
-        raise exceptions.needless_timeout()
+        raise job_refusals.needless_timeout()
     if event is None and job.state != target:
-        raise exceptions.illegal(job.state, target)
+        raise job_refusals.illegal(job.state, target)
     return event
 
 
@@ -139,7 +139,7 @@ def _take(consumer: Consumer, job: AddressedJob, asked: TransitionBody) -> Respo
     timeout = timedelta(seconds=seconds) if seconds else None
     taken = pulling.take(consumer, job.id, job.state, incremental_timeout=timeout)
     if isinstance(taken, Refusal):
-        raise exceptions.not_taken(taken)
+        raise job_refusals.not_taken(taken)
     if taken is None:
         return _answer_overtaken(consumer, job, asked)
     return Response(status=202, headers=_lease_headers(taken))
@@ -149,7 +149,7 @@ def _answer_overtaken(consumer: Consumer, job: AddressedJob, asked: TransitionBo
     """Answer a request that another one overtook as if it had come after it."""
     if _find_event(find_job(consumer, ids.encode(job.id)), asked, None) is None:
         return Response(status=202)
-    raise exceptions.overtaken()
+    raise job_refusals.overtaken()
 
 
 def _lease_headers(taken: Taken) -> dict[str, str]:
@@ -159,12 +159,12 @@ def _lease_headers(taken: Taken) -> dict[str, str]:
 
 def _settle(consumer: Consumer, job: AddressedJob, event: Event, *, has_token: bool) -> Response:
     if not has_token and job.via != Lease.Via.POST:
-        raise exceptions.held_elsewhere()
+        raise job_refusals.held_elsewhere()
     held = Held(job.id, job.lease_token or NO_LEASE)
     outcome = outcomes.deliver(held) if event == Event.DELIVER else outcomes.reject(held, ERROR)
     finished = pulling.finish([outcome], emission.paths_of(consumer, [outcome]))
     if finished.locked:
         raise exceptions.row_locked()
     if job.id not in finished.states:
-        raise exceptions.overtaken()
+        raise job_refusals.overtaken()
     return Response(status=202)

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import auditing, ids, operating
-from pulljobs.api import exceptions
+from pulljobs.api import error_answers, exceptions
 from pulljobs.api.authentication import caller, user_authenticators, user_name
 from pulljobs.api.base_views import PullConsumerView, consumer_of
 from pulljobs.api.broker import listing
@@ -45,7 +45,7 @@ class QueuedJobs(PullConsumerView):
         return [ModelPermission()] if self._purges else list(super().get_permissions())
 
     def get_exception_handler(self) -> Callable[..., Any]:
-        return exceptions.as_problem if self._purges else super().get_exception_handler()
+        return error_answers.as_problem if self._purges else super().get_exception_handler()
 
     def get(self, request: Request, **names: str) -> Response:
         consumer, limit, after = caller(request).pk, _read_limit(request), _read_after(request)

@@ -34,7 +34,7 @@ from pulljobs.api.reading import pick_form_fields
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import TokenHolder
+from pulljobs.models.token_holders import TokenHolder
 from pulljobs.storage.pages import newest_first
 
 UNMODIFIED_SINCE: Final = "If-Unmodified-Since"

@@ -21,7 +21,7 @@ from pulljobs.api.broker.bodies import (
 from pulljobs.api.broker.links import link_in_channel, link_in_consumer, link_to
 from pulljobs.api.permissions import is_permitted
 from pulljobs.models import Channel, Consumer, Message, Producer, ScheduledMessage
-from pulljobs.models.registry import TokenHolder
+from pulljobs.models.token_holders import TokenHolder
 from pulljobs.states import State
 from pulljobs.storage.published import Standing
 

@@ -28,7 +28,7 @@ from pulljobs.api.broker.bodies import (
 from pulljobs.api.broker.resources import name_of
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import TokenHolder
+from pulljobs.models.token_holders import TokenHolder
 from pulljobs.states import State
 from pulljobs.storage import counts
 from pulljobs.storage.counts import Count

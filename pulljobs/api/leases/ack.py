@@ -8,7 +8,7 @@ from uuid import UUID
 from rest_framework.exceptions import Throttled
 
 from pulljobs import emission, ids, pulling
-from pulljobs.api import exceptions, throttling
+from pulljobs.api import error_answers, exceptions, throttling
 from pulljobs.api.leases.bodies import (
     AckBody,
     AckedBody,
@@ -92,7 +92,7 @@ class AckView(LeaseView[BegunAck]):
         try:
             return await pull(self, consumer, asked)
         except Exception as error:
-            refusal = exceptions.refusal_of(error)
+            refusal = error_answers.refusal_of(error)
             if refusal is None:
                 raise
             return render_refused(asked, refusal)

@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views import View
 from rest_framework.exceptions import Throttled
 
-from pulljobs.api import exceptions, middleware, raw_bodies, reaping, throttling
+from pulljobs.api import error_answers, exceptions, middleware, raw_bodies, reaping, throttling
 from pulljobs.api.asgi import SHARED
 from pulljobs.api.authentication import authenticate_consumer
 from pulljobs.api.leases.long_poll.waiters import process_waiters
@@ -114,7 +114,7 @@ class LeaseView(View, Generic[T]):
                 return HttpResponse(headers={"Allow": self._allow})
             raise exceptions.not_allowed(request.method or "")
         except Exception as error:
-            problem = exceptions.as_problem(error, {})
+            problem = error_answers.as_problem(error, {})
             if problem is None:
                 raise
             if problem.status_code == 405:

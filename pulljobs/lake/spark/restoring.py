@@ -19,7 +19,7 @@ from pulljobs.errors import LakeError
 from pulljobs.lake import ledger
 from pulljobs.lake.spark.tables import Table
 from pulljobs.lake.spark.verifying import PARTITIONED
-from pulljobs.storage import partitions
+from pulljobs.storage import partition_making
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.writing import open_location
@@ -101,7 +101,7 @@ def _filled(
                 count += len(batch)
         return count
 
-    return partitions.fill(using, partition, load, note)
+    return partition_making.fill(using, partition, load, note)
 
 
 def _batches(table: Table, day: date) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from pulljobs.lake import ledger
 from pulljobs.lake.spark import verifying
 from pulljobs.lake.spark.exporting import Sessions
 from pulljobs.lake.spark.verifying import PARTITIONED, DayComparison, Days
-from pulljobs.storage import partitions
+from pulljobs.storage import partition_dropping, partitions
 from pulljobs.storage.partitions import Partition
 
 
@@ -57,7 +57,7 @@ def _dropped(
     names: list[str] = []
     for partition in equal:
         try:
-            if not partitions.drop(using, partition, high_xid):
+            if not partition_dropping.drop(using, partition, high_xid):
                 continue
         except OperationalError as error:
             done = f"Dropped: {', '.join(names)}." if names else "Nothing was dropped."

@@ -1,8 +1,5 @@
-"""Channels, producers and consumers: the rows that users edit through the ORM."""
+"""Consumers: rows that users edit through the ORM, with the rules for their jobs."""
 
-import hashlib
-import hmac
-import secrets
 from datetime import timedelta
 from typing import Any
 
@@ -12,116 +9,16 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import backoff, encryption, signing
-from pulljobs.conf import LEAST_LEASE, settings
+from pulljobs.conf import LEAST_LEASE
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
-from pulljobs.models.fields import ChangedAtField
+from pulljobs.models.channels import FROM_0, Channel
+from pulljobs.models.token_holders import TokenHolder
 
-_TOKEN_BYTES = 24
-_LONGEST_NAME = 255
-
-
-_FROM_0 = _("It must be from 0 to 100 years.")
 _ABOVE_0 = _("It must be above 0 and at most 100 years.")
 _LEASE = _(
     "It must be at least %(least)g s and at most 100 years: holders renew a lease after a third "
     "of it."
 ) % {"least": LEAST_LEASE.total_seconds()}
-_NOT_KEPT = _(
-    "It must not be above PULLJOBS['RETENTION']: client message ids are forgotten with their "
-    "messages."
-)
-
-
-def digest(token: str) -> str:
-    """Return the digest of a token that is stored instead of the token."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
-def validate_name(name: str) -> None:
-    """Raise ValidationError unless URLs and `channel/consumer` can contain the name."""
-    if not 0 < len(name) <= _LONGEST_NAME or "\x00" in name or "/" in name:
-        raise ValidationError(
-            f"The id must have 1 to {_LONGEST_NAME} characters, without slashes and NUL."
-        )
-
-
-class TokenHolder(models.Model):
-    """Base of the models that a token authenticates."""
-
-    name = models.CharField(max_length=_LONGEST_NAME, help_text=_("The id that URLs and code use."))
-    title = models.CharField(max_length=255, blank=True)
-    token_digest = models.CharField(max_length=64, editable=False)
-    token_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
-    """Encrypted token, for pages that show it again and for push delivery; empty: none."""
-    created_at = models.DateTimeField(auto_now_add=True)
-    changed_at = ChangedAtField(editable=False)
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        return self.name
-
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        if not self.token_digest:
-            self.set_token()
-        super().save(*args, **kwargs)
-
-    def clean(self) -> None:
-        super().clean()
-        if self.name:
-            try:
-                validate_name(self.name)
-            except ValidationError as error:
-                raise ValidationError({"name": error}) from error
-
-    def set_token(self, token: str = "") -> str:
-        """Set this token, or a random one, without saving the row, and return the token."""
-        token = token or secrets.token_urlsafe(_TOKEN_BYTES)
-        self.token_digest = digest(token)
-        self.token_sealed = encryption.seal(token)
-        return token
-
-    def shown_token(self) -> str | None:
-        """Return the token itself; None if there is no encrypted copy, or no key decrypts it."""
-        token = encryption.unseal(self.token_sealed)
-        return token if token is not None and self.has_token(token) else None
-
-    def has_token(self, token: str) -> bool:
-        """Return True if this is the token; the comparison takes constant time."""
-        return hmac.compare_digest(self.token_digest, digest(token))
-
-
-class Channel(TokenHolder):
-    """Named stream to which messages are published."""
-
-    dedupe_window = models.DurationField(
-        null=True, blank=True, help_text=_("How long a client message id stays taken.")
-    )
-    paused_until = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        permissions = [
-            ("pause_channel", "Can pause channels and have them go on"),
-            ("rotate_channel", "Can give channels a new token"),
-        ]
-        constraints = [models.UniqueConstraint(fields=["name"], name="pulljobs_channel_name")]
-
-    def clean(self) -> None:
-        super().clean()
-        window, kept = self.dedupe_window, settings().RETENTION
-        if window is not None and not timedelta() <= window <= LONGEST_DELAY:
-            raise ValidationError({"dedupe_window": _FROM_0})
-        if window is not None and kept is not None and window > kept:
-            raise ValidationError({"dedupe_window": _NOT_KEPT})
-
-
-class Producer(TokenHolder):
-    """Program that may publish over HTTP."""
-
-    class Meta:
-        permissions = [("rotate_producer", "Can give producers a new token")]
-        constraints = [models.UniqueConstraint(fields=["name"], name="pulljobs_producer_name")]
 
 
 def validate_strategy(text: str) -> None:
@@ -272,7 +169,7 @@ class Consumer(TokenHolder):
             "max_total_delay": (
                 self.max_total_delay is None
                 or timedelta() <= self.max_total_delay <= LONGEST_DELAY,
-                _FROM_0,
+                FROM_0,
             ),
             "retry_jitter": (0 <= self.retry_jitter <= 1, _("It must be from 0 to 1.")),
             "max_deliveries": (self.max_deliveries >= 1, _("It must be at least 1.")),

@@ -1,0 +1,193 @@
+"""Base pages of token holders. A token is shown once, when it is set."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.core.validators import RegexValidator
+from django.db.models import QuerySet
+from django.db.models.constants import LOOKUP_SEP
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs import operating
+from pulljobs.admin import figures, looks, token_holder_actions
+from pulljobs.conf import settings
+from pulljobs.models import Channel, Consumer
+from pulljobs.storage import nodes
+
+TOKEN = RegexValidator(r"\A[\x21-\x7e]+\Z", _("Use ASCII letters, digits and signs, no spaces."))
+Names = tuple[str, ...]
+Titled = tuple[tuple[Any, Names], ...]
+
+
+class TokenHolderForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy only
+    token = forms.CharField(
+        required=False,
+        max_length=255,
+        validators=[TOKEN],
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        help_text=_("Leave empty unless you want to choose the token yourself."),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if cleaned.get("type") == Consumer.Type.PUSH and not cleaned.get("callback_url"):
+            self.add_error("callback_url", _("A push consumer needs the URL to push to."))
+        return cleaned
+
+
+class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
+    form = TokenHolderForm
+    search_fields = ("name", "title")
+    ordering: ClassVar[Names] = ("name",)
+    list_per_page = 25
+    list_display: Names = ("name", "title", "published", "changed_at")
+    own_fields: Titled = ()
+    own_views: Mapping[str, Any] = {"rotate": token_holder_actions.rotate}
+
+    class Media:
+        css: ClassVar = {"all": ["pulljobs/admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).using(settings().DATABASE)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return figures.WithFigures
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow only columns that are shown: a filter by a digest would reveal it step by step."""
+        is_shown = lookup.partition(LOOKUP_SEP)[0] in ("id", *self.list_filter)
+        return is_shown and super().lookup_allowed(lookup, value, request)
+
+    def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
+        return figures.read_producers(rows)
+
+    def get_urls(self) -> list[URLPattern]:
+        view, model = self.admin_site.admin_view, self.model._meta.model_name
+        own = [
+            path(f"<int:id>/{name}/", view(partial(act, self)), name=f"pulljobs_{model}_{name}")
+            for name, act in self.own_views.items()
+        ]
+        return [*own, *super().get_urls()]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        titled: list[tuple[Any, Names]] = [(None, ("name", "title")), *self.own_fields]
+        if obj is None or self.has_change_permission(request, obj):
+            titled.append((_("Token"), ("token",)))
+        return [(title, {"fields": fields}) for title, fields in titled]
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        obj.new_secrets = self.renewed(obj, form, change)
+        obj.save(using=settings().DATABASE)
+        if isinstance(obj, Channel | Consumer):
+            operating.wake(obj)
+        if change:
+            token_holder_actions.note_secrets(request, obj, obj.new_secrets)
+
+    def renewed(self, token_holder: Any, form: Any, change: bool) -> token_holder_actions.Secrets:
+        """Set new secrets and return them, to be shown once."""
+        chosen = form.cleaned_data.get("token", "")
+        return (
+            [(token_holder_actions.TOKEN, token_holder.set_token(chosen))]
+            if chosen or not change
+            else []
+        )
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        return self._show_new_secrets(
+            request, obj, super().response_add(request, obj, post_url_continue)
+        )
+
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        return self._show_new_secrets(request, obj, super().response_change(request, obj))
+
+    def _show_new_secrets(
+        self, request: HttpRequest, token_holder: Any, answer: HttpResponse
+    ) -> HttpResponse:
+        """Show new secrets before the next page; a popup ends with the form."""
+        if token_holder.new_secrets and isinstance(answer, HttpResponseRedirect):
+            return token_holder_actions.show_secrets(
+                self, request, token_holder, token_holder.new_secrets, answer.url
+            )
+        if token_holder.new_secrets:
+            messages.warning(
+                request, _("Make a new token on the page of %s to see it.") % token_holder
+            )
+        return answer
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        token_holder = self.get_object(request, object_id)
+        about = {} if token_holder is None else self.about(request, token_holder)
+        return super().change_view(request, object_id, form_url, about | (extra_context or {}))
+
+    def about(self, request: HttpRequest, token_holder: Any) -> dict[str, Any]:
+        """Return what its page shows in addition to its fields."""
+        return {
+            "figures": self.figures_of([token_holder])[token_holder.pk],
+            "may_rotate": token_holder_actions.may(request, "rotate", token_holder),
+            "may_pause": "pause" in self.own_views
+            and token_holder_actions.may(request, "pause", token_holder),
+        }
+
+    @admin.display(description=_("messages"))
+    def published(self, token_holder: Any) -> str:
+        return str(token_holder.figures)
+
+
+class PausableAdmin(TokenHolderAdmin):
+    own_views: Mapping[str, Any] = {
+        "rotate": token_holder_actions.rotate,
+        "pause": token_holder_actions.pause,
+        "resume": token_holder_actions.resume,
+    }
+
+    def about(self, request: HttpRequest, token_holder: Any) -> dict[str, Any]:
+        until = token_holder_actions.pause_until(token_holder)
+        now = nodes.clock(settings().DATABASE)
+        paused = token_holder_actions.describe_pause(until, now) if until else ""
+        return super().about(request, token_holder) | {"paused": paused}
+
+    @admin.display(description=_("status"))
+    def status(self, token_holder: Any) -> SafeString:
+        return looks.status_badge(token_holder)
+
+    @admin.display(description=_("queued"))
+    def queued(self, token_holder: Any) -> str:
+        return str(token_holder.figures.queued)
+
+    @admin.display(description=_("due later"))
+    def delayed(self, token_holder: Any) -> str:
+        return str(token_holder.figures.delayed)
+
+    @admin.display(description=_("in flight"))
+    def in_flight(self, token_holder: Any) -> str:
+        return str(token_holder.figures.in_flight)
+
+    @admin.display(description=_("dead"))
+    def dead(self, token_holder: Any) -> str:
+        return str(token_holder.figures.dead)
+
+    @admin.display(description=_("oldest"))
+    def oldest(self, token_holder: Any) -> str:
+        return str(token_holder.figures.oldest)
+
+    @admin.display(description=_("rate"))
+    def rate(self, token_holder: Any) -> str:
+        return str(token_holder.figures.rate)
+
+
+NUMBERS: Names = ("queued", "delayed", "in_flight", "dead", "oldest", "rate")

@@ -1,0 +1,87 @@
+"""Answers to errors.
+
+The broker protocol answers with the sentence of a refusal as plain text (`as_text`). The lease
+protocol answers with application/problem+json, which has a code for programs as well
+(`as_problem`).
+"""
+
+import logging
+import math
+from http import HTTPStatus
+from typing import Any, Final
+
+from django.http import HttpResponse, JsonResponse
+from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthenticated
+from rest_framework.views import set_rollback
+
+from pulljobs.api.bodies import ProblemBody
+from pulljobs.api.exceptions import UNREACHABLE, unreachable
+
+logger = logging.getLogger("pulljobs.api")
+TEXT: Final = "text/plain; charset=utf-8"
+PROBLEM: Final = "application/problem+json"
+
+
+def as_text(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    """Answer a refusal in plain text; return None for errors that Django handles.
+
+    This is an exception handler of DRF.
+    """
+    refusal = refusal_of(error)
+    if refusal is None:
+        return None
+    set_rollback()
+    return HttpResponse(
+        sentence_of(refusal),
+        status=refusal.status_code,
+        content_type=TEXT,
+        headers=headers_of(refusal),
+    )
+
+
+def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    """Answer a refusal as application/problem+json; return None for errors that Django handles."""
+    refusal = refusal_of(error)
+    if refusal is None:
+        return None
+    set_rollback()
+    problem: ProblemBody = {
+        "type": "about:blank",
+        "title": HTTPStatus(refusal.status_code).phrase,
+        "status": refusal.status_code,
+        "detail": sentence_of(refusal),
+        "code": str(refusal.get_codes()),
+    }
+    return JsonResponse(
+        problem,
+        status=refusal.status_code,
+        content_type=PROBLEM,
+        headers=headers_of(refusal),
+    )
+
+
+def refusal_of(error: Exception) -> APIException | None:
+    """Return the refusal that an error stands for: an unreachable database is one, too."""
+    if isinstance(error, UNREACHABLE):
+        logger.warning("The database failed a request: %s", error)
+        return unreachable()
+    return error if isinstance(error, APIException) else None
+
+
+def sentence_of(refusal: APIException) -> str:
+    """Return the sentence of a refusal, with advice where that of DRF has none."""
+    if isinstance(refusal, MethodNotAllowed):
+        return f"{refusal.detail} The Allow header names those that are."
+    if isinstance(refusal, NotAuthenticated):
+        return "Log in as a user of Django: by Basic authentication, a token or a session."
+    return str(refusal.detail)
+
+
+def headers_of(refusal: APIException) -> dict[str, str]:
+    """Return the headers that DRF adds to a refusal."""
+    headers = {}
+    if (scheme := getattr(refusal, "auth_header", None)) is not None:
+        headers["WWW-Authenticate"] = scheme
+    if (seconds := getattr(refusal, "wait", None)) is not None:
+        headers["Retry-After"] = str(math.ceil(seconds))
+    return headers

@@ -1,0 +1,76 @@
+"""Base of the models that a token authenticates."""
+
+import hashlib
+import hmac
+import secrets
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs import encryption
+from pulljobs.models.fields import ChangedAtField
+
+_TOKEN_BYTES = 24
+_LONGEST_NAME = 255
+
+
+def digest(token: str) -> str:
+    """Return the digest of a token that is stored instead of the token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def validate_name(name: str) -> None:
+    """Raise ValidationError unless URLs and `channel/consumer` can contain the name."""
+    if not 0 < len(name) <= _LONGEST_NAME or "\x00" in name or "/" in name:
+        raise ValidationError(
+            f"The id must have 1 to {_LONGEST_NAME} characters, without slashes and NUL."
+        )
+
+
+class TokenHolder(models.Model):
+    """Base of the models that a token authenticates."""
+
+    name = models.CharField(max_length=_LONGEST_NAME, help_text=_("The id that URLs and code use."))
+    title = models.CharField(max_length=255, blank=True)
+    token_digest = models.CharField(max_length=64, editable=False)
+    token_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
+    """Encrypted token, for pages that show it again and for push delivery; empty: none."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    changed_at = ChangedAtField(editable=False)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self.token_digest:
+            self.set_token()
+        super().save(*args, **kwargs)
+
+    def clean(self) -> None:
+        super().clean()
+        if self.name:
+            try:
+                validate_name(self.name)
+            except ValidationError as error:
+                raise ValidationError({"name": error}) from error
+
+    def set_token(self, token: str = "") -> str:
+        """Set this token, or a random one, without saving the row, and return the token."""
+        token = token or secrets.token_urlsafe(_TOKEN_BYTES)
+        self.token_digest = digest(token)
+        self.token_sealed = encryption.seal(token)
+        return token
+
+    def shown_token(self) -> str | None:
+        """Return the token itself; None if there is no encrypted copy, or no key decrypts it."""
+        token = encryption.unseal(self.token_sealed)
+        return token if token is not None and self.has_token(token) else None
+
+    def has_token(self, token: str) -> bool:
+        """Return True if this is the token; the comparison takes constant time."""
+        return hmac.compare_digest(self.token_digest, digest(token))

@@ -1,0 +1,98 @@
+"""Removal of partitions that are old and that no live job needs."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Final
+
+from django.db import transaction
+from psycopg import sql
+
+from pulljobs.storage.partition_locks import (
+    LOCK_PARENT,
+    ONE_MAKER,
+    lock_quietly,
+    names_of,
+    try_patiently,
+)
+from pulljobs.storage.partitions import XIDS, Partition, existing, older
+from pulljobs.storage.statements import query
+
+NO_VACUUM: Final = "LOCK TABLE {name} IN SHARE UPDATE EXCLUSIVE MODE"
+BY_BLOCK_RANGES: Final = (
+    "SELECT set_config('enable_seqscan', 'off', true) AS seqscan,"
+    " set_config('enable_bitmapscan', 'on', true) AS bitmapscan"
+)
+Copied = Callable[[Partition], int | None]
+"""Function that returns the transaction before which a copy of a partition is whole, or None."""
+
+
+def drop_before(
+    using: str,
+    age: timedelta,
+    copied: Copied | None = None,
+    on_partition: Callable[[Partition], object] = lambda partition: None,
+) -> Iterator[Partition]:
+    """Drop partitions that are wholly older and that no live job needs, and yield each.
+
+    With `copied`, drop only partitions of which a copy exists. `on_partition` is called for each
+    partition that was checked, dropped or not.
+    """
+    for partition in older(using, age):
+        high_xid = copied(partition) if copied else None
+        if (copied is None or high_xid is not None) and drop(using, partition, high_xid):
+            yield partition
+        on_partition(partition)
+
+
+def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
+    """Drop a partition; return False if a live job needs it or if it does not exist.
+
+    With `high_xid`, return False as well if that or a later transaction wrote to it, because the
+    copy is not whole.
+    """
+    names = names_of(partition)
+
+    def work() -> bool:
+        lock_quietly(using, names, *ONE_MAKER)
+        if partition not in existing(using, partition.table):
+            return False
+        lock_quietly(using, names, NO_VACUUM)
+        if _written_since(using, partition, high_xid):  # no publisher waits for this query
+            return False
+        query(using, sql.SQL(LOCK_PARENT).format(**names))
+        query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
+        if needed(using, partition) or _written_since(using, partition, high_xid):
+            transaction.set_rollback(True, using=using)
+            return False
+        query(using, sql.SQL("DROP TABLE {name}").format(**names))
+        return True
+
+    return not needed(using, partition) and try_patiently(using, work)
+
+
+def needed(using: str, partition: Partition) -> bool:
+    """Return True if a live job refers to the partition; no job refers to the archive."""
+    if partition.table != "pulljobs_message":
+        return False
+    low, high = map(sql.Literal, partition.bounds)
+    text = (
+        "SELECT EXISTS (SELECT FROM pulljobs_job WHERE message_id >= {} AND message_id < {})"
+        " AS is_needed"
+    )
+    [row] = query(using, sql.SQL(text).format(low, high))
+    return bool(row.is_needed)
+
+
+def _written_since(using: str, partition: Partition, high_xid: int | None) -> bool:
+    if high_xid is None:
+        return False
+    # The planner would rather read the whole day than look into block ranges for nothing; a
+    # worker's connection keeps it from them.
+    query(using, sql.SQL(BY_BLOCK_RANGES))
+    text = sql.SQL("SELECT EXISTS (SELECT FROM {name} WHERE {xid} >= {high}) AS is_written").format(
+        name=sql.Identifier(partition.name),
+        xid=sql.SQL(XIDS[partition.table]),
+        high=sql.Literal(high_xid),
+    )
+    [row] = query(using, text)
+    return bool(row.is_written)

@@ -1,0 +1,145 @@
+"""Creation of partitions: ahead of their day, and from rows that were restored."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Final, LiteralString
+
+from django.db import transaction
+from psycopg import sql
+
+from pulljobs import ids
+from pulljobs.engine.sql import Row
+from pulljobs.storage.partition_locks import (
+    LOCK_PARENT,
+    ONE_MAKER,
+    lock_quietly,
+    names_of,
+    try_patiently,
+)
+from pulljobs.storage.partitions import PARTITIONED, Partition, existing
+from pulljobs.storage.statements import query
+
+LOCK_DEFAULT: Final = "LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE"
+CROWDED: Final = (
+    "SELECT EXISTS (SELECT FROM {default} WHERE id >= {low} AND id < {high}) AS is_crowded"
+)
+CREATE: Final = (
+    "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))"
+    # A vacuum that pauses over a big day keeps autovacuum from the table of jobs; one of so many
+    # new rows is soon over.
+    " WITH (autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,"
+    " autovacuum_vacuum_insert_threshold = 100000)"
+)
+MOVE: Final = (
+    "WITH moved AS (DELETE FROM {default} WHERE id >= {low} AND id < {high} RETURNING *)"
+    " INSERT INTO {name} SELECT * FROM moved"
+)
+DROP_LEFTOVER: Final = "DROP TABLE IF EXISTS {name}"
+ATTACH: Final = "ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})"
+
+
+def make_ahead(using: str, days: int) -> Iterator[Partition]:
+    """Make the missing partitions for today and the next days, and yield each.
+
+    Days whose rows are in the default partition get their partitions as well.
+    """
+    [row] = query(using, sql.SQL("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS today"))
+    for table in PARTITIONED:
+        there = set(existing(using, table))
+        for ahead in range(days + 1):
+            partition = Partition(table, row.today + timedelta(days=ahead))
+            if partition not in there and _made(using, partition, written=ahead <= 1):
+                yield partition
+        for partition in _left_behind(using, table):
+            if _made(using, partition):
+                yield partition
+
+
+def _left_behind(using: str, table: str) -> Iterator[Partition]:
+    """Yield a partition for each day with rows in the default partition, the oldest first."""
+    default, low = sql.Identifier(f"{table}_default"), 0
+    text = sql.SQL("SELECT min(id) AS lowest FROM {} WHERE id >= {}")
+    while True:
+        [row] = query(using, text.format(default, sql.Literal(low)))
+        if row.lowest is None:
+            return
+        partition = Partition(table, ids.time_of(row.lowest).date())
+        low = partition.bounds[1]
+        yield partition
+
+
+def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
+    """Create a partition, move its rows from the default partition, and attach it.
+
+    While rows leave the default partition, readers must wait for the lock of the parent: a plan
+    that listed the partitions before would look for them only in the default. Writers of that day
+    (`written`) must wait as well: an insert that waits for the default would fail afterwards.
+    """
+    if not written and try_patiently(using, lambda: _attached(using, partition, moving=False)):
+        return True
+    return partition not in existing(using, partition.table) and try_patiently(
+        using, lambda: _attached(using, partition, moving=True)
+    )
+
+
+def fill(
+    using: str, partition: Partition, load: Callable[[str], int], note: Callable[[], object]
+) -> int:
+    """Make a missing partition from the rows that `load` writes and return their number.
+
+    The rows are visible only when the partition is whole. `note` runs in the transaction that
+    attaches it.
+    Raise ValueError if the day or any row of it exists; then no table is left.
+    """
+    if partition in existing(using, partition.table):
+        raise ValueError(f"{partition.name} is there.")
+    names = names_of(partition)
+    crowded = ValueError(f"Some rows of {partition.name} are there, in the default partition.")
+    [row] = query(using, sql.SQL(CROWDED).format(**names))
+    if row.is_crowded:
+        raise crowded
+    with transaction.atomic(using=using):
+        # An interrupted call may have left it.
+        query(using, sql.SQL(DROP_LEFTOVER).format(**names))
+        query(using, sql.SQL(CREATE).format(**names))
+    count = load(partition.name)
+    if not try_patiently(using, lambda: _attached_whole(using, partition, note)):
+        query(using, sql.SQL(DROP_LEFTOVER).format(**names))
+        raise crowded
+    return count
+
+
+def _attached_whole(using: str, partition: Partition, note: Callable[[], object]) -> bool:
+    """Attach a filled partition; return False if the default partition has rows of that day."""
+    names = names_of(partition)
+
+    def do(text: LiteralString) -> list[Row]:
+        return query(using, sql.SQL(text).format(**names))
+
+    lock_quietly(using, names, *ONE_MAKER)
+    do(LOCK_DEFAULT)
+    [row] = do(CROWDED)
+    if not row.is_crowded:
+        do(ATTACH)
+        note()
+    return not row.is_crowded
+
+
+def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
+    """Attach a new partition; return False if rows would have to be moved or it exists already."""
+    names = names_of(partition)
+
+    def do(text: LiteralString) -> list[Row]:
+        return query(using, sql.SQL(text).format(**names))
+
+    lock_quietly(using, names, *ONE_MAKER)
+    if moving:
+        do(LOCK_PARENT)
+    do(LOCK_DEFAULT)
+    [row] = do(CROWDED)
+    if (row.is_crowded and not moving) or partition in existing(using, partition.table):
+        return False
+    do(CREATE)
+    do(MOVE)
+    do(ATTACH)
+    return True
