@@ -16,7 +16,7 @@ class LakeConfig(AppConfig):
 
         hooks.app_labels.add(self.label)
         hooks.subcommands["lake"] = "pulljobs.lake.verbs"
-        hooks.history_keepers.append("pulljobs.lake.ledger:KEEPER")
+        hooks.history_keepers.append("pulljobs.lake.verified_days:KEEPER")
         hooks.ranges.append("pulljobs.lake.history:RANGES")
         hooks.gauges["lake"] = "pulljobs.lake.gauges"
         hooks.roles["lake"] = ROLE

@@ -24,7 +24,7 @@ from pulljobs import operating
 from pulljobs.engine import outcomes, telemetry
 from pulljobs.engine.outcomes import Held
 from pulljobs.errors import LakeError
-from pulljobs.lake import ledger
+from pulljobs.lake import lock
 from pulljobs.lake.models import LakeRun
 from pulljobs.lake.spark import exporting, session, slices, tables
 from pulljobs.lake.spark import files as runs
@@ -236,7 +236,7 @@ def test_no_lake_is_one_clear_line() -> None:
 
 def test_one_export_at_a_time(place: Path) -> None:
     with (
-        ledger.hold_lock(USING),
+        lock.hold_lock(USING),
         pytest.raises(CommandError, match="Another process writes to the lake"),
     ):
         run("export")

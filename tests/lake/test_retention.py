@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from pulljobs import operating
 from pulljobs.engine import outcomes
-from pulljobs.lake import ledger
+from pulljobs.lake import ledger, verified_days
 from pulljobs.lake.models import LakeDay
 from pulljobs.lake.spark import restoring, verifying
 from pulljobs.models import Consumer
@@ -95,7 +95,7 @@ def verified(day: date, lake_: Path) -> None:
     wait_for_other_transactions()
     now = ledger.read_horizon(USING)
     for table in partitions.PARTITIONED:
-        ledger.record_verified(
+        verified_days.record_verified(
             USING, str(lake_), LakeDay(table=table, day=day, high_xid=now.xid, rows=5, checksum=0)
         )
 
@@ -196,7 +196,7 @@ def test_drops_before_a_locked_partition_are_recorded_and_reported(
         other.execute(f"LOCK TABLE {archive} IN SHARE UPDATE EXCLUSIVE MODE")
         with pytest.raises(CommandError, match=f"{archive} cannot .* again. Dropped: {messages}."):
             run("retain", "--older-than", "30")
-    assert ledger.find_dropped(USING, str(place)) == {Partition("pulljobs_message", OLD)}
+    assert verified_days.find_dropped(USING, str(place)) == {Partition("pulljobs_message", OLD)}
     assert run("retain", "--older-than", "30")["dropped"] == [archive]
 
 
@@ -222,11 +222,11 @@ def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
     run("restore", "--day", str(OLD))
     with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
         for table in partitions.PARTITIONED:
-            ledger.record_doubt(USING, str(place), table, OLD)
-        ledger.record_doubts(USING, str(place))  # as a rebase does
+            verified_days.record_doubt(USING, str(place), table, OLD)
+        verified_days.record_doubts(USING, str(place))  # as a rebase does
         verified(OLD, place)
         assert operating.maintain().dropped == []
-        ledger.record_doubts(USING, str(place))
+        verified_days.record_doubts(USING, str(place))
         query("UPDATE pulljobs_lake_day SET restored_at = now() - interval '31 days'")
         assert {day.stays for day in operating.prunable(RETENTION)} == {
             "the lake has no verified copy of it"  # the time is over, but no verification followed
@@ -241,7 +241,7 @@ def test_only_what_came_back_is_noted_so(place: Path) -> None:
     verified(OLD, place)
     archive = Partition("pulljobs_archived_job", OLD)
     assert partition_dropping.drop(USING, archive)
-    ledger.record_drop(USING, str(place), [archive])
+    verified_days.record_drop(USING, str(place), [archive])
     restored = run("restore", "--day", str(OLD))
     assert list(restored["left_out"]) == ["messages"]  # they are there
     [day] = LakeDay.objects.exclude(restored_at=None)

@@ -6,37 +6,24 @@ log decides: the next run removes files of a run that is not in the log, and wri
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from adbc_driver_postgresql import dbapi
 from deltalake.exceptions import DeltaError
-from django.db import connections
 
 from pulljobs.conf import settings
-from pulljobs.engine.telemetry import emit
 from pulljobs.errors import ConfigurationError, LakeError
-from pulljobs.lake import ledger
-from pulljobs.lake.ledger import Owner
+from pulljobs.lake import ledger, lock
 from pulljobs.lake.models import LakeRun
-from pulljobs.lake.spark import files, progress, session, slices, tables
+from pulljobs.lake.spark import files, session, slices, tables
+from pulljobs.lake.spark.export_run import ExportRun, Sessions
 from pulljobs.lake.spark.tables import Table
-from pulljobs.lake.telemetry import LakeExported
-from pulljobs.models import Channel, Consumer
-from pyspark_pulljobs import writing
+from pulljobs.models import Channel
 from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.selecting import ADBC
-from pyspark_pulljobs.writing import ExportedFile, ExportParameters, Names, Slice
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-Sessions = Callable[[], AbstractContextManager["SparkSession"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +76,8 @@ def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = F
     stored = _stored_options(using, options)
     session.share_password()
     exported, started = Exported(), time.monotonic()
-    with _raising_lake_errors(where), ledger.hold_lock(using) as owner:
-        run = _ExportRun(using, where, options.reader, owner, sessions, always_spark)
+    with _raising_lake_errors(where), lock.hold_lock(using) as owner:
+        run = ExportRun(using, where, options.reader, owner, sessions, always_spark)
         _check_history(using, where)
         if (interrupted := ledger.find_open_run(using)) is not None:
             _check_place(interrupted, where)
@@ -160,106 +147,9 @@ def _stored_options(using: str, options: ExportOptions) -> dict[str, object]:
     return {"payload_cap": options.payload_cap, "channel_ids": sorted(known.values())}
 
 
-@dataclass(frozen=True, slots=True)
-class _ExportRun:
-    """Steps of a run, each of which may be the last before a crash."""
-
-    using: str
-    where: str
-    reader: str
-    owner: Owner
-    sessions: Sessions
-    always_spark: bool
-
-    def end(self, made: LakeRun, *, is_interrupted: bool = False) -> LakeRun:
-        """Complete a run from where it was interrupted; return it."""
-        known = [table for table in map(self._table, TABLES) if table.last_run() >= made.pk]
-        left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]
-        if is_interrupted:
-            files.clean(self.where, left, made.pk)
-        wrote = self._written(made, _names_of(left))
-        for table in left:
-            self._publish(table, made.pk, [file for file in wrote if file.table == table.name])
-        rows, size = files.sum_files(wrote, known, made.pk)
-        self.owner.check()
-        ledger.end_run(self.using, made, rows, size)
-        files.remove_temporary(self.where)
-        made.refresh_from_db(using=self.using)
-        emit(LakeExported(rows, size))
-        return made
-
-    def _table(self, name: str) -> Table:
-        return Table(self.where, name)
-
-    def _written(self, made: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
-        """Write every row of the window, and check the number that PostgreSQL counts."""
-        if not names:
-            return []
-        with ThreadPoolExecutor(1) as aside:
-            expected = aside.submit(_counted, self.using, made)
-            wrote = self._write(made, names)
-        for name in names:
-            rows, there = sum(file.rows for file in wrote if file.table == name), expected.result()
-            if rows != there[name]:
-                raise LakeError(
-                    f"Run {made.pk} wrote {rows:,} rows of {name}, PostgreSQL has "
-                    f"{there[name]:,}: nothing was exported, run it again."
-                )
-        return wrote
-
-    def _write(self, made: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
-        """Write few rows in this process, many in Spark's tasks."""
-        samples = slices.sample(self.using, made)
-        rows = sum(samples[name].rows for name in names)
-        folder, names_of = files.name_temporary(made.pk), _registry(self.using)
-        parameters = ExportParameters(session.dsn(), self.reader, self.where, folder, names_of)
-        plan = partial(slices.plan, self.using, made, samples, names)
-        if rows <= slices.MIN_ROWS and not self.always_spark:
-            return _written_here(parameters, plan(1))
-        with self.sessions() as spark, progress.reporting(spark, "export", rows):
-            planned = plan(spark.sparkContext.defaultParallelism)
-            tasks = spark.sparkContext.parallelize(planned, len(planned))
-            return tasks.mapPartitions(partial(writing.write, parameters)).collect()
-
-    def _publish(self, table: Table, run: int, wrote: Sequence[ExportedFile]) -> None:
-        if wrote:
-            names = files.move_files(table, self.where, wrote, run)
-            self.owner.check()
-            table.commit(run, wrote, names)
-
-
-def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> list[ExportedFile]:
-    try:
-        return list(writing.write(parameters, planned))
-    except ConfigurationError as error:
-        # The settings are right, because Django connects with them.
-        raise LakeError(str(error)) from error
-
-
-def _counted(using: str, made: LakeRun) -> dict[str, int]:
-    try:
-        return slices.count_rows(using, made)
-    finally:
-        connections.close_all()  # this thread's
-
-
 def give_up(using: str, where: str, interrupted: LakeRun) -> None:
     """Delete a run; files in the Delta log stay in the lake."""
     unknown = [Table(where, name) for name in TABLES]
     missing = [table for table in unknown if table.last_run() < interrupted.pk]
     files.clean(where, missing, interrupted.pk)
     interrupted.delete(using=using)
-
-
-def _names_of(some: Iterable[Table]) -> list[str]:
-    return [table.name for table in some]
-
-
-def _registry(using: str) -> dict[str, Names]:
-    """Return names by id, by table of the lake, with those of soft-deleted rows."""
-    channels = dict(Channel.objects.using(using).values_list("pk", "name"))
-    consumers = Consumer.objects.using(using).values_list("pk", "channel_id", "name")
-    return {
-        "archive": {pk: (channels[channel], name) for pk, channel, name in consumers},
-        "messages": {pk: (name,) for pk, name in channels.items()},
-    }

@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.db import transaction
 from pyarrow import parquet
 
-from pulljobs.lake import ledger
+from pulljobs.lake import ledger, lock, verified_days
 from pulljobs.lake.spark import exporting, verifying
 from pulljobs.lake.spark.tables import Table
 from pulljobs.lake.spark.verifying import PARTITIONED
@@ -28,8 +28,8 @@ def rebase(using: str, where: str) -> dict[str, int]:
     Raise LakeError while another process writes to the lake. An interrupted run is given up: its
     files in the Delta log stay, and other files of it are removed.
     """
-    ledger.check_owner(using)
-    with ledger.hold_lock(using):
+    lock.check_owner(using)
+    with lock.hold_lock(using):
         if (interrupted := ledger.find_open_run(using)) is not None:
             exporting.give_up(using, where, interrupted)
         with transaction.atomic(using=using):
@@ -41,7 +41,7 @@ def rebase(using: str, where: str) -> dict[str, int]:
                 )
                 for table in TABLES
             }
-            ledger.record_doubts(using, where)
+            verified_days.record_doubts(using, where)
             ledger.record_rebase(using, where, now, exporting.newest_run(where))
     return fresh
 

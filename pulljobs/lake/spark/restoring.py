@@ -16,7 +16,7 @@ from psycopg import sql
 from pyarrow import csv, parquet
 
 from pulljobs.errors import LakeError
-from pulljobs.lake import ledger
+from pulljobs.lake import ledger, lock, verified_days
 from pulljobs.lake.spark.tables import Table
 from pulljobs.lake.spark.verifying import PARTITIONED
 from pulljobs.storage import partition_making
@@ -48,9 +48,9 @@ def restore(using: str, where: str, day: date) -> Restored:
     Messages are restored only with all of their payloads. Raise LakeError if nothing could be
     restored, or if the ledger has no run of this lake.
     """
-    ledger.check_owner(using)
+    lock.check_owner(using)
     rows, left_out = {}, {}
-    with ledger.hold_lock(using):
+    with lock.hold_lock(using):
         high = ledger.read_settled_high(using, where)
         for name in TABLES:
             table = Table(where, name)
@@ -60,7 +60,7 @@ def restore(using: str, where: str, day: date) -> Restored:
             if not high:
                 raise LakeError(UNKNOWN)
             partition = Partition(PARTITIONED[name], day)
-            note = partial(ledger.record_restore, using, where, partition)
+            note = partial(verified_days.record_restore, using, where, partition)
             try:
                 rows[name] = _filled(using, table, partition, high, note)
             except ValueError as error:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from django.db import OperationalError
 
 from pulljobs.errors import LakeError
-from pulljobs.lake import ledger
+from pulljobs.lake import lock, verified_days
 from pulljobs.lake.spark import verifying
-from pulljobs.lake.spark.exporting import Sessions
+from pulljobs.lake.spark.export_run import Sessions
 from pulljobs.lake.spark.verifying import PARTITIONED, DayComparison, Days
 from pulljobs.storage import partition_dropping, partitions
 from pulljobs.storage.partitions import Partition
@@ -31,11 +31,11 @@ def retain(
     A restored partition stays for another retention, unless its day is given. Raise LakeError if
     another process writes to the lake.
     """
-    ledger.check_owner(using)
-    with ledger.hold_lock(using):
+    lock.check_owner(using)
+    with lock.hold_lock(using):
         old = partitions.older(using, age)
         named = [partition for partition in old if partition.day in only]
-        chosen = named if only else ledger.exclude_restored(using, where, age, old)
+        chosen = named if only else verified_days.exclude_restored(using, where, age, old)
         if not chosen:
             return Retained([], [], [])
         snapshot = verifying.take_snapshot(using, where)
@@ -65,7 +65,7 @@ def _dropped(
             raise LakeError(
                 f"{partition.name} cannot be dropped ({line}): run the command again. {done}"
             ) from error
-        ledger.record_drop(using, where, [partition])
+        verified_days.record_drop(using, where, [partition])
         names.append(partition.name)
         yield partition
 

@@ -10,7 +10,7 @@ from django.db import connections
 
 from pulljobs import ids
 from pulljobs.errors import LakeError
-from pulljobs.lake import ledger
+from pulljobs.lake import ledger, verified_days
 from pulljobs.lake.models import LakeDay
 from pulljobs.lake.spark import checksums, progress, session
 from pulljobs.lake.spark.tables import LoggedFile, Table
@@ -89,7 +89,7 @@ def list_days(using: str) -> Days:
 
 def list_kept_days(using: str, where: str) -> Days:
     """Return the days of `list_days` that were not dropped because this lake has them."""
-    dropped = ledger.find_dropped(using, where)
+    dropped = verified_days.find_dropped(using, where)
     return {
         table: [day for day in days if Partition(PARTITIONED[table], day) not in dropped]
         for table, days in list_days(using).items()
@@ -124,9 +124,9 @@ def record_results(using: str, snapshot: LakeSnapshot, results: Iterable[DayComp
                 rows=result.database.rows,
                 checksum=Decimal(result.database.checksum),
             )
-            ledger.record_verified(using, snapshot.where, day)
+            verified_days.record_verified(using, snapshot.where, day)
         else:
-            ledger.record_doubt(using, snapshot.where, result.partition.table, result.day)
+            verified_days.record_doubt(using, snapshot.where, result.partition.table, result.day)
 
 
 class Difference(NamedTuple):

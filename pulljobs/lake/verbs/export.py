@@ -29,7 +29,8 @@ from pulljobs.management.subcommands import CommandResult
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pulljobs.lake.spark.exporting import Exported, Sessions
+    from pulljobs.lake.spark.export_run import Sessions
+    from pulljobs.lake.spark.exporting import Exported
 
 LEAST: Final = 0.1
 LONGEST: Final = 30 * 86_400
