@@ -1,12 +1,10 @@
 """Reading of request bodies by their declarations."""
 
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import (
     Any,
-    Final,
     NamedTuple,
     NoReturn,
     TypeVar,
@@ -20,28 +18,20 @@ from django.http import QueryDict
 
 from pulljobs.api import exceptions
 from pulljobs.api.bodies import (
-    Bounds,
     Field,
-    Format,
     ItemsUpTo,
-    TextUpTo,
     UpTo,
     choices_of,
     describe,
     fields_of,
     is_choice,
-    parse_time,
 )
+from pulljobs.api.value_checks import CHECKS, Check, Refuse
 from pulljobs.conf import settings
 
 B = TypeVar("B", bound=Mapping[str, Any])
 GivenFields = Mapping[str, Any]
 """A JSON object with its keys in lower case."""
-Refuse = Callable[[str], Exception]
-"""Function that makes the refusal of a body from a sentence without its period."""
-Check = Callable[[Any, Refuse], Any]
-"""Function that returns a checked value; it raises ValueError for a wrong one."""
-UNBOUNDED: Final = Bounds(-math.inf)
 
 
 class FieldReader(NamedTuple):
@@ -178,60 +168,3 @@ def _check_choice_of(kind: Any) -> Check:
         return choices[value]
 
     return check
-
-
-def _check_whole_of(field: Field) -> Check:
-    least, most = field.mark(Bounds) or UNBOUNDED
-
-    def check(value: Any, refuse: Refuse) -> int:
-        if type(value) is not int or not least <= value <= most:  # True is an int
-            raise ValueError(value)
-        return value
-
-    return check
-
-
-def _check_seconds_of(field: Field) -> Check:
-    least, most = field.mark(Bounds) or UNBOUNDED
-
-    def check(value: Any, refuse: Refuse) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(value)
-        seconds = float(value)
-        if not (math.isfinite(seconds) and least <= seconds <= most):
-            raise ValueError(value)
-        return seconds
-
-    return check
-
-
-def _check_flag_of(field: Field) -> Check:
-    def check(value: Any, refuse: Refuse) -> bool:
-        if not isinstance(value, bool):
-            raise ValueError(value)
-        return value
-
-    return check
-
-
-def _check_text_of(field: Field) -> Check:
-    limit, is_time = field.mark(TextUpTo), Format("date-time") in field.marks
-
-    def check(value: Any, refuse: Refuse) -> str:
-        if not isinstance(value, str):
-            raise ValueError(value)
-        if limit is not None and (len(value) > limit.length or not value.isprintable()):
-            raise ValueError(value)
-        if is_time:
-            parse_time(value)
-        return value
-
-    return check
-
-
-CHECKS: Final[Mapping[Any, Callable[[Field], Check]]] = {
-    int: _check_whole_of,
-    float: _check_seconds_of,
-    bool: _check_flag_of,
-    str: _check_text_of,
-}

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from pulljobs.admin.dashboard import attention, consumers, failures, workers
+from pulljobs.admin.dashboard import attention, consumer_status, failures, workers
 from pulljobs.models import Consumer
 from pulljobs.states import State
 from pulljobs.storage import backlog
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def hidden(monkeypatch: pytest.MonkeyPatch) -> Consumer:
     """Return the last of three consumers, of which the table shows the first."""
-    monkeypatch.setattr(consumers, "SHOWN", 1)
+    monkeypatch.setattr(consumer_status, "SHOWN", 1)
     for name in ("a", "b"):
         ConsumerFactory.create(channel__name=name)
     return ConsumerFactory.create(channel__name="zoo", name="keeper")

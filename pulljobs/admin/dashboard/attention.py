@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from pulljobs.admin.dashboard import figures
-from pulljobs.admin.dashboard.consumers import ConsumerStatus, total
+from pulljobs.admin.dashboard.consumer_status import ConsumerStatus, total
 from pulljobs.admin.dashboard.upkeep import Partitions, PinnedSnapshot, TableRow
 from pulljobs.admin.dashboard.workers import Worker
 

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 
 from pulljobs.admin.dashboard import (
     attention,
+    consumer_status,
     consumers,
     drawn,
     failures,
@@ -19,7 +20,8 @@ from pulljobs.admin.dashboard import (
     workers,
 )
 from pulljobs.admin.dashboard.attention import Attention
-from pulljobs.admin.dashboard.consumers import ConsumerRow, ConsumerStatus
+from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
+from pulljobs.admin.dashboard.consumers import ConsumerRow
 from pulljobs.admin.dashboard.drawn import DrawnChart
 from pulljobs.admin.dashboard.failures import Failures
 from pulljobs.admin.dashboard.history import History
@@ -176,7 +178,7 @@ class Contents:
     @property
     def rows(self) -> list[ConsumerRow]:
         """Rows of the table of consumers."""
-        shown = self.now.standings[: consumers.SHOWN]
+        shown = self.now.standings[: consumer_status.SHOWN]
         return consumers.make_rows(shown, self.history, self.links)
 
     @property
@@ -192,7 +194,7 @@ class Contents:
     @property
     def more_consumers(self) -> int:
         """Number of consumers that are not shown."""
-        return max(0, len(self.now.standings) - consumers.SHOWN)
+        return max(0, len(self.now.standings) - consumer_status.SHOWN)
 
 
 def read_contents(chosen: Range, consumer: str | None, links: Links) -> Contents:
@@ -202,7 +204,7 @@ def read_contents(chosen: Range, consumer: str | None, links: Links) -> Contents
         known = [row.consumer for row in now.standings]
         selected = next((row for row in known if str(row.pk) == consumer), None)
         pk = None if selected is None else selected.pk
-        shown = [row.consumer.pk for row in now.standings[: consumers.SHOWN]]
+        shown = [row.consumer.pk for row in now.standings[: consumer_status.SHOWN]]
         minutes = ranges.DEFAULT.slices(now.at)[-1 - RATE_MINUTES : -1]
         step = ranges.DEFAULT.step
         recent = history.make_empty(minutes, step)
@@ -227,7 +229,9 @@ def _now(reading: Reading, links: Links) -> Current:
     at = nodes.clock(settings().DATABASE)
     known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.read_workers(at), None)
     none: list[ConsumerStatus] = []
-    standings = reading.part(Part.CONSUMERS, lambda: consumers.read_standings(at, known), none)
+    standings = reading.part(
+        Part.CONSUMERS, lambda: consumer_status.read_standings(at, known), none
+    )
     return Current(
         at=at,
         workers=known or [],

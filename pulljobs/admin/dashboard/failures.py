@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulljobs import ids
-from pulljobs.admin.dashboard.consumers import ConsumerStatus
+from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.conf import settings
 from pulljobs.models import Consumer

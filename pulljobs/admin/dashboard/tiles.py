@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from pulljobs.admin.dashboard import figures
-from pulljobs.admin.dashboard.consumers import ConsumerStatus, total
+from pulljobs.admin.dashboard.consumer_status import ConsumerStatus, total
 from pulljobs.admin.dashboard.history import History
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.ranges import Range

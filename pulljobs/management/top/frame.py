@@ -7,9 +7,9 @@ from typing import Final
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from pulljobs.admin.dashboard import attention, consumers, history, upkeep, workers
+from pulljobs.admin.dashboard import attention, consumer_status, history, upkeep, workers
 from pulljobs.admin.dashboard.attention import Attention
-from pulljobs.admin.dashboard.consumers import ConsumerStatus
+from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
 from pulljobs.admin.dashboard.history import History
 from pulljobs.admin.dashboard.reading import PATIENCE, Part
 from pulljobs.admin.dashboard.workers import Worker
@@ -85,7 +85,7 @@ def _read_parts(
     none: list[ConsumerStatus] = []
     statuses = reading.part(
         Part.CONSUMERS,
-        lambda: consumers.read_standings(
+        lambda: consumer_status.read_standings(
             at, known, select_consumers() if select_consumers else None, ESTIMATED
         ),
         none,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pulljobs.admin.dashboard.consumers import ConsumerStatus
+from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.top.frame import STEP, TopFrame
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pulljobs.admin.dashboard import figures
-from pulljobs.admin.dashboard.consumers import ConsumerStatus, total
+from pulljobs.admin.dashboard.consumer_status import ConsumerStatus, total
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.output_blocks import Block, Cell, Column, StyledText, TableBlock, Tone

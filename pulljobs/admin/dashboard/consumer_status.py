@@ -1,0 +1,136 @@
+"""State of consumers now: their backlog, its age, and the processes that serve them."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db.models import Sum
+from django.db.models.functions import Now
+
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.workers import Worker
+from pulljobs.conf import settings
+from pulljobs.models import Consumer, PullWaiter
+from pulljobs.storage import backlog, counts
+from pulljobs.storage.backlog import Backlog
+
+SHOWN: Final = 40
+"""Consumers in the table, the first by name; sums and findings cover all."""
+
+
+@dataclass(frozen=True)
+class ConsumerStatus:
+    """State of a consumer at a time."""
+
+    consumer: Consumer
+    backlog: Backlog
+    now: datetime
+    waiting: int
+    """Long polls that wait for its jobs."""
+    workers: Sequence[Worker] | None
+    """Workers that report that they serve it; None: unknown."""
+    estimate: int | None = None
+    """Estimate of the queued jobs, if they are too many to count."""
+
+    @property
+    def path(self) -> str:
+        """Consumer path, `channel/consumer`."""
+        return path_of(self.consumer)
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        """Seconds since the oldest ready job became ready; None: no job is ready."""
+        oldest = self.backlog.oldest_ready_at
+        return None if oldest is None else max(0.0, (self.now - oldest).total_seconds())
+
+    @property
+    def paused_until(self) -> datetime | None:
+        """End of the pause of the consumer or its channel; None: it is not paused."""
+        ends = [self.consumer.paused_until, self.consumer.channel.paused_until]
+        return max((end for end in ends if end and end > self.now), default=None)
+
+    @property
+    def is_served(self) -> bool:
+        """True if a worker, a long poll or a holder of jobs serves it, or if that is unknown."""
+        return self.workers is None or bool(self.workers or self.waiting or self.backlog.in_flight)
+
+    @property
+    def is_unserved(self) -> bool:
+        """True if jobs are ready and no process serves the consumer."""
+        return bool(self.backlog.ready) and not self.is_served and self.paused_until is None
+
+    @property
+    def queued(self) -> int:
+        """Number of queued jobs, counted or estimated."""
+        return self.backlog.queued if self.estimate is None else self.estimate
+
+
+def read_standings(
+    now: datetime,
+    workers: Sequence[Worker] | None,
+    among: Sequence[Consumer] | None = None,
+    estimated: int = SHOWN,
+) -> list[ConsumerStatus]:
+    """Return the state of all consumers by name, or of those given.
+
+    At most `estimated` queues are estimated, since each estimate is a query.
+    """
+    using = settings().DATABASE
+    known = counts.consumers(using) if among is None else among
+    waiting, serving = _waiting(using), _serving(workers or ())
+    ids = [consumer.pk for consumer in known]
+    backlogs = {row.consumer_id: row for row in backlog.backlogs(using, ids)}
+    return [
+        ConsumerStatus(
+            consumer,
+            backlogs[consumer.pk],
+            now,
+            waiting.get(consumer.pk, 0),
+            None if workers is None else serving.get(path_of(consumer), ()),
+            backlog.estimate(using, backlogs[consumer.pk]) if number < estimated else None,
+        )
+        for number, consumer in enumerate(known)
+    ]
+
+
+def _serving(workers: Sequence[Worker]) -> Mapping[str, list[Worker]]:
+    """Return the workers by the consumer paths that they serve."""
+    serving: dict[str, list[Worker]] = defaultdict(list)
+    for worker in workers:
+        if worker.is_alive:
+            for path in worker.serves:
+                serving[path].append(worker)
+    return serving
+
+
+@dataclass(frozen=True)
+class Total:
+    """Sum of a count over several consumers."""
+
+    value: int
+    is_least: bool
+    """True if a count was cut off, so that there may be more."""
+
+    def __str__(self) -> str:
+        return figures.counted(self.value, is_least=self.is_least)
+
+
+def total(standings: Sequence[ConsumerStatus], count: str) -> Total:
+    """Return the sum of a count over consumers."""
+    return Total(
+        sum(getattr(standing.backlog, count) for standing in standings),
+        any(standing.backlog.is_least(count) for standing in standings),
+    )
+
+
+def path_of(consumer: Consumer) -> str:
+    """Return the consumer path, `channel/consumer`."""
+    return f"{consumer.channel.name}/{consumer.name}"
+
+
+def _waiting(using: str) -> Mapping[int, int]:
+    rows = PullWaiter.objects.using(using).filter(waiting_until__gt=Now())
+    sums: Any = rows.values_list("consumer_id").annotate(Sum("waiting")).order_by()
+    return dict(sums)

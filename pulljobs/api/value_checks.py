@@ -1,0 +1,79 @@
+"""Checks of single values in request bodies."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import (
+    Any,
+    Final,
+)
+
+from pulljobs.api.bodies import (
+    Bounds,
+    Field,
+    Format,
+    TextUpTo,
+    parse_time,
+)
+
+Refuse = Callable[[str], Exception]
+"""Function that makes the refusal of a body from a sentence without its period."""
+Check = Callable[[Any, Refuse], Any]
+"""Function that returns a checked value; it raises ValueError for a wrong one."""
+UNBOUNDED: Final = Bounds(-math.inf)
+
+
+def _check_whole_of(field: Field) -> Check:
+    least, most = field.mark(Bounds) or UNBOUNDED
+
+    def check(value: Any, refuse: Refuse) -> int:
+        if type(value) is not int or not least <= value <= most:  # True is an int
+            raise ValueError(value)
+        return value
+
+    return check
+
+
+def _check_seconds_of(field: Field) -> Check:
+    least, most = field.mark(Bounds) or UNBOUNDED
+
+    def check(value: Any, refuse: Refuse) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(value)
+        seconds = float(value)
+        if not (math.isfinite(seconds) and least <= seconds <= most):
+            raise ValueError(value)
+        return seconds
+
+    return check
+
+
+def _check_flag_of(field: Field) -> Check:
+    def check(value: Any, refuse: Refuse) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError(value)
+        return value
+
+    return check
+
+
+def _check_text_of(field: Field) -> Check:
+    limit, is_time = field.mark(TextUpTo), Format("date-time") in field.marks
+
+    def check(value: Any, refuse: Refuse) -> str:
+        if not isinstance(value, str):
+            raise ValueError(value)
+        if limit is not None and (len(value) > limit.length or not value.isprintable()):
+            raise ValueError(value)
+        if is_time:
+            parse_time(value)
+        return value
+
+    return check
+
+
+CHECKS: Final[Mapping[Any, Callable[[Field], Check]]] = {
+    int: _check_whole_of,
+    float: _check_seconds_of,
+    bool: _check_flag_of,
+    str: _check_text_of,
+}
