@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pulljobs.errors import LakeError
 from pyspark_pulljobs import ledger, rows, staging
 from pyspark_pulljobs.badrows import BadRows
+from pyspark_pulljobs.chunks import cut_chunks
 from pyspark_pulljobs.ledger import Publish, SinkBatch
 from pyspark_pulljobs.requests import Address, Request
 from pyspark_pulljobs.session import Session, open_session
@@ -73,7 +74,7 @@ def stage(
     """Stage the rows of a task, which no reader of messages and jobs sees."""
     ledger.hold(session, publish.id)
     writer, context = uuid4(), TaskContext.get()
-    chunks = rows.cut_chunks(iterator, request.bounds)
+    chunks = cut_chunks(iterator, request.bounds)
     try:
         partition = context.partitionId() if context else 0
         count = staging.copy(session, publish.id, writer, partition, chunks)

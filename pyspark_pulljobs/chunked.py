@@ -14,11 +14,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pulljobs.errors import LakeError
-from pyspark_pulljobs import ledger, rows
+from pyspark_pulljobs import chunks, ledger
 from pyspark_pulljobs.badrows import BadRows
+from pyspark_pulljobs.chunks import Chunk
 from pyspark_pulljobs.ledger import Publish
 from pyspark_pulljobs.requests import Address, Request
-from pyspark_pulljobs.rows import Chunk
 from pyspark_pulljobs.session import Session, open_session
 from pyspark_pulljobs.storing import Store
 
@@ -74,7 +74,7 @@ class ChunkedWriter(DataSourceArrowWriter):
         store = Store(session, self._publish.id, self._address, self._request)
         with session.atomic():
             committed = ledger.begin_part(session, self._publish.id, partition)
-            repeated, remaining = rows.split(batches, committed.tally.rows)
+            repeated, remaining = chunks.split(batches, committed.tally.rows)
             self._compare(partition, committed.checksum, repeated)
             checksum = (committed.checksum + self._store(store, remaining)) % MODULUS
             if store.tally.rows:
@@ -101,4 +101,4 @@ class ChunkedWriter(DataSourceArrowWriter):
             )
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
-        return rows.cut_chunks(batches, self._request.bounds)
+        return chunks.cut_chunks(batches, self._request.bounds)

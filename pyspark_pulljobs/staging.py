@@ -20,7 +20,8 @@ from pulljobs.engine.encodings import Blobs, array, byte_array
 from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import binary, drivers, ledger
-from pyspark_pulljobs.rows import Chunk, Reject
+from pyspark_pulljobs.chunks import Chunk
+from pyspark_pulljobs.rows import Reject
 from pyspark_pulljobs.session import Session
 
 logger = logging.getLogger("pulljobs.lake")

@@ -20,9 +20,10 @@ from pulljobs.engine.sql import DATABASE_CHANNEL, statement
 from pulljobs.engine.validation import FullKey, Published, parameters
 from pulljobs.errors import KeyFull, UnknownChannel
 from pyspark_pulljobs import staging
+from pyspark_pulljobs.chunks import Chunk
 from pyspark_pulljobs.ledger import Tally
 from pyspark_pulljobs.requests import Address, Request
-from pyspark_pulljobs.rows import Chunk, Reject
+from pyspark_pulljobs.rows import Reject
 from pyspark_pulljobs.session import Session
 
 logger = logging.getLogger("pulljobs.lake")

@@ -17,7 +17,7 @@ from pulljobs.publishing import Draft, checked, publish, publish_many
 from pulljobs.storage import invariants, listen
 from pulljobs.storage.invariants import CheckLimits
 from pulljobs.storage.listen import Listener
-from pyspark_pulljobs import rows
+from pyspark_pulljobs import arrow_rows, chunks, rows
 from pyspark_pulljobs.requests import Bounds
 from tests.factories import USING, ConsumerFactory
 from tests.lake import bulk
@@ -97,7 +97,7 @@ def test_what_is_stored_is_what_publish_many_stores(mode: str) -> None:
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_what_publish_refuses_is_refused_with_its_words(bad: dict[str, Any]) -> None:
-    [chunk] = rows.cut_chunks([batch(bad)], Bounds())
+    [chunk] = chunks.cut_chunks([batch(bad)], Bounds())
     [reject] = chunk.rejects
     assert chunk.messages() == []
     if bad.keys() & {"payload"} and bad["payload"] is None:
@@ -268,7 +268,7 @@ def test_an_unknown_channel() -> None:
 
 
 def test_many_chunks_of_rows_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 7)
     consumer = ConsumerFactory.create()
     sent = [{"payload": str(n).encode()} for n in range(50)]
     bulk.publish(consumer.channel, [batch(*sent[:20]), batch(*sent[20:40])], [batch(*sent[40:])])
@@ -298,26 +298,26 @@ ROWS = {**{f"good {n}": row for n, row in enumerate(GOOD)}, **BAD}
 def test_rows_that_pass_at_a_glance_are_those_that_pass_the_check(row: dict[str, Any]) -> None:
     """Plain rows skip the check for its cost: it would build equal messages."""
     read, limits = batch(row), Bounds()
-    [plain] = rows._plain(read, limits)
+    [plain] = arrow_rows.flag_plain_rows(read, limits)
     if plain:
-        made = rows._make_message(rows._Rows(read).row(0), limits)
-        assert list(zip(*rows._Rows(read).plain(0, 1).values(), strict=True)) == [made]
+        made = rows.make_message(arrow_rows.ArrowRows(read).row(0), limits)
+        assert list(zip(*arrow_rows.ArrowRows(read).plain(0, 1).values(), strict=True)) == [made]
     edge = batch({"key": "k" * 255, "priority": -32_768, "message_id": "ü" * 255})
-    assert rows._plain(edge, limits) == [True]
+    assert arrow_rows.flag_plain_rows(edge, limits) == [True]
 
 
 def test_chunks_are_bounded_by_rows_and_bytes_and_lose_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Plain rows are cut many at a time, between rows that are checked singly."""
-    monkeypatch.setattr(rows, "CHUNK_ROWS", 4)
-    monkeypatch.setattr(rows, "CHUNK_BYTES", 50)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 50)
     sizes = [0, 1, 1, 1, 1, 30, 30, 1, 60, 1, 1, 1, 1, 1, 1, 1, 1]
     sent = [
         {"payload": b"%d" % number * size, **({"headers": {"a": "b"}} if number % 5 == 3 else {})}
         for number, size in enumerate(sizes)
     ]
-    made = list(rows.cut_chunks([batch(*sent[:11]), batch(*sent[11:])], Bounds()))
+    made = list(chunks.cut_chunks([batch(*sent[:11]), batch(*sent[11:])], Bounds()))
     assert [
         (message.payload, message.headers) for chunk in made for message in chunk.messages()
     ] == [(row["payload"], row.get("headers", {})) for row in sent]
