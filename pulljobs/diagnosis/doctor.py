@@ -2,50 +2,37 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, timedelta
-from typing import Final, NamedTuple
+from datetime import timedelta
+from typing import Final
 
 from django.db.models import Count, Min
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving, times
+from pulljobs.diagnosis.database_checks import (
+    Finding,
+    default_partitions,
+    list_names,
+    missing_grants,
+    missing_partitions,
+    old_snapshots,
+    tables_not_owned,
+)
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
-from pulljobs.storage import backlog, blockers, grants, nodes, partitions
-from pulljobs.storage.grants import Profile
+from pulljobs.storage import backlog
 from pulljobs.storage.jobs import stats
 
 UNREAPED: Final = timedelta(seconds=30)
 """Time after the pass that should have ended a lease."""
-LISTED: Final = 20
 LOOKED_AT: Final = 100_000
 COUNTED: Final = 1_000
-
-
-class Finding(NamedTuple):
-    """Problem that a check reports; `is_error` if it blocks jobs or the maintenance now."""
-
-    code: str
-    is_error: bool
-    text: str
 
 
 def examine(snapshot_age: timedelta) -> list[Finding]:
     """Run all checks and return their findings; report snapshots older than `snapshot_age`."""
     return [*old_snapshots(snapshot_age), *(finding for check in CHECKS for finding in check())]
-
-
-def old_snapshots(age: timedelta) -> Iterator[Finding]:
-    """Report what keeps dead rows from being cleaned up."""
-    for pin in blockers.pins(settings().DATABASE, age):
-        lasting = "" if pin.seconds is None else f" for {pin.seconds:.0f} s"
-        yield Finding(
-            "old_snapshot",
-            True,
-            f"The {pin.kind} {pin.name} keeps dead rows from being cleaned up{lasting}, so claims "
-            f"get slower: {pin.what}. End it if you can.",
-        )
 
 
 def paused_consumers() -> Iterator[Finding]:
@@ -68,7 +55,7 @@ def full_keys() -> Iterator[Finding]:
         keys = [key for key, n in counts.most_common() if n >= consumer.max_queued_per_key]
         text = (
             f"{_path(consumer)} has keys with {consumer.max_queued_per_key} jobs or more, "
-            f"whose next message it will {consumer.key_overflow}: {_listed(keys)}."
+            f"whose next message it will {consumer.key_overflow}: {list_names(keys)}."
             if keys
             else f"{_path(consumer)} may have full keys."
         )
@@ -87,59 +74,6 @@ def _bounded_jobs(consumer: Consumer) -> list[str | None]:
         consumer=consumer, key__isnull=False, reason__isnull=True, state__in=counted
     )
     return list(rows.order_by("key", "id").values_list("key", flat=True)[:LOOKED_AT])
-
-
-def default_partitions() -> Iterator[Finding]:
-    """Report rows that found no partition for their day."""
-    for table, count in blockers.in_default(settings().DATABASE).items():
-        yield Finding(
-            "default_partition",
-            True,
-            f"{table}_default holds {blockers.counted(count)}: their day had no partition. Run "
-            "`pulljobs maintain` as the owner of the tables; it moves them.",
-        )
-
-
-def tables_not_owned() -> Iterator[Finding]:
-    """Report tables that the role does not own; only a missing partition is an error."""
-    if tables := blockers.not_owned(settings().DATABASE):
-        yield Finding(
-            "not_owner",
-            False,
-            f"This role does not own {_listed(tables)}, so workers create no partitions: "
-            "run `pulljobs maintain` as the owner every day, or make this role a member of it.",
-        )
-
-
-def missing_grants() -> Iterator[Finding]:
-    """Report missing rights of a role that runs jobs.
-
-    A role that may not update jobs only reads or publishes, and is not checked.
-    """
-    lacking = grants.lacking(settings().DATABASE, Profile.APP)
-    if lacking and "UPDATE" not in lacking.get("pulljobs_job", ()):
-        named = [f"{' and '.join(what)} on {table}" for table, what in lacking.items()]
-        yield Finding(
-            "no_grant",
-            True,
-            f"This role lacks {_listed(named)}: run what `pulljobs grants` prints as the owner.",
-        )
-
-
-def missing_partitions() -> Iterator[Finding]:
-    """Report days ahead that have no partition; for today it is an error."""
-    using = settings().DATABASE
-    today = nodes.clock(using).astimezone(UTC).date()
-    for table in partitions.PARTITIONED:
-        there = {partition.day for partition in partitions.existing(using, table)}
-        days = [today + timedelta(days=ahead) for ahead in range(settings().PARTITIONS_AHEAD + 1)]
-        if missing := [str(day) for day in days if day not in there]:
-            yield Finding(
-                "missing_partition",
-                str(today) in missing,
-                f"{table} has no partition for {_listed(missing)}: run `pulljobs maintain`; "
-                "every worker does so, too.",
-            )
 
 
 def unserved_consumers() -> Iterator[Finding]:
@@ -236,7 +170,7 @@ def sick_nodes() -> Iterator[Finding]:
     for node in serving.living():
         loops = node.report.get("loops", {}).items()
         if dead := sorted(name for name, loop in loops if not loop["alive"]):
-            text = f"Node {node.name} has a dead loop: its {_listed(dead)} is dead. Restart it."
+            text = f"Node {node.name} has a dead loop: its {list_names(dead)} is dead. Restart it."
             yield Finding("dead_loop", True, text)
         for held in serving.held_back(node):
             text = (
@@ -264,8 +198,3 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
 
 def _path(consumer: Consumer) -> str:
     return f"{consumer.channel.name}/{consumer.name}"
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more

@@ -17,7 +17,7 @@ from pulljobs.management.output_blocks import (
 )
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.management.top import json_content, tables
-from pulljobs.management.top.tables import ViewSize
+from pulljobs.management.top.frame import ViewSize
 from pulljobs.models import Channel
 
 FIELDS: Final = ("title", "created_at", "changed_at", "dedupe_window", "paused_until")

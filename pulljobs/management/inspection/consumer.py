@@ -8,8 +8,7 @@ from pulljobs.management.inspection import shared
 from pulljobs.management.output_blocks import Block, FactsBlock, StyledText, title
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.management.top import json_content, tables
-from pulljobs.management.top.frame import TopFrame
-from pulljobs.management.top.tables import ViewSize
+from pulljobs.management.top.frame import TopFrame, ViewSize
 from pulljobs.models import Consumer
 from pulljobs.storage import dead
 

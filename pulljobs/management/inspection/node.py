@@ -18,8 +18,9 @@ from pulljobs.management.output_blocks import (
     title,
 )
 from pulljobs.management.subcommands import CommandResult
-from pulljobs.management.top import json_content, tables
-from pulljobs.management.top.tables import ViewSize
+from pulljobs.management.top import json_content
+from pulljobs.management.top.frame import ViewSize
+from pulljobs.management.top.nodes import render_nodes
 from pulljobs.models import Lease
 from pulljobs.storage import nodes
 
@@ -48,7 +49,7 @@ def inspect(text: str) -> CommandResult:
 def list_all() -> CommandResult:
     """List the running nodes."""
     now = shared.read_status(shared.NODE_PARTS)
-    lines = list(tables.render_nodes(now, ViewSize()))
+    lines = list(render_nodes(now, ViewSize()))
     content = {"nodes": [json_content.node_content(worker) for worker in now.workers]}
     return shared.status_result(now, content, lines[1:])
 

@@ -6,7 +6,8 @@ The exit code is 1 if a finding blocks jobs, so that cron or a monitor may run i
 from argparse import ArgumentParser
 from typing import Any
 
-from pulljobs.diagnosis.doctor import Finding, examine
+from pulljobs.diagnosis.database_checks import Finding
+from pulljobs.diagnosis.doctor import examine
 from pulljobs.management.output_blocks import StyledText, TableBlock, Tone, text_columns
 from pulljobs.management.parsing import parse_duration
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult

@@ -18,8 +18,8 @@ from pulljobs.management.output_blocks import Block, title
 from pulljobs.management.parsing import number_between, whole_number
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.management.top import frame, json_content, tables
-from pulljobs.management.top.frame import TopFrame
-from pulljobs.management.top.tables import SORTS, ViewSize
+from pulljobs.management.top.frame import TopFrame, ViewSize
+from pulljobs.management.top.tables import SORTS
 
 DEFAULT_INTERVAL: Final = 2.0
 MIN_INTERVAL, MAX_INTERVAL = 0.1, 3600.0

@@ -124,3 +124,21 @@ def _slices(at: datetime) -> list[Slice]:
 
 def _empty_history(at: datetime) -> History:
     return history.make_empty(_slices(at), STEP)
+
+
+ALL: Final = 10_000
+
+
+@dataclass(frozen=True)
+class ViewSize:
+    """Maximum number of rows in each table, and whether wide columns are shown."""
+
+    consumers: int = ALL
+    nodes: int = ALL
+    problems: int = ALL
+    is_wide: bool = True
+
+
+def empty_text(frame: TopFrame, part: Part, otherwise: str) -> str:
+    """Return the text of an empty table."""
+    return "It is not known." if part in frame.missed else otherwise

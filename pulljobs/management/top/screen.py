@@ -14,8 +14,8 @@ from rich.text import Text
 
 from pulljobs.management import rich_output
 from pulljobs.management.top import keyboard, tables
-from pulljobs.management.top.frame import TopFrame
-from pulljobs.management.top.tables import SORTS, WIDE, ViewSize
+from pulljobs.management.top.frame import TopFrame, ViewSize
+from pulljobs.management.top.tables import SORTS, WIDE
 
 FASTEST, SLOWEST, STEP = 0.5, 60.0, 2.0
 HELP: Final = {

@@ -1,22 +1,19 @@
 """Frames as text and tables, with as many rows as the terminal has size for."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pulljobs.admin.dashboard import figures
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus, total
 from pulljobs.admin.dashboard.reading import Part
-from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.output_blocks import Block, Cell, Column, StyledText, TableBlock, Tone
-from pulljobs.management.top.frame import TopFrame
+from pulljobs.management.top.frame import TopFrame, ViewSize, empty_text
+from pulljobs.management.top.nodes import render_nodes
 from pulljobs.storage.backlog import Backlog
 
 BARS: Final = " ▁▂▃▄▅▆▇█"
 WIDE: Final = 110
 """Terminal width from which trends and percentiles are shown."""
-ALL: Final = 10_000
 MINUTE: Final = 60.0
 
 SORTS: Final[Mapping[str, Callable[[TopFrame, ConsumerStatus], Any]]] = {
@@ -27,16 +24,6 @@ SORTS: Final[Mapping[str, Callable[[TopFrame, ConsumerStatus], Any]]] = {
     "dead": lambda frame, status: (-status.backlog.dead, status.path),
     "name": lambda frame, status: status.path,
 }
-
-
-@dataclass(frozen=True)
-class ViewSize:
-    """Maximum number of rows in each table, and whether wide columns are shown."""
-
-    consumers: int = ALL
-    nodes: int = ALL
-    problems: int = ALL
-    is_wide: bool = True
 
 
 def render_frame(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
@@ -83,7 +70,7 @@ def render_consumers(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Blo
     yield TableBlock(
         columns,
         [_consumer_row(frame, status, size) for status in shown],
-        _empty_text(frame, Part.CONSUMERS, "There is no consumer."),
+        empty_text(frame, Part.CONSUMERS, "There is no consumer."),
     )
     if more := len(ordered) - len(shown):
         yield StyledText(f"and {more:,} more", Tone.FAINT)
@@ -151,54 +138,6 @@ def state(status: ConsumerStatus) -> StyledText:
     if status.backlog.ready or status.backlog.in_flight:
         return StyledText("busy", Tone.GOOD)
     return StyledText("idle", Tone.FAINT)
-
-
-def render_nodes(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
-    """Render a table of nodes after an empty line."""
-    columns = [
-        Column("node"),
-        Column("kind"),
-        *(Column(name, is_number=True) for name in ("up", "beat", "held", "done")),
-        Column("does now", may_shrink=True),
-    ]
-    shown = frame.workers[: size.nodes]
-    yield StyledText("")
-    yield TableBlock(
-        columns,
-        [_node_row(worker) for worker in shown],
-        _empty_text(frame, Part.WORKERS, "No node is at work."),
-    )
-    if more := len(frame.workers) - len(shown):
-        yield StyledText(f"and {more:,} more", Tone.FAINT)
-
-
-def _node_row(worker: Worker) -> list[Cell]:
-    return [
-        StyledText(worker.node.name, Tone.TITLE),
-        worker.node.kind,
-        worker.uptime,
-        worker.silence_text,
-        f"{worker.held:,}",
-        worker.done or figures.NOTHING,
-        activity(worker),
-    ]
-
-
-def activity(worker: Worker) -> StyledText:
-    """Return the running jobs by consumer, the longest first, or the status of a sick node."""
-    if not worker.is_healthy:
-        return StyledText(str(worker.status), Tone.BAD)
-    if not worker.running:
-        return StyledText("nothing", Tone.FAINT)
-    counts = Counter(run.consumer for run in worker.running)
-    longest = {run.consumer: run.time for run in reversed(worker.running)}
-    runs = [f"{place} × {counts[place]}, {longest[place]}" for place in counts]
-    return StyledText("; ".join(runs), Tone.GOOD)
-
-
-def _empty_text(frame: TopFrame, part: Part, otherwise: str) -> str:
-    """Return the text of an empty table."""
-    return "It is not known." if part in frame.missed else otherwise
 
 
 def render_missed(frame: TopFrame) -> Iterator[Block]:
