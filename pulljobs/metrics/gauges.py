@@ -2,25 +2,18 @@
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import UTC, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from django.db import DatabaseError, InterfaceError, connections
-from django.db.models import Sum
-from django.db.models.functions import Now
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
-from pulljobs import hooks
 from pulljobs.conf import settings
-from pulljobs.diagnosis import serving
+from pulljobs.metrics import gauge_samples
 from pulljobs.metrics.families import Sample, families_read
-from pulljobs.models import Lease, Node, PullWaiter
-from pulljobs.storage import backlog, blockers, counts, dead, health, nodes, partitions
-from pulljobs.storage.backlog import Backlog
 from pulljobs.storage.reading import impatient
 
 FRESH: Final = 5.0
@@ -31,11 +24,6 @@ WAIT: Final = 3.0
 """Seconds that an answer waits for all gauges, since the counters wait with it."""
 KEPT: Final = 90.0
 """Seconds for which the last reading stands in for late gauges: above a scrape interval."""
-ESTIMATED: Final = 200
-"""Largest number of consumers whose queue is estimated, as each estimate is a query."""
-
-KINDS: Final = ("ready", "delayed", "blocked", "in_flight")
-"""Kinds of live jobs."""
 
 
 class Gauges:
@@ -113,7 +101,9 @@ class GaugeReading(threading.Thread):
         if is_running and last and last.ended_within(KEPT):
             parts = last._parts | parts
         read = [sample for samples in parts.values() for sample in samples]
-        read += [("pulljobs_read_ok", (name,), name in parts) for name in find_parts()]
+        read += [
+            ("pulljobs_read_ok", (name,), name in parts) for name in gauge_samples.find_parts()
+        ]
         seconds = (self._ended or time.monotonic()) - self._began
         return [*read, ("pulljobs_read_seconds", (), seconds)]
 
@@ -123,7 +113,7 @@ def _parts() -> Iterator[tuple[str, list[Sample]]]:
     using = settings().DATABASE
     try:
         with impatient(using, PATIENCE) as reading:
-            for name, read in find_parts().items():
+            for name, read in gauge_samples.find_parts().items():
                 samples = reading.part(name, partial(_samples, read, using), None)
                 if samples is not None:
                     yield name, samples
@@ -133,116 +123,3 @@ def _parts() -> Iterator[tuple[str, list[Sample]]]:
 
 def _samples(read: Callable[[str], Iterator[Sample]], using: str) -> list[Sample]:
     return list(read(using))
-
-
-def _consumers(using: str) -> Iterator[Sample]:
-    rows = {row.pk: row for row in counts.consumers(using)}
-    now, estimates = nodes.clock(using), ESTIMATED
-    for counted in _backlogs(using, list(rows)):
-        row = rows[counted.consumer_id]
-        labels = (row.channel.name, row.name)
-        ready_at = counted.oldest_ready_at or now
-        pauses = [until for until in (row.paused_until, row.channel.paused_until) if until]
-        estimate = backlog.estimate(using, counted) if estimates else None
-        estimates -= estimate is not None
-        yield "queued_job_count", labels, counted.queued if estimate is None else estimate
-        for kind in KINDS:
-            yield "pulljobs_jobs", (*labels, kind), getattr(counted, kind)
-        yield "pulljobs_oldest_ready_seconds", labels, max(0.0, (now - ready_at).total_seconds())
-        yield "pulljobs_paused", labels, any(until > now for until in pauses)
-
-
-def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
-    """Count the jobs of consumers; those that reach the shared cap are counted again, alone."""
-    counted = {row.consumer_id: row for row in backlog.backlogs(using, consumer_ids)}
-    capped = [id for id, row in counted.items() if any(map(row.is_least, KINDS))]
-    if len(capped) < len(counted):
-        counted |= {row.consumer_id: row for row in backlog.backlogs(using, capped)}
-    return list(counted.values())
-
-
-def _dead(using: str) -> Iterator[Sample]:
-    """Yield dead jobs, which alerts need beyond the shared cap of the other counts."""
-    rows = {row.pk: row for row in counts.consumers(using)}
-    for id, count in dead.counts(using, list(rows)).items():
-        yield "dead_job_count", (rows[id].channel.name, rows[id].name), count
-
-
-def _workers(using: str) -> Iterator[Sample]:
-    alive, silent = serving.living(), serving.gone()
-    for kind in Node.Kind.values:
-        for state, known in (("alive", alive), ("silent", silent)):
-            yield "pulljobs_nodes", (kind, state), sum(node.kind == kind for node in known)
-    served = Counter(path for node in alive for path in node.report.get("serves", ()))
-    levels, waiting, holding = _levels(alive), _waiting(using), _holding(using)
-    for row in counts.consumers(using):
-        path = f"{row.channel.name}/{row.name}"
-        labels = (row.channel.name, row.name)
-        serves = served[path] + waiting.get(row.pk, 0) + (row.pk in holding)
-        yield "pulljobs_serving", labels, serves
-        yield "pulljobs_circuit_level", labels, levels.get(path, 0)
-
-
-def _levels(alive: Sequence[Node]) -> Mapping[str, int]:
-    """Return the highest level of each circuit by consumer path."""
-    levels: dict[str, int] = {}
-    for node in alive:
-        for path, circuit in node.report.get("circuits", {}).items():
-            levels[path] = max(circuit["level"], levels.get(path, 0))
-    return levels
-
-
-def _waiting(using: str) -> Mapping[int, int]:
-    """Count long polls by consumer; workers are counted by their reports."""
-    apis = Node.objects.using(using).filter(kind=Node.Kind.API).values("id")
-    rows = PullWaiter.objects.using(using).filter(waiting_until__gt=Now(), node_id__in=apis)
-    return dict(rows.values_list("consumer_id").annotate(Sum("waiting")).order_by())
-
-
-def _holding(using: str) -> Collection[int]:
-    """Return the consumers of which HTTP clients or Spark hold jobs.
-
-    Workers report what they serve, and their leases may outlive them.
-    """
-    rows = Lease.objects.using(using).filter(leased_until__gt=Now())
-    others = rows.exclude(via__in=(Lease.Via.WORKER, Lease.Via.PUSH))
-    return set(others.values_list("consumer_id", flat=True).distinct())
-
-
-def _snapshots(using: str) -> Iterator[Sample]:
-    ages = [pin.seconds for pin in blockers.pins(using, timedelta(0)) if pin.seconds is not None]
-    yield "pulljobs_oldest_snapshot_seconds", (), max(ages, default=0.0)
-
-
-def _partitions(using: str) -> Iterator[Sample]:
-    in_default, today = blockers.in_default(using), nodes.clock(using).astimezone(UTC).date()
-    for table in partitions.PARTITIONED:
-        yield "pulljobs_default_partition_rows", (table,), in_default.get(table, 0)
-        there = {partition.day for partition in partitions.existing(using, table)}
-        ahead = -1
-        while today + timedelta(days=ahead + 1) in there:
-            ahead += 1
-        yield "pulljobs_partitions_ahead", (table,), ahead
-
-
-def _tables(using: str) -> Iterator[Sample]:
-    for table in health.tables(using):
-        yield "pulljobs_table_rows", (table.name, "live"), table.live_rows
-        yield "pulljobs_table_rows", (table.name, "dead"), table.dead_rows
-        yield "pulljobs_table_bytes", (table.name,), table.bytes
-
-
-PARTS: Final[Mapping[str, Callable[[str], Iterator[Sample]]]] = {
-    "consumers": _consumers,
-    "dead": _dead,
-    "workers": _workers,
-    "snapshots": _snapshots,
-    "partitions": _partitions,
-    "tables": _tables,
-}
-
-
-def find_parts() -> dict[str, Callable[[str], Iterator[Sample]]]:
-    """Return what reads each part of the gauges, the parts of `hooks.gauges` last."""
-    added = {name: hooks.load(module).read_samples for name, module in hooks.gauges.items()}
-    return {**PARTS, **added}

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from prometheus_client import Metric
 
 from pulljobs import operating, pulling
-from pulljobs.metrics import gauges
+from pulljobs.metrics import gauge_samples, gauges
 from pulljobs.metrics.families import Sample
 from pulljobs.metrics.gauges import GaugeReading, Gauges
 from pulljobs.models import Channel, Job, Lease, Node
@@ -62,7 +62,7 @@ def test_they_are_what_the_tables_say(billing: Subscription) -> None:
     assert now["pulljobs_paused", PLACE] == 0
     assert now["pulljobs_partitions_ahead", ("pulljobs_message",)] == 7
     assert now["pulljobs_default_partition_rows", ("pulljobs_archived_job",)] == 0
-    assert all(now["pulljobs_read_ok", (part,)] for part in gauges.PARTS)
+    assert all(now["pulljobs_read_ok", (part,)] for part in gauge_samples.PARTS)
 
 
 def test_pauses_workers_and_circuits(billing: Subscription) -> None:
@@ -122,7 +122,7 @@ def test_the_planner_is_asked_of_so_many_consumers_at_the_most(
 ) -> None:
     """Each estimate is a query, and the capped count stands for the other consumers."""
     monkeypatch.setattr(backlog, "CAPS", (5,))
-    monkeypatch.setattr(gauges, "ESTIMATED", 2)
+    monkeypatch.setattr(gauge_samples, "ESTIMATED", 2)
     monkeypatch.setattr(backlog, "estimate_queued", lambda _using, _consumer_id: 1000)
     for _ in range(4):
         ConsumerFactory.create()
@@ -189,7 +189,7 @@ def test_without_the_database_they_say_so(
         now = read_gauges()
     finally:
         connection.close()
-    assert not any(now["pulljobs_read_ok", (part,)] for part in gauges.PARTS)
+    assert not any(now["pulljobs_read_ok", (part,)] for part in gauge_samples.PARTS)
     assert {name for name, _labels in now} == {"pulljobs_read_ok", "pulljobs_read_seconds"}
 
 
@@ -246,8 +246,8 @@ def test_parts_read_before_the_database_stopped_answering_are_exported(
         assert going_on.wait(PATIENCE_SECONDS)
         yield "pulljobs_oldest_snapshot_seconds", (), 1.0
 
-    parts = {"consumers": gauges.PARTS["consumers"], "snapshots": last}
-    monkeypatch.setattr(gauges, "find_parts", lambda: parts)
+    parts = {"consumers": gauge_samples.PARTS["consumers"], "snapshots": last}
+    monkeypatch.setattr(gauge_samples, "find_parts", lambda: parts)
     collector = Gauges()
     wait_until(lambda: _read_ok(collector) == {"consumers": 1, "snapshots": 0})
     going_on.set()
@@ -268,8 +268,8 @@ def test_parts_that_are_always_late_are_exported_from_the_last_reading(
         assert turns.acquire(timeout=PATIENCE_SECONDS)
         yield "pulljobs_oldest_snapshot_seconds", (), 1.0
 
-    parts = {"consumers": gauges.PARTS["consumers"], "snapshots": last}
-    monkeypatch.setattr(gauges, "find_parts", lambda: parts)
+    parts = {"consumers": gauge_samples.PARTS["consumers"], "snapshots": last}
+    monkeypatch.setattr(gauge_samples, "find_parts", lambda: parts)
     collector = Gauges()
     assert _read_ok(collector)["snapshots"] == 0
     first = reading()
