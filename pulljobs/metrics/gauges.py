@@ -101,9 +101,8 @@ class GaugeReading(threading.Thread):
         if is_running and last and last.ended_within(KEPT):
             parts = last._parts | parts
         read = [sample for samples in parts.values() for sample in samples]
-        read += [
-            ("pulljobs_read_ok", (name,), name in parts) for name in gauge_samples.find_parts()
-        ]
+        names = gauge_samples.find_parts()
+        read += [("pulljobs_read_ok", (name,), name in parts) for name in names]
         seconds = (self._ended or time.monotonic()) - self._began
         return [*read, ("pulljobs_read_seconds", (), seconds)]
 

@@ -19,7 +19,7 @@ from pulljobs import operating
 from pulljobs.engine import outcomes
 from pulljobs.lake import ledger, verified_days
 from pulljobs.lake.models import LakeDay
-from pulljobs.lake.spark import restoring, verifying
+from pulljobs.lake.spark import comparing, restoring, verifying
 from pulljobs.models import Consumer
 from pulljobs.storage import (
     grants,
@@ -178,7 +178,7 @@ def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
     monkeypatch.setattr(verifying, "MAX_REPORTED", 2)
     monkeypatch.setattr(selecting, "_select_by_adbc", None)  # of this process, not of tasks
     of = verifying.take_snapshot(USING, str(place))
-    [comparison] = verifying.compare_days(spark, USING, of, {"archive": [OLD]})
+    [comparison] = comparing.compare_days(spark, USING, of, {"archive": [OLD]})
     difference = verifying.find_difference(spark, USING, of, comparison)
     assert difference == verifying.Difference([], others[:2], [first])
 
@@ -397,6 +397,6 @@ def test_spark_and_duckdb_read_the_same(place: Path, spark: SparkSession) -> Non
     run("export")
     of = verifying.take_snapshot(USING, str(place))
     for table in ("archive", "messages"):
-        days = verifying._sum_lake(spark, of, table, {OLD, OLDER})
+        days = comparing._sum_lake(spark, of, table, {OLD, OLDER})
         sums = [sum(day[place] for day, _ in days.values()) for place in range(3)]
         assert tuple(sums) == lakes(place, table) == ours(table)

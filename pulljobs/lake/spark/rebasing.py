@@ -12,8 +12,8 @@ from pyarrow import parquet
 
 from pulljobs.lake import ledger, lock, verified_days
 from pulljobs.lake.spark import exporting, verifying
+from pulljobs.lake.spark.comparing import PARTITIONED
 from pulljobs.lake.spark.tables import Table
-from pulljobs.lake.spark.verifying import PARTITIONED
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 from pyspark_pulljobs.schemas import TABLES

@@ -17,8 +17,8 @@ from pyarrow import csv, parquet
 
 from pulljobs.errors import LakeError
 from pulljobs.lake import ledger, lock, verified_days
+from pulljobs.lake.spark.comparing import PARTITIONED
 from pulljobs.lake.spark.tables import Table
-from pulljobs.lake.spark.verifying import PARTITIONED
 from pulljobs.storage import partition_making
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs.schemas import TABLES

@@ -9,9 +9,9 @@ from django.db import OperationalError
 
 from pulljobs.errors import LakeError
 from pulljobs.lake import lock, verified_days
-from pulljobs.lake.spark import verifying
+from pulljobs.lake.spark import comparing, verifying
+from pulljobs.lake.spark.comparing import PARTITIONED, DayComparison, Days
 from pulljobs.lake.spark.export_run import Sessions
-from pulljobs.lake.spark.verifying import PARTITIONED, DayComparison, Days
 from pulljobs.storage import partition_dropping, partitions
 from pulljobs.storage.partitions import Partition
 
@@ -40,7 +40,7 @@ def retain(
             return Retained([], [], [])
         snapshot = verifying.take_snapshot(using, where)
         with sessions() as spark:
-            compared = verifying.compare_days(spark, using, snapshot, _by_table(chosen))
+            compared = comparing.compare_days(spark, using, snapshot, _by_table(chosen))
         verifying.record_results(using, snapshot, compared)
         differing = [day for day in compared if not day.is_equal]
         kept = {day.partition for day in differing}

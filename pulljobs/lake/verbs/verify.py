@@ -11,7 +11,8 @@ from pulljobs.conf import settings
 from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
-    from pulljobs.lake.spark.verifying import DayComparison, Difference
+    from pulljobs.lake.spark.comparing import DayComparison
+    from pulljobs.lake.spark.verifying import Difference
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(**options: Any) -> CommandResult:
-    from pulljobs.lake.spark import session, tables, verifying
+    from pulljobs.lake.spark import comparing, session, tables, verifying
     from pyspark_pulljobs.schemas import TABLES
 
     using, where = settings().DATABASE, tables.location()
@@ -30,7 +31,7 @@ def handle(**options: Any) -> CommandResult:
     chosen = options["day"]
     days = dict.fromkeys(TABLES, chosen) if chosen else verifying.list_kept_days(using, where)
     with session.open_session("verify", master=options["master"], conf=options["conf"]) as spark:
-        compared = verifying.compare_days(spark, using, snapshot, days)
+        compared = comparing.compare_days(spark, using, snapshot, days)
         differing = [
             (day, verifying.find_difference(spark, using, snapshot, day))
             for day in compared

@@ -1,0 +1,137 @@
+"""Comparison of days in PostgreSQL and in the lake by count, sum of ids and checksum."""
+
+from collections.abc import Collection, Iterator
+from datetime import date, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pulljobs import ids
+from pulljobs.lake import ledger
+from pulljobs.lake.spark import checksums, progress, session
+from pulljobs.lake.spark.tables import LoggedFile, Table
+from pulljobs.storage.partitions import Partition
+from pyspark_pulljobs import checking
+from pyspark_pulljobs.checking import DayPart, PartSums, Sums
+from pyspark_pulljobs.selecting import ADBC
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITIONED: Final = {"archive": "pulljobs_archived_job", "messages": "pulljobs_message"}
+"""Table of PostgreSQL by table of the lake."""
+PART_DURATION: Final = timedelta(hours=2)
+"""Time range of one statement, whose snapshot holds back vacuum."""
+
+
+class DayComparison(NamedTuple):
+    """Result for one day of one table of the lake."""
+
+    table: str
+    day: date
+    database: Sums
+    lake: Sums
+    pending: int
+    """Rows that are not exported yet, which neither sum includes."""
+    broken_payloads: int = 0
+    """Payloads in the lake that differ from their size or MD5."""
+
+    @property
+    def is_equal(self) -> bool:
+        return self.database == self.lake and not self.broken_payloads
+
+    @property
+    def partition(self) -> Partition:
+        return Partition(PARTITIONED[self.table], self.day)
+
+
+class LakeSnapshot(NamedTuple):
+    """Files of the lake when it held the rows of all transactions before `high_xid`."""
+
+    where: str
+    high_xid: int
+    files: dict[str, list[LoggedFile]]
+    """Files by table of the lake."""
+
+    def frame(self, spark: "SparkSession", table: str, days: Collection[date]) -> "DataFrame":
+        held = [file for file in self.files[table] if file.day in days]
+        return Table(self.where, table).frame_of(spark, held)
+
+
+Days = dict[str, list[date]]
+
+
+def compare_days(
+    spark: "SparkSession", using: str, snapshot: LakeSnapshot, days: Days
+) -> list[DayComparison]:
+    """Compare these days, and leave out days without rows on either side."""
+    database_sums = _sum_postgres(spark, using, snapshot, days)
+    with progress.reporting(spark, "read the lake"):
+        lake_sums = {table: _sum_lake(spark, snapshot, table, days[table]) for table in days}
+    results = []
+    for table, table_days in days.items():
+        for day in table_days:
+            here, pending = database_sums[table, day]
+            there, broken = lake_sums[table].get(day, (Sums(), 0))
+            if here.rows or there.rows or pending:
+                results.append(DayComparison(table, day, here, there, pending, broken))
+    return results
+
+
+def _sum_postgres(
+    spark: "SparkSession", using: str, snapshot: LakeSnapshot, days: Days
+) -> dict[tuple[str, date], tuple[Sums, int]]:
+    parts = [
+        part
+        for table in days
+        for day in days[table]
+        for part in parts_of_day(using, snapshot, table, day)
+    ]
+    sum_parts = partial(checking.sum_parts, session.dsn(), ADBC)
+    part_sums: list[PartSums] = []
+    if parts:
+        tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
+        with progress.reporting(spark, "read PostgreSQL"):
+            part_sums = (
+                spark.sparkContext.parallelize(parts, tasks).mapPartitions(sum_parts).collect()
+            )
+    total = {(table, day): (Sums(), 0) for table in days for day in days[table]}
+    for part in part_sums:
+        sums, pending = total[part.table, part.day]
+        total[part.table, part.day] = (sums.plus(part.sums), pending + part.pending)
+    return total
+
+
+def _sum_lake(
+    spark: "SparkSession", snapshot: LakeSnapshot, table: str, days: Collection[date]
+) -> dict[date, tuple[Sums, int]]:
+    from pyspark.sql import functions as f
+
+    frame = snapshot.frame(spark, table, set(days))
+    broken = f.lit(0)
+    if table == "messages":
+        broken = f.expr(f"count_if(NOT ({checksums.PAYLOAD_IS_WHOLE}))")
+    rows = (
+        frame.groupBy("day")
+        .agg(
+            f.count("*").alias("count"),
+            f.sum(f.expr("cast(id AS decimal(38, 0))")).alias("ids"),
+            f.sum(f.expr(checksums.expression(table))).alias("checksum"),
+            broken.alias("broken"),
+        )
+        .collect()
+    )
+    return {
+        row.day: (Sums(row["count"], int(row.ids), int(row.checksum)), row.broken) for row in rows
+    }
+
+
+def parts_of_day(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterator[DayPart]:
+    start, end = (ids.time_of(bound) for bound in Partition(table, day).bounds)
+    while start < end:
+        params = {
+            "low_id": ids.first_of(start),
+            "high_id": ids.first_of(start + PART_DURATION),
+            "high_xid": snapshot.high_xid,
+        }
+        yield DayPart(table, day, ledger.inline_parameters(using, f"checksum_{table}", params))
+        start += PART_DURATION
