@@ -15,7 +15,7 @@ import psycopg
 
 from benchmarks.faults import history, tables
 from benchmarks.faults.checker import Case
-from benchmarks.faults.kinds import KINDS, Targets, repair
+from benchmarks.faults.kinds import KINDS, THROUGH_THE_PROXY, Targets, repair
 from benchmarks.faults.plan import Plan
 from benchmarks.faults.processes import Processes
 from benchmarks.faults.progress import Progress
@@ -101,7 +101,7 @@ class Director:
     def begin(self) -> None:
         """Start the proxy, workers, claimers and publishers."""
         self.processes.prepare(exclusive=bool(self.plan.keys))
-        if "cut" in self.plan.faults:
+        if THROUGH_THE_PROXY & set(self.plan.faults):
             self.targets.proxy = self.processes.proxy(self.server.directory)
         for _worker in range(self.plan.workers):
             self.processes.worker(*self.plan.worker_flags)

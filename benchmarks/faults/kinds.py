@@ -18,6 +18,12 @@ from benchmarks.faults.server import NAME, OwnServer, Restart
 
 CLOCK_SECONDS: Final = 600.0
 CUTS: Final = 3
+LOCKED_LEASES: Final = 4
+"""Number of lease durations for which rows stay locked."""
+HELD_JOBS: Final = (
+    "SELECT FROM pulljobs_job WHERE state = 'INFLIGHT' LIMIT 3 FOR UPDATE SKIP LOCKED"
+)
+HELD_LEASES: Final = "SELECT FROM pulljobs_lease LIMIT 2 FOR UPDATE SKIP LOCKED"
 WHOLE: Final = 0.25
 """Share of the kills and stops that hit a whole worker with its supervisor."""
 SELDOM: Final = 499
@@ -141,12 +147,34 @@ def move_clock(targets: Targets) -> None:
     clock.move(worker.clock, 0)
 
 
+def lock_rows(targets: Targets) -> None:
+    """Keep some jobs and their leases locked in another session for several leases."""
+    with targets.superuser() as connection, connection.transaction():
+        for held in (HELD_JOBS, HELD_LEASES):
+            connection.execute(held)
+        time.sleep(LOCKED_LEASES * targets.plan.lease_duration)
+
+
+def stall(targets: Targets) -> None:
+    """Let the server and its clients wait for each other for a second, at any byte."""
+    for _time in range(CUTS):
+        _signal_proxy(targets, signal.SIGUSR2)
+        time.sleep(targets.plan.hold * random.uniform(1, 2))
+
+
+def lose(targets: Targets) -> None:
+    """Lose a worker with its machine: its sessions stay open on the server, with their locks."""
+    _signal_proxy(targets, signal.SIGHUP)
+    worker, _pids = _victim(targets)
+    worker.kill(worker.pids())
+    targets.kills += 1
+    _replace(targets, worker)
+
+
 def cut(targets: Targets) -> None:
     """Cut connections after their commit and before its answer."""
-    if targets.proxy is None:
-        raise LookupError("No proxy runs: a plan with the fault cut starts one.")
     for _time in range(CUTS):
-        targets.proxy.popen.send_signal(signal.SIGUSR1)
+        _signal_proxy(targets, signal.SIGUSR1)
         time.sleep(targets.plan.hold * random.uniform(0, 1) / CUTS)
 
 
@@ -161,7 +189,11 @@ KINDS: Final[dict[str, Callable[[Targets], None]]] = {
     "row": refuse_rows,
     "clock": move_clock,
     "cut": cut,
+    "rows": lock_rows,
+    "stall": stall,
+    "lose": lose,
 }
+THROUGH_THE_PROXY: Final = frozenset({"cut", "stall", "lose"})
 
 
 def repair(targets: Targets) -> None:
@@ -169,6 +201,12 @@ def repair(targets: Targets) -> None:
     with targets.superuser() as connection:
         _reload(connection, WRITABLE)
         connection.execute(ALL_LUCKY)
+
+
+def _signal_proxy(targets: Targets, number: int) -> None:
+    if targets.proxy is None:
+        raise LookupError("No proxy runs: a plan with this fault starts one.")
+    targets.proxy.popen.send_signal(number)
 
 
 def _victim(targets: Targets) -> tuple[Process, list[int]]:

@@ -7,7 +7,8 @@ from typing import Any, Final
 from benchmarks.faults.plan import Plan
 
 KINDS: Final = (
-    "kill", "stop", "restart", "terminate", "readonly", "exhaust", "lock", "row", "clock", "cut"
+    "kill", "stop", "restart", "terminate", "readonly", "exhaust", "lock", "row", "clock", "cut",
+    "rows", "stall", "lose",
 )  # fmt: skip
 
 

@@ -1,14 +1,19 @@
-"""Proxy for PostgreSQL that can cut a connection after a commit and before its answer.
+"""Proxy for PostgreSQL that can cut, stall and outlive connections.
 
     python -m benchmarks.faults.proxy LISTEN_DIRECTORY SERVER_DIRECTORY
 
 On SIGUSR1 the next connection that sends something is the victim. The proxy keeps back the answers
 of the server until it is ready for the next query, so the commit is through, and cuts both ends.
+
+On SIGUSR2 it passes nothing on for a second, in the middle of requests and answers. After SIGHUP
+the sessions of clients that end stay open on the server, as if their hosts were lost.
 """
 
 import asyncio
 import signal
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +21,9 @@ SOCKET: Final = ".s.PGSQL.5432"
 READY: Final = b"Z\x00\x00\x00\x05"
 """Bytes before the last byte of an answer, which is I when no transaction is open."""
 CHUNK: Final = 1 << 16
+STALL_SECONDS: Final = 1.0
+LOST_SECONDS: Final = 10.0
+"""Time for which sessions of lost clients stay open, and for which clients count as lost."""
 
 
 class Proxy:
@@ -24,11 +32,32 @@ class Proxy:
     def __init__(self, target: Path) -> None:
         self._target = target
         self._wanted = 0
+        self._stalled_until = self._lost_until = 0.0
         self.cut = 0
 
     def request_cut(self) -> None:
         """Cut the next connection that sends something."""
         self._wanted += 1
+
+    def stall(self) -> None:
+        """Pass nothing on for a second."""
+        self._stalled_until = time.monotonic() + STALL_SECONDS
+
+    def lose_clients(self) -> None:
+        """Keep the sessions of clients that end from now on."""
+        self._lost_until = time.monotonic() + LOST_SECONDS
+
+    async def pass_on(self, chunk: bytes, writer: asyncio.StreamWriter) -> None:
+        """Send a chunk, in two parts if the proxy stalls in between."""
+        sent = 0
+        while (left := self._stalled_until - time.monotonic()) > 0:
+            sent = sent or len(chunk) // 2
+            writer.write(chunk[:sent])
+            chunk, sent = chunk[sent:], 0
+            await asyncio.sleep(left)
+        writer.write(chunk)
+        with suppress(OSError):
+            await writer.drain()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass a connection on until it ends at one side or is cut."""
@@ -43,6 +72,8 @@ class Proxy:
             return_when=asyncio.FIRST_COMPLETED,
         )
         writer.close()
+        if time.monotonic() < self._lost_until:
+            await asyncio.sleep(LOST_SECONDS)
         server[1].close()
 
     def take_victim(self) -> bool:
@@ -67,7 +98,7 @@ class _Pipe:
     async def pass_requests(self) -> None:
         while chunk := await _read(self._client):
             self._is_victim = self._is_victim or self._proxy.take_victim()
-            self._server[1].write(chunk)
+            await self._proxy.pass_on(chunk, self._server[1])
 
     async def pass_answers(self) -> None:
         kept = b""
@@ -77,7 +108,7 @@ class _Pipe:
             if self._is_victim and is_done and kept.endswith(b"I"):
                 return
             if is_done or not self._is_victim:
-                self._client[1].write(kept)
+                await self._proxy.pass_on(kept, self._client[1])
                 kept = b""
 
 
@@ -92,7 +123,12 @@ async def _read(ends: Ends) -> bytes:
 async def main(listen: Path, target: Path) -> None:
     """Serve on the socket in `listen` and connect to the socket in `target`."""
     proxy = Proxy(target)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, proxy.request_cut)
+    for number, handle in (
+        (signal.SIGUSR1, proxy.request_cut),
+        (signal.SIGUSR2, proxy.stall),
+        (signal.SIGHUP, proxy.lose_clients),
+    ):
+        asyncio.get_running_loop().add_signal_handler(number, handle)
     server = await asyncio.start_unix_server(proxy.serve, str(listen / SOCKET))
     async with server:
         await server.serve_forever()

@@ -30,7 +30,9 @@ BATCH: Final = 100
 BACKLOG: Final = 2000
 """Number of queued jobs above which the publisher waits."""
 ROLLED_BACK_SHARE: Final = 0.03
-FAILING, DISCARDED, DELAYED = 0.02, 0.005, 0.02
+DELAYED = 0.02
+ENDS = {"well": 0.9748, "fail": 0.01, "interrupt": 0.01, "discard": 0.005, "hold": 0.0002}
+"""Endings of jobs with their shares; see `pull_handlers`."""
 PRIORITIES: Final = (0, 0, 0, 1, 5)
 DELAY: Final = timedelta(seconds=0.5)
 PAUSE: Final = 0.1
@@ -82,8 +84,7 @@ class Publisher:
             self.left -= count
 
     def draft(self) -> Draft:
-        chance = random.random()
-        end = "fail" if chance < FAILING else "discard" if chance < FAILING + DISCARDED else "well"
+        [end] = random.choices(tuple(ENDS), tuple(ENDS.values()))
         return Draft(
             payload={"seconds": random.uniform(0.5, 1.5) * self.seconds, "end": end},
             key=str(random.randrange(self.keys)) if self.keys else None,
