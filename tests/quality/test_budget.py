@@ -26,7 +26,7 @@ def test_functions_fit_in_a_glance() -> None:
 def test_files_are_about_a_page() -> None:
     lengths = {place_of(path): len(path.read_text().splitlines()) for path in SOURCES}
     assert len(lengths) == len(SOURCES), "two files share a key, so one of them escapes"
-    assert_within(lengths, middle=90, ninth_decile=215, longest=470)
+    assert_within(lengths, middle=95, ninth_decile=215, longest=470)
 
 
 @pytest.mark.parametrize("lengths", [[1] * 9 + [41], [1, 1, 5, 5, 5], [1] * 8 + [13, 13]])

@@ -68,14 +68,14 @@ def _change(changes: Changes) -> None:
 def _forget_flushes() -> None:
     genuine = jobs.finish
 
-    def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
+    def finish(using: str, settlements: Sequence[Settlement], **options: Any) -> Finished:
         forgotten = {
             settlement.held.job_id: State.DELIVERED
             for settlement in settlements
             if settlement.event is Event.DELIVER and random.random() < SHARE
         }
         kept = [each for each in settlements if each.held.job_id not in forgotten]
-        finished = genuine(using, kept)
+        finished = genuine(using, kept, **options)
         return replace(finished, states=finished.states | forgotten)
 
     _replace(jobs, "finish", finish)

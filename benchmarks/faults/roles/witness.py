@@ -95,13 +95,17 @@ def _renew(writer: HistoryWriter, genuine: Callable[..., Any]) -> Callable[..., 
 
 
 def _finish(writer: HistoryWriter, genuine: Callable[..., Finished]) -> Callable[..., Finished]:
-    def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
+    def finish(using: str, settlements: Sequence[Settlement], **options: Any) -> Finished:
         if not settlements:
-            return genuine(using, settlements)
+            return genuine(using, settlements, **options)
         writer.write(SENT, [Entry(*each.held, str(each.event)) for each in settlements])
         since = monotonic()
-        finished = genuine(using, settlements)
-        answers = [Entry(*each.held, _answer(finished, each.held.job_id)) for each in settlements]
+        finished = genuine(using, settlements, **options)
+        answers = [
+            Entry(*each.held, _answer(finished, each.held.job_id))
+            for each in settlements
+            if each.held.job_id not in finished.locked  # The worker tries it again.
+        ]
         _when_written(using, partial(writer.write, ANSWERED, answers, since=since))
         return finished
 
