@@ -118,7 +118,7 @@ class RollupAdmin(ReadOnlyAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the current names; rollups may outlive their channel and consumer."""
+        """Add the current names, since rollups may outlive their channel and consumer."""
         rows: QuerySet[Any] = (
             super()
             .get_queryset(request)

@@ -28,7 +28,7 @@ class StepCount(NamedTuple):
 
     start: datetime
     consumers: int
-    """The consumer's id; in a sum, the number of consumers."""
+    """The consumer's id. In a sum it is the number of consumers."""
     delivered: int
     dead: int
     retries: int
@@ -38,7 +38,7 @@ class StepCount(NamedTuple):
 
 @dataclass(frozen=True)
 class RollupSource:
-    """Rollups of one period; see `admin.dashboard.ranges.HistorySource`."""
+    """Rollups of one period, as an `admin.dashboard.ranges.HistorySource`."""
 
     period: Period
 

@@ -21,7 +21,7 @@ ID_TOLERANCE: Final = timedelta(minutes=1)
 
 
 def location(setting: str) -> str:
-    """Return the absolute location of PULLJOBS['LAKE']; empty if there is no lake."""
+    """Return the absolute location of PULLJOBS['LAKE'], or an empty text if there is no lake."""
     return os.path.abspath(setting) if setting and "://" not in setting else setting.rstrip("/")
 
 
@@ -113,7 +113,7 @@ def end_run(using: str, done: LakeRun, rows: Mapping[str, int], size: int) -> No
 
 
 def read_settled_high(using: str, location: str) -> int:
-    """Return the end of the last window that is done; 0 if there is none."""
+    """Return the end of the last window that is done, or 0 if there is none."""
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
     return runs.order_by("-id").values_list("high_xid", flat=True).first() or 0
 

@@ -39,7 +39,7 @@ def check_owner(using: str) -> None:
 
 @contextmanager
 def hold_lock(using: str) -> Iterator[Owner]:
-    """Hold the lock of the lake; raise LakeError if another process has it or the database fails.
+    """Hold the lock of the lake. Raise LakeError if another process has it or the database fails.
 
     The lock belongs to a transaction, so that it works behind a pooler, too. The transaction writes
     nothing and has no snapshot between its statements: it holds back neither vacuum nor exports.

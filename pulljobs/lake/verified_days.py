@@ -106,7 +106,7 @@ def _days(using: str, location: str, partitions: Iterable[Partition]) -> QuerySe
 
 
 class Keeper:
-    """Keeper of history by the lake; see `hooks.HistoryKeeper`."""
+    """Keeper of history by the lake, as `hooks.HistoryKeeper` describes it."""
 
     missing = "the lake has no verified copy of it"
 

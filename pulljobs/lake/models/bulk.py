@@ -7,10 +7,11 @@ from django.db import models
 
 
 class BulkPublish(models.Model):
-    """Publish with an id that makes it happen once; for a micro-batch of a sink, query and batch.
+    """Publish with an id that makes it happen once.
 
-    While it is open, the rows of its tasks are in a table of their own, `pulljobs_staged_<id>`,
-    which no process reads before the commit.
+    For a micro-batch the id names sink, query and batch. While the publish is open, the rows of
+    its tasks are in a table of their own, `pulljobs_staged_<id>`, which no process reads before the
+    commit.
     """
 
     class Mode(models.TextChoices):
@@ -40,9 +41,9 @@ class BulkPublish(models.Model):
     mode = models.CharField(max_length=7, choices=Mode.choices)
     state = models.CharField(max_length=7, choices=State.choices, db_default=State.OPEN)
     guarded = models.BooleanField(db_default=False)
-    """The driver holds an advisory lock; without a holder the publish is abandoned."""
+    """The driver holds an advisory lock. Without a holder the publish is abandoned."""
     driver = models.CharField(max_length=255, db_default="")
-    """Process of the driver as host:pid; other processes on that host see when it is gone."""
+    """Process of the driver as host:pid. Other processes on that host see when it is gone."""
     rows = models.BigIntegerField(db_default=0)
     messages = models.BigIntegerField(db_default=0)
     jobs = models.BigIntegerField(db_default=0)
@@ -66,13 +67,13 @@ class BulkPublish(models.Model):
 
 
 class PublishedPart(models.Model):
-    """Committed task of a chunked publish; a repeated task writes nothing."""
+    """Committed task of a chunked publish. A repeated task writes nothing."""
 
     pk = models.CompositePrimaryKey("publish_id", "partition")
     publish = models.ForeignKey(BulkPublish, models.CASCADE, related_name="parts", db_index=False)
     partition = models.IntegerField()
     checksum = models.BigIntegerField()
-    """Checksum of the rows, in any order; a repeated task with other rows is refused."""
+    """Checksum of the rows, in any order. A repeated task with other rows is refused."""
     rows = models.BigIntegerField()
     messages = models.BigIntegerField()
     jobs = models.BigIntegerField()

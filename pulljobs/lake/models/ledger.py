@@ -7,8 +7,8 @@ from django.db.models import Q
 class LakeRun(models.Model):
     """Run of the export: the rows written by transactions from `low_xid` to below `high_xid`.
 
-    The windows of a location are adjacent. A run that stays open was interrupted; the next run
-    ends it first.
+    The windows of a location are adjacent. A run that stays open was interrupted. The next run ends
+    it first.
     """
 
     class Kind(models.TextChoices):
@@ -58,7 +58,7 @@ class LakeDay(models.Model):
     """Partitioned table of PostgreSQL."""
     day = models.DateField()
     high_xid = models.BigIntegerField()
-    """First transaction whose rows were not compared; 0 after a restore: none were."""
+    """First transaction whose rows were not compared. After a restore it is 0: none were."""
     rows = models.BigIntegerField()
     checksum = models.DecimalField(max_digits=38, decimal_places=0)
     verified_at = models.DateTimeField()

@@ -1,7 +1,7 @@
 """Rollups: settlements counted from the lake by `pulljobs lake rollup`, for charts.
 
 Times are UTC. A row counts the settlements of its hour, day or month. Days and months are merged
-from the hours; their percentiles are merged from sketches.
+from the hours. Their percentiles are merged from sketches.
 """
 
 from calendar import monthrange
@@ -140,7 +140,7 @@ class Rollup(models.Model):
 
 
 class HotKey(models.Model):
-    """Frequent key of a rollup; the count is an estimate from a sketch."""
+    """Frequent key of a rollup. The count is an estimate from a sketch."""
 
     rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="hot_keys")
     rank = models.PositiveSmallIntegerField()

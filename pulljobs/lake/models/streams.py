@@ -38,13 +38,13 @@ class StreamBatch(models.Model):
     """Jobs of one claim of a stream, recorded in the transaction of the claim.
 
     A batch is a lease: its jobs are leased while their `lease_token` is the batch's. The lease row
-    may go (reaped, settled); the ids stay here until the batch is acked, for a replay.
+    may go (reaped, settled), but the ids stay here until the batch is acked, for a replay.
     """
 
     class State(models.TextChoices):
         OPEN = "open"
         RELEASED = "released"
-        """Released by an operator; a replay claims the jobs that are still queued."""
+        """Released by an operator. A replay claims the jobs that are still queued."""
         ACKED = "acked"
 
     stream = models.ForeignKey(Stream, models.CASCADE, related_name="batches", db_index=False)
@@ -52,7 +52,7 @@ class StreamBatch(models.Model):
     state = models.CharField(max_length=8, choices=State.choices)
     lease_token = models.UUIDField()
     job_ids = ArrayField(models.BigIntegerField())
-    """In the order of the claim; empty once acked."""
+    """Ids in the order of the claim, or none once the batch is acked."""
     jobs = models.IntegerField()
     acked = models.IntegerField(default=0, db_default=0)
     failed = models.IntegerField(default=0, db_default=0)

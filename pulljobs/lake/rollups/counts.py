@@ -54,7 +54,7 @@ class Cost(NamedTuple):
 
 @dataclass(slots=True)
 class Sketches:
-    """KLL sketches of the measures and a sketch of frequent keys; None: empty."""
+    """KLL sketches of the measures and a sketch of frequent keys. An empty sketch is None."""
 
     wait: bytes | None = None
     run: bytes | None = None

@@ -23,7 +23,7 @@ RUN_IN_PATH: Final = re.compile(r"/run(\d+)-")
 
 
 class Span(NamedTuple):
-    """Range of hours without a gap; `end` is exclusive."""
+    """Range of hours without a gap. Its `end` is exclusive."""
 
     start: datetime
     end: datetime
@@ -77,7 +77,7 @@ class TableSnapshot:
 
 
 def run_of(held: LoggedFile) -> int:
-    """Return the run of the export that wrote the file; 0 if the file was rewritten."""
+    """Return the run of the export that wrote the file, or 0 if the file was rewritten."""
     match = RUN_IN_PATH.search(f"/{held.path}")
     return int(match[1]) if match else 0
 
@@ -134,7 +134,7 @@ def by_month(hours: Iterable[datetime]) -> Iterator[set[datetime]]:
 
 
 def key_of(row: "Row") -> Key:
-    """Return the key of a row that Spark counted; see `hour_of`."""
+    """Return the key of a row that Spark counted. Its hour comes from `hour_of`."""
     return Key(row.consumer_id, hour_of(row))
 
 

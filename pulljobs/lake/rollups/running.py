@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LOCK: Final = 0x726F6C6C  # "roll"
 """Advisory lock of the process that writes rollups."""
 MOST_GROUPS: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
-"""Spark sorts all rows where a task has more groups than this; 128 by default."""
+"""Spark sorts all rows where a task has more groups than this, by default 128."""
 FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 LONGEST: Final = {Period.HOUR: timedelta(days=1), Period.DAY: timedelta(days=31)}
 """Longest time that rows of a period are merged into."""
@@ -48,7 +48,7 @@ Sessions = Callable[[], AbstractContextManager["SparkSession"]]
 
 @dataclass(slots=True)
 class RolledUp:
-    """Result of a run; all counts are 0 if the lake had nothing new."""
+    """Result of a run. All counts are 0 if the lake had nothing new."""
 
     settlements: int = 0
     """Settlements in the hours that were counted."""
@@ -73,7 +73,7 @@ class RolledUp:
 
 
 def roll_up(sessions: Sessions, *, recount: bool = False) -> RolledUp:
-    """Count the hours that are new or have late rows; with `recount`, all hours of the lake.
+    """Count the hours that are new or have late rows, or with `recount` all hours of the lake.
 
     Everything is written in one transaction. Raise LakeError if another run ended first. A Spark
     session is opened only if there is something to count.
@@ -97,7 +97,7 @@ class _RollupRun:
     using: str
     where: str
     before: RollupRun | None
-    """Last run; None if it counted another lake, or if all hours are recounted."""
+    """Last run, or None if it counted another lake or all hours are recounted."""
     last: int | None
     archive: TableSnapshot
     messages: TableSnapshot
@@ -142,7 +142,7 @@ class _RollupRun:
             yield {Period.HOUR: counted, Period.DAY: by_day, Period.MONTH: by_month}
 
     def save(self, months: Iterable[Month], counted: RolledUp, seconds: float) -> None:
-        """Write all rows; raise LakeError if another run ended first."""
+        """Write all rows, or raise LakeError if another run ended first."""
         with transaction.atomic(using=self.using):
             with connections[self.using].cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
@@ -232,7 +232,7 @@ def _subscriptions(using: str) -> list[Subscription]:
 
 
 def _addressed(using: str) -> list[Addressed]:
-    """Return bulk publishes for one consumer; a chunked publish has one entry for each part."""
+    """Return bulk publishes for one consumer. A chunked publish has one entry for each part."""
     alone = BulkPublish.objects.using(using).filter(only_consumer__isnull=False, messages__gt=0)
     parts = PublishedPart.objects.using(using).filter(publish__in=alone)
     columns = ("only_consumer_id", "channel_id", "settled_at", "messages")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 MOST_SENT: Final = 1_000_000
-"""Number of first deaths that are broadcast to tasks, about 40 MB; above it Spark sorts by job."""
+"""Number of first deaths that are broadcast to tasks, about 40 MB. Above it Spark sorts by job."""
 FIRST_DEATHS: Final = """
 SELECT job_id, min(id) AS id
 FROM {deaths}
@@ -92,7 +92,7 @@ FROM (
 
 
 def count(spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame", rows: Rows) -> None:
-    """Count settlements; `deaths` are those since the oldest of these jobs was created."""
+    """Count settlements. The `deaths` are those since the oldest of these jobs was created."""
     for row in _settled(spark, archive, deaths):
         _take(rows[key_of(row)], row)
 

@@ -11,7 +11,7 @@ RANKS: Final = ", ".join(f"{quantile / 100}D" for quantile in QUANTILES)
 
 
 def quantiles(sketch: str) -> str:
-    """Return a column `<sketch>_at`, an array in the order of QUANTILES; NULL if empty."""
+    """Return a column `<sketch>_at`, an array in the order of QUANTILES, or NULL if empty."""
     return (
         f"IF(kll_sketch_get_n_double({sketch}) > 0,"
         f" kll_sketch_get_quantile_double({sketch}, array({RANKS})), NULL) AS {sketch}_at"

@@ -1,1 +1,1 @@
-"""Driver's side of the data pipeline; executors load `pyspark_pulljobs`."""
+"""Driver's side of the data pipeline. Executors load `pyspark_pulljobs`."""

@@ -21,7 +21,7 @@ Offset = dict[str, object]
 
 
 def read_done(checkpoint: str) -> Offset | None:
-    """Return the end of the last batch that is done; None if there is none.
+    """Return the end of the last batch that is done, or None if there is none.
 
     Raise ConfigurationError if the checkpoint cannot be read from here.
     """
@@ -29,12 +29,12 @@ def read_done(checkpoint: str) -> Offset | None:
 
 
 def read_begun(checkpoint: str) -> Offset | None:
-    """Return the end of the last batch that the query began; None if there is none."""
+    """Return the end of the last batch that the query began, or None if there is none."""
     return _read_last(checkpoint, "offsets")
 
 
 def exists(checkpoint: str) -> bool:
-    """Return True if the checkpoint exists; raise ConfigurationError if it cannot be read."""
+    """Return True if the checkpoint exists, or raise ConfigurationError if it cannot be read."""
     with _raising_configuration_errors(checkpoint):
         filesystem, path = _open_checkpoint(checkpoint)
         return _is_directory(filesystem, path)

@@ -37,7 +37,7 @@ class ConsumeOptions:
     stream: str
     checkpoint: str
     every: float | None = None
-    """Seconds between the starts of batches; None: take the jobs that wait now, and end."""
+    """Seconds between the starts of batches, or None to take the jobs that wait now, and end."""
     options: Mapping[str, str]
     """Further options of the source, such as `maxRowsPerBatch`."""
 
@@ -52,14 +52,14 @@ class ConsumeOptions:
 
 
 def default_checkpoint(stream: str) -> str:
-    """Return a directory in the lake; raise ConfigurationError if there is no lake."""
+    """Return a directory in the lake, or raise ConfigurationError if there is no lake."""
     if not settings().LAKE:
         raise ConfigurationError("PULLJOBS['LAKE'] is not set: give a --checkpoint.")
     return f"{settings().LAKE.rstrip('/')}/_streams/{stream.replace('/', '.')}"
 
 
 def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
-    """Run the function until it is done, or until SIGTERM or SIGINT; return the counts of this run.
+    """Run the function until it is done, or until SIGTERM or SIGINT. Return the counts of this run.
 
     Afterwards the stream holds no jobs. If the query failed, deliveries of its last batch count.
     """
@@ -81,7 +81,7 @@ def release(
 ) -> dict[str, int]:
     """Release the jobs of a stopped query, after acking the batches that its checkpoint has done.
 
-    After a failure of the query the batches that it had begun expire; otherwise a batch that makes
+    After a failure of the query the batches that it had begun expire. Otherwise a batch that makes
     it fail would come again forever. Raise StreamTaken while the query runs, and ConfigurationError
     if there is no such stream.
     """
@@ -145,7 +145,7 @@ def _start(spark: "SparkSession", options: ConsumeOptions) -> "StreamingQuery":
 
 
 def _wait_for_failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | None:
-    """Wait until the query ends or must stop; return its error, if any."""
+    """Wait until the query ends or must stop, and return its error, if any."""
     from pyspark.errors import StreamingQueryException
 
     try:

@@ -40,7 +40,7 @@ class ExportRun:
     always_spark: bool
 
     def end(self, made: LakeRun, *, is_interrupted: bool = False) -> LakeRun:
-        """Complete a run from where it was interrupted; return it."""
+        """Complete a run from where it was interrupted, and return it."""
         known = [table for table in map(self._table, TABLES) if table.last_run() >= made.pk]
         left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]
         if is_interrupted:

@@ -31,9 +31,9 @@ class ExportOptions:
     """Payloads to export, and the way rows are read."""
 
     payload_cap: int | None = None
-    """Bytes above which a payload is not exported; None: no payloads."""
+    """Bytes above which a payload is not exported, or None to export no payloads."""
     channels: tuple[str, ...] = ()
-    """Channels whose payloads are exported; empty: all."""
+    """Channels whose payloads are exported, or empty for all channels."""
     reader: str = ADBC
 
 
@@ -70,7 +70,7 @@ def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = F
 
     A Spark session is opened only for several slices, or if `always_spark`. Raise LakeError if
     another process exports, if the database is not the one of the ledger, or if rows cannot be read
-    or written; a later run may succeed.
+    or written. A later run may succeed.
     """
     using, where = settings().DATABASE, tables.location()
     stored = _stored_options(using, options)
@@ -148,7 +148,7 @@ def _stored_options(using: str, options: ExportOptions) -> dict[str, object]:
 
 
 def give_up(using: str, where: str, interrupted: LakeRun) -> None:
-    """Delete a run; files in the Delta log stay in the lake."""
+    """Delete a run. Files in the Delta log stay in the lake."""
     unknown = [Table(where, name) for name in TABLES]
     missing = [table for table in unknown if table.last_run() < interrupted.pk]
     files.clean(where, missing, interrupted.pk)

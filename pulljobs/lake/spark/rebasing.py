@@ -23,7 +23,7 @@ IDS: Final = ["id"]
 
 
 def rebase(using: str, where: str) -> dict[str, int]:
-    """Renumber rows; return how many of them the next run exports, by table of the lake.
+    """Renumber rows, and return how many of them the next run exports, by table of the lake.
 
     Raise LakeError while another process writes to the lake. An interrupted run is given up: its
     files in the Delta log stay, and other files of it are removed.

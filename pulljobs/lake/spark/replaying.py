@@ -43,7 +43,7 @@ class ReplayOptions:
 
 
 class ReplayGroup(NamedTuple):
-    """Number of jobs of one consumer, state and reason; `fresh` jobs were not replayed before."""
+    """Number of jobs of one consumer, state and reason. `fresh` jobs were not replayed before."""
 
     consumer_id: int
     state: str
@@ -144,7 +144,7 @@ def _fresh(chosen: "DataFrame", options: ReplayOptions) -> "DataFrame":
 
 
 def _targets(chosen: "DataFrame") -> list[Consumer]:
-    """Return the consumers of the jobs; raise LakeError if one is deleted."""
+    """Return the consumers of the jobs, or raise LakeError if one is deleted."""
     consumer_ids = sorted(
         row.consumer_id for row in chosen.select("consumer_id").distinct().collect()
     )

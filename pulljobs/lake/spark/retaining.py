@@ -53,7 +53,7 @@ def retain(
 def _dropped(
     using: str, where: str, equal: Iterable[Partition], high_xid: int
 ) -> Iterator[Partition]:
-    """Drop and record partitions; raise LakeError at the first that is locked."""
+    """Drop and record partitions. Raise LakeError at the first that is locked."""
     names: list[str] = []
     for partition in equal:
         try:

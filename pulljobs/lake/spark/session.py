@@ -42,7 +42,7 @@ DEFAULTS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 LOCAL: Final = ("local", "local[")
-"""Masters on this machine alone; for other masters the driver must be reachable."""
+"""Masters on this machine alone. For other masters the driver must be reachable."""
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def share_password() -> None:
 
 
 def conninfo_keywords() -> frozenset[str]:
-    """Return libpq's keywords; Django adds psycopg's own parameters."""
+    """Return libpq's keywords. Django adds psycopg's own parameters."""
     from psycopg import pq
 
     return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())

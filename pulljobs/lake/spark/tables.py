@@ -33,7 +33,7 @@ SPARK_TYPES: Final = {
 
 
 class LoggedFile(NamedTuple):
-    """File in the Delta log; `path` is relative to the table's directory."""
+    """File in the Delta log. Its `path` is relative to the table's directory."""
 
     path: str
     day: date
@@ -42,7 +42,7 @@ class LoggedFile(NamedTuple):
 
 
 def location() -> str:
-    """Return the location of PULLJOBS['LAKE']; raise ConfigurationError if there is no lake."""
+    """Return the location of PULLJOBS['LAKE'], or raise ConfigurationError if there is no lake."""
     if not (where := ledger.location(settings().LAKE)):
         raise ConfigurationError(f"There is no lake: set {SETTING}['LAKE'] to its directory.")
     return where
@@ -65,7 +65,7 @@ class Table:
             return None
 
     def last_run(self) -> int:
-        """Return the last run whose files are in the table; 0 if there is none."""
+        """Return the last run whose files are in the table, or 0 if there is none."""
         table = self.delta()
         return (table.transaction_version(self._application) or 0) if table else 0
 
@@ -103,7 +103,7 @@ class Table:
         return ", ".join(f"`{field.name}` {SPARK_TYPES[field.type]}" for field in fields)
 
     def commit(self, run: int, files: Iterable[ExportedFile], names: Mapping[str, str]) -> None:
-        """Add the files of a run under their new names; raise LakeError if it is there already."""
+        """Add the files of a run under their new names. Raise LakeError if it is there already."""
         table = self._made()
         if (table.transaction_version(self._application) or 0) >= run:
             raise LakeError(f"{self.location} has the files of run {run}, or of a later one.")

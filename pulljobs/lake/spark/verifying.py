@@ -34,7 +34,7 @@ MAX_REPORTED: Final = 10
 
 
 def take_snapshot(using: str, where: str) -> LakeSnapshot:
-    """Return the files of the lake; raise LakeError while a run is open."""
+    """Return the files of the lake, or raise LakeError while a run is open."""
     high = ledger.read_settled_high(using, where)
     files = {name: Table(where, name).list_files() for name in TABLES}
     if (interrupted := ledger.find_open_run(using)) is not None:
