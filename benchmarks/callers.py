@@ -66,7 +66,7 @@ async def _client(
 async def send_call(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, call: Call
 ) -> bytes:
-    """Send a request and return the body of its answer; raise RuntimeError unless it is 2xx."""
+    """Send a request and return the body of its answer. Raise RuntimeError unless it is 2xx."""
     writer.write(
         f"{call.method} {call.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"X-Broker-Channel-Token: {TOKEN}\r\nX-Broker-Consumer-Token: {TOKEN}\r\n"

@@ -43,7 +43,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """True for the rates of pulljobs; the raw statements and the costs are only shown."""
+        """True for the rates of pulljobs. The raw statements and the costs are only shown."""
         return self.figure.endswith(RATES) and not self.figure.startswith(("raw", CONTROL))
 
     @property
@@ -171,7 +171,7 @@ def _limit(*flags: str) -> list[str]:
 
 
 def _output(command: Sequence[str], directory: Path) -> bytes:
-    """Run a command in a directory and return its output; exit with 2 if the command fails."""
+    """Run a command in a directory and return its output. Exit with 2 if the command fails."""
     # PYTHONSAFEPATH would keep Python from importing the modules of the directory.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     environment["PULLJOBS_STATE_DIR"] = str(state_directory())

@@ -37,7 +37,7 @@ class Run:
     wal_bytes: float
     """Bytes written to the WAL for each job."""
     claims: list[float]
-    """Seconds of each claim, in order; empty for the worker, whose claims are not timed."""
+    """Seconds of each claim, in order. The worker has none, because its claims are not timed."""
 
 
 def run_contender(contender: str, jobs: int, processes: int, batch: int) -> Run:

@@ -25,7 +25,7 @@ def own_database(*, durable: bool = True) -> Iterator[None]:
     """Create and migrate a database, and drop it at the end.
 
     Processes that are started inside the block use this database, too. With `durable` the server
-    has to wait for its disk; benchmarks that do not measure writes can do without.
+    has to wait for its disk. Benchmarks that do not measure writes can do without.
     """
     outer = connection.settings_dict["NAME"]
     connection.creation.create_test_db(verbosity=0, autoclobber=True)

@@ -98,7 +98,7 @@ def _row(
 
 
 def _publish(names: list[str], rate: float, begin: float, end: float) -> dict[str, float]:
-    """Publish at an even pace or as fast as possible; return the commit times by message id."""
+    """Publish at an even pace or as fast as possible. Return the commit times by message id."""
     committed: dict[str, float] = {}
     due = begin
     for name in cycle(names):
@@ -136,7 +136,7 @@ def _cpu_seconds(process: int) -> float:
 
 @contextmanager
 def served(application: str = API) -> Iterator[tuple[int, int]]:
-    """Serve the application in a process; yield its process id and its port."""
+    """Serve the application in a process. Yield its process id and its port."""
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -31,7 +31,10 @@ class Received:
 
 
 def make_consumers(count: int) -> list[str]:
-    """Create channels, each with a pull consumer of its name and known tokens; return the names."""
+    """Create channels, each with a pull consumer of its name and known tokens.
+
+    Return the names.
+    """
     names = [f"long-poll-{count}-{number}" for number in range(count)]
     for name in names:
         channel = Channel(name=name)

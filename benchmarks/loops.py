@@ -42,7 +42,7 @@ class Loop(Protocol):
     """Claims and finishes of one design on one connection."""
 
     def claim(self, wanted: int) -> ClaimedIds | None:
-        """Claim jobs and read their messages; return None if nothing is queued."""
+        """Claim jobs and read their messages. Return None if nothing is queued."""
 
     def finish(self, claimed: ClaimedIds) -> int:
         """Deliver the jobs and return how many were settled."""
@@ -149,7 +149,7 @@ def _raw_tables() -> list[str]:
 
 
 def drain(loop: Loop, batch: int, *, clock: Callable[[], float] = time.perf_counter) -> list[float]:
-    """Claim and finish until nothing is left; return the time of each claim in order."""
+    """Claim and finish until nothing is left. Return the time of each claim in order."""
     took: list[float] = []
     while True:
         start = clock()

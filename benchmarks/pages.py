@@ -85,7 +85,7 @@ Page = tuple[str, str]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Time every page; exit with 1 if the SQL of a page takes more than 300 ms."""
+    """Time every page. Exit with 1 if the SQL of a page takes more than 300 ms."""
     with own_database(durable=False):
         _fill(options.archived, options.queued)
         table = [_measured(client, page) for client in [_operator()] for page in _pages()]

@@ -81,7 +81,7 @@ def _measure(slow: int, quick: int, options: argparse.Namespace) -> Deliveries:
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; raise SystemExit if it does not come true."""
+    """Wait for a condition. Raise SystemExit if it does not come true."""
     deadline = time.monotonic() + START_SECONDS
     while not condition():
         if time.monotonic() > deadline:
@@ -90,7 +90,7 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 
 def _publish(channels: list[str], end: float) -> dict[int, float]:
-    """Publish to each channel in turn at an even pace; return commit times by number, from 1."""
+    """Publish to each channel in turn at an even pace. Return commit times by number, from 1."""
     committed: dict[int, float] = {}
     due = time.monotonic()
     while due < end:
@@ -103,7 +103,7 @@ def _publish(channels: list[str], end: float) -> dict[int, float]:
 
 
 def _consumers(kind: str, count: int, port: int) -> list[str]:
-    """Create channels, each with a push consumer at its own address; return their names."""
+    """Create channels, each with a push consumer at its own address. Return their names."""
     names = [f"{kind}-{number}" for number in range(count)]
     for number, name in enumerate(names):
         channel = Channel.objects.create(name=name)
@@ -126,7 +126,7 @@ def _empty() -> None:
 
 @contextmanager
 def _endpoints(seconds: float) -> Iterator[Any]:
-    """Serve the endpoints in a process; yield their port and a function that returns arrivals."""
+    """Serve the endpoints in a process. Yield their port and a function that returns arrivals."""
     ours, theirs = FORK.Pipe()
     process = FORK.Process(target=serve, args=(theirs, seconds), daemon=True)
     connections.close_all()

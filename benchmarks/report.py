@@ -12,7 +12,7 @@ Table = list[dict[str, Any]]
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
-    """Return the 50th and 99th percentile in milliseconds; zeros for no values."""
+    """Return the 50th and 99th percentile in milliseconds, or zeros for no values."""
     if len(seconds) < 2:
         return (seconds[0] * 1000, seconds[0] * 1000) if seconds else (0.0, 0.0)
     return median(seconds) * 1000, quantiles(seconds, n=100, method="inclusive")[98] * 1000
@@ -25,7 +25,7 @@ def tenths(seconds: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
 
 
 def spread(seconds: Sequence[float]) -> str:
-    """Return the 50th and 99th percentile in milliseconds as text; empty for no values."""
+    """Return the 50th and 99th percentile in milliseconds as text, empty for no values."""
     return "" if not seconds else "{:.1f} / {:.1f}".format(*percentiles(seconds))
 
 
@@ -48,7 +48,10 @@ def _cell(value: Any) -> str:
 
 
 def print_report(tables: dict[str, Table], figures: dict[str, Any], *, as_json: bool) -> None:
-    """Print machine, tables and figures; with `as_json` to stderr, and a line of JSON to stdout."""
+    """Print machine, tables and figures.
+
+    With `as_json` they go to stderr, and a line of JSON goes to stdout.
+    """
     out = sys.stderr if as_json else sys.stdout
     facts = machine()
     print(", ".join(f"{name} {value}" for name, value in facts.items()), file=out)

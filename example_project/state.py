@@ -8,7 +8,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 def state_directory() -> Path:
-    """Return `.pulljobs/` of the project, or PULLJOBS_STATE_DIR; make it if it is missing."""
+    """Return `.pulljobs/` of the project, or PULLJOBS_STATE_DIR. Make it if it is missing."""
     path = Path(os.environ.get("PULLJOBS_STATE_DIR") or BASE_DIR / ".pulljobs").absolute()
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)

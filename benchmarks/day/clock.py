@@ -33,7 +33,7 @@ WHERE expression LIKE '%clock_timestamp()%' AND NOT relispartition
 
 
 def create_clock() -> None:
-    """Create the clock; sessions that are open already do not use it."""
+    """Create the clock. Sessions that are open already do not use it."""
     defaults = [str(text) for (text,) in query(DEFAULTS)]
     query("CREATE SCHEMA motion")
     # A sequence in place of a table: it is read outside of the snapshot, at the cost of a function.
@@ -49,5 +49,5 @@ def create_clock() -> None:
 
 
 def pass_a_day() -> None:
-    """Let a day pass; no job may be in flight, because its lease would expire."""
+    """Let a day pass. No job may be in flight, because its lease would expire."""
     query("SELECT setval('motion.days', pg_sequence_last_value('motion.days') + 1)")

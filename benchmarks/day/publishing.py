@@ -41,7 +41,7 @@ class Publishers:
         _add(self._left, count)
 
     def are_done(self) -> bool:
-        """Return True if all allowed jobs are committed; raise SystemExit if a process failed."""
+        """Return True if all allowed jobs are committed. Raise SystemExit if a process failed."""
         if not all(process.is_alive() for process in self._processes):
             raise SystemExit("A publisher failed: its error is above.")
         return self.published == self.allowed

@@ -35,7 +35,7 @@ APART: Final = {
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run all hours and report their sizes; exit with 1 if a size has grown too much."""
+    """Run all hours and report their sizes. Exit with 1 if a size has grown too much."""
     jobs = max(1, round(3600 * options.rate))
     # The sizes count here, not the time until they are on a disk.
     with own_database(durable=False):

@@ -53,7 +53,7 @@ def read_indexes() -> Sizes:
 
 
 def count_live() -> int:
-    """Count the jobs that are not settled; statistics of idle sessions are ten seconds late."""
+    """Count the jobs that are not settled. Statistics of idle sessions are ten seconds late."""
     return _number("SELECT count(*) FROM pulljobs_job")
 
 
@@ -79,7 +79,7 @@ def _own_mib(process: psutil.Process) -> float | None:
 
 
 def highest(samples: list[Sizes]) -> Sizes:
-    """Return the highest value of each size; a size may be missing in early samples."""
+    """Return the highest value of each size. A size may be missing in early samples."""
     names = dict.fromkeys(name for sample in samples for name in sample)
     return {name: max(sample.get(name, 0.0) for sample in samples) for name in names}
 

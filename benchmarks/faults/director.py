@@ -39,9 +39,10 @@ class RunResult:
 
 
 def run(plan: Plan, state: Path | None = None, keep: Path | None = None) -> RunResult:
-    """Run a plan and return the result; raise only if the run cannot start or end.
+    """Run a plan and return the result.
 
-    With `state` the server stays in that directory, with `keep` the histories and logs stay there.
+    Raise only if the run cannot start or end. With `state` the server stays in that directory,
+    with `keep` the histories and logs stay there.
     """
     random.seed(plan.seed)
     with (
@@ -71,7 +72,7 @@ class Director:
         self.injected: list[str] = []
 
     def run(self) -> RunResult:
-        """Run the plan to its end; end all processes whatever happens."""
+        """Run the plan to its end. End all processes whatever happens."""
         try:
             self.begin()
             with self.verified():
@@ -140,7 +141,7 @@ class Director:
         return not self.processes.living("publisher")
 
     def inject(self, name: str) -> None:
-        """Inject a fault; it ends early if another fault has broken what it needs."""
+        """Inject a fault. It ends early if another fault has broken what it needs."""
         self.injected.append(name)
         print(f"{time.monotonic():.1f} {name}", file=sys.stderr)
         try:
@@ -169,7 +170,7 @@ class Director:
         return int(row[0]) if row else 0
 
     def end_processes(self) -> None:
-        """End the processes in order; complain about processes that ended by themselves."""
+        """End the processes in order. Complain about processes that ended by themselves."""
         self.processes.over.touch()
         self.complaints += self.processes.unexpected_ends()
         self.complaints += self.processes.idle_releases()

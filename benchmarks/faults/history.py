@@ -22,7 +22,7 @@ LOST, REFUSED = "LOST", "REFUSED"
 
 
 class Line(NamedTuple):
-    """Event of one job in one process; times are of the monotonic clock."""
+    """Event of one job in one process. Times are of the monotonic clock."""
 
     event: str
     job: int
@@ -33,7 +33,7 @@ class Line(NamedTuple):
     at: float
     """Time at which the record was written."""
     outcome: str = "-"
-    """Event of a sent settlement; state, LOST or REFUSED of an answer."""
+    """Event of a sent settlement, or state, LOST or REFUSED of an answer."""
     seconds: float = 0
     """Lease duration of a claim or a renewal."""
     retry_count: int = 0
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 
 
 class HistoryWriter:
-    """Writer of a process's history; it opens the file at the first record, after any fork."""
+    """Writer of a process's history. It opens the file at the first record, after any fork."""
 
     def __init__(self, directory: Path, role: str) -> None:
         self._directory, self._role = directory, role
@@ -65,7 +65,7 @@ class HistoryWriter:
         since: float | None = None,
         seconds: float = 0,
     ) -> None:
-        """Append a record in one write; without `since` the record is about this moment."""
+        """Append a record in one write. Without `since` the record is about this moment."""
         at = monotonic()
         row = [event, at if since is None else since, at, seconds, list(entries)]
         os.write(self._open(), (json.dumps(row, default=str) + "\n").encode())

@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
 
 
 def make_plan(options: argparse.Namespace) -> Plan:
-    """Return the plan; raise SystemExit if nothing would end the run."""
+    """Return the plan. Raise SystemExit if nothing would end the run."""
     given = {name: getattr(options, name) for name in Plan.__dataclass_fields__}
     if options.times is None and options.minutes is None and options.jobs is None:
         raise SystemExit("Nothing would end the run: add --minutes, --times or --jobs.")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Load and faults of a run; at least one of `times`, `minutes` and `jobs` ends it."""
+    """Load and faults of a run. At least one of `times`, `minutes` and `jobs` ends it."""
 
     faults: tuple[str, ...]
     times: int | None = None
     """Number of faults, spread over the `jobs` or one `every` few seconds."""
     minutes: float | None = None
     jobs: int | None = None
-    """Number of jobs to publish; None publishes as long as faults are injected."""
+    """Number of jobs to publish, or None to publish as long as faults are injected."""
     every: float = 3.0
     workers: int = 3
     claimers: int = 1
@@ -25,9 +25,9 @@ class Plan:
     hold: float = 1.5
     """Approximate length of a fault in seconds."""
     keys: int = 0
-    """Number of exclusive keys; 0 for jobs without keys."""
+    """Number of exclusive keys, or 0 for jobs without keys."""
     frozen: float | None = None
-    """Length of a stop in lease durations; None for 0.5 to 2.5."""
+    """Length of a stop in lease durations, or None for 0.5 to 2.5."""
     older: Path | None = None
     """Tree of an older release, for every other worker and a second publisher."""
     broken: str = ""

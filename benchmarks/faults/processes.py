@@ -22,7 +22,7 @@ SETTINGS: Final = "benchmarks.faults.settings"
 
 
 class Processes:
-    """All processes of one run; `directory` holds their histories, outputs and clocks."""
+    """All processes of one run. `directory` holds their histories, outputs and clocks."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Processes:
         return proxy
 
     def worker(self, *flags: str) -> "Process":
-        """Start a worker; every other worker runs the older release if there is one."""
+        """Start a worker. Every other worker runs the older release if there is one."""
         followed = self.directory / f"clock-{len(self.started)}"
         clock.make(followed)
         is_turn = sum(process.role == "worker" for process in self.started) % 2 == 0
@@ -134,7 +134,7 @@ class Processes:
 
 
 class Process:
-    """Started process; the children of a worker are in its process group."""
+    """Started process. The children of a worker are in its process group."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Process:
         return self.popen.poll() is None
 
     def at_work(self) -> list[int]:
-        """Return the living processes that claimed or published; a supervisor does neither."""
+        """Return the living processes that claimed or published. A supervisor does neither."""
         files = self.processes.history.glob(f"{self.role}-*")
         pids = [pid for file in files if self._is_ours(pid := process_of(file))]
         self.has_worked = self.has_worked or bool(pids)
@@ -203,7 +203,7 @@ class Process:
         self.processes.note(CONTINUED, pids, since)
 
     def end(self, seconds: float) -> int | None:
-        """Send SIGTERM; return the exit code, or None if the process does not end in time."""
+        """Send SIGTERM. Return the exit code, or None if the process does not end in time."""
         self.popen.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             return self.popen.wait(seconds)
@@ -232,6 +232,6 @@ def _path(tree: Path) -> dict[str, str]:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Return True for a zombie; without /proc a process that is killed twice counts twice."""
+    """Return True for a zombie. Without /proc a process that is killed twice counts twice."""
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -113,7 +113,7 @@ class _Pipe:
 
 
 async def _read(ends: Ends) -> bytes:
-    """Read a chunk; return no bytes at the end or after an error."""
+    """Read a chunk. Return no bytes at the end or after an error."""
     try:
         return await ends[0].read(CHUNK)
     except OSError:

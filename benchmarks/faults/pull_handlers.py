@@ -1,4 +1,4 @@
-"""Handler of the workers; the payload decides how long it runs and how it ends.
+"""Handler of the workers. The payload decides how long it runs and how it ends.
 
 well       returns
 fail       raises, the first time

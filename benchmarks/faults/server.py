@@ -25,7 +25,7 @@ STATE: Final = "PULLJOBS_STATE_DIR"
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition is true; raise TimeoutError after 3 minutes."""
+    """Wait until a condition is true. Raise TimeoutError after 3 minutes."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:
@@ -41,7 +41,7 @@ class Restart(NamedTuple):
 
 
 class OwnServer:
-    """Server in a state directory of its own; it runs until this process ends or stops it."""
+    """Server in a state directory of its own. It runs until this process ends or stops it."""
 
     def __init__(self, state: Path) -> None:
         self.state = state

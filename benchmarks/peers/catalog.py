@@ -170,7 +170,7 @@ PEERS: Final = (
 
 
 def choose_peers(names: list[str] | None) -> list[Peer]:
-    """Return the named peers, or all, in the order of this file; exit for an unknown name."""
+    """Return the named peers, or all, in the order of this file. Exit for an unknown name."""
     known = {peer.name: peer for peer in PEERS}
     unknown = set(names or ()) - known.keys()
     if unknown:

@@ -45,7 +45,7 @@ def name_of(peer: Peer, suffix: str) -> str:
 
 
 def create(name: str, template: str = "template0") -> None:
-    """Create a database from a template; a database of that name is dropped first."""
+    """Create a database from a template. A database of that name is dropped first."""
     drop(name)
     with connect() as catalog:
         catalog.execute(
@@ -109,7 +109,7 @@ def _value(session: Connection, query: str) -> object:
 
 @contextmanager
 def held_snapshot(database: str) -> Iterator[float]:
-    """Hold a snapshot, so that rows deleted inside cannot be vacuumed; yield its start time."""
+    """Hold a snapshot, so that rows deleted inside cannot be vacuumed. Yield its start time."""
     with connect(database) as holder:
         holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT pg_current_snapshot()")

@@ -41,7 +41,7 @@ class Environment:
 
 
 def prepare(peer: Peer) -> Environment:
-    """Install a peer unless it is there; raise NotRun with the error of the installer."""
+    """Install a peer unless it is there. Raise NotRun with the error of the installer."""
     if peer.runtime is Runtime.OURS:
         return _ours(peer)
     folder = state_directory() / "peers" / re.sub(r"\W+", "-", peer.name)
@@ -123,7 +123,7 @@ def _mark(place: Path, packages: tuple[str, ...]) -> None:
 
 
 def _output(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
-    """Run a command and return its output; raise NotRun with the end of its errors."""
+    """Run a command and return its output. Raise NotRun with the end of its errors."""
     try:
         done = subprocess.run(
             command, cwd=cwd, env={**os.environ, **variables}, capture_output=True, text=True

@@ -42,7 +42,7 @@ def measure_latency(
 
 
 def percentiles(starts: Sequence[JobStart]) -> tuple[float, float]:
-    """Return the 50th and 99th percentile in seconds; raise StatisticsError for fewer than two."""
+    """Return the 50th and 99th percentile in seconds. Raise StatisticsError for fewer than two."""
     waited = [start.waited for start in starts]
     return median(waited), quantiles(waited, n=100, method="inclusive")[98]
 
@@ -62,7 +62,7 @@ def pace(
     seconds: float,
     publishers: int,
 ) -> int:
-    """Publish from several processes at a rate; return how many jobs they published."""
+    """Publish from several processes at a rate. Return how many jobs they published."""
     arguments = ("pace", how, rate / publishers, seconds)
     paces = [start_order(peer, environment, database, *arguments) for _ in range(publishers)]
     return sum(read_output(process, seconds + ORDER_SECONDS)["published"] for process in paces)

@@ -18,7 +18,7 @@ TENTH: Final = 0.1
 
 
 class OfferedLoad(NamedTuple):
-    """Figures of a stretch of load; shares are of the jobs that were to be offered."""
+    """Figures of a stretch of load. Shares are of the jobs that were to be offered."""
 
     seconds: float
     published_share: float

@@ -1,4 +1,4 @@
-"""Measures of a peer; each returns plain values for the record."""
+"""Measures of a peer. Each returns plain values for the record."""
 
 import subprocess
 import time

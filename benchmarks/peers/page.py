@@ -96,7 +96,7 @@ def held(content: Content) -> str:
 
 
 def _load(content: Content, peer: str) -> list[str]:
-    """Return the cells of a load; the growth is that of the p99 over the load before."""
+    """Return the cells of a load. The growth is that of the p99 over the load before."""
     loads = summary.rounds(content, peer, WHILE)
     if not loads:
         # A record that is older than this measure has drains without a load.

@@ -20,7 +20,7 @@ class Peer:
     name: str
     runtime: Runtime
     packages: tuple[str, ...] = ()
-    """Packages for pip or npm; the first is the peer itself."""
+    """Packages for pip or npm. The first is the peer itself."""
     adapter: str
     """Script in `adapters/`."""
     left: str

@@ -29,7 +29,7 @@ START: Final = 16
 
 
 def order(peer: Peer, environment: Environment, database: str, *words: object) -> dict[str, Any]:
-    """Run an order of the adapter and return its last line; raise NotRun if it fails."""
+    """Run an order of the adapter and return its last line. Raise NotRun if it fails."""
     command = [*environment.command, *map(str, words)]
     done = subprocess.run(
         command,
@@ -56,7 +56,7 @@ def start_order(
 
 
 def read_output(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-    """Return the last line of an order in the background; kill it if it takes too long."""
+    """Return the last line of an order in the background. Kill it if it takes too long."""
     try:
         output, _errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -110,7 +110,7 @@ class Workers:
         (self._folder / "go").touch()
 
     def wait_for_starts(self, count: int, seconds: float) -> None:
-        """Wait until `count` jobs have started; raise TimeoutError after `seconds`."""
+        """Wait until `count` jobs have started. Raise TimeoutError after `seconds`."""
         deadline = time.monotonic() + seconds
         while self.started() < count:
             self._check(deadline)
@@ -167,7 +167,7 @@ def working(
     handler: str = "noop",
     hold: bool = False,
 ) -> Iterator[Workers]:
-    """Start worker processes; with `hold` each waits at its first job until `release`."""
+    """Start worker processes. With `hold` each waits at its first job until `release`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         marks = {"PEER_FOLDER": name, "PEER_HANDLER": handler, "PEER_HOLD": "1" if hold else "0"}

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _sections(options: argparse.Namespace) -> list[str]:
-    """Return the sections of the page to write; other sections stay as they are."""
+    """Return the sections of the page to write. Other sections stay as they are."""
     if not options.rounds:
         return [page.HELD]
     return [name for name in page.SECTIONS if name != page.HELD or options.held_seconds]

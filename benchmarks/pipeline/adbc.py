@@ -28,7 +28,7 @@ def start_readers(processes: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def read_seconds(pool: ProcessPoolExecutor, dsn: str, processes: int) -> tuple[int, float]:
-    """Read all rows; return their number and the seconds it took."""
+    """Read all rows. Return their number and the seconds it took."""
     texts = [text for name in TABLES for text in _slices(name, processes)]
     started = time.monotonic()
     rows = sum(pool.map(_read, [dsn] * len(texts), texts))

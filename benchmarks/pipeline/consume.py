@@ -29,7 +29,7 @@ class ConsumeTimes(NamedTuple):
 def measure(
     spark: "SparkSession", rows: int, batch: int, rounds: int, folder: Path
 ) -> ConsumeTimes:
-    """Measure rounds; `folder` is for checkpoints."""
+    """Measure rounds. `folder` is for checkpoints."""
     loops.make_tables()
     store_messages(rows)
     times = []

@@ -54,7 +54,7 @@ def _render_definition(name: str, definition: Callable[..., object]) -> tuple[st
 def _render_signature(
     name: str, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 ) -> str:
-    """Render a signature as the source has it; that of a class is made of its fields."""
+    """Render a signature as the source has it. That of a class is made of its fields."""
     if isinstance(node, ast.ClassDef):
         taken = [ast.unparse(part) for part in node.body if isinstance(part, ast.AnnAssign)]
         keyword_only = ["*"] if "kw_only=True" in map(ast.unparse, _find_keywords(node)) else []

@@ -96,7 +96,7 @@ def _render_body(name: str, schema: Node) -> str:
 
 
 def _render_type(schema: Node) -> str:
-    """Render a type in a word or two; a body becomes a link."""
+    """Render a type in a word or two. A body becomes a link."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Render a table; cells are Markdown already."""
+    """Render a table. Cells are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

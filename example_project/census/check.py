@@ -14,7 +14,7 @@ from pulljobs.states import State
 
 
 def problems(run: Run, summary: Summary, *, undisturbed: bool) -> list[str]:
-    """Return a sentence for each problem; in an undisturbed run no worker was killed."""
+    """Return a sentence for each problem. In an undisturbed run no worker was killed."""
     expected = plain.take(paths_of(run).values())
     return [*_sums(summary, undisturbed=undisturbed), *_nodes(run), *_contents(run, expected)]
 

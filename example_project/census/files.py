@@ -13,7 +13,7 @@ NOT_LIBRARY: Final = {"site-packages", "dist-packages"}
 
 
 def python_files(limit: int | None = None) -> list[Path]:
-    """List the files of the interpreter's library, then of its site-packages; sorted, each once."""
+    """List each file of the interpreter's library, then of its site-packages, once and sorted."""
     library = (path for path in _all(LIBRARY) if NOT_LIBRARY.isdisjoint(path.parts))
     return list(islice(dict.fromkeys(chain(library, _all(PACKAGES))), limit))
 

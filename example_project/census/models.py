@@ -1,4 +1,4 @@
-"""Models of the census; jobs and their outcomes are in the tables of pulljobs."""
+"""Models of the census. Jobs and their outcomes are in the tables of pulljobs."""
 
 from django.db import models
 from django.db.models.functions import Now

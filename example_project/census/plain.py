@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 LARGEST: Final = 200_000
-"""Bytes that the census accepts; every Python has larger files, such as `_pydecimal.py`."""
+"""Bytes that the census accepts. Every Python has larger files, such as `_pydecimal.py`."""
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Results by path; `refused` has (consumer, path) of each file that failed."""
+    """Results by path. `refused` has (consumer, path) of each file that failed."""
 
     counted: dict[str, Counted] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Census:
 
 
 def count(path: Path) -> Counted:
-    """Count the statements of a file; raise TooLarge, OSError or an error of the parser."""
+    """Count the statements of a file. Raise TooLarge, OSError or an error of the parser."""
     source = path.read_bytes()
     if len(source) > LARGEST:
         raise TooLarge(f"{len(source):,} bytes, the census takes {LARGEST:,} at the most")
@@ -80,7 +80,7 @@ def _put(
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield every statement; `ast.walk` would spend most of its time in expressions."""
+    """Yield every statement. `ast.walk` would spend most of its time in expressions."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()

@@ -42,7 +42,7 @@ class Worker:
         self.stop()
 
     def keep(self) -> None:
-        """Restart the worker if a signal ended it; raise CommandError if it failed."""
+        """Restart the worker if a signal ended it. Raise CommandError if it failed."""
         code = self._process.poll()
         if code is None:
             return
@@ -52,7 +52,7 @@ class Worker:
         self._start()
 
     def stop(self) -> None:
-        """Ask the worker to finish; kill it if it does not end in time."""
+        """Ask the worker to finish. Kill it if it does not end in time."""
         self._process.terminate()
         try:
             with suppress(subprocess.TimeoutExpired):

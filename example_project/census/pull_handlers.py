@@ -1,4 +1,4 @@
-"""Handlers of the two consumers of the census; `runpullworker` imports this module by its name."""
+"""Handlers of the two consumers of the census. `runpullworker` imports this module by its name."""
 
 import os
 from datetime import timedelta
@@ -25,7 +25,7 @@ PATIENCE: Final[dict[str, Any]] = {
 
 @handler(channel=CHANNEL, consumer="census", transactional=True, **PATIENCE)
 def census(job: ClaimedJob) -> None:
-    """Count a file; its row and the end of the job are committed together, so exactly once."""
+    """Count a file. Its row and the end of the job are committed together, so exactly once."""
     _remember(job)
     counted = plain.count(_path(job))
     Count.objects.create(message_id=job.message_id, **counted._asdict())
@@ -33,7 +33,7 @@ def census(job: ClaimedJob) -> None:
 
 @handler(channel=CHANNEL, consumer="digest", **PATIENCE)
 def digest(job: ClaimedJob) -> dict[str, str]:
-    """Hash a file; the archive keeps the returned value with the job."""
+    """Hash a file. The archive keeps the returned value with the job."""
     _remember(job)
     return {"sha256": plain.digest(_path(job))}
 

@@ -15,7 +15,7 @@ from pulljobs.states import State
 
 @transaction.atomic
 def begin(paths: Sequence[Path]) -> Run:
-    """Create a run; its rows and all of its messages are committed together."""
+    """Create a run. Its rows and all of its messages are committed together."""
     run = Run.objects.create()
     receipts = publish_many(CHANNEL, [_draft(run, *numbered) for numbered in enumerate(paths, 1)])
     File.objects.bulk_create(
@@ -33,7 +33,7 @@ def live(run: Run) -> QuerySet[Job]:
 
 
 def archived(run: Run) -> QuerySet[ArchivedJob]:
-    """Return the settlements of a run; a job that died, was redriven and delivered has two."""
+    """Return the settlements of a run. A job that died, was redriven and delivered has two."""
     return ArchivedJob.objects.filter(message_id__in=run.files.values("message_id"))
 
 

@@ -64,7 +64,7 @@ def _listening(port: int) -> socket.socket:
 
 
 def new_password() -> str:
-    """Set a new password for the superuser of the demo; return it."""
+    """Set a new password for the superuser of the demo and return it."""
     password = secrets.token_urlsafe(9)
     User.objects.update_or_create(
         username=USER,

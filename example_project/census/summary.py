@@ -17,7 +17,10 @@ LARGEST_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Figures of a run; `dead_files`: errors by consumer and file, `duplicates`: extra effects."""
+    """Figures of a run.
+
+    `dead_files` has errors by consumer and file, `duplicates` extra effects.
+    """
 
     published: int
     jobs: int

@@ -12,7 +12,7 @@ from example_project.postgres.errors import EmbeddedPostgresError
 
 @dataclass(frozen=True)
 class Account:
-    """Account that runs commands; `uid` None is that of this process."""
+    """Account that runs commands. A `uid` of None is that of this process."""
 
     uid: int | None = None
     gid: int | None = None
@@ -25,7 +25,7 @@ class Account:
             os.chown(directory, self.uid, self.gid)
 
     def run(self, *command: str | PathLike[str], fds: tuple[int, ...] = (), text: str = "") -> str:
-        """Run a command; return its output, or raise EmbeddedPostgresError with its end."""
+        """Run a command. Return its output, or raise EmbeddedPostgresError with its end."""
         try:
             done = subprocess.run(
                 command,
@@ -59,7 +59,7 @@ class Account:
 
 
 def server_account(data: Path) -> Account:
-    """Return this account; for root the owner of the existing data directory, else `nobody`."""
+    """Return this account. Root gets the owner of the existing data directory, else `nobody`."""
     if os.geteuid() != 0:
         return Account()
     owner = data.stat().st_uid if data.exists() else 0

@@ -58,7 +58,10 @@ def create(place: Place, programs: Path, version: int) -> None:
 
 
 def start(place: Place, programs: Path, server_lock: int) -> None:
-    """Start the server; it and its children inherit `server_lock`, so that no second one starts."""
+    """Start the server.
+
+    It and its children inherit `server_lock`, so that no second one starts.
+    """
     for left_over in (place.pid_file, place.socket, place.run / f"{place.socket.name}.lock"):
         left_over.unlink(missing_ok=True)
     if place.log.exists() and place.log.stat().st_size > LOG_BYTES:

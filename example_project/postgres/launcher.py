@@ -36,7 +36,7 @@ _held: dict[Path, int] = {}
 
 
 def ensure_running() -> Path:
-    """Start the server for the life of this process; return the directory of its socket."""
+    """Start the server for the life of this process. Return the directory of its socket."""
     version = _version()
     state = state_directory() / f"postgres-{version}"
     place = _places.get(state)
@@ -109,7 +109,7 @@ def _wait(place: Place) -> None:
 
 
 def _comes_up(place: Place, seconds: float) -> bool:
-    """Return True if the server came up in time; raise EmbeddedPostgresError if it ended."""
+    """Return True if the server came up in time. Raise EmbeddedPostgresError if it ended."""
     lock = open_lock(place.home / "server.lock")
     deadline = time.monotonic() + seconds
     try:
@@ -128,7 +128,7 @@ def _comes_up(place: Place, seconds: float) -> bool:
 
 
 def _watch(place: Place) -> None:
-    """Start a watcher unless there is one; return when there is."""
+    """Start a watcher unless there is one. Return when there is."""
     subprocess.run(
         [sys.executable, "-I", "-S", watcher.__file__, place.home, place.pid_file],
         cwd="/",

@@ -73,7 +73,7 @@ def _parent(candidates: tuple[str, ...], account: Account) -> Path:
 
 
 def _recorded(pointer: Path) -> Path | None:
-    """Return the directory of a pointer; None if it was deleted or has another owner."""
+    """Return the directory of a pointer, or None if it was deleted or has another owner."""
     if not pointer.is_file():
         return None
     directory = Path(pointer.read_text())

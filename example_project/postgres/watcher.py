@@ -1,4 +1,4 @@
-"""Script that stops the server when its last user has ended; it uses only the standard library."""
+"""Script that stops the server when its last user has ended. It uses only the standard library."""
 
 import contextlib
 import fcntl
@@ -26,7 +26,7 @@ def main(home: Path, pid_file: Path) -> None:
 
 
 def _stop(server: int, pid_file: Path) -> None:
-    """Stop the server fast; stop it immediately if that takes too long."""
+    """Stop the server fast. Stop it immediately if that takes too long."""
     for how in (signal.SIGINT, signal.SIGQUIT):
         deadline = time.monotonic() + FAST_SECONDS
         while not _free(server) and time.monotonic() < deadline:
@@ -35,7 +35,7 @@ def _stop(server: int, pid_file: Path) -> None:
 
 
 def _signal(pid_file: Path, how: signal.Signals) -> None:
-    """Signal the server; one whose files were deleted, or that has just ended, needs no signal."""
+    """Signal the server. If its files were deleted, or it has just ended, it needs no signal."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError, ValueError):
         os.kill(int(pid_file.read_text().splitlines()[0]), how)
 

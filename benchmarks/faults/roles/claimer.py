@@ -52,7 +52,7 @@ class Claimer:
                 time.sleep(ERROR_SECONDS)
 
     def turn(self, puller: Puller) -> bool:
-        """Claim once and decide what happens to the claim; return False if nothing was queued."""
+        """Claim once and decide what happens to the claim. Return False if nothing was queued."""
         if random.random() < 0.1:
             pulling.reap()
         self.settle_due()
@@ -89,7 +89,7 @@ class Claimer:
                 self.kept.append((due, still))
 
     def settle(self, held: list[Held]) -> None:
-        """Settle jobs; after an error they are forgotten, as if the process had crashed."""
+        """Settle jobs. After an error they are forgotten, as if the process had crashed."""
         pulling.finish([_settlement(job) for job in held])
 
 

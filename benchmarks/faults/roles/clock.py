@@ -29,7 +29,7 @@ def move(file: Path, seconds: float) -> None:
 
 
 def follow(file: str) -> None:
-    """Make this process follow the clock of a file; an empty name changes nothing."""
+    """Make this process follow the clock of a file. An empty name changes nothing."""
     if not file:
         return
     with open(file, "r+b") as opened:

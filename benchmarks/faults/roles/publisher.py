@@ -32,7 +32,7 @@ BACKLOG: Final = 2000
 ROLLED_BACK_SHARE: Final = 0.03
 DELAYED = 0.02
 ENDS = {"well": 0.9748, "fail": 0.01, "interrupt": 0.01, "discard": 0.005, "hold": 0.0002}
-"""Endings of jobs with their shares; see `pull_handlers`."""
+"""Endings of jobs with their shares, as `pull_handlers` describes them."""
 PRIORITIES: Final = (0, 0, 0, 1, 5)
 DELAY: Final = timedelta(seconds=0.5)
 PAUSE: Final = 0.1

@@ -1,9 +1,9 @@
 """Orders of all adapters in Python, with the standard library only.
 
     ADAPTER migrate
-    ADAPTER publish one|many COUNT SECONDS      ends at the count or the time; prints a line of JSON
-    ADAPTER pace one|many RATE SECONDS          payloads carry their time; `many` publishes bursts
-                                                if the peer has such a call; prints a line of JSON
+    ADAPTER publish one|many COUNT SECONDS      ends at the count or time, prints a line of JSON
+    ADAPTER pace one|many RATE SECONDS          payloads carry their time, `many` publishes bursts
+                                                if the peer has such a call, prints a line of JSON
     ADAPTER work PROCESSES                      until killed
 
 PEER_HANDLER is noop, 1ms or latency. In PEER_FOLDER a worker creates `ready.PID` when it holds its
@@ -76,10 +76,11 @@ def _note(payload: Payload) -> None:
 
 
 def run(migrate: Act, publish: Act, publish_many: Act | None, work: Act) -> None:
-    """Carry out the order of the command line; all arguments may be coroutine functions.
+    """Carry out the order of the command line.
 
-    `publish` takes an iterable of payloads and publishes each by itself. `publish_many` takes an
-    iterable of lists of payloads, and is None if the peer has no such call.
+    All arguments may be coroutine functions. `publish` takes an iterable of payloads and publishes
+    each by itself. `publish_many` takes an iterable of lists of payloads, and is None if the peer
+    has no such call.
     """
     order, *arguments = sys.argv[1:]
     if order == "migrate":
@@ -137,7 +138,7 @@ class _Payloads:
 
 
 class _Stretch(_Payloads):
-    """Payloads as fast as they are taken, with the time they took; the first few warm up."""
+    """Payloads as fast as they are taken, with the time they took. The first few warm up."""
 
     def __init__(self, jobs: int, seconds: float) -> None:
         super().__init__()
@@ -168,7 +169,7 @@ def payload(number: int) -> Payload:
 
 
 class _Pace(_Payloads):
-    """Payloads at an even pace; a slow peer ends in time with fewer payloads."""
+    """Payloads at an even pace. A slow peer ends in time with fewer payloads."""
 
     at_a_time = BURST
 

@@ -1,4 +1,4 @@
-"""dramatiq-pg: dramatiq's own processes and threads; no results are stored."""
+"""dramatiq-pg with dramatiq's own processes and threads. No results are stored."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""faststream-sqlbroker: fetches and flushes in batches; finished messages go to its archive."""
+"""faststream-sqlbroker: fetches and flushes in batches. Finished messages go to its archive."""
 
 import asyncio
 import logging

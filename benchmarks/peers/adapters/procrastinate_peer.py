@@ -1,4 +1,4 @@
-"""procrastinate: one asyncio worker a process; jobs are fetched and finished one by one."""
+"""procrastinate: one asyncio worker a process. Jobs are fetched and finished one by one."""
 
 import sys
 
