@@ -10,10 +10,9 @@ from pulljobs.metrics import sharing
 from pulljobs.worker.shared_state import MISCONFIGURED, SharedState
 
 SWITCH_SECONDS: Final = 0.001
-"""Longest wait of a loop for handlers that compute; Python's default, 5 ms, is as long as a claim.
-"""
+"""Longest wait of a loop for handlers that compute. Python's default, 5 ms, lasts a claim."""
 COLLECT_AFTER: Final = 50_000
-"""Surviving new objects that trigger a garbage collection; a few claims allocate fewer."""
+"""Surviving new objects that trigger a garbage collection. A few claims allocate fewer."""
 
 
 def start(
@@ -21,8 +20,8 @@ def start(
 ) -> None:
     """Set Django up, import the handlers and work until the end of the process.
 
-    `order` is a pickled `ChildOrder`. `counts_as` names the process in the shared metrics; None:
-    it counts nothing.
+    `order` is a pickled `ChildOrder`. `counts_as` names the process in the shared metrics. With
+    None it counts nothing.
     """
     import pickle
 

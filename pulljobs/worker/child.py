@@ -45,7 +45,7 @@ logger = logging.getLogger("pulljobs.worker")
 
 LONGEST_SPREAD: Final = 1.0
 CANCEL_PATIENCE: Final = 0.2
-"""Seconds that cancelled async handlers get to end; then their jobs are released anyway."""
+"""Seconds that cancelled async handlers get to end before their jobs are released anyway."""
 EARLY_FLUSH: Final = 5.0
 """Seconds that the last flush may take in addition, if the timeout leaves that much."""
 
@@ -59,7 +59,7 @@ class ChildCommand(Enum):
 
 
 class Child:
-    """Everything that runs in one child process; made after Django is set up."""
+    """Everything that runs in one child process, made after Django is set up."""
 
     def __init__(self, order: ChildOrder, shared_state: SharedState) -> None:
         self._order, self._limits, self._shared_state = order, order.limits, shared_state
@@ -87,7 +87,7 @@ class Child:
         self._watchdog_runner = Runner("watchdog", self._make_watchdog())
 
     def run(self) -> int:
-        """Work until a command to stop, then stop; return the exit code."""
+        """Work until a command to stop, then stop and return the exit code."""
         using = self._limits.DATABASE
         nodes.register(using, self._order.node_id, f"{socket.gethostname()}:{os.getpid()}")
         self._thread_pool.start()
@@ -107,7 +107,7 @@ class Child:
         return RETIRED if command is ChildCommand.RETIRE else 0
 
     def send(self, command: ChildCommand) -> None:
-        """Send a command to the main thread; callable from any thread and from signal handlers."""
+        """Send a command to the main thread. Any thread or signal handler may call this."""
         self._commands.put(command)
 
     def stop(self) -> None:
@@ -137,7 +137,7 @@ class Child:
         return self._thread_pool.done + self._async_pool.done
 
     def _spread_seconds(self) -> float:
-        """Return the longest random delay before the first claim; 0 in a burst.
+        """Return the longest random delay before the first claim, or 0 in a burst.
 
         The delay keeps processes that start together from claiming at the same moment.
         """

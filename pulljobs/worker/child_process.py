@@ -55,7 +55,7 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code; None while the process lives."""
+        """Exit code, or None while the process lives."""
         return self._process.exitcode
 
     @property
@@ -84,7 +84,7 @@ class ChildProcess:
         return self.shared_state.is_ready(MISSED_BEATS * interval)
 
     def stop(self, by: float) -> None:
-        """Send SIGTERM; the child is late after that time of the monotonic clock."""
+        """Send SIGTERM. The child is late after that time of the monotonic clock."""
         self._stop_by = min(self._stop_by, by)
         self._signal(signal.SIGTERM)
 

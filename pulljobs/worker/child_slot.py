@@ -26,7 +26,7 @@ STABLE: Final = 30.0
 
 
 class ChildSlot:
-    """Slot for one child at a time; `exit_code` is None until no other child will follow."""
+    """Slot for one child at a time. `exit_code` is None until no other child will follow."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ChildSlot:
         on_silence: Callable[[UUID, frozenset[int]], None],
         number: int,
     ) -> None:
-        """Make an empty slot; `on_death` gets every child that could not give back its jobs.
+        """Make an empty slot. `on_death` gets every child that could not give back its jobs.
 
         `on_silence` gets the node and the running jobs of a child that can't report them itself.
         """

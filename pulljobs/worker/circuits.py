@@ -40,13 +40,16 @@ class ConsumerCircuit(ResultCounter):
         """Ticket of the next claim, under which the results of its jobs count."""
 
     def room(self) -> int | None:
-        """Return how many jobs may be claimed now; None: any number."""
+        """Return how many jobs may be claimed now, or None for any number."""
         with self._lock:
             circuit = self._whole
             return None if circuit is None else circuit.room(time.monotonic())
 
     def wait(self) -> float:
-        """Return the seconds until a job may be claimed; 0: now, or once the probe has ended."""
+        """Return the seconds until a job may be claimed.
+
+        0 means now, or once the probe has ended.
+        """
         circuit = self._whole
         return 0.0 if circuit is None else _wait(circuit)
 
@@ -64,7 +67,7 @@ class ConsumerCircuit(ResultCounter):
         return {job: wait for job, wait in zip(jobs, waits, strict=True) if wait}
 
     def note_result(self, ticket: int, job: ClaimedJob, result: Result) -> None:
-        """Note once how a job of a claim under that ticket ended; callable from any thread."""
+        """Note once how a job of a claim under that ticket ended. Any thread may call this."""
         if self._is_disabled:
             return
         task = self._task(job)
@@ -93,12 +96,12 @@ class ConsumerCircuit(ResultCounter):
 
     @property
     def level(self) -> int:
-        """Highest level of its circuits; 0 if all are closed."""
+        """Highest level of its circuits, or 0 if all are closed."""
         with self._lock:
             return max((self._circuits[task].level for task in self._open), default=0)
 
     def report(self) -> dict[str, Any] | None:
-        """Return the report of the open circuit, the worst first of `tasks`; None if none is."""
+        """Return the report of the open circuit, the worst first of `tasks`, or None if none is."""
         with self._lock:
             reports = {task: self._report(task) for task in self._open}
         if not reports:
@@ -170,7 +173,7 @@ class Circuits:
         self._circuits: dict[tuple[str, str], ConsumerCircuit] = {}
 
     def get(self, handler: Handler) -> ConsumerCircuit:
-        """Return the circuit breaker of the handler's consumer; create it at the first call."""
+        """Return the circuit breaker of the handler's consumer, and create it at the first call."""
         known = self._circuits.get(handler.path)
         if known is None:
             known = self._circuits.setdefault(handler.path, ConsumerCircuit(handler, self._limits))

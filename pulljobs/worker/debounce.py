@@ -15,6 +15,6 @@ class Debounce:
         self._in_a_row = 0
 
     def observe(self, is_true: bool) -> bool:
-        """Note an observation; return True if the last `OBSERVATIONS` were all true."""
+        """Note an observation and return True if the last `OBSERVATIONS` were all true."""
         self._in_a_row = self._in_a_row + 1 if is_true else 0
         return self._in_a_row >= OBSERVATIONS

@@ -31,13 +31,13 @@ CANCEL_GRACE: Final = 5.0
 
 
 class EventLoop:
-    """Event loop in its own thread; other threads schedule calls on it."""
+    """Event loop in its own thread, on which other threads schedule calls."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
         self.beat = time.monotonic()
-        """Last heartbeat of the loop, on the monotonic clock; a blocking handler stops it."""
+        """Last heartbeat of the loop, on the monotonic clock. A blocking handler stops it."""
         self._blocked = Debounce()
         self._is_stopping = False
         self._all_tasks: list[LoopTasks] = []
@@ -55,7 +55,7 @@ class EventLoop:
         self._all_tasks.append(tasks)
 
     def check(self, patience: float) -> None:
-        """Decide the outcomes that can't wait for the loop; the watchdog calls it at each pass.
+        """Decide the outcomes that can't wait for the loop. The watchdog calls it at each pass.
 
         Give up cancelled handlers that do not end, cancel those whose lease is over, and charge the
         handler that blocks the loop.
@@ -72,29 +72,29 @@ class EventLoop:
             tasks.give_up(after)
 
     def _blame(self, task: Task | None) -> None:
-        """Charge the handler of the task; all handlers if a task of unknown origin blocks."""
+        """Charge the handler of the task, or all handlers if a task of unknown origin blocks."""
         owners = [tasks for tasks in self._all_tasks if task in tasks]
         for tasks in owners or self._all_tasks:
             tasks.blame(task)
 
     def stop(self) -> None:
-        """Stop the loop and wait for its thread; nothing can be called on it afterwards."""
+        """Stop the loop and wait for its thread. Nothing can be called on it afterwards."""
         self._is_stopping = True
         self.call(self._loop.stop)
         self._thread.join()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call the function on the loop soon; callable from any thread."""
+        """Call the function on the loop soon. Any thread may call this."""
         self._loop.call_soon_threadsafe(function, *args)
 
     def later(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
-        """Call the function after a while; callable on the loop only."""
+        """Call the function after a while. Only the loop's thread may call this."""
         self._loop.call_later(seconds, function, *args)
 
     def spawn(
         self, work: Coroutine[Any, Any, T], context: Context | None = None
     ) -> asyncio.Task[T]:
-        """Start a task; callable on the loop only."""
+        """Start a task. Only the loop's thread may call this."""
         return self._loop.create_task(work, context=context)
 
     def _run(self) -> None:
@@ -150,15 +150,15 @@ class LoopTasks:
         task.add_done_callback(lambda task: self._on_done(job, task, on_end))
 
     def cancel_all(self, reason: CancelReason) -> None:
-        """Cancel all handlers; callable from any thread."""
+        """Cancel all handlers. Any thread may call this."""
         for run in self._buffer.runs.current():
             if run.job in self._tasks:
                 run.cancel(reason)
 
     def join(self, deadline: float) -> bool:
-        """Wait until all jobs have an outcome; return False if the deadline comes first.
+        """Wait until all jobs have an outcome. Return False if the deadline comes first.
 
-        The deadline is a time of the monotonic clock. Callable from any other thread.
+        The deadline is a time of the monotonic clock. Any other thread may call this.
         """
         while self._tasks and time.monotonic() < deadline:
             time.sleep(LOOK)
@@ -186,7 +186,7 @@ class LoopTasks:
                 self._loop.call(task.cancel)
 
     def blame(self, task: Task | None) -> None:
-        """Charge the handler that blocks the loop; all handlers if the task has no job.
+        """Charge the handler that blocks the loop, or all handlers if the task has no job.
 
         Their outcomes are decided at once, because no task can react to its cancellation now.
         """

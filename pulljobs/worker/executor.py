@@ -27,7 +27,7 @@ MANUAL: Final = AckPolicy.MANUAL
 
 
 def perform(job: ClaimedJob) -> Settlement | None:
-    """Run the handler; return the outcome to write, or None if it is written already, or lost.
+    """Run the handler. Return the outcome to write, or None if it is written already, or lost.
 
     Whatever a handler raises is the outcome of its job, even `sys.exit()` and KeyboardInterrupt, so
     that its thread survives. Only in the main thread, where Ctrl-C raises it, a KeyboardInterrupt
@@ -54,7 +54,7 @@ def perform(job: ClaimedJob) -> Settlement | None:
 
 
 async def aperform(job: ClaimedJob) -> Settlement | None:
-    """Run an async handler as a task; return the outcome to write, or None as `perform` does.
+    """Run an async handler as a task. Return the outcome to write, or None as `perform` does.
 
     Nothing gets out, because other tasks share the event loop.
     """
@@ -76,7 +76,7 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
 
 
 def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
-    """Return the outcome to write for a cancelled run; None: nothing has to be written."""
+    """Return the outcome to write for a cancelled run, or None if nothing has to be written."""
     job = run.job
     if run.cancel_reason is CancelReason.LOST or job.handler.ack_policy is AckPolicy.ACK_FIRST:
         return None
@@ -97,7 +97,7 @@ def _is_ctrl_c(error: BaseException) -> bool:
 
 
 def _run(function: Callable[[ClaimedJob], Any], job: ClaimedJob) -> Any:
-    """Call the handler; a process that it forked ends here, and settles and rolls back nothing."""
+    """Call the handler. A process that it forked ends here, and settles and rolls back nothing."""
     try:
         return function(job)
     finally:
@@ -114,9 +114,10 @@ async def _arun(job: ClaimedJob) -> Any:
 
 
 def _settle_first(job: ClaimedJob) -> Settlement | None:
-    """Deliver the job before its run; return the outcome to write if the run must not start.
+    """Deliver the job before its run. Return the outcome to write if the run must not start.
 
-    None with `job.taken_away`: the lease is lost. None without it: the handler may run.
+    None with `job.taken_away` means that the lease is lost. None without it means that the handler
+    may run.
     """
     try:
         settled = job.id in _finish(job, outcomes.deliver(job.held, run=job)).states

@@ -33,7 +33,7 @@ SHORTEST_PAUSE: Final = 0.001
 NEVER: Final = float("inf")
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
-"""Polls of all consumers together; a worker with many consumers polls each of them less often."""
+"""Polls of all consumers together. A worker with many consumers polls each of them less often."""
 
 
 class Fetcher:
@@ -108,7 +108,7 @@ class Fetcher:
                 subscription.look_at = time.monotonic() + self._poll_seconds()
 
     def _room(self, subscription: ConsumerSubscription) -> int:
-        """Return how many jobs to claim; zero or less means none."""
+        """Return how many jobs to claim. Zero or less means none."""
         is_over = self._limits.ONCE and subscription in self._looked
         if self._stopping() or is_over or not self._isolation.is_empty:
             return 0
@@ -235,7 +235,7 @@ class Fetcher:
         rows: Sequence[HeldJob],
         jobs: list[ClaimedJob],
     ) -> tuple[Sequence[HeldJob], list[ClaimedJob]]:
-        """Give back the jobs that the circuit does not admit; return the others."""
+        """Give back the jobs that the circuit does not admit, and return the others."""
         back = self._circuits.get(subscription.handler).admit(ticket, jobs)
         if not back:
             return rows, jobs

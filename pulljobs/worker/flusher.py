@@ -24,7 +24,7 @@ BACK_TO_QUEUE: Final = (Event.RETRY, Event.RELEASE)
 
 
 class Flusher:
-    """Loop that writes outcomes; an outcome is never lost, only late.
+    """Loop that writes outcomes. An outcome is never lost, only late.
 
     A job whose row another transaction keeps locked is set aside, so that no other outcome waits
     for it. Its lease is renewed until its outcome is written.
@@ -59,7 +59,7 @@ class Flusher:
         return self._limits.FLUSH_INTERVAL.total_seconds()
 
     def _flush(self) -> int:
-        """Write a batch; return its size."""
+        """Write a batch and return its size."""
         batch = self._take_batch()
         if batch:
             self._in_flight.writing = batch
@@ -109,7 +109,7 @@ class Flusher:
         return list(once.values())
 
     def _write(self, batch: list[BufferedResult]) -> Finished:
-        """Write the outcomes; after an error they wait in the buffer again, in their order."""
+        """Write the outcomes. After an error they wait in the buffer again, in their order."""
         try:
             return self._finish(batch)
         except Exception:
@@ -127,7 +127,7 @@ class Flusher:
     def _buffer_refused(
         self, batch: Iterable[BufferedResult], finished: Finished
     ) -> set[ClaimedJob]:
-        """Buffer a substitute for each refused outcome; return the jobs, which stay in flight."""
+        """Buffer a substitute for each refused outcome. Return the jobs, which stay in flight."""
         if not finished.refused:
             return set()
         refused = {job for job, outcome in batch if _is_refused(job, outcome, finished)}
@@ -167,7 +167,7 @@ def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
 
 
 def _is_refused(job: ClaimedJob, outcome: Settlement | None, finished: Finished) -> bool:
-    """Return True if the database refused the outcome's content; a substitute has none."""
+    """Return True if the database refused the outcome's content. A substitute has none."""
     return (
         outcome is not None
         and job.held.job_id in finished.refused

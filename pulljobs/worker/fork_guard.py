@@ -9,7 +9,7 @@ import sys
 from typing import NoReturn
 
 is_forked = False
-"""True in a forked copy; a plain global, because every run of a handler reads it."""
+"""True in a forked copy. It is a plain global, because every run of a handler reads it."""
 
 
 def install() -> None:

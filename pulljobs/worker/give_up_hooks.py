@@ -12,7 +12,7 @@ from pulljobs.handlers import ClaimedJob
 
 
 class GiveUpHooks:
-    """Thread that calls the hooks, so that no loop waits for them; it starts with the first call.
+    """Thread that calls the hooks, so that no loop waits for them. The first call starts it.
 
     The job is settled before its hook is called, so an error in the hook loses nothing.
     """
@@ -22,7 +22,7 @@ class GiveUpHooks:
         self._thread: threading.Thread | None = None
 
     def submit(self, job: ClaimedJob) -> None:
-        """Have the hook of this job called soon; only the flusher's thread may call this."""
+        """Have the hook of this job called soon. Only the flusher's thread may call this."""
         if job.handler.on_giving_up is None:
             return
         if self._thread is None:
@@ -43,7 +43,7 @@ class GiveUpHooks:
 
 
 def call_give_up_hook(job: ClaimedJob) -> None:
-    """Call `on_giving_up` of the job's handler; emit an event if it raises.
+    """Call `on_giving_up` of the job's handler, and emit an event if it raises.
 
     Only a KeyboardInterrupt in the main thread, where Ctrl-C raises it, gets out.
     """

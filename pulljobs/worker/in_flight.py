@@ -38,7 +38,7 @@ class InFlightJobs:
             self._jobs.update(dict.fromkeys(jobs))
 
     def drop(self, settled: Iterable[ClaimedJob]) -> None:
-        """Drop jobs whose outcomes are written; unknown jobs are ignored."""
+        """Drop jobs whose outcomes are written. Unknown jobs are ignored."""
         with self._lock:
             for job in settled:
                 self._jobs.pop(job, None)

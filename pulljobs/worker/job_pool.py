@@ -30,13 +30,13 @@ class JobPool(Protocol):
     """Pool with room of its own, so that a full pool never holds up the jobs of another one."""
 
     reports_room: bool
-    """True if the pool notifies the fetcher when it has room again; the fetcher need not poll."""
+    """True if the pool notifies the fetcher of new room, so that the fetcher need not poll."""
 
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler the pool takes now, zero or less for none."""
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Queue the jobs; only the fetcher's thread calls this."""
+        """Queue the jobs. Only the fetcher's thread calls this."""
 
 
 class ClaimAhead:
@@ -48,7 +48,7 @@ class ClaimAhead:
     def __init__(self, slots: range, runs: HandlerRuns) -> None:
         self._slots, self._runs = slots, runs
         self._queued: deque[tuple[RunTime, int]] = deque()
-        """Claims with their numbers of jobs, at least those that wait; only the fetcher uses it."""
+        """Claims with their numbers of jobs, at least those that wait. Only the fetcher uses it."""
 
     def queue(self, jobs: Sequence[ClaimedJob]) -> None:
         """Note jobs of one claim that the pool has queued."""
@@ -82,7 +82,7 @@ class ClaimAhead:
         return [0.0] * (len(self._slots) - len(busy)) + sorted(busy)
 
     def _waiting(self, waiting: int) -> list[tuple[RunTime, int]]:
-        """Return the last claims with so many jobs, newest first; forget the others."""
+        """Return the last claims with so many jobs, newest first, and forget the others."""
         claims = list[tuple[RunTime, int]]()
         while waiting > 0 and self._queued:
             run_time, number = self._queued.pop()

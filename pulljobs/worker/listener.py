@@ -7,11 +7,11 @@ from typing import Final
 from pulljobs.storage.listen import Listener
 
 PATIENCE: Final = timedelta(seconds=1)
-"""Length of a pass; it is short, because a loop that stays in a pass counts as hung."""
+"""Length of a pass. It is short, because a loop that stays in a pass counts as hung."""
 
 
 class WakeupListener:
-    """Loop over a connection of its own; polling goes on without it.
+    """Loop over a connection of its own. Polling goes on without it.
 
     Notifications about lost leases are only hints, so `check_leases` asks the database.
     """
@@ -22,12 +22,12 @@ class WakeupListener:
         wake: Callable[[Collection[int] | None], None],
         check_leases: Callable[[Collection[int]], None],
     ) -> None:
-        """`wake` gets the ids of consumers with new jobs, None for all; `check_leases` job ids."""
+        """`wake` gets ids of consumers with new jobs or None for all, `check_leases` job ids."""
         self._using, self._wake, self._check_leases = using, wake, check_leases
         self._listener: Listener | None = None
 
     def tick(self) -> float:
-        """Wait for notifications and pass them on; connect first if there is no connection."""
+        """Wait for notifications and pass them on. Connect first if there is no connection."""
         if self._listener is None:
             self._listener = Listener(self._using, self._check_leases)
             self._wake(None)  # Jobs may have been published before it listened.

@@ -20,7 +20,7 @@ logger = logging.getLogger("pulljobs.worker")
 PATIENCE: Final = 5
 """Seconds in which a client has to send its whole request, and then to read the answer."""
 PATIENT_CONNECTIONS: Final = 16
-"""Connections that may take their time to send a request; each has a thread."""
+"""Connections that may take their time to send a request. Each has a thread."""
 MAX_CONNECTIONS: Final = 4 * PATIENT_CONNECTIONS
 """Connections in all, including those that are being answered."""
 PROBES: Final = {"/livez": "is_live", "/readyz": "is_ready"}
@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
         self._end_waits(before=time.monotonic() - PATIENCE)
 
     def _end_waits(self, before: float) -> None:
-        """Read no more from connections that were accepted earlier; what they sent is answered."""
+        """Read no more from connections that were accepted earlier. What they sent is answered."""
         for request, opened_at in self._opened_at.copy().items():
             if opened_at < before:
                 with suppress(OSError):  # The connection has ended by now.

@@ -71,11 +71,11 @@ class PushDelivery:
             del self.pools[id]
 
     async def send(self, endpoint: Endpoint, job: ClaimedJob) -> None:
-        """POST the job; raise `Retry` unless it was accepted."""
+        """POST the job, and raise `Retry` unless it was accepted."""
         await self._sender.send(endpoint, job)
 
     def run(self, job: ClaimedJob, on_end: Callable[[], None]) -> None:
-        """Deliver a job; callable from any thread."""
+        """Deliver a job. Any thread may call this."""
         self._loop.call(self._run, job, on_end)
 
     def release_waiting(self) -> None:
@@ -83,7 +83,7 @@ class PushDelivery:
         self.closing = True
 
     def join(self, deadline: float) -> bool:
-        """Wait for all deliveries until that monotonic time; return False if some go on."""
+        """Wait for all deliveries until that monotonic time. Return False if some go on."""
         return self._tasks.join(deadline)
 
     def cancel_all(self, reason: CancelReason) -> None:
@@ -113,7 +113,7 @@ class PushPool:
         self.total_count = delivery.all
 
     def serve(self, consumer: Consumer) -> None:
-        """Deliver from now on to the endpoint of this row; jobs at work end as they began."""
+        """Deliver from now on to the endpoint of this row. Jobs at work end as they began."""
         try:
             endpoint = endpoint_of(consumer)
         except NoEndpoint as error:
@@ -127,7 +127,7 @@ class PushPool:
         )
 
     def room(self, run_time: RunTime) -> int:
-        """Return how many more jobs may be claimed; the rest of a slow consumer stays queued."""
+        """Return how many more jobs may be claimed. The rest of a slow consumer stays queued."""
         delivery, limits = self._delivery, self._delivery.limits
         shared = limits.PUSH_CONCURRENCY - len(delivery.pools) - self.total_count.at_work
         of_host = limits.PUSH_PER_HOST - self.host_count.at_work
@@ -135,7 +135,7 @@ class PushPool:
         return max(room, 0 if self.own_count.at_work else 1)
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Deliver the jobs; only the fetcher's thread calls this."""
+        """Deliver the jobs. Only the fetcher's thread calls this."""
         counts = (self.own_count, self.host_count, self.total_count)
         for count in counts:
             count.begun += len(jobs)

@@ -13,7 +13,7 @@ from pulljobs.storage import nodes
 
 
 class Reaper:
-    """Loop of every worker; workers skip each other's leases, so there is no leader.
+    """Loop of every worker. Workers skip each other's leases, so there is no leader.
 
     However much there is to do, a pass is short: long passes would count as hung, and overdue
     leases must not wait for maintenance.
@@ -37,7 +37,7 @@ class Reaper:
         self._upkeep: Iterator[Upkeep] | None = None
 
     def tick(self) -> float:
-        """Write a heartbeat, and reap if it is time; passes may be rarer than heartbeats."""
+        """Write a heartbeat, and reap if it is time. Passes may be rarer than heartbeats."""
         self._beat()
         interval = self._limits.REAP_INTERVAL.total_seconds()
         if time.monotonic() >= self._passed_at + (1 - JITTER) * interval:
@@ -48,7 +48,7 @@ class Reaper:
         return min(self._passed_at + interval, self._beat_at + beat) - time.monotonic()
 
     def _pass(self) -> bool:
-        """Do a while of each part; return True if there is more to do."""
+        """Do a while of each part. Return True if there is more to do."""
         self._begin_upkeep()
         parts = (self._reap, pulling.sweep_keys, scheduling.dispatch_more, self._maintain, _proceed)
         return loops.repeat_each(parts)

@@ -48,7 +48,7 @@ def stop_with_watcher() -> None:
 
 
 def watch() -> int:
-    """Run workers with the arguments of this process until a signal; return the exit code."""
+    """Run workers with the arguments of this process until a signal. Return the exit code."""
     return _Watcher().run()
 
 
@@ -101,7 +101,7 @@ class _Watcher:
         autoreload.get_reloader().run(threading.main_thread())
 
     def _on_change(self, file_path: Path, **named: Any) -> bool:
-        """Note a change; True keeps Django from ending this process."""
+        """Note a change. True keeps Django from ending this process."""
         if not self._changed.is_set():
             logger.warning("%s changed: the worker restarts.", file_path)
         self._changed.set()
@@ -109,7 +109,7 @@ class _Watcher:
 
     @contextmanager
     def _signals_handled(self) -> Iterator[None]:
-        """Stop the worker at the first signal; its supervisor kills the children at the second."""
+        """Stop the worker at the first signal. Its supervisor kills the children at the second."""
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         before = {number: signal.signal(number, self._stop) for number in numbers}
         try:

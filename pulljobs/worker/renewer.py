@@ -37,7 +37,7 @@ def renew_after(lease_duration: timedelta) -> float:
 
 
 class Renewer:
-    """Loop that renews the leases of all in-flight jobs; it waits for no lock."""
+    """Loop that renews the leases of all in-flight jobs and waits for no lock."""
 
     def __init__(self, in_flight: InFlightJobs, runs: HandlerRuns) -> None:
         self._in_flight, self._runs = in_flight, runs
@@ -85,7 +85,7 @@ class Renewer:
             self._note_missing(missing)
 
     def _note_missing(self, missing: list[ClaimedJob]) -> None:
-        """Cancel the runs of lost jobs; those that are held still are renewed a little later."""
+        """Cancel the runs of lost jobs. Those that are held still are renewed a little later."""
         held = pulling.still_held([job.held for job in missing])
         writing = {job for job, _outcome in self._in_flight.writing}
         lost: Counter[tuple[str, str]] = Counter()
@@ -101,7 +101,7 @@ class Renewer:
 
 
 def record_start(job: ClaimedJob) -> bool:
-    """Renew the lease of a job and record that it runs; return False if it is lost."""
+    """Renew the lease of a job and record that it runs. Return False if it is lost."""
     before = time.monotonic()
     if job.held in pulling.renew([job.held], job.lease_duration, running=[job.id]):
         job.extend(before)
@@ -111,7 +111,7 @@ def record_start(job: ClaimedJob) -> bool:
 
 
 def renew_now(job: ClaimedJob) -> bool:
-    """Renew the lease of one job for `ClaimedJob.renew`; return False if it is lost."""
+    """Renew the lease of one job for `ClaimedJob.renew`. Return False if it is lost."""
     if job.is_settled:
         return not job.lost
     before = time.monotonic()

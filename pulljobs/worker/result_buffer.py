@@ -14,7 +14,7 @@ from pulljobs.states import Event
 from pulljobs.worker.runs import HandlerRuns
 
 BufferedResult = tuple[ClaimedJob, Settlement | None]
-"""Job and its outcome; None: nothing has to be written, the job is only in flight no more."""
+"""Job and its outcome. With None nothing is written: the job is only in flight no more."""
 SUCCESS: Final = Result.SUCCESS
 RESULTS: Final = {
     Event.DELIVER: Result.SUCCESS,
@@ -27,7 +27,7 @@ RESULTS: Final = {
 
 
 class ResultBuffer:
-    """Outcomes that job pools report, in their order; for all threads of the process."""
+    """Outcomes that job pools report, in their order, for all threads of the process."""
 
     def __init__(self) -> None:
         self.results: deque[BufferedResult] = deque()
@@ -54,7 +54,7 @@ class ResultBuffer:
         self.results.append((job, None if job.taken_away else outcomes.release(job.held)))
 
     def give_back(self, job: ClaimedJob, after: timedelta) -> None:
-        """Release a job that its circuit did not admit; it may be claimed again after that time."""
+        """Release a job that its circuit did not admit. It may be claimed again after that time."""
         self.results.append((job, outcomes.release(job.held, after=after)))
 
     def end(self, job: ClaimedJob, settlement: Settlement | None) -> None:
@@ -77,7 +77,7 @@ def _do_nothing() -> None:
 
 
 def _result(job: ClaimedJob, settlement: Settlement | None) -> Result:
-    """Return the result for the circuit; a verdict of the executor goes before the outcome."""
+    """Return the result for the circuit. A verdict of the executor goes before the outcome."""
     if job.verdict is not None:
         return job.verdict
     return Result.NEUTRAL if settlement is None else RESULTS[settlement.event]

@@ -42,10 +42,10 @@ class FetchRotation:
         self._known, self.subscriptions = known, subscriptions
 
     def note_work(self, consumers: Collection[object] | None = None) -> bool:
-        """Note that consumers, given by id or path, may have new jobs; by default all.
+        """Note that consumers, given by id or path, may have new jobs. By default all may.
 
-        Return True if one of them is served here: the caller then wakes the fetcher. Callable from
-        any thread.
+        Return True if one of them is served here: the caller then wakes the fetcher. Any thread may
+        call this.
         """
         if consumers is None:
             consumers = [subscription.handler.path for subscription in self.subscriptions]
@@ -54,7 +54,7 @@ class FetchRotation:
         return bool(known)
 
     def note_room(self, pool: JobPool) -> None:
-        """Note that a full pool has room again; callable from any thread."""
+        """Note that a full pool has room again. Any thread may call this."""
         self._with_room.append(pool)
 
     def note_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
@@ -100,7 +100,7 @@ class FetchRotation:
         return None
 
     def _take_notes(self, now: float) -> list[ConsumerSubscription]:
-        """Make subscriptions with new work urgent; return those whose pool has room again."""
+        """Make subscriptions with new work urgent. Return those whose pool has room again."""
         self._urgent.extend(self._take(self._with_work, now))
         return self._take(self._with_room, now)
 

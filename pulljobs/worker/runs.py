@@ -37,7 +37,7 @@ class Cancellation(NamedTuple):
 
 
 class RunSlot(NamedTuple):
-    """Slot in which handlers run; a thread shares one among its runs, which are that short."""
+    """Slot in which handlers run. A thread shares one slot among its runs, which are that short."""
 
     runs: "HandlerRuns"
     number: int
@@ -106,7 +106,7 @@ class HandlerRuns:
         self._times: deque[tuple[tuple[str, str], float]] | None = (
             deque() if is_counting() else None
         )
-        """Consumer paths and seconds of ended runs; None if no recorder counts them."""
+        """Consumer paths and seconds of ended runs, or None if no recorder counts them."""
 
     def slot(self, number: int, on_cancel: Callable[[HandlerRun], None]) -> RunSlot:
         """Return a slot of the calling thread."""
@@ -118,7 +118,7 @@ class HandlerRuns:
         self._open[job] = slot, now
 
     def end(self, job: ClaimedJob) -> HandlerRun | None:
-        """End a run; return it if it was cancelled, so that its outcome does not count.
+        """End a run. Return it if it was cancelled, so that its outcome does not count.
 
         Only the thread that ran the handler calls this, once a run.
         """
@@ -155,14 +155,14 @@ class HandlerRuns:
             yield self._times.popleft()
 
     def cancel(self, held: Held, reason: CancelReason) -> bool:
-        """Cancel the run of this job under this lease; return False if there is none.
+        """Cancel the run of this job under this lease. Return False if there is none.
 
         It searches all runs: cancellations are rare, and an index would cost every run a hash.
         """
         return any(run.cancel(reason) for run in self.current() if run.job.held == held)
 
     def begun(self, slots: range) -> list[tuple[ClaimedJob, float]]:
-        """Return the jobs that run in these slots, and since when; cancelled ones among them."""
+        """Return the jobs, cancelled ones too, that run in these slots, and since when."""
         cancelled = [(run.job, (run.place, run.started_at)) for run in [*self._cancelled.values()]]
         runs = self._open.copy() | dict(cancelled)
         return [(job, since) for job, (slot, since) in runs.items() if slot.number in slots]

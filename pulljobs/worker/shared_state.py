@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from pulljobs.conf import Settings
 
 MISCONFIGURED: Final = 78
-"""Exit code of a child that a restart would not help; the EX_CONFIG of sysexits."""
+"""Exit code of a child that a restart would not help. It is the EX_CONFIG of sysexits."""
 RETIRED: Final = 75
-"""Exit code of a child that a new child has to replace; the EX_TEMPFAIL of sysexits."""
+"""Exit code of a child that a new child has to replace. It is the EX_TEMPFAIL of sysexits."""
 LAST_FLUSH: Final = 0.6
 """Seconds for the last flush, within the second that a stop may take beyond its timeout."""
 IDLE: Final = 0

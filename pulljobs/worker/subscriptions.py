@@ -67,9 +67,9 @@ def can_deliver() -> bool:
 
 
 def chosen_handlers(only: Collection[str], *, push: bool) -> list[Handler]:
-    """Return the handlers that these names choose; without names, all of them.
+    """Return the handlers that these names choose, or all of them without names.
 
-    With `push` a name may also be that of a push consumer. ConfigurationError for other names.
+    With `push` a name may also be that of a push consumer. Other names raise ConfigurationError.
     """
     if not push:
         return handlers.serving(only)

@@ -24,7 +24,7 @@ KILLED_BY_HAND: Final = 1
 
 
 class Supervisor:
-    """Parent of the child processes; it runs no handlers, because a handler may end its process."""
+    """Parent of the child processes. It runs no handlers, because a handler may end its process."""
 
     def __init__(self, limits: Settings) -> None:
         context = multiprocessing.get_context("spawn")
@@ -44,7 +44,7 @@ class Supervisor:
         self._stop_by: float | None = None
 
     def run(self) -> int:
-        """Run the children until a signal, or until a burst is over; return the exit code."""
+        """Run the children until a signal, or until a burst is over. Return the exit code."""
         with ExitStack() as stack:
             stack.enter_context(self._signals_handled())
             if self._limits.METRICS:
@@ -62,7 +62,7 @@ class Supervisor:
         return max(slot.exit_code or 0 for slot in self._slots)
 
     def health(self) -> list[ChildHealth]:
-        """Return the health of every child; a child that is being replaced is live, not ready."""
+        """Return the health of every child. A child that is being replaced is live, not ready."""
         return [
             ChildHealth(child.pid, is_live=not child.is_unhealthy, is_ready=child.is_ready)
             if (child := slot.child) is not None

@@ -43,7 +43,7 @@ class ThreadPool:
         """`on_low` is called when the queue falls to the low-water mark that `room` has set."""
         self.waiting: SimpleQueue[ClaimedJob | None] = SimpleQueue()
         self.done = 0
-        """Jobs done so far; counted without a lock, so it may be a few too low."""
+        """Jobs done so far. They are counted without a lock, so the number may be a few too low."""
         self._slots, self._buffer, self._on_low = slots, buffer, on_low
         self._low_water = 0
         self._ahead = ClaimAhead(range(concurrency), buffer.runs)
@@ -93,13 +93,13 @@ class ThreadPool:
             return
 
     def end(self) -> None:
-        """End each thread after its current job; nothing may be queued afterwards."""
+        """End each thread after its current job. Nothing may be queued afterwards."""
         self._ending = True
         for _thread in self._threads:
             self.waiting.put(None)
 
     def join(self, deadline: float) -> bool:
-        """Wait for the threads until that monotonic time; return False if some are still busy.
+        """Wait for the threads until that monotonic time. Return False if some are still busy.
 
         Threads that are stuck in cancelled runs do not count.
         """

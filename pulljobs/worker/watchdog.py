@@ -42,7 +42,7 @@ class Watchdog:
         count_done: Callable[[], int],
         retire: Callable[[str], None],
     ) -> None:
-        """`check_pools` is called at each pass; `retire` once, with the reason to end the process.
+        """`check_pools` is called at each pass, `retire` once, with the reason to end the process.
 
         `count_done` returns how many jobs are done.
         """
@@ -75,7 +75,7 @@ class Watchdog:
             emit(JobTimedOut(run.job.id, *handler.path, run.seconds))
 
     def _reason_to_retire(self, running: Sequence[HandlerRun]) -> str:
-        """Return the reason to replace this process; an empty string if there is none."""
+        """Return the reason to replace this process, or an empty string if there is none."""
         limits = self._limits
         stuck = [
             run for run in running if run.slot < limits.CONCURRENCY and run.is_stuck(CANCEL_GRACE)
@@ -92,7 +92,7 @@ class Watchdog:
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process; where the system does not report it, its peak."""
+    """Return the memory of this process, or its peak where the system does not report it."""
     if STATM.exists():
         return int(STATM.read_text().split()[1]) * resource.getpagesize()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
