@@ -1,4 +1,4 @@
-"""The broker protocol and pulling over HTTP; mount it with `include("pulljobs.api.urls")`."""
+"""The broker protocol and pulling over HTTP. Mount it with `include("pulljobs.api.urls")`."""
 
 from pathlib import Path
 from typing import Final

@@ -70,7 +70,7 @@ def authenticate_consumer(
     consumer_name: str,
     unknown: Callable[[], Exception] = access_refusals.unknown_consumer,
 ) -> Consumer:
-    """Return the consumer with its channel; raise a refusal unless both tokens are right."""
+    """Return the consumer with its channel. Raise a refusal unless both tokens are right."""
     # PostgreSQL can't store a NUL: no row has such a name, nor the empty one.
     names = ("" if NUL in name else name for name in (channel_name, consumer_name))
     rows = protocol.find_caller(settings().DATABASE, *names)
@@ -86,7 +86,7 @@ def authenticate_consumer(
 
 
 def authenticate_channel(headers: Mapping[str, str], name: str) -> Channel:
-    """Return the channel if the headers have its token; else raise a refusal."""
+    """Return the channel if the headers have its token. Otherwise raise a refusal."""
     channel = find_row(Channel, name)
     if channel is None:
         raise access_refusals.unknown_channel()

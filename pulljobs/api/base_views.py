@@ -52,7 +52,7 @@ class ProtocolView(APIView):
             super().initial(request, *args, **kwargs)
 
     def perform_authentication(self, request: Request) -> None:
-        """Authenticate; no user has a name that the database can't store (NUL)."""
+        """Authenticate. No user has a name that the database can't store (NUL)."""
         try:
             super().perform_authentication(request)
         except DataError as error:
@@ -107,7 +107,7 @@ class UserView(ProtocolView):
 
 
 def channel_of(names: Mapping[str, str]) -> Channel:
-    """Return the channel in the URL; raise 404 if there is none."""
+    """Return the channel in the URL. Raise 404 if there is none."""
     channel = find_row(Channel, names["channel"])
     if channel is None:
         raise exceptions.no_channel()
@@ -115,7 +115,7 @@ def channel_of(names: Mapping[str, str]) -> Channel:
 
 
 def consumer_of(names: Mapping[str, str]) -> Consumer:
-    """Return the consumer in the URL; raise 404 if there is none."""
+    """Return the consumer in the URL. Raise 404 if there is none."""
     consumer = find_consumer(channel_of(names), names["consumer"])
     if consumer is None:
         raise exceptions.no_consumer()

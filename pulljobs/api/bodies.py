@@ -96,7 +96,7 @@ class Help(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """End of the sentence that refuses a wrong value; it begins with the name of the field."""
+    """End of the sentence that refuses a wrong value. The sentence begins with the field's name."""
 
     text: str
 
@@ -205,7 +205,7 @@ def as_number(limit: Any) -> float:
 
 
 def render_payload(payload: bytes) -> tuple[str, Literal["base64"] | None]:
-    """Render a payload as text, or else as base64; return it with its encoding."""
+    """Render a payload as text, or else as base64, and return it with its encoding."""
     try:
         return payload.decode(), None
     except UnicodeDecodeError:
@@ -218,7 +218,7 @@ def render_time(time: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time by RFC 3339; raise ValueError for any other text."""
+    """Parse a time by RFC 3339. Raise ValueError for any other text."""
     if not _RFC_3339.fullmatch(text):
         raise ValueError(f"{text!r} is not a time such as 2030-01-31T12:00:00Z.")
     try:

@@ -23,7 +23,7 @@ PROBLEM: Final = "application/problem+json"
 
 
 def as_text(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
-    """Answer a refusal in plain text; return None for errors that Django handles.
+    """Answer a refusal in plain text. Return None for errors that Django handles.
 
     This is an exception handler of DRF.
     """
@@ -40,7 +40,7 @@ def as_text(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
 
 
 def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
-    """Answer a refusal as application/problem+json; return None for errors that Django handles."""
+    """Answer a refusal as application/problem+json. Return None for errors that Django handles."""
     refusal = refusal_of(error)
     if refusal is None:
         return None

@@ -15,7 +15,7 @@ A_WHILE: Final = 5
 
 
 class RefusedRequest(APIException):
-    """Refusal with its code for programs; without a code it has the name of the status."""
+    """Refusal with its code for programs. Without a code it has the name of the status."""
 
     def __init__(
         self, status_code: int, sentence: str, code: str | None = None, *, retry_after: int = 0

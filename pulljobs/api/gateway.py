@@ -38,7 +38,7 @@ def guard(pattern: URLPattern, render: Render = error_answers.as_text) -> URLPat
 
 
 def _guard_view(view: View, render: Render) -> View:
-    """Wrap a view; `wraps` copies its marks, such as the exemption from CSRF."""
+    """Wrap a view. `wraps` copies its marks, such as the exemption from CSRF."""
     if iscoroutinefunction(view):
 
         @wraps(view)
@@ -55,7 +55,7 @@ def _guard_view(view: View, render: Render) -> View:
 
 
 def check_request(request: HttpRequest, render: Render) -> HttpResponse | None:
-    """Return the answer to a request that may not pass; else None, with the body still unread."""
+    """Return the answer to a request that may not pass, or None with the body still unread."""
     if not settings().GATEWAY_SECRETS or request.path_info.startswith(
         tuple(settings().GATEWAY_EXEMPT)
     ):

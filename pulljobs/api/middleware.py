@@ -50,7 +50,7 @@ def ensure_id(request: HttpRequest) -> str:
 
 
 class RequestIdFilter(logging.Filter):
-    """Filter that sets `request_id` of every log record; it is "-" outside of requests."""
+    """Filter that sets `request_id` of every log record. It is "-" outside of requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         request = getattr(record, "request", None)

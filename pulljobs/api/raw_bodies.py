@@ -18,7 +18,7 @@ PART = 16 * 1024
 
 
 def read_limited(request: Request, largest: int, advice: str) -> bytes:
-    """Return the body, whatever its Content-Type; raise 413 with the advice if it is too large."""
+    """Return the body, whatever its Content-Type. Raise 413 with the advice if it is too large."""
     body: bytes = request._request.read(largest + 1)
     if len(body) > largest:
         raise exceptions.too_large(largest, advice)
@@ -26,12 +26,12 @@ def read_limited(request: Request, largest: int, advice: str) -> bytes:
 
 
 def read_decompressed(request: HttpRequest, largest: int) -> bytes:
-    """Return the body, decompressed if need be; raise 413 if either form of it is too large."""
+    """Return the body, decompressed if need be. Raise 413 if either form of it is too large."""
     return decompress(request, read_sent(request, largest), largest)
 
 
 def read_sent(request: HttpRequest, largest: int) -> bytes:
-    """Return the body as it was sent; raise 413 if it is too large."""
+    """Return the body as it was sent. Raise 413 if it is too large."""
     body: bytes = request.read(largest + 1)
     if len(body) > largest:
         raise exceptions.body_too_large(largest)
@@ -39,7 +39,7 @@ def read_sent(request: HttpRequest, largest: int) -> bytes:
 
 
 def decompress(request: HttpRequest, body: bytes, largest: int) -> bytes:
-    """Return a body decompressed by its Content-Encoding; raise 413 if it is too large.
+    """Return a body decompressed by its Content-Encoding. Raise 413 if it is too large.
 
     Views call this after authentication, and not on the event loop.
     """
@@ -77,7 +77,7 @@ def _add_member(packed: BytesIO, plain: bytearray, most: int) -> None:
 
 
 def read_form(request: Request) -> QueryDict:
-    """Return the fields of a form; raise 415 for another Content-Type."""
+    """Return the fields of a form. Raise 415 for another Content-Type."""
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != FORM:
         raise exceptions.not_a_form()
     body = read_limited(request, LARGEST_FORM, "send shorter fields")

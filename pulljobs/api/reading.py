@@ -45,12 +45,12 @@ class FieldReader(NamedTuple):
 
 
 def read_body(body: type[B], text: bytes, refuse: Refuse = exceptions.bad_body) -> B:
-    """Return the fields of a JSON body; an absent or empty one is an empty object."""
+    """Return the fields of a JSON body. An absent or empty body is an empty object."""
     return read_fields(body, read_object(text, refuse) if text.strip() else {}, refuse)
 
 
 def read_object(text: bytes, refuse: Refuse) -> GivenFields:
-    """Return a JSON object with its keys in lower case; raise the refusal of any other text."""
+    """Return a JSON object with its keys in lower case. Raise the refusal of any other text."""
     try:
         parsed = json.loads(text.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

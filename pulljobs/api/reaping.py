@@ -21,18 +21,18 @@ NAME: Final = "pulljobs-reaper"
 """Name of the thread."""
 CLOSE_SECONDS: Final = 5.0
 LONGEST_PASS_SECONDS: Final = 30.0
-"""Time after which the server counts as silent; each part of a pass takes a second or two."""
+"""Time after which the server counts as silent. Each part of a pass takes a second or two."""
 FOREVER: Final = float("inf")
 
 
 class ServingReaper:
-    """Loop of a serving process; processes skip each other's leases, so there is no leader."""
+    """Loop of a serving process. Processes skip each other's leases, so there is no leader."""
 
     def __init__(self) -> None:
         self._has_waited = False
 
     def tick(self) -> float:
-        """Do one pass; between passes the connection is kept only if Django keeps connections.
+        """Do one pass. Between passes the connection is kept only if Django keeps connections.
 
         The first call only waits, because the lease that started the reaper has just begun.
         """
@@ -49,7 +49,7 @@ class ServingReaper:
 
 
 def ensure_reaping() -> None:
-    """Start the reaper of this process unless it runs or is turned off; each lease calls this."""
+    """Start the reaper of this process unless it runs or is turned off. Each lease calls this."""
     global _runner
     if not settings().REAP_WHILE_SERVING:
         _warn_once()
@@ -60,7 +60,7 @@ def ensure_reaping() -> None:
 
 
 def close() -> None:
-    """End the reaper of this process; the next lease starts another."""
+    """End the reaper of this process. The next lease starts another."""
     global _runner
     with _starting:
         runner, _runner = _runner, None
@@ -76,7 +76,7 @@ def _start() -> Runner:
 
 
 def _pass() -> bool:
-    """Do a while of each part; return True if there is more to do."""
+    """Do a while of each part. Return True if there is more to do."""
     parts: list[Callable[[], bool]] = [_reap]
     if not serving.has_worker():
         parts += [pulling.sweep_keys, scheduling.dispatch_more]

@@ -41,7 +41,7 @@ class CallerThrottle(BaseThrottle):
 
 
 def seconds_to_wait(scope: str, caller: object) -> float | None:
-    """Count a request; return None if it may go on, else the seconds after which to repeat it.
+    """Count a request. Return None if it may go on, else the seconds after which to repeat it.
 
     `caller` is a row of any model, or an address. This reads and writes the cache, and so does not
     run on an event loop.
@@ -64,7 +64,7 @@ class RateWindow(SimpleRateThrottle):
         self.cache_key = f"pulljobs:throttle:{scope}:{caller.__class__.__name__}:{identity}"
 
     def has_room(self) -> bool:
-        """Count a request unless the window is full; return True if it was counted."""
+        """Count a request unless the window is full. Return True if it was counted."""
         # SimpleRateThrottle uses neither argument.
         return self.allow_request(cast("Request", None), cast("APIView", None))
 

@@ -1,4 +1,4 @@
-"""Routes of both protocols, to be included at any prefix; the gateway is before each of them."""
+"""Routes of both protocols, to be included at any prefix. The gateway is before each of them."""
 
 from django.urls import path, re_path
 

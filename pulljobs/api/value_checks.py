@@ -18,7 +18,7 @@ from pulljobs.api.bodies import (
 Refuse = Callable[[str], Exception]
 """Function that makes the refusal of a body from a sentence without its period."""
 Check = Callable[[Any, Refuse], Any]
-"""Function that returns a checked value; it raises ValueError for a wrong one."""
+"""Function that returns a checked value or raises ValueError for a wrong value."""
 UNBOUNDED: Final = Bounds(-math.inf)
 
 

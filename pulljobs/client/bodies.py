@@ -57,12 +57,12 @@ class Limits:
     clock_ahead: float | None = field(default=None, compare=False)
 
     def local(self, moment: datetime) -> float | None:
-        """Convert a time of the server to the local monotonic clock; None without an offset."""
+        """Return a time of the server on the local monotonic clock, or None without an offset."""
         return None if self.clock_ahead is None else moment.timestamp() - self.clock_ahead
 
 
 def limits(answer: Answer) -> Limits:
-    """Read the limits in the answer of `info`; raise NotFound if they are none."""
+    """Read the limits in the answer of `info`. Raise NotFound if they are none."""
     try:
         return _limits(answer)
     except (TypeError, ValueError) as error:
@@ -159,7 +159,7 @@ class Settlement:
     job: Job
     outcome: Outcome
     delay: float | None = None
-    """Seconds; None: by the retry strategy of the consumer."""
+    """Seconds, or None for the retry strategy of the consumer."""
     reason: str = ""
 
     @property
@@ -203,13 +203,13 @@ def statuses(answer: Answer) -> list[Status]:
 
 
 def remaining(answer: Answer) -> list[float | None]:
-    """Return the seconds left of each lease, in the order of the request; None: it is lost."""
+    """Return the seconds left of each lease, or None if it is lost, in the order of the request."""
     return [result.get("RemainingSeconds") for result in answer.json()["Results"]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """Message for `publish_many`; the fields are the arguments of `publish`.
+    """Message for `publish_many`, with the arguments of `publish` as its fields.
 
     `payload` is bytes, text, or a value for `json.dumps`.
     """
@@ -239,7 +239,7 @@ class Receipt(NamedTuple):
 
 
 def line(draft: Draft, message_id: str) -> bytes:
-    """Encode a line of a batch; raise InvalidMessage if the payload cannot be encoded."""
+    """Encode a line of a batch. Raise InvalidMessage if the payload cannot be encoded."""
     try:
         return _line(draft, message_id)
     except (TypeError, ValueError, RecursionError) as error:

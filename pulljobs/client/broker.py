@@ -45,7 +45,7 @@ STARVED: Final = 0.85
 
 @dataclass(eq=False)
 class Broker:
-    """Broker on the event loop; threads of handlers call only `begin`, `end` and `settle`."""
+    """Broker on the event loop. Threads of handlers call only `begin`, `end` and `settle`."""
 
     link: Link
     path: str
@@ -125,7 +125,7 @@ class Broker:
         return min(LOOK_SECONDS, shortest / LOOKS_PER_LEASE)
 
     async def renew(self, message: Held, seconds: float | None) -> float:
-        """Renew one lease; return the seconds left.
+        """Renew one lease and return the seconds left.
 
         Raise LeaseLost, or Unreachable if the lease ends before there is an answer.
         """
@@ -309,7 +309,7 @@ class Broker:
             await self._write(batch)
 
     async def _write(self, batch: list[tuple[Held, Settlement]]) -> None:
-        """Send outcomes; one that the broker refuses does not hold up the others."""
+        """Send outcomes. A refused outcome does not hold up the others."""
         request = self._request("ack", bodies.ack(settlement for _message, settlement in batch))
         try:
             answer = await self.link.ask(request)
@@ -345,7 +345,7 @@ class Broker:
             log.leases_lost(len(lost))
 
     async def _renew(self, messages: Sequence[Held], seconds: float | None) -> None:
-        """Renew leases; give those back that wait and whose hard end is near.
+        """Renew leases. Give back those that wait and whose hard end is near.
 
         There is time for a second request, on another connection, if the first has no answer.
         """

@@ -41,7 +41,7 @@ class Pause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of a broker; `body` is decompressed."""
+    """Answer of a broker, with its `body` decompressed."""
 
     status: int
     headers: Mapping[str, str]
@@ -81,7 +81,7 @@ LATER = (408, *TOO_EARLY)
 
 
 def checked(answer: Answer) -> Answer:
-    """Return a good answer; raise Unreachable if a repeat may help, else Refused."""
+    """Return a good answer. Raise Unreachable if a repeat may help, else Refused."""
     status = answer.status
     if 200 <= status < 300:
         return answer

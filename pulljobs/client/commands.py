@@ -118,7 +118,7 @@ def _publish(options: argparse.Namespace) -> None:
 
 
 def _printed(producer: Producer, drafts: Sequence[Draft]) -> Sequence[Receipt]:
-    """Publish drafts and print the ids of published ones, even if others fail; return receipts."""
+    """Publish drafts and return receipts. Print the published ids even if other drafts fail."""
     receipts: Sequence[Receipt] = ()
     try:
         receipts = producer.publish_many(drafts)

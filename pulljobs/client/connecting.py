@@ -30,7 +30,7 @@ LARGEST_PORT: Final = 65_535
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """TLS, identity and transport of a client; the defaults are right for most."""
+    """TLS, identity and transport of a client. The defaults are right for most clients."""
 
     ca_file: str | None = None
     """File of certificates to trust in place of the system's."""
@@ -38,7 +38,7 @@ class Connection:
     """Files of the client's certificate and of its key."""
     verify: bool = True
     gzip_from: int | None = GZIP_FROM
-    """Size in bytes from which bodies are sent compressed; None: never."""
+    """Size in bytes from which bodies are sent compressed, or None if they never are."""
     worker_id: str = field(default_factory=lambda: uuid4().hex)
     transport: Any = None
     """Transport of httpx in place of the network: BaseTransport, AsyncBaseTransport or both."""
@@ -112,7 +112,7 @@ def check_token(owner: str, token: str) -> None:
 
 
 def base_of(url: str) -> str:
-    """Return the base URL of a broker's API; raise ConfigurationError if it is not a URL."""
+    """Return the base URL of a broker's API. Raise ConfigurationError if it is not a URL."""
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError):

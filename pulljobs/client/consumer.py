@@ -16,7 +16,7 @@ from pulljobs.errors import ConfigurationError
 class Consumer:
     """Loop that calls a handler with each message: `Message`, or `AsyncMessage` if it is async.
 
-    A return acknowledges the message. An exception requeues it; `Retry` and `Discard` choose the
+    A return acknowledges the message. An exception requeues it. `Retry` and `Discard` choose the
     delay and the end. The handler may also call `ack`, `nack` or `reject` of the message. A
     consumer runs once.
     """
@@ -44,7 +44,7 @@ class Consumer:
         shared: bool = True,
         connection: Connection | None = None,
     ) -> None:
-        """Check the arguments; the guide on workers without Django explains each, in seconds."""
+        """Check the arguments. The guide on workers without Django explains each, in seconds."""
         urls = [base_urls] if isinstance(base_urls, str) else list(base_urls)
         _check(urls, lookup_urls, max_in_flight, concurrency, sample_rate, shared)
         handling = Handling(handler, max_attempts, on_giving_up, requeue_delay, sample_rate)
@@ -72,28 +72,28 @@ class Consumer:
         """Numbers of received messages, and of messages by outcome."""
 
     def run(self) -> None:
-        """Run until `stop`, SIGTERM or SIGINT; a second signal ends the process at once.
+        """Run until `stop`, SIGTERM or SIGINT. A second signal ends the process at once.
 
         Raise NotAllowed, BadRequest, NotFound or NotPullable if the broker refuses for good.
         """
         asyncio.run(self._run())
 
     async def serve(self) -> None:
-        """Run on the current event loop until `stop`, without signal handlers; raise like `run`."""
+        """Run on the current event loop until `stop`, without signal handlers. Raise like `run`."""
         session = self._session = Session(self._options, self._max_in_flight, self.counts, self)
         if self._stopped:
             session.stop()
         await session.run()
 
     def stop(self) -> None:
-        """Stop pulling, let handlers end, release waiting messages; for any thread or signal."""
+        """Stop pulling, let handlers end, release waiting messages, from any thread or signal."""
         self._stopped = True
         if self._session is not None:
             self._session.room.stopping = True  # no handler is called from now on
             self._session.call(self._session.stop)
 
     def set_max_in_flight(self, limit: int) -> None:
-        """Change the limit of held messages, where 0 pauses; for any thread."""
+        """Change the limit of held messages, from any thread. A limit of 0 pauses."""
         if limit < 0:
             raise ValueError(f"max_in_flight must be 0 or more, not {limit}.")
         self._max_in_flight = limit

@@ -45,7 +45,7 @@ class Discovery:
             await sender.close()
 
     async def _poll(self) -> list[str]:
-        """Return the base URLs from all lookups; raise Refused only if all of them refuse."""
+        """Return the base URLs from all lookups. Raise Refused only if all of them refuse."""
         results = await asyncio.gather(*(self._ask(url) for url in self._senders))
         refusals = [result for result in results if isinstance(result, Refused)]
         if len(refusals) == len(results):
@@ -63,7 +63,7 @@ class Discovery:
 
 
 def _usable(url: str, addresses: list[Any]) -> Iterator[str]:
-    """Yield base URLs; a lookup by TLS never leads to plain HTTP, which would show the tokens."""
+    """Yield base URLs. A lookup by TLS never leads to plain HTTP, which would show the tokens."""
     for address in addresses:
         try:
             base = base_of(str(address))

@@ -3,8 +3,8 @@
     pulljobs.errors.PulljobsError
     `-- ClientError
         |-- Unreachable       no answer in time, or only answers to try later
-        |-- LeaseLost         the lease of the message is lost: stop working on it; nothing changed
-        |-- NotPublished      the broker refused a message; it says why
+        |-- LeaseLost         the lease is lost and nothing changed: stop working on the message
+        |-- NotPublished      the broker refused a message and says why
         `-- Refused           an answer that a repeat does not change
             |-- BadRequest    the request is malformed, too large or above a limit
             |-- NotAllowed    a token is wrong or missing, or there is no such consumer or producer
@@ -60,7 +60,7 @@ class LeaseLost(ClientError, errors.LeaseLost):
 
 
 class NotPublished(ClientError):
-    """Message that the broker refused; `status` is key_full, invalid or too_large."""
+    """Message that the broker refused, with the `status` key_full, invalid or too_large."""
 
     def __init__(self, status: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -68,7 +68,7 @@ class NotPublished(ClientError):
 
 
 class Refused(ClientError):
-    """Answer that a repeat does not change; `code` is the broker's code for programs, if any."""
+    """Answer that a repeat does not change, with the broker's `code` for programs, if any."""
 
     def __init__(self, status: int, sentence: str, code: str | None = None) -> None:
         super().__init__(sentence)

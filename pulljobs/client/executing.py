@@ -70,7 +70,7 @@ class Command:
 
 
 async def _start(command: str, environment: Mapping[str, str]) -> Process:
-    """Start a command in a session of its own; kill it if the handler is cancelled meanwhile."""
+    """Start a command in a session of its own. Kill it if the handler is cancelled meanwhile."""
     starting = asyncio.create_task(
         asyncio.create_subprocess_shell(
             command, stdin=PIPE, stderr=PIPE, env=environment, start_new_session=True
@@ -85,7 +85,7 @@ async def _start(command: str, environment: Mapping[str, str]) -> Process:
 
 
 async def _kill(process: Process) -> bool:
-    """Kill a command and its children; return True if it had succeeded before."""
+    """Kill a command and its children. Return True if it had succeeded before."""
     assert process.stderr is not None
     had_ended = process.stderr.at_eof()
     with suppress(ProcessLookupError, PermissionError):
@@ -99,7 +99,7 @@ async def _kill(process: Process) -> bool:
 
 
 async def _finish(process: Process, payload: bytes) -> bytes:
-    """Wait for the end of a command; return the end of its stderr. It need not read its stdin."""
+    """Await the end of a command and return the end of its stderr. It need not read its stdin."""
     assert process.stderr is not None
     feeding = asyncio.create_task(_feed(process, payload))
     stderr = b""

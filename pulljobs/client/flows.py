@@ -45,7 +45,7 @@ class Reply(NamedTuple):
 
 
 def insist(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Reply]:
-    """Repeat a request until its answer; at the deadline try once more, then raise Unreachable."""
+    """Repeat a request until its answer. At the deadline try once more, then raise Unreachable."""
     repeated = False
     for attempt in count(1):
         try:
@@ -66,7 +66,7 @@ def info(path: str, until: float) -> Flow[Answer]:
 
 
 def limits(path: str, until: float) -> Flow[Limits]:
-    """Read the limits; take the defaults if the broker does not publish any."""
+    """Read the limits, or take the defaults if the broker does not publish any."""
     try:
         return bodies.limits((yield from info(path, until)))
     except NotFound:
@@ -81,11 +81,11 @@ def pull(
     expires: float = 0.0,
     grace: float = GRACE,
 ) -> Flow[Pulled]:
-    """Pull once; a repeat after a lost answer brings the jobs of the same claim."""
+    """Pull once. A repeat after a lost answer brings the jobs of the same claim."""
     asked_at, request_id = now(), uuid4().hex
 
     def call() -> Call:
-        """Make the request; a repeat waits for the rest of the time."""
+        """Make the request. A repeat waits for the rest of the time."""
         left = max(0.0, min(expires, until - now() - MARGIN))
         body = bodies.pull(batch, request_id, expires=left)
         return Call("POST", f"{path}/pull", body, left + grace)
@@ -95,7 +95,7 @@ def pull(
 
 
 def fetch(path: str, limits: Limits, wanted: int, timeout: float) -> Flow[list[Job]]:
-    """Pull queued jobs without waiting; if there are none, wait for jobs until the timeout."""
+    """Pull queued jobs without waiting. If there are none, wait for jobs until the timeout."""
     until = now() + timeout
     jobs = yield from _queued_jobs(path, limits, wanted, until)
     batch = min(wanted, limits.max_batch)
@@ -108,7 +108,7 @@ def fetch(path: str, limits: Limits, wanted: int, timeout: float) -> Flow[list[J
 
 
 def _queued_jobs(path: str, limits: Limits, wanted: int, until: float) -> Flow[list[Job]]:
-    """Pull queued jobs in batches; the first ones do not wait long for later ones."""
+    """Pull queued jobs in batches. The first jobs do not wait long for later jobs."""
     jobs: list[Job] = []
     grace = GRACE
     while len(jobs) < wanted:
@@ -128,14 +128,14 @@ def _queued_jobs(path: str, limits: Limits, wanted: int, until: float) -> Flow[l
 
 
 def settle(path: str, settlement: Settlement, until: float) -> Flow[None]:
-    """Settle a job; raise LeaseLost if its lease is lost."""
+    """Settle a job. Raise LeaseLost if its lease is lost."""
     [is_done] = yield from settle_all(path, [settlement], until)
     if not is_done:
         raise LeaseLost(settlement.job.id)
 
 
 def settle_all(path: str, settlements: Sequence[Settlement], until: float) -> Flow[list[bool]]:
-    """Settle jobs; return for each whether it was settled.
+    """Settle jobs and return for each whether it was settled.
 
     After a lost answer, an outcome that cannot be repeated counts as settled.
     """
@@ -147,7 +147,7 @@ def settle_all(path: str, settlements: Sequence[Settlement], until: float) -> Fl
 
 
 def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[float]:
-    """Renew the lease of a job; return its end on the monotonic clock, or raise LeaseLost."""
+    """Renew the lease of a job. Return its end on the monotonic clock, or raise LeaseLost."""
     call = Call("POST", f"{path}/renew", bodies.renew([job], seconds))
     answer = (yield from insist(call, until)).answer
     [left] = bodies.remaining(answer)
@@ -157,7 +157,7 @@ def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[floa
 
 
 def publish(channel: str, drafts: Sequence[Draft], seconds: float) -> Flow[list[Receipt]]:
-    """Publish drafts; return a receipt for each, in their order.
+    """Publish drafts and return a receipt for each, in their order.
 
     Each request is tried for `seconds`. All drafts are encoded before the first request. A message
     that is repeated after a lost answer counts as accepted and not as a duplicate.

@@ -27,7 +27,7 @@ RESULTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Outcome of a message; `result` None: that of the outcome in RESULTS."""
+    """Outcome of a message. If `result` is None, it is that of the outcome in RESULTS."""
 
     outcome: Outcome
     reason: str = ""
@@ -41,7 +41,7 @@ class Handling:
 
     handler: Handler
     max_attempts: int
-    """Limit of calls for one message; 0: no limit."""
+    """Limit of calls for one message, or 0 for no limit."""
     on_giving_up: Handler | None
     requeue_delay: Delay | None
     sample_rate: float = 1.0
@@ -57,7 +57,7 @@ class Handling:
         return replace(self, handler=function)
 
     def run(self, message: Received[Any, Any]) -> Ending | None:
-        """Call the handler; return None if the message stays open or is settled."""
+        """Call the handler. Return None if the message stays open or is settled."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
@@ -70,7 +70,7 @@ class Handling:
         return None if message.detached else Ending(Outcome.DELIVERED)
 
     async def run_async(self, message: Received[Any, Any]) -> Ending | None:
-        """Await the handler; return None if the message stays open or is settled."""
+        """Await the handler. Return None if the message stays open or is settled."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
@@ -113,7 +113,7 @@ class Handling:
         return Ending(Outcome.RETRY, reason, self._delay(message, None))
 
     def _delay(self, message: Received[Any, Any], asked: float | None) -> float | None:
-        """Return the delay of a retry; None, for the consumer's strategy, if the function fails."""
+        """Return a retry's delay, or None for the consumer's strategy if the function fails."""
         if asked is not None:
             return bodies.delay(asked)
         try:
@@ -124,7 +124,7 @@ class Handling:
         return None
 
     def _give_up(self, message: Received[Any, Any], reason: str) -> Ending:
-        """Call `on_giving_up`; the job is DEAD with its last error even if the callback fails."""
+        """Call `on_giving_up`. The job is DEAD with its last error even if the callback fails."""
         try:
             if self.on_giving_up is not None:
                 self.on_giving_up(message)

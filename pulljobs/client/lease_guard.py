@@ -31,7 +31,7 @@ class LeaseGuard:
         self._is_cut_off = False
 
     async def result(self) -> Ending | None:
-        """Await the run; return its outcome, or CUT_OFF if the cancellation ended it."""
+        """Await the run and return its outcome, or CUT_OFF if the cancellation ended it."""
         task = self._task = asyncio.current_task()
         assert task is not None
         self._message.on_cut_off = self._cut_off
@@ -72,7 +72,7 @@ class LeaseGuard:
             self._timer = self._loop.call_at(self._message.deadline, self._watch)
 
     def _cut_off(self) -> bool:
-        """Cancel the run; return False if that was done before."""
+        """Cancel the run. Return False if that was done before."""
         if self._is_cut_off or self._task is None:
             return False
         self._is_cut_off = True

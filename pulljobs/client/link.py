@@ -16,14 +16,14 @@ from pulljobs.client.strategies import Delay
 
 @dataclass(slots=True)
 class Request:
-    """Request of a link; `in_doubt`: the broker may have done it, and its answer was lost."""
+    """Request of a link, `in_doubt` if the broker may have done it and its answer was lost."""
 
     call: Call
     in_doubt: bool = False
 
 
 class Link:
-    """Link that is down at first; while it is down, only one task tries a cheap request."""
+    """Link that is down at first. While it is down, only one task tries a cheap request."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Link:
             self._connecting = asyncio.create_task(self._connect(pause))
 
     async def ask(self, request: Request) -> Answer:
-        """Send a request until there is an answer; `in_doubt` then says if it was repeated."""
+        """Send a request until there is an answer. `in_doubt` then says if it was repeated."""
         while True:
             await self._up.wait()
             if self._error is not None:
@@ -70,7 +70,7 @@ class Link:
                 return answer
 
     async def has_new_limits(self) -> bool:
-        """Read the limits again after a refusal; return True if they have changed."""
+        """Read the limits again after a refusal. Return True if they have changed."""
         before, info = self.limits, Call("GET", f"{self._path}/info", b"", GRACE)
         limits = bodies.limits(await self.ask(Request(info)))
         self.limits = replace(limits, clock_ahead=self.limits.clock_ahead)

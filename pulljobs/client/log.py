@@ -1,4 +1,4 @@
-"""Log lines of the client; none has a payload or a token."""
+"""Log lines of the client. No line has a payload or a token."""
 
 import logging
 from collections.abc import Mapping

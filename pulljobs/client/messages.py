@@ -34,7 +34,7 @@ class Recipient(Protocol[Done_co, Left_co]):
 
 
 class Received(Generic[Done, Left]):
-    """Message of a pull; the first of `ack`, `nack`, `reject` and `release` ends it."""
+    """Message of a pull. The first of `ack`, `nack`, `reject` and `release` ends it."""
 
     def __init__(self, job: Job, recipient: Recipient[Done, Left]) -> None:
         self.recipient = recipient
@@ -55,7 +55,7 @@ class Received(Generic[Done, Left]):
         self.ticket = 0
         """Ticket of the circuit, in a `Consumer`."""
         self.result: Result | None = None
-        """Result for the circuit; None: that of the outcome."""
+        """Result for the circuit, or None for that of the outcome."""
 
     @property
     def id(self) -> str:
@@ -73,7 +73,7 @@ class Received(Generic[Done, Left]):
         return self.job.payload
 
     def json(self) -> Any:
-        """Decode the payload as JSON; raise ValueError if it is not JSON."""
+        """Decode the payload as JSON. Raise ValueError if it is not JSON."""
         return json.loads(self.payload)
 
     @property
@@ -146,7 +146,7 @@ class Received(Generic[Done, Left]):
         return self.settle(Outcome.RELEASE)
 
     def in_progress(self, seconds: float | None = None) -> Left:
-        """Renew the lease by `seconds`, by default by its duration; return the seconds left.
+        """Renew the lease by `seconds`, by default by its duration. Return the seconds left.
 
         Raise LeaseLost if the lease is lost, Unreachable if there is no answer in time.
         """
@@ -155,7 +155,7 @@ class Received(Generic[Done, Left]):
         return self.recipient.renew(self, seconds)
 
     def detach(self) -> None:
-        """Keep the message open after a `Consumer`'s handler returns; it is settled later."""
+        """Keep the message open after a `Consumer`'s handler returns. It is settled later."""
         self.detached = True
 
     def settle(self, outcome: Outcome, delay: float | None = None, reason: str = "") -> Done:
@@ -168,7 +168,7 @@ class Received(Generic[Done, Left]):
         return self.recipient.settle(self, settlement)
 
     def begin(self) -> bool:
-        """Note that a handler has the message; return False if it was settled before."""
+        """Note that a handler has the message. Return False if it was settled before."""
         with _once:
             self.begun = not self.settled
             return self.begun

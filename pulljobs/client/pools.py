@@ -34,7 +34,7 @@ class Pool(Protocol):
     def running(self) -> list[Any]: ...
 
     async def cancel(self) -> list[Any]:
-        """Cancel handlers that can be cancelled; return the messages of all that were running."""
+        """Cancel handlers that can be cancelled. Return the messages of all that were running."""
         ...
 
     async def close(self) -> None: ...
@@ -47,7 +47,7 @@ class ThreadPool:
         self._run, self._begin, self._end = handling.run, begin, end
         self._waiting: deque[Held] = deque()
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """True for each message, False to end a thread; an interrupted wait loses no message."""
+        """True for each message, False to end a thread. An interrupted wait loses no message."""
         self._running: dict[int, Held] = {}
         for number in range(threads):
             threading.Thread(target=self._work, name=f"handler-{number}", daemon=True).start()
@@ -83,7 +83,7 @@ class ThreadPool:
             return None
 
     def _work(self) -> None:
-        """Run handlers until the end of the pool; no exception ends the thread before."""
+        """Run handlers until the end of the pool. No exception ends the thread before."""
         goes_on = True
         while goes_on:
             try:

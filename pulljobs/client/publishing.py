@@ -47,7 +47,7 @@ class _PublishFlows:
 
 
 class Producer(Closing, _PublishFlows):
-    """Producer of one channel; thread-safe, to be closed or used as a context.
+    """Thread-safe producer of one channel, to be closed or used as a context.
 
     Every message has an id, given or new, by which the broker recognises a repeat after a lost
     answer. A request is repeated for up to `timeout` seconds.
@@ -77,7 +77,7 @@ class Producer(Closing, _PublishFlows):
         headers: Mapping[str, str] | None = None,
         content_type: str | None = None,
     ) -> Receipt:
-        """Publish bytes, text or a value for `json.dumps`; return the receipt.
+        """Publish bytes, text or a value for `json.dumps` and return the receipt.
 
         Raise NotPublished if the broker refuses the message, InvalidMessage if it cannot be
         encoded, and Unreachable if there is no answer in time.
@@ -93,7 +93,7 @@ class Producer(Closing, _PublishFlows):
         return published(self.publish_many([draft])[0])
 
     def publish_many(self, drafts: Iterable[Any]) -> list[Receipt]:
-        """Publish drafts or payloads; return a receipt for each, in their order.
+        """Publish drafts or payloads and return a receipt for each, in their order.
 
         A refused message does not stop the others. A ClientError has the `receipts` so far. After
         InvalidMessage nothing was published.
@@ -128,7 +128,7 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
         headers: Mapping[str, str] | None = None,
         content_type: str | None = None,
     ) -> Receipt:
-        """Publish bytes, text or a value for `json.dumps`; return the receipt.
+        """Publish bytes, text or a value for `json.dumps` and return the receipt.
 
         Raise NotPublished if the broker refuses the message, InvalidMessage if it cannot be
         encoded, and Unreachable if there is no answer in time.
@@ -144,7 +144,7 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
         return published((await self.publish_many([draft]))[0])
 
     async def publish_many(self, drafts: Iterable[Any]) -> list[Receipt]:
-        """Publish drafts or payloads; return a receipt for each, in their order.
+        """Publish drafts or payloads and return a receipt for each, in their order.
 
         A refused message does not stop the others. A ClientError has the `receipts` so far. After
         InvalidMessage nothing was published.
@@ -153,7 +153,7 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
 
 
 def published(receipt: Receipt) -> Receipt:
-    """Return the receipt; raise NotPublished if its message was not published."""
+    """Return the receipt. Raise NotPublished if its message was not published."""
     if receipt.status not in PUBLISHED:
         sentence = receipt.error or "The key is full: publish again when one of its jobs is done."
         raise NotPublished(receipt.status, sentence)

@@ -43,7 +43,7 @@ class _PullFlows:
         return self._inside_limits(fetch, timeout)
 
     def _end_all(self, messages: Sequence[M], outcome: Outcome) -> Flow[list[M]]:
-        """Settle messages without an outcome; return those whose lease was lost.
+        """Settle messages without an outcome. Return those whose lease was lost.
 
         Each message keeps its result, even if a request for others fails.
         """
@@ -62,7 +62,7 @@ class _PullFlows:
         return [message for message in ending if message.revoked]
 
     def _inside_limits(self, do: Callable[[Limits], Flow[T]], timeout: float) -> Flow[T]:
-        """Do it within the limits; read them again, once, if the broker refuses the request."""
+        """Do it within the limits. Read them again, once, if the broker refuses the request."""
         before = yield from self._limits(timeout)
         try:
             return (yield from do(before))
@@ -75,7 +75,7 @@ class _PullFlows:
 
 
 class PullConsumer(Closing, _PullFlows):
-    """Consumer that pulls from one broker; thread-safe, to be closed or used as a context."""
+    """Thread-safe consumer that pulls from one broker, to be closed or used as a context."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class PullConsumer(Closing, _PullFlows):
         return [Message(job, self) for job in jobs]
 
     def next(self, timeout: float = PATIENCE) -> Message | None:
-        """Pull a message; return None if none comes within `timeout` seconds."""
+        """Pull a message, or return None if none comes within `timeout` seconds."""
         return next(iter(self.fetch(1, timeout)), None)
 
     def __iter__(self) -> Iterator[Message]:
@@ -103,11 +103,11 @@ class PullConsumer(Closing, _PullFlows):
             yield from self.fetch(1, self.limits().max_expires)
 
     def ack_all(self, messages: Sequence[Message]) -> list[Message]:
-        """Acknowledge messages in few requests; return those whose lease was lost."""
+        """Acknowledge messages in few requests. Return those whose lease was lost."""
         return self._sender.run(self._end_all(messages, Outcome.DELIVERED))
 
     def release_all(self, messages: Sequence[Message]) -> list[Message]:
-        """Release messages, as if never pulled; return those whose lease was lost."""
+        """Release messages, as if never pulled. Return those whose lease was lost."""
         return self._sender.run(self._end_all(messages, Outcome.RELEASE))
 
     def info(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class PullConsumer(Closing, _PullFlows):
             raise
 
     def renew(self, message: Message, seconds: float | None) -> float:
-        """Renew the lease of a message; return the seconds left, or raise LeaseLost."""
+        """Renew the lease of a message. Return the seconds left, or raise LeaseLost."""
         try:
             flow = flows.renew(self._path, message.job, seconds, _patience(message))
             deadline = self._sender.run(flow)
@@ -161,7 +161,7 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
         return [AsyncMessage(job, self) for job in jobs]
 
     async def next(self, timeout: float = PATIENCE) -> AsyncMessage | None:
-        """Pull a message; return None if none comes within `timeout` seconds."""
+        """Pull a message, or return None if none comes within `timeout` seconds."""
         return next(iter(await self.fetch(1, timeout)), None)
 
     async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
@@ -170,11 +170,11 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
                 yield message
 
     async def ack_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
-        """Acknowledge messages in few requests; return those whose lease was lost."""
+        """Acknowledge messages in few requests. Return those whose lease was lost."""
         return await self._sender.run(self._end_all(messages, Outcome.DELIVERED))
 
     async def release_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
-        """Release messages, as if never pulled; return those whose lease was lost."""
+        """Release messages, as if never pulled. Return those whose lease was lost."""
         return await self._sender.run(self._end_all(messages, Outcome.RELEASE))
 
     async def info(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
             raise
 
     async def renew(self, message: AsyncMessage, seconds: float | None) -> float:
-        """Renew the lease of a message; return the seconds left, or raise LeaseLost."""
+        """Renew the lease of a message. Return the seconds left, or raise LeaseLost."""
         try:
             flow = flows.renew(self._path, message.job, seconds, _patience(message))
             deadline = await self._sender.run(flow)

@@ -5,7 +5,7 @@ with a pull at any moment. Both together never exceed the limit. A broker that i
 leases have ended holds nothing.
 
     brokers <= limit   idle brokers keep room for one message each, the others share the rest evenly
-    brokers > limit    they take turns with one message each; idle ones have fewer turns
+    brokers > limit    they take turns with one message each, and idle brokers have fewer turns
     circuit            no room while it is open, then one message from one broker as the probe
 """
 
@@ -66,7 +66,7 @@ class Room:
     _change: asyncio.Event = field(default_factory=asyncio.Event)
 
     def share(self) -> Share:
-        """Add a broker; return its share."""
+        """Add a broker and return its share."""
         self.shares.append(Share())
         return self.shares[-1]
 
@@ -112,13 +112,13 @@ class Room:
             self.changed()
 
     def received(self, share: Share, count: int) -> int:
-        """Count the messages of a pull; return their ticket."""
+        """Count the messages of a pull and return their ticket."""
         share.idle, share.fresh = not count, False
         share.held += count
         return share.ticket
 
     def admit(self, ticket: int, message_id: str) -> float:
-        """Return for how many seconds the message has to be given back; 0: it may run."""
+        """Return for how many seconds the message has to be given back, or 0 if it may run."""
         return self.circuit.admit(ticket, message_id, time.monotonic())
 
     def settled(self, share: Share, count: int) -> None:
@@ -126,7 +126,7 @@ class Room:
         self.changed()
 
     def count_result(self, ticket: int, message_id: str, result: Result) -> CircuitState | None:
-        """Pass a result to the circuit; return its state if that changed it."""
+        """Pass a result to the circuit. Return its state if that changed it."""
         now = time.monotonic()
         changed = self.circuit.tell(ticket, message_id, result, now)
         if changed:
@@ -152,7 +152,7 @@ class Room:
             request.cancel()
 
     async def unless_interrupted(self, request: "asyncio.Task[Any]") -> bool:
-        """Wait for a request; return True if it was not interrupted."""
+        """Wait for a request. Return True if it was not interrupted."""
         self._outstanding.add(request)
         try:
             await asyncio.wait({request})
@@ -202,7 +202,7 @@ class Room:
         return each + (busy.index(share) < over)
 
     def _has_turn(self, share: Share, now: float) -> bool:
-        """Return True if the broker was asked longest ago; idle brokers wait TURN seconds more."""
+        """Return True if the broker was asked longest ago. Idle brokers wait TURN seconds more."""
         waiting = [other for other in self._live if not other.asked]
         return share is min(
             waiting,

@@ -1,4 +1,4 @@
-"""Senders that run flows over httpx, synchronously and asynchronously; only they do I/O."""
+"""Senders that run flows over httpx, synchronously and asynchronously. Only they do I/O."""
 
 import asyncio
 import gzip
@@ -14,7 +14,7 @@ from pulljobs.client.errors import ClientError, Unreachable
 
 T = TypeVar("T")
 Came = Answer | Unreachable | None
-"""Effect of a call; None: of a pause."""
+"""Effect of a call, or None for that of a pause."""
 UNSENDABLE: Final = (
     "The request cannot be sent: a header has a character that HTTP does not allow. "
     "Look at the producer's id and the worker_id."
@@ -32,7 +32,7 @@ class Sender:
         self._http = httpx.Client(**connection.options(base_url, tokens))
 
     def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end; return its value."""
+        """Run a flow to its end and return its value."""
         came: Came = None
         while True:
             try:
@@ -74,7 +74,7 @@ class AsyncSender:
         self._http = httpx.AsyncClient(**connection.options(base_url, tokens))
 
     async def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end; return its value."""
+        """Run a flow to its end and return its value."""
         came: Came = None
         while True:
             try:
@@ -96,7 +96,7 @@ class AsyncSender:
             return error
 
     async def send(self, call: Call) -> Answer:
-        """Send a request once; return its answer, or raise Unreachable if there is none."""
+        """Send a request once. Return its answer, or raise Unreachable if there is none."""
         sent_at = now()
         try:
             async with asyncio.timeout(call.seconds + TRANSFER_SECONDS):
@@ -152,7 +152,7 @@ class AsyncClosing:
 
 
 def _resumed(flow: Flow[T], came: Came) -> Call | Pause:
-    """Resume a flow with the effect of its last call; raise StopIteration at its end."""
+    """Resume a flow with the effect of its last call. Raise StopIteration at its end."""
     return flow.throw(came) if isinstance(came, Unreachable) else flow.send(came)
 
 
@@ -175,7 +175,7 @@ def _answer(response: httpx.Response, body: bytes, sent_at: float) -> Answer:
 
 
 def _in_time(response: httpx.Response, deadline: float) -> Iterator[bytes]:
-    """Yield the parts of a body; raise Unreachable at the deadline."""
+    """Yield the parts of a body. Raise Unreachable at the deadline."""
     for part in response.iter_bytes():
         yield part
         if now() > deadline:

@@ -98,7 +98,7 @@ class Session:
         self._stopping.set()
 
     def call(self, function: Callable[..., None], *args: Any) -> None:
-        """Call a function on the event loop, from any thread; do nothing after the loop's end."""
+        """Call a function on the event loop, from any thread. Do nothing after the loop's end."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
 
@@ -179,7 +179,7 @@ class Session:
             log.left_behind(self.room.held)
 
     async def _call_on_stop(self, on_stop: Handler) -> None:
-        """Call `on_stop`, on a thread if handlers are synchronous; keep its error for the end."""
+        """Call `on_stop`, on a thread if handlers are synchronous. Keep its error for the end."""
         try:
             if self._options.handling.is_async:
                 pending = on_stop(self._consumer)
@@ -244,7 +244,7 @@ class ThreadRecipient(BatchRecipient):
             self._wait_for(self.broker.freshen(message), 2 * GRACE)
 
     def _wait_for(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Wait for work on the event loop; raise Unreachable if the loop has ended or is busy."""
+        """Wait for work on the event loop. Raise Unreachable if the loop has ended or is busy."""
         try:
             future = asyncio.run_coroutine_threadsafe(work, self.broker.loop)
         except RuntimeError as error:

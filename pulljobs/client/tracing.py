@@ -11,7 +11,7 @@ IS_INSTALLED: Final = find_spec("opentelemetry") is not None
 def publishing(
     channel: str, headers: Sequence[MutableMapping[str, str]]
 ) -> AbstractContextManager[None]:
-    """Make a span around a publish; it may add headers to the messages."""
+    """Make a span around a publish. It may add headers to the messages."""
     if not IS_INSTALLED:
         return nullcontext()
     from pulljobs.engine import spans

@@ -25,7 +25,7 @@ class Guard:
     """Guard against callback URLs that lead to addresses which only this machine can reach."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
-        """Parse the allowed networks; raise ValueError for text that is no network."""
+        """Parse the allowed networks. Raise ValueError for text that is no network."""
         self._allowed = tuple(ipaddress.ip_network(network) for network in allowed)
 
     def permits(self, text: str) -> bool:

@@ -52,7 +52,7 @@ def _status(status: int) -> str:
 
 
 def _retry_after(answer: PushAnswer, longest: timedelta) -> timedelta | None:
-    """Return the delay that the endpoint asks for; None: that of the consumer."""
+    """Return the delay that the endpoint asks for, or None for that of the consumer."""
     text = answer.headers.get("retry-after", "").strip()
     if answer.status not in BUSY or not text:
         return None
@@ -76,7 +76,7 @@ def _date(text: str) -> datetime | None:
 
 
 def safe(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
-    """Return the body as one short line; an empty line if it echoes the request."""
+    """Return the body as one short line, or an empty line if it echoes the request."""
     text = body[: 4 * EXCERPT].decode("utf-8", "replace")
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     checked = line[: EXCERPT + BEYOND]

@@ -43,7 +43,7 @@ class PushSender:
         self._tls = ssl.create_default_context()
 
     async def send(self, endpoint: Endpoint, job: ClaimedJob) -> None:
-        """Deliver a job; raise Retry with the reason if the endpoint does not accept it."""
+        """Deliver a job. Raise Retry with the reason if the endpoint does not accept it."""
         secrets = secrets_of(job, endpoint)
         try:
             answer = await self._exchange(endpoint, job)
@@ -127,7 +127,7 @@ class PushSender:
 
 
 def _socket_options(timeout: float) -> list[httpcore.SOCKET_OPTION]:
-    """Return options that end a connection whose endpoint falls silent; some systems lack some."""
+    """Return options that end a connection whose endpoint falls silent. Some systems lack some."""
     options = {**KEEPALIVE, "TCP_USER_TIMEOUT": round(timeout * 1000)}
     return [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

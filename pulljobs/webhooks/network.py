@@ -16,7 +16,7 @@ RESOLVERS: Final = 32
 
 
 class AddressRefused(httpcore.ConnectError):
-    """Address that the guard refuses; the text does not contain addresses of a name."""
+    """Address that the guard refuses. The text does not contain addresses of a name."""
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
@@ -44,7 +44,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect within `timeout` seconds, look-up included; raise ConnectTimeout after that."""
+        """Connect within `timeout` seconds, look-up included. Raise ConnectTimeout after that."""
         if self._ports and port not in self._ports:
             raise AddressRefused(f"port {port} is not among PULLJOBS['PUSH_PORTS']")
         try:
@@ -87,7 +87,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         timeout: float | None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address that answers; each gets an even share of the time."""
+        """Connect to the first address that answers. Each gets an even share of the time."""
         share = None if timeout is None else timeout / len(addresses)
         for address in addresses[:-1]:
             try:

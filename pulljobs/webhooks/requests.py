@@ -33,7 +33,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class NoEndpoint(ValueError):
-    """Endpoint that cannot receive jobs; the text says why."""
+    """Endpoint that cannot receive jobs. The text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Endpoint:
 
 
 def endpoint_of(consumer: Consumer) -> Endpoint:
-    """Return the endpoint of a consumer; raise NoEndpoint if its URL or its secret is unusable."""
+    """Return the endpoint of a consumer. Raise NoEndpoint if its URL or its secret is unusable."""
     try:
         url = urlsplit(consumer.callback_url)
         host, port = punycode((url.hostname or "").rstrip(".")), url.port

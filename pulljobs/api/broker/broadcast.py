@@ -57,7 +57,7 @@ class Broadcast(ProtocolView):
 
 
 def _publish(request: Request, to: Publisher, payload: bytes, at: datetime | None) -> str:
-    """Publish or schedule a message; return its path."""
+    """Publish or schedule a message and return its path."""
     arguments: dict[str, Any] = {
         "key": read_header(request.headers, KEY) or None,
         "priority": _read_priority(request),
@@ -90,7 +90,7 @@ def _read_schedule(request: Request) -> datetime | None:
 
 
 def _read_priority(request: Request) -> int:
-    """Return the priority without its sign; 0 if it is unreadable."""
+    """Return the priority without its sign, or 0 if it is unreadable."""
     number = _INTEGER.fullmatch(request.headers.get(PRIORITY, ""))
     return min(int(number[1]), HIGHEST) if number else 0
 

@@ -54,7 +54,7 @@ class SingleJobView(PullConsumerView):
         return [DeleterTokens()] if deletes else super().get_authenticators()
 
     def get_permissions(self) -> list[Any]:
-        """Return the permissions; push consumers may delete their jobs, too."""
+        """Return the permissions. Push consumers may delete their jobs, too."""
         return [] if self.request.method == "DELETE" else list(super().get_permissions())
 
     def get(self, request: Request, job: str, **names: str) -> Response:
@@ -78,7 +78,7 @@ class SingleJobView(PullConsumerView):
         return _take(consumer, addressed, asked)
 
     def delete(self, request: Request, job: str, **names: str) -> Response:
-        """Delete a DEAD job; a job of another consumer is answered like one that does not exist."""
+        """Delete a DEAD job. A job of another consumer is answered like a missing job."""
         try:
             deleted = operating.delete_exhausted(caller(request), ids.decode(job))
         except ValueError as error:
@@ -97,7 +97,7 @@ class RequeueDeadJob(PullConsumerView):
 
 
 def find_job(consumer: Consumer, xid: str) -> AddressedJob:
-    """Return a job of the consumer; raise 404 if there is none, 401 if it is another consumer's."""
+    """Return a job of the consumer. Raise 404 if there is none, 401 if it is another consumer's."""
     try:
         job = protocol.addressed(settings().DATABASE, ids.decode(xid))
     except ValueError as error:
@@ -115,7 +115,7 @@ def _read_transition(body: bytes) -> TransitionBody:
 
 
 def _find_event(job: AddressedJob, asked: TransitionBody, lease_token: str | None) -> Event | None:
-    """Return the event that moves the job; None if it is in the state that the caller asks for."""
+    """Return the event that moves a job, or None if it has the state that the caller asks for."""
     if lease_token is not None and not _is_lease_of(job, lease_token):
         raise job_refusals.lease_lost()
     target = asked["NextState"]

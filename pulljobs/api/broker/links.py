@@ -27,7 +27,7 @@ class CursorRow(NamedTuple):
 
 
 def link_to(request: Request, endpoint: str, **names: str) -> str:
-    """Return the path of a route; it is empty for names that no URL can have, as with a slash."""
+    """Return the path of a route. It is empty for names that no URL can have, as with a slash."""
     match = request.resolver_match
     namespace = f"{match.namespace}:" if match and match.namespace else ""
     try:
@@ -52,7 +52,7 @@ def add_query(url: str, query: dict[str, object]) -> str:
 
 
 def read_cut(request: Request) -> Cut:
-    """Return the page that is asked for; an unreadable cursor counts as absent."""
+    """Return the page that is asked for. An unreadable cursor counts as absent."""
     after, before = (request.query_params.get(name, "") for name in ("next", "previous"))
     if after and before:
         raise exceptions.both_cursors()
@@ -60,7 +60,7 @@ def read_cut(request: Request) -> Cut:
 
 
 def link_pages(request: Request, rows: Sequence[CursorRow]) -> PagesBody:
-    """Return the links to the pages on both sides of these rows; an empty page has none."""
+    """Return the links to the pages on both sides of these rows. An empty page has none."""
     if not rows:
         return {}
     statuses = request.query_params.getlist("status")

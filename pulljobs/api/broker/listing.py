@@ -57,7 +57,7 @@ class ConsumerListing:
                     return listed.jobs
 
     def _missed_some(self, listed: Listed, after: Place | None, asked: float) -> bool:
-        """Learn from a listing; return True if it may have begun above a queued job."""
+        """Learn from a listing. Return True if it may have begun above a queued job."""
         if self._is_void(listed, asked) and self._marks.positions:
             self._marks.forget()
             return True

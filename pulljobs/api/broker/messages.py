@@ -66,7 +66,7 @@ class MessageView(UserView):
 
 
 class MessagesStatus(UserView):
-    """Counts of a channel's messages by status; an unknown channel has none."""
+    """Counts of a channel's messages by status. An unknown channel has none."""
 
     needs = NEEDS
 

@@ -44,7 +44,7 @@ RANDOM_TOKEN: Final = 12
 
 
 def registry_needs(kind: str) -> Needs:
-    """Return the permissions by method; PUT adds or changes, and its answer has the token."""
+    """Return the permissions by method. PUT adds or changes, and its answer has the token."""
     view, add, change, delete = (
         f"pulljobs.{verb}_{kind}" for verb in ("view", "add", "change", "delete")
     )
@@ -108,7 +108,7 @@ class RegistryView(UserView):
     render: Callable[[Request, Any, str | None], Any]
 
     def find(self, names: Mapping[str, str]) -> Any:
-        """Return the row in the URL; raise 404 if there is none."""
+        """Return the row in the URL. Raise 404 if there is none."""
         raise NotImplementedError
 
     def key(self, names: Mapping[str, str]) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class ConsumerView(RegistryView):
         return {"channel": channel_of(names), "name": names["consumer"]}
 
     def fields(self, form: QueryDict) -> dict[str, Any]:
-        """Return callback URL and type; pull consumers need a URL, too, and the default is push."""
+        """Return callback URL and type. Pull consumers need a URL, too, and the default is push."""
         given = pick_form_fields(ConsumerFormBody, form)
         return {
             "callback_url": given["callbackUrl"],
@@ -201,7 +201,7 @@ class ConsumerView(RegistryView):
 
 
 def _row_fields(form: QueryDict, id: str) -> dict[str, Any]:
-    """Return title and token; the defaults are no title and a random token."""
+    """Return title and token. The defaults are no title and a random token."""
     given = pick_form_fields(RegistryFormBody, form)
     return {
         "title": "" if given["name"] == id else given["name"],

@@ -57,7 +57,7 @@ def render_consumer(request: Request, consumer: Consumer, token: str | None) -> 
 
 
 def render_job(request: Request, standing: Standing, message: Message | None) -> JobBody:
-    """Render a job; its message is None if its partition was dropped."""
+    """Render a job. Its message is None if its partition was dropped."""
     consumer, producer = standing.consumer, message.producer if message else None
     return {
         **render_message_job(request, standing),
@@ -70,7 +70,7 @@ def render_job(request: Request, standing: Standing, message: Message | None) ->
 
 
 def render_dead_job(request: Request, standing: Standing, message: Message | None) -> DeadJobBody:
-    """Render a job of the dead-letter queue; its message is None if its partition was dropped."""
+    """Render a job of the dead-letter queue. Its message is None if its partition was dropped."""
     return {
         **render_message_job(request, standing),
         "MessageURL": _message_url(request, standing.consumer, message),

@@ -1,1 +1,1 @@
-"""The lease protocol: pull, ack, renew, with long polls; errors are application/problem+json."""
+"""The lease protocol: pull, ack, renew, with long polls. Errors are application/problem+json."""

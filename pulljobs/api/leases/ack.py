@@ -39,7 +39,7 @@ NO_ERROR: Final = "The consumer asked for a retry (ack)."
 
 
 class AckItem(NamedTuple):
-    """Job as the caller names it, with its settlement; None if no job has such an id."""
+    """Job as the caller names it, with its settlement or None if no job has such an id."""
 
     id: str
     settlement: Settlement | None
@@ -88,7 +88,7 @@ class AckView(LeaseView[BegunAck]):
         return {**body, **pulled}
 
     async def _pull(self, consumer: Consumer, asked: PullRequest) -> PulledBody:
-        """Pull; a refusal is part of the body, so that the client receives the results above it."""
+        """Pull. A refusal is part of the body, so that the client receives the results above it."""
         try:
             return await pull(self, consumer, asked)
         except Exception as error:
@@ -99,7 +99,7 @@ class AckView(LeaseView[BegunAck]):
 
 
 def settle(consumer: Consumer, items: Sequence[AckItem]) -> list[ItemStatus]:
-    """Settle items in their order; a later item about the same job finds it settled."""
+    """Settle items in their order. A later item about the same job finds it settled."""
     using = settings().DATABASE
     named = [item.settlement.held.job_id for item in items if item.settlement]
     owned = protocol.jobs_of(using, consumer.pk, named)
@@ -144,7 +144,7 @@ def _finish(consumer: Consumer, settlements: list[Settlement]) -> list[ItemStatu
 
 
 def find_held(given: HeldBody | OutcomeBody) -> Held | None:
-    """Return the job and the lease that an item names; None if no job has such an id."""
+    """Return the job and the lease that an item names, or None if no job has such an id."""
     try:
         return Held(ids.decode(given["ID"]), _parse_token(given["LeaseToken"]))
     except ValueError:

@@ -25,7 +25,7 @@ FILLED: Final = re.compile(rb"\S[^\n]*")
 
 
 class BatchLine(NamedTuple):
-    """Line of a batch; `draft` is None if it is refused for the reason in `error`."""
+    """Line of a batch. Its `draft` is None if it is refused for the reason in `error`."""
 
     number: int
     draft: Draft | None
@@ -108,7 +108,7 @@ def _read_payload(given: LineBody) -> bytes | str:
 
 
 def _render_receipt(line: BatchLine, draft: Draft, receipt: Receipt) -> AcceptedBody:
-    """Render a receipt; a message that its key refused has no id but its producer's."""
+    """Render a receipt. A message that its key refused has no id but its producer's."""
     if receipt.key_full:
         return {"Line": line.number, "MessageID": draft.message_id, "Status": LineStatus.KEY_FULL}
     status = LineStatus.DUPLICATE if receipt.duplicate else LineStatus.ACCEPTED

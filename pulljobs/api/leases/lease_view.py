@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class LeaseView(View, Generic[T]):
-    """View for the consumer in the URL; the body is JSON, whatever its Content-Type.
+    """View for the consumer in the URL. The body is JSON, whatever its Content-Type.
 
     `T` is the type of a request whose work with the database is done.
     """
@@ -52,7 +52,7 @@ class LeaseView(View, Generic[T]):
         return view  # type: ignore[no-any-return]  # what View returns
 
     async def post(self, request: HttpRequest, **names: str) -> HttpResponse:
-        """Answer a request; `View` inspects this method to learn that the view is asynchronous."""
+        """Answer a request. `View` inspects this method to learn that the view is asynchronous."""
         sent = raw_bodies.read_sent(request, self.largest_body)
         self.waiters = process_waiters()
         reaping.ensure_reaping()
@@ -60,7 +60,7 @@ class LeaseView(View, Generic[T]):
         return await encode_answer(await self.finish(consumer, begun))
 
     def begin(self, consumer: Consumer, body: bytes) -> T:
-        """Do the work with the database, on a thread; a refusal ends the request."""
+        """Do the work with the database, on a thread. A refusal ends the request."""
         raise NotImplementedError
 
     async def finish(self, consumer: Consumer, begun: T) -> Any:
@@ -127,7 +127,7 @@ class LeaseView(View, Generic[T]):
 
 
 async def encode_answer(body: Mapping[str, Any]) -> HttpResponse:
-    """Encode an answer as JSON; a large one on a thread, because the event loop is shared."""
+    """Encode an answer as JSON, on a thread if it is large, because the event loop is shared."""
     if _payload_size(body) <= LARGE_ANSWER:
         return JsonResponse(body)
     content = await asyncio.to_thread(_encode, body)

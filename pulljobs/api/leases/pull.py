@@ -54,7 +54,7 @@ def to_request(given: PullBody) -> PullRequest:
 
 
 async def pull(view: LeaseView[Any], consumer: Consumer, asked: PullRequest) -> PulledBody:
-    """Pull for a request, and wait as long as it asks for; return the body of the answer."""
+    """Pull for a request, wait as long as it asks for, and return the body of the answer."""
     if consumer.type != Consumer.Type.PULL:
         raise exceptions.push_consumer()
     pending = PendingPull(consumer, asked)
@@ -79,7 +79,7 @@ async def find_claimed(waiters: Waiters, pending: PendingPull) -> PullAnswer | N
 
 
 async def wait_for(waiters: Waiters, pending: PendingPull) -> PullAnswer:
-    """Return the answer; if the client disconnects before it is sent, its jobs are given back."""
+    """Return the answer. If the client disconnects before it is sent, its jobs are given back."""
     waiters.join(pending)
     try:
         answer = await asyncio.wrap_future(pending.future)
@@ -160,14 +160,14 @@ def _render_job(
 
 
 class LongPollThreads:
-    """Counter of the threads of this process that wait in long polls; a setting limits them."""
+    """Counter of the threads of this process that wait in long polls. A setting limits them."""
 
     def __init__(self) -> None:
         self._count, self._lock = 0, threading.Lock()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Count a thread while the block runs; raise 429 if too many are held."""
+        """Count a thread while the block runs. Raise 429 if too many are held."""
         limit = settings().MAX_LONG_POLL_THREADS
         with self._lock:
             if self._count >= limit:

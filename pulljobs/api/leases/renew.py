@@ -17,7 +17,7 @@ from pulljobs.storage import nodes, protocol
 
 
 class RenewItem(NamedTuple):
-    """Job as the caller names it, with its lease; None if no job has such an id."""
+    """Job as the caller names it, with its lease or None if no job has such an id."""
 
     id: str
     held: Held | None
@@ -42,7 +42,7 @@ class RenewView(LeaseView[RenewedBody]):
 def renew(
     consumer: Consumer, items: list[RenewItem], lease_duration: timedelta | None
 ) -> list[RenewedJobBody]:
-    """Renew the leases of the consumer's jobs; return a result for each item, in their order.
+    """Renew the leases of the consumer's jobs and return a result for each item, in their order.
 
     Raise RefusedRequest 503 if another transaction has a lease locked.
     """

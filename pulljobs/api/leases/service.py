@@ -113,7 +113,7 @@ _applied: set[str] = set()
 
 
 def _has_unapplied_migrations() -> bool:
-    """Return True if migrations are missing; once they are applied they stay so."""
+    """Return True if migrations are missing. Once they are applied they stay so."""
     using = settings().DATABASE
     if using not in _applied:
         executor = MigrationExecutor(connections[using])

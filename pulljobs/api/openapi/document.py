@@ -40,7 +40,7 @@ Document = dict[str, Any]
 
 
 def document() -> Document:
-    """Return OpenAPI 3.1 of all routes; raise KeyError for a route without an operation."""
+    """Return OpenAPI 3.1 of all routes. Raise KeyError for a route without an operation."""
     generator: Any = SchemaGenerator  # not typed
     with patched_settings(_settings()):
         made: Document = generator(patterns=[*_stand_ins()]).get_schema(public=True)

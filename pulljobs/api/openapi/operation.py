@@ -55,7 +55,7 @@ class ApiOperation:
     summary: str
     auth: Auth = USERS
     answer: Any = None
-    """Declared body of success, or a schema; None if it has no body."""
+    """Declared body of success, or a schema, or None if it has no body."""
     status: int = 200
     media_type: str = "application/json"
     body: Any = None

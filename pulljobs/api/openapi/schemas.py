@@ -35,12 +35,12 @@ def name_of(body: type[Any]) -> str:
 
 
 def refer(body: Any) -> Any:
-    """Return the schema of a body, which refers to components; other values are schemas already."""
+    """Return the schema of a body, which refers to components. Other values are schemas already."""
     return body if isinstance(body, dict) or body is None else _schema_of(body)
 
 
 def list_components(answers: Iterable[Any], requests: Iterable[Any]) -> dict[str, JsonSchema]:
-    """Return the schemas by name; answers have no other fields than those declared."""
+    """Return the schemas by name. Answers have no other fields than those declared."""
     components = {name_of(body): _component(body) for body in reach(requests)}
     for body in reach(answers):
         components[name_of(body)] = {**_component(body), "additionalProperties": False}
@@ -98,7 +98,7 @@ def _type_schema(kind: Any) -> JsonSchema:
 
 
 def _bounds_of(mark: Any) -> JsonSchema:
-    """Return the keywords of a mark; limits that a setting changes have their default."""
+    """Return the keywords of a mark. Limits that a setting changes have their default."""
     match mark:
         case Bounds(least, most):
             return _without_none(minimum=least, maximum=None if most == math.inf else most)

@@ -76,7 +76,7 @@ class PendingPull:
         return self.asked.expires > 0
 
     def answer(self, answer: PullAnswer) -> bool:
-        """Answer the pull; return True if its request received the jobs."""
+        """Answer the pull. Return True if its request received the jobs."""
         if not self._closes():
             return False
         self.future.set_result(answer)
@@ -88,7 +88,7 @@ class PendingPull:
             self.future.set_exception(refusal)
 
     def _closes(self) -> bool:
-        """Stop the timer; return True if the future was still open."""
+        """Stop the timer. Return True if the future was still open."""
         if self.timer is not None:
             self.timer.cancel()
         return not self.future.done() and self.future.set_running_or_notify_cancel()

@@ -65,7 +65,7 @@ class WaiterQueue:
         self.registered = 0
         """Number of waiting pulls in the row of this process."""
         self.registered_until = 0.0
-        """Time on the monotonic clock until which the row counts; 0 if there is no row."""
+        """Time on the monotonic clock until which the row counts, or 0 if there is no row."""
         self.joined_at = 0.0
 
     @property
@@ -122,7 +122,7 @@ class WaiterQueue:
             pull.answer(PullAnswer(PullReason.SERVER_SHUTDOWN))
 
     async def ended(self) -> None:
-        """Return when the claim in progress has ended; no pull may be in the queue."""
+        """Return when the claim in progress has ended. No pull may be in the queue."""
         self.wake()
         if self._serving is not None:
             await self._serving
@@ -135,7 +135,7 @@ class WaiterQueue:
                 await asyncio.wait_for(self._woken.wait(), pause)
 
     async def _pass(self) -> float:
-        """Distribute available jobs; return the seconds until the next pass without a wake-up."""
+        """Distribute available jobs. Return the seconds until the next pass without a wake-up."""
         try:
             due = await self._claim_all()
             if self.waiting and await self._register():
@@ -148,7 +148,7 @@ class WaiterQueue:
         return longest if due is None else min(max(due.total_seconds(), SHORTEST_PAUSE), longest)
 
     def _handle_failure(self, error: Exception) -> float:
-        """Refuse the pulls that do not wait; return the seconds until the next try for the rest."""
+        """Refuse the pulls that do not wait. Return the seconds until the next try for the rest."""
         unreachable = isinstance(error, exceptions.UNREACHABLE)
         for pull in self._remove(self._immediate):
             pull.refuse(exceptions.unreachable() if unreachable else error)
@@ -158,7 +158,7 @@ class WaiterQueue:
         return pause
 
     async def _claim_all(self) -> timedelta | None:
-        """Claim until no job is left for the queue; return when the next one is due."""
+        """Claim until no job is left for the queue. Return the time until the next job is due."""
         while group := self._next_group():
             immediate = list(self._immediate)
             claim = await self._on_thread(self._prepare_claim(group))
@@ -185,7 +185,7 @@ class WaiterQueue:
         return group
 
     def _prepare_claim(self, group: list[PendingPull]) -> Callable[[], Claim]:
-        """Return the claim; log lines of a claim for one request have the id of that request."""
+        """Return the claim. Log lines of a claim for one request have the id of that request."""
         claim = partial(self._claim, group)
         return claim if len(group) > 1 else partial(group[0].context.run, claim)
 
@@ -199,7 +199,7 @@ class WaiterQueue:
         )
 
     async def _distribute(self, group: list[PendingPull], claim: Claim) -> None:
-        """Answer the pulls; jobs of a pull whose client disconnected are given back untouched."""
+        """Answer the pulls. Jobs of a pull whose client disconnected are given back untouched."""
         rest = claim.jobs
         reason_if_short = _reason_of(claim, PullReason.OK)
         for pull in group:
@@ -216,7 +216,7 @@ class WaiterQueue:
             await self._on_thread(partial(give_back, group[0], claim._replace(jobs=rest)))
 
     def _give(self, pull: PendingPull, reason: PullReason, claim: Claim) -> bool:
-        """Answer a pull and all its repeats in the queue; return True if any received it."""
+        """Answer a pull and all its repeats in the queue. Return True if any received it."""
         repeats = {pull: None}
         if (id := pull.asked.request_id) is not None:
             repeats |= dict.fromkeys(
@@ -267,7 +267,7 @@ class WaiterQueue:
             return has_lapsed
 
     async def _write_row(self) -> int:
-        """Write the row; return the number of pulls that wait in other processes."""
+        """Write the row and return the number of pulls that wait in other processes."""
         waiting, now = min(self.waiting, self.consumer.max_waiting), time.monotonic()
         args = [self.consumer.pk], self._waiters.node_id, PATIENCE, [waiting]
         elsewhere = await self._on_thread(partial(listen.wait, self._using, *args))
@@ -275,7 +275,7 @@ class WaiterQueue:
         return elsewhere[self.consumer.pk]
 
     def _refuse_excess(self, elsewhere: int) -> int:
-        """Refuse the newest pulls above the limit of waiting pulls; return their number."""
+        """Refuse the newest pulls above the limit of waiting pulls and return their number."""
         room = max(self.consumer.max_waiting - elsewhere, 0)
         waiting = [pull for pull in self.pulls if pull.waits]
         excess = self._remove(waiting[room:])

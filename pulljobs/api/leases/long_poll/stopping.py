@@ -13,7 +13,7 @@ _before: dict[int, Any] = {}
 
 
 def call_before_end(stop: Callable[[], None]) -> None:
-    """Call `stop` at a signal to end, ahead of the server's own handler; later calls do nothing.
+    """Call `stop` at a signal to end, ahead of the server's own handler. Later calls do nothing.
 
     A server such as uvicorn notifies applications only after all requests, and so would wait for
     long polls. Only the main thread can set signal handlers: pulls on other threads, as under WSGI,

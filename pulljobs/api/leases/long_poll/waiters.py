@@ -1,4 +1,4 @@
-"""Waiting pulls of a process; the first pull starts their thread."""
+"""Waiting pulls of a process. The first pull starts their thread."""
 
 import asyncio
 import os
@@ -81,7 +81,7 @@ class Waiters:
         self._loop.call_soon_threadsafe(self._drop, pull)
 
     def stop(self) -> None:
-        """End long polls; other pulls are still served. Signal handlers may call this."""
+        """End long polls. Other pulls are still served. Signal handlers may call this."""
         with suppress(RuntimeError):  # A closed loop has stopped.
             self._loop.call_soon_threadsafe(self._stop)
 
@@ -150,7 +150,7 @@ class Waiters:
         self._leaving = asyncio.create_task(self._leave())
 
     async def _listen(self) -> None:
-        """Wake queues on notifications; behind a pooler there are none, and the queues poll."""
+        """Wake queues on notifications. Behind a pooler there are none, and the queues poll."""
         failures = 0
         while not statements.behind_pooler(self._using):
             try:
@@ -244,7 +244,7 @@ def running_waiters() -> Waiters | None:
 
 
 def close() -> None:
-    """End the waiters of this process; the next pull starts new ones."""
+    """End the waiters of this process. The next pull starts new waiters."""
     global _waiters
     with _making:
         waiters, _waiters = _waiters, None
