@@ -46,7 +46,7 @@ class ArrowRow(NamedTuple):
 
 
 class ArrowRows:
-    """Columns of a batch as Python lists; text payloads are bytes in UTF-8."""
+    """Columns of a batch as Python lists, with text payloads as bytes in UTF-8."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         payload = batch.column("payload")

@@ -36,7 +36,7 @@ class StagedTask(WriterCommitMessage):
     """Commit message of a task that staged its rows."""
 
     writer: UUID | None
-    """Id that the chunks of the task have in the staging table; None: the task staged nothing."""
+    """Id that the chunks of the task have in the staging table, or None if it staged nothing."""
     publish: Publish
     rows: int = 0
     batch: SinkBatch | None = None
@@ -118,7 +118,7 @@ def _publish(
     batch: SinkBatch | None,
     tasks: Collection[StagedTask],
 ) -> Store | None:
-    """Publish in one transaction; return None if an earlier run has published already."""
+    """Publish in one transaction, or return None if an earlier run has published already."""
     with session.atomic():
         if ledger.lock(session, publish_id) == ledger.DONE:
             return None

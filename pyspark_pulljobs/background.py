@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class BackgroundCall(Generic[T]):
-    """Call in a thread of `pool`, one at a time; `wait` raises the error of the call."""
+    """Call in a thread of `pool`, one at a time. `wait` raises the error of the call."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -18,11 +18,11 @@ class BackgroundCall(Generic[T]):
 
     @property
     def seq(self) -> int:
-        """Number of the batch that the running call works on; 0 if no call runs."""
+        """Number of the batch that the running call works on, or 0 if no call runs."""
         return self._running[0] if self._running else 0
 
     def start(self, link: Link, seq: int, work: Callable[[], T]) -> None:
-        """Start the call for batch `seq`; `wait` must have ended the call before it."""
+        """Start the call for batch `seq`. `wait` must have ended the call before it."""
         assert self._running is None
         self._running = seq, link, self._pool.submit(work)
 

@@ -52,7 +52,7 @@ _QUERY_SCHEMA: Final = _RESULT_SCHEMA.set(HEADERS, pa.field("headers", pa.string
 
 @dataclass
 class BatchSlice(InputPartition):
-    """Slice of a batch; `query` reads those of its jobs that the lease of the batch still holds."""
+    """Slice of a batch. `query` reads those of its jobs that the lease of the batch still holds."""
 
     query: str
 

@@ -35,12 +35,12 @@ _ENCODERS: Final[Mapping[str, tuple[int, Callable[[Any], bytes]]]] = {
 
 
 def encode_value(kind: str, value: Any) -> bytes:
-    """Encode a value with its length in front; None becomes NULL."""
+    """Encode a value with its length in front. None becomes NULL."""
     return NULL if value is None else _framed(_ENCODERS[kind][1](value))
 
 
 def encode_array(kind: str, values: Sequence[Any]) -> bytes:
-    """Encode an array with its length in front; an array of nothing but None becomes empty."""
+    """Encode an array with its length in front. An array of nothing but None becomes empty."""
     number, encoded = _ENCODERS[kind]
     distinct = set(values)
     if distinct <= {None}:

@@ -18,7 +18,7 @@ SCHEMA: Final = pa.schema(
 
 
 class DayPart(NamedTuple):
-    """Part of a day; `query` returns id, checksum and exported (a boolean) of each row."""
+    """Part of a day. `query` returns id, checksum and exported (a boolean) of each row."""
 
     table: str
     day: date

@@ -28,7 +28,7 @@ class Chunk:
     columns: Columns = field(default_factory=_make_columns)
     """Values of the messages, by field of NewMessage."""
     originals: list[int | None] = field(default_factory=list)
-    """Id of the job that each message replays; None: the message is no replay."""
+    """Id of the job that each message replays, or None if the message is no replay."""
     rejects: list[Reject] = field(default_factory=list)
     size: int = 0
     """Bytes of the payloads and corrupt records."""

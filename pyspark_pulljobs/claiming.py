@@ -25,7 +25,7 @@ LEASE_LOST: Final = "Lease lost: the Spark driver crashed or stopped renewing."
 
 
 class StreamBatch(NamedTuple):
-    """Batch of a stream; `jobs` also counts jobs that are no longer held."""
+    """Batch of a stream. `jobs` includes jobs that are no longer held."""
 
     id: int
     lease_token: UUID

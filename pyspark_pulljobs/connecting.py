@@ -23,7 +23,7 @@ from pulljobs.engine.connection_bounds import with_bounds
 from pulljobs.errors import ConfigurationError
 
 USER_TIMEOUT: Final = 60_000
-"""Milliseconds; longer than elsewhere, because a COPY may wait for locks while it sends."""
+"""Milliseconds, more than elsewhere, because a COPY may wait for locks while it sends."""
 APPLICATION_NAME: Final = "pulljobs on Spark"
 SECRETS: Final = frozenset({"scram_client_key", "scram_server_key"}) | {
     option.keyword.decode() for option in pq.Conninfo.get_defaults() if option.dispchar == b"*"
@@ -40,7 +40,7 @@ client.
 
 
 def parse_dsn(options: Mapping[str, str]) -> str:
-    """Check and complete the option `dsn`; raise ConfigurationError if it is missing or wrong."""
+    """Check and complete the option `dsn`. Raise ConfigurationError if it is missing or wrong."""
     if not (given := options.get("dsn", "").strip()):
         raise ConfigurationError(
             'Option "dsn" is missing: give it as "host=... dbname=... user=...", without password.'
@@ -68,7 +68,7 @@ def parse_dsn(options: Mapping[str, str]) -> str:
 
 
 def connect(dsn: str) -> psycopg.Connection[Any]:
-    """Open a psycopg session in UTC and UTF-8; raise ConfigurationError if that fails."""
+    """Open a psycopg session in UTC and UTF-8, or raise ConfigurationError if that fails."""
     with ExitStack() as opened:
         try:
             connection = psycopg.connect(_in_utf8(dsn), autocommit=True, prepare_threshold=None)

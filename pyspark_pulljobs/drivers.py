@@ -26,7 +26,7 @@ def identify_driver() -> str:
 
 
 def find_dead(drivers: Iterable[str]) -> list[str]:
-    """Return the drivers of this host that are dead; a reused pid counts as alive."""
+    """Return the drivers of this host that are dead. A reused pid counts as alive."""
     return [driver for driver in drivers if not _is_alive(int(driver.rpartition(":")[2]))]
 
 

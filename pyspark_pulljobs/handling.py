@@ -42,7 +42,7 @@ Handler = Callable[[Any], Any]
 
 
 def resolve(name: str) -> Handler:
-    """Import the function `module:function`; raise ConfigurationError if that fails."""
+    """Import the function `module:function`, or raise ConfigurationError if that fails."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise ConfigurationError(f"Handler {name!r} must have the form module:function.")
@@ -143,7 +143,7 @@ def _to_settlement(held: Held, row: Mapping[str, Any], max_result_bytes: int) ->
 
 
 def _check_result(text: Any, limit: int) -> str | None:
-    """Check a result, and return it as it is stored; raise TypeError or ValueError if it is bad."""
+    """Check a result, and return it as it is stored. Raise TypeError or ValueError if it is bad."""
     if text is None:
         return None
     json.loads(text, parse_constant=_refuse_constant)

@@ -22,7 +22,7 @@ class Heartbeat:
     """Daemon thread that sends heartbeats until `end` is called or the stream is taken over."""
 
     def __init__(self, dsn: str, owned: Owned, report: Mapping[str, Any]) -> None:
-        """Start the thread; each heartbeat stores the current content of `report`."""
+        """Start the thread. Each heartbeat stores the current content of `report`."""
         self._dsn, self._owned, self._report = dsn, owned, report
         self._renewed_at = time.monotonic()
         self._ended = threading.Event()
@@ -30,7 +30,7 @@ class Heartbeat:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop the thread; wait for at most `PAUSE_SECONDS`."""
+        """Stop the thread, and wait for at most `PAUSE_SECONDS`."""
         self._ended.set()
         self._thread.join(PAUSE_SECONDS)  # Without a database the thread may hang.
 

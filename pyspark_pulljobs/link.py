@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Link:
-    """Open resources of a stream's owner; heartbeats store `report` as the status of the node."""
+    """Open resources of a stream's owner. Heartbeats store `report` as the status of the node."""
 
     def __init__(self, options: StreamOptions, node_id: UUID, report: dict[str, Any]) -> None:
         with ExitStack() as resources:

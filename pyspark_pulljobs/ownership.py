@@ -30,7 +30,7 @@ class Owned(NamedTuple):
 
 
 def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
-    """Become the owner of the stream; raise StreamTaken if another owner is alive.
+    """Become the owner of the stream, or raise StreamTaken if another owner is alive.
 
     If the heartbeats of the last owner have ended, this waits until the stream is free.
     """
@@ -52,7 +52,7 @@ def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
 
 
 def hold(session: Session, owned: Owned, stream: str) -> None:
-    """Lock the ownership until the transaction ends; raise StreamTaken if it was taken over."""
+    """Lock the ownership until the transaction ends, or raise StreamTaken if it was taken over."""
     params = {"stream_id": owned.stream_id, "node_id": owned.node_id}
     if not session.run("hold_stream", params):
         raise StreamTaken(stream)

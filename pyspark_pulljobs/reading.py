@@ -53,7 +53,7 @@ NAME_EXPRESSIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Table that can be read; `expressions` has the SQL of its computed columns, by name."""
+    """Table that can be read. `expressions` has the SQL of its computed columns, by name."""
 
     table: str
     columns: pa.Schema
@@ -102,7 +102,7 @@ def schema(options: Mapping[str, str]) -> StructType:
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """Create a reader; raise ConfigurationError for wrong options or unknown columns."""
+    """Create a reader, or raise ConfigurationError for wrong options or unknown columns."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given.keys() - set(OPTION_NAMES) - {"path"}:
         raise ConfigurationError(
@@ -195,7 +195,7 @@ def _find_source(options: Mapping[str, str]) -> Source:
 
 
 def _select_columns(source: Source, schema: StructType) -> pa.Schema:
-    """Return the requested columns in their order; raise ConfigurationError for unknown ones."""
+    """Return the requested columns in their order. Raise ConfigurationError for unknown columns."""
     known = from_arrow_schema(source.columns)
     for field in schema.fields:
         if field.name not in known.names:

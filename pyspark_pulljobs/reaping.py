@@ -42,7 +42,7 @@ class StreamReaper:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop the thread; wait for at most `END_SECONDS`."""
+        """Stop the thread, and wait for at most `END_SECONDS`."""
         self._ended.set()
         self._thread.join(END_SECONDS)  # Without a database the thread may hang.
 
@@ -59,7 +59,7 @@ class StreamReaper:
 
 
 def reap(session: Session) -> bool:
-    """Expire the jobs of some overdue leases; return False if there was no such lease."""
+    """Expire the jobs of some overdue leases, or return False if there was no such lease."""
     with session.atomic():
         session.connection.execute(END_SILENT)
         leases = session.run("expired", {"leases": LEASES})

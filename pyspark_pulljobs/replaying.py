@@ -13,7 +13,7 @@ COLUMNS: Final = (
     "job_id long, consumer_id long, message_id long, payload binary, content_type string, "
     "headers string, key string, priority int"
 )
-"""Columns of the jobs to replay; the payload is NULL if the lake does not have it."""
+"""Columns of the jobs to replay. The payload is NULL if the lake does not have it."""
 
 
 def drop_replayed(
@@ -30,7 +30,7 @@ def drop_replayed(
 
 
 def fill_payloads(batches: Iterable[pa.RecordBatch], dsn: str) -> Iterator[pa.RecordBatch]:
-    """Read missing payloads from PostgreSQL; they stay NULL if it no longer has them."""
+    """Read missing payloads from PostgreSQL. They stay NULL if it no longer has them."""
     with open_session(dsn) as session:
         for batch in batches:
             missing = pc.unique(batch["message_id"].filter(pc.is_null(batch["payload"])))

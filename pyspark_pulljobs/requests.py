@@ -33,7 +33,7 @@ IGNORED_OPTIONS: Final = frozenset({"checkpointlocation", "path", "topic", "quer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Limits of messages, by the names of settings; `pulljobs.lake.spark` passes the project's."""
+    """Limits of messages, by the names of settings. `pulljobs.lake.spark` passes the project's."""
 
     MAX_PAYLOAD_BYTES: int = 1024 * 1024
     MAX_HEADERS: int = 64
@@ -73,7 +73,7 @@ class Address:
 
 
 def parse_request(options: Mapping[str, str]) -> Request:
-    """Check the options; raise ConfigurationError if one is missing, unknown or out of bounds."""
+    """Check the options. Raise ConfigurationError if any is missing, unknown or out of bounds."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     if not given.get("channel"):

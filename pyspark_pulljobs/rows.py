@@ -1,4 +1,4 @@
-"""Conversion of rows of DataFrames to messages; invalid rows become rejects."""
+"""Conversion of rows of DataFrames to messages, in which invalid rows become rejects."""
 
 import json
 from datetime import timedelta
@@ -17,13 +17,13 @@ class Reject(NamedTuple):
     reason: str
     error: str
     row: str
-    """Columns of the row as JSON; the payload is replaced by its size."""
+    """Columns of the row as JSON, with the payload replaced by its size."""
     payload: bytes | None
     """Bytes of the payload, or of the whole record if Spark's reader could not parse it."""
 
 
 def make_message(row: ArrowRow, limits: Limits) -> NewMessage:
-    """Check a row; raise PublishError if it is not a valid message."""
+    """Check a row, and raise PublishError if it is not a valid message."""
     if row.corrupt_record is not None:
         raise InvalidMessage(
             "The row can't be read: its format or the type of a value is wrong. Correct the record."
@@ -65,7 +65,7 @@ def _make_delay(value: Any) -> timedelta | None:
 
 
 def decode_original(value: Any) -> int | None:
-    """Return the id of the job that a row replays, from its text or number; None: no replay."""
+    """Return the id of the replayed job from its text or number, or None without a replay."""
     if not isinstance(value, str):
         return value  # type: ignore[no-any-return]  # A number or None, by its type.
     try:

@@ -1,4 +1,4 @@
-"""Columns of the lake's tables; docs/reference/lake.md describes them."""
+"""Columns of the lake's tables, which docs/reference/lake.md describes."""
 
 from typing import Final
 

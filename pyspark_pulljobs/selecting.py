@@ -22,7 +22,7 @@ _idle: Final[dict[str, dbapi.Connection]] = {}
 
 
 def batches(reader: str, dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Run a query, and yield its batches; its columns must be those of the schema, in its order."""
+    """Run a query, and yield its batches. Its columns must be those of the schema, in its order."""
     return (_select_by_adbc if reader == ADBC else _select_by_copy)(dsn, query, schema)
 
 
@@ -92,7 +92,7 @@ def _select_by_copy(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.Reco
 
 
 def _decode_bytes(texts: pa.Array, field: pa.Field) -> pa.Array:
-    r"""Decode bytes, which PostgreSQL writes as `\x` and hex; return other columns unchanged."""
+    r"""Decode bytes, which PostgreSQL writes as `\x` and hex. Return other columns unchanged."""
     if not pa.types.is_binary(field.type):
         return texts
     decoded = [text and bytes.fromhex(text[2:]) for text in texts.to_pylist()]

@@ -32,7 +32,7 @@ class Session:
             return fetch_rows(name, cursor)
 
     def atomic(self) -> AbstractContextManager[object]:
-        """Begin a transaction or savepoint; raise `psycopg.Rollback` in it to undo it silently."""
+        """Begin a transaction or savepoint. Raise `psycopg.Rollback` in it to undo it silently."""
         return self.connection.transaction()
 
 

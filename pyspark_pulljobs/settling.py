@@ -35,7 +35,7 @@ Job = tuple[int, str | UUID]
 def retry(
     dsn: str, jobs: Iterable[Job], error: str, *, after: timedelta | None = None
 ) -> dict[int, State]:
-    """Retry the jobs after a delay; return the states of settled jobs by id.
+    """Retry the jobs after a delay, and return the states of settled jobs by id.
 
     Without `after` the retry waits for the delay of the consumer.
     """
@@ -45,12 +45,12 @@ def retry(
 
 
 def reject(dsn: str, jobs: Iterable[Job], error: str) -> dict[int, State]:
-    """Reject the jobs, which become DEAD with this error; return their states by id."""
+    """Reject the jobs, which become DEAD with this error, and return their states by id."""
     return settle(dsn, [outcomes.reject(held, to_error_text(error)) for held in _to_held(jobs)])
 
 
 def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
-    """Settle each job by its own outcome; return the states of settled jobs by id."""
+    """Settle each job by its own outcome, and return the states of settled jobs by id."""
     if not settlements:
         return {}
     with open_session(dsn) as session:
@@ -70,7 +70,7 @@ def retry_unwritable(held: Held, error: Exception) -> Settlement:
 def end_batch(
     session: Session, token: UUID, job_ids: Sequence[int], event: Event, error: str | None = None
 ) -> list[Row]:
-    """Settle all held jobs of a batch in the current transaction; return the rows of finish.sql.
+    """Settle all held jobs of a batch in the current transaction. Return the rows of finish.sql.
 
     The caller passes these rows to `emit_and_notify` after the commit.
     """
@@ -93,7 +93,7 @@ def end_batch(
 
 
 def emit_and_notify(session: Session, rows: Sequence[Row]) -> None:
-    """Emit telemetry of settled jobs, and notify consumers that wait; call it after the commit."""
+    """Emit telemetry of settled jobs, and notify consumers that wait. Call it after the commit."""
     if rows:
         emit(JobsFinished(Counter(("", row.state) for row in rows)))
     if consumer_ids := sorted({row.consumer_id for row in rows} - {None}):

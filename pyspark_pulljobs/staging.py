@@ -40,7 +40,7 @@ MESSAGE_ARRAYS: Final = {
     "delays": "interval",
     "available_ats": "timestamptz",
 }
-"""Types of the arrays of messages, by column; an empty array stands for NULLs."""
+"""Types of the arrays of messages, by column. An empty array stands for NULLs."""
 REJECT_ARRAYS: Final = {
     "reasons": "text",
     "errors": "text",
@@ -102,7 +102,7 @@ def create(session: Session, publish_id: int) -> None:
 def copy(
     session: Session, publish_id: int, writer: UUID, partition: int, chunks: Iterable[Chunk]
 ) -> int:
-    """Copy all chunks of a task into the table, or none if it fails; return the number of rows."""
+    """Copy all chunks of a task into the table, or none if it fails. Return the number of rows."""
     into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         identify_table(publish_id),
         sql.SQL(", ").join(map(sql.Identifier, (*SCALAR_TYPES, *ARRAY_TYPES))),

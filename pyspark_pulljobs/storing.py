@@ -52,7 +52,7 @@ Messages = Iterable[Mapping[str, Any]]
 
 
 class Store:
-    """Messages that one transaction publishes; call `free_keys_and_notify` after its commit."""
+    """Messages that one transaction publishes. Call `free_keys_and_notify` after its commit."""
 
     def __init__(
         self, session: Session, publish_id: int, address: Address, request: Request

@@ -39,7 +39,7 @@ Lost = list[int]
 
 
 class Stream:
-    """Stream of one owner, for use in one thread; it connects on first use."""
+    """Stream of one owner, for use in one thread. It connects on first use."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class Stream:
         )
         self._planned_at = -AHEAD_SECONDS
         self._cutoff: datetime | None = None
-        """Time until which a job must have been available to be claimed; None: no limit."""
+        """Time until which a job must have been available to be claimed, or None for no limit."""
 
     def read_acked(self) -> int:
         """Read the number of the last acked batch, which is 0 before the first."""
@@ -94,7 +94,7 @@ class Stream:
             self._links.run(work)
 
     def ack_soon(self, seq: int) -> None:
-        """Start to ack all batches up to `seq`; the ack may continue after the call returns."""
+        """Start to ack all batches up to `seq`. The ack may continue after the call returns."""
         if seq > max(self._acked, self._acking.seq):
             self._links.run(lambda link: self._start_ack(link, seq))
 
@@ -134,7 +134,7 @@ class Stream:
         return number
 
     def _wait_for_jobs(self, link: Link, seq: int, rows: int, claimed: Claimed) -> int:
-        """Wait for jobs after a claim without jobs; return `seq + 1` if some came, else `seq`."""
+        """Wait for jobs after a claim without jobs. Return `seq + 1` if some came, else `seq`."""
         if self._cutoff is not None:
             return self._claim_available(link, seq, rows)
         if link.listener.register(link.session):
@@ -232,7 +232,7 @@ class Stream:
         )
 
     def _own_batch(self, link: Link, seq: int) -> StreamBatch | None:
-        """Return an existing batch, taking it over from another owner; None if it is acked."""
+        """Return an existing batch, taking it over from another owner, or None if it is acked."""
         if seq not in self._owned_batches:
             stream = (self._options.stream, link.owned)
             batch = claiming.take_over(link.session, stream, seq, self._terms(link))

@@ -42,7 +42,7 @@ class StreamOptions:
 
 
 def parse_options(options: Mapping[str, str]) -> StreamOptions:
-    """Check the options; raise ConfigurationError if one is missing, unknown or out of bounds."""
+    """Check the options. Raise ConfigurationError if any is missing, unknown or out of bounds."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     channel, consumer = (_parse_name(given, name) for name in ("channel", "consumer"))
@@ -103,7 +103,7 @@ def _choose_reader(given: Mapping[str, str]) -> str:
 
 
 def seq_of(offset: Mapping[str, object], stream: str) -> int:
-    """Return the batch number of an offset; raise ConfigurationError if it is of another stream."""
+    """Return the batch number of an offset. Raise ConfigurationError if it is of another stream."""
     if offset.get("stream") != stream:
         raise ConfigurationError(
             f"The checkpoint belongs to stream {offset.get('stream')!r}, not {stream!r}: set the "

@@ -36,7 +36,7 @@ def schema(options: Mapping[str, str]) -> StructType:
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> "JobsReader":
-    """Create a reader; raise ConfigurationError for wrong options or columns."""
+    """Create a reader, or raise ConfigurationError for wrong options or columns."""
     batches.check(schema)
     return JobsReader(stream_options.parse_options(options), schema)
 

@@ -26,7 +26,7 @@ class Listener:
         self._connection: psycopg.Connection[Any] | None = None
 
     def register(self, session: Session) -> bool:
-        """Register as a waiter; return True if the stream was not registered before.
+        """Register as a waiter, and return True if the stream was not registered before.
 
         The caller then claims once more before it waits, because a publish before the registration
         did not notify it.
@@ -42,7 +42,7 @@ class Listener:
         return is_new
 
     def wait(self, patience: timedelta | None) -> bool:
-        """Wait until the next poll or for `patience`; return True if jobs came or became due."""
+        """Wait until the next poll or for `patience`. Return True if jobs came or became due."""
         seconds = min(POLL, patience or POLL).total_seconds()
         if self._is_notified(time.monotonic() + seconds):
             return True

@@ -19,7 +19,7 @@ Names = Mapping[int, tuple[str, ...]]
 
 
 class Slice(NamedTuple):
-    """Rows that one task exports to a table of the lake; the text of `query` has its values."""
+    """Rows that one task exports to a table of the lake. The text of `query` has its values."""
 
     number: int
     table: str
@@ -39,7 +39,7 @@ class ExportParameters(NamedTuple):
 
 
 class ExportedFile(NamedTuple):
-    """File that was written and closed; `path` is relative to the location."""
+    """File that was written and closed. Its `path` is relative to the location."""
 
     slice: int
     table: str
@@ -52,7 +52,7 @@ class ExportedFile(NamedTuple):
 
 
 def open_location(location: str) -> tuple[fs.FileSystem, str]:
-    """Open the filesystem of a directory or URL; return it and the path in it."""
+    """Open the filesystem of a directory or URL, and return it and the path in it."""
     if "://" in location:
         filesystem_and_path: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
         return filesystem_and_path
