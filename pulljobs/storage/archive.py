@@ -20,7 +20,7 @@ def find(using: str, job_id: int) -> JobView | None:
 
 
 def forget_attempts(using: str, age: timedelta) -> int:
-    """Delete a batch of attempts that ended longer ago than `age`; return their number."""
+    """Delete a batch of attempts that ended longer ago than `age` and return their number."""
     oldest = ids.first_of(nodes.clock(using) - age)
     return forget(Attempt.objects.using(using).filter(id__lt=oldest))
 

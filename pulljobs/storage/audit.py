@@ -9,7 +9,7 @@ from pulljobs.models import AuditedBatch, AuditEntry
 
 
 def locked(using: str, entry_id: int | None = None) -> AuditEntry | None:
-    """Lock an unfinished entry, by default the oldest; return None if another process has it."""
+    """Lock an unfinished entry, by default the oldest. Return None if another process has it."""
     rows = AuditEntry.objects.using(using).filter(finished_at=None)
     if entry_id is not None:
         rows = rows.filter(pk=entry_id)
@@ -23,7 +23,7 @@ def advance(
     refused: Mapping[int, str],
     beyond: int | None,
 ) -> None:
-    """Write a batch and the id from which to go on; None marks the entry as finished."""
+    """Write a batch and the id from which to go on. None marks the entry as finished."""
     if done or refused:
         why = {str(id): text for id, text in refused.items()}
         AuditedBatch.objects.using(using).create(entry=entry, done=list(done), refused=why)
@@ -36,7 +36,7 @@ def advance(
 
 
 def stop(using: str, entry_id: int, by: str) -> bool:
-    """Stop an entry after its current batch; return False if it had finished already."""
+    """Stop an entry after its current batch. Return False if it had finished already."""
     rows = AuditEntry.objects.using(using).filter(pk=entry_id, finished_at=None)
     return bool(rows.update(finished_at=Now(), stopped_by=by))
 

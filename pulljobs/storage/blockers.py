@@ -61,7 +61,7 @@ ORDER BY relname
 
 
 def pins(using: str, age: timedelta) -> list[Pin]:
-    """Return snapshots and transactions of that age; a role without rights sees only its own."""
+    """Return snapshots and transactions of that age. A role without rights sees only its own."""
     return [Pin(**row._asdict()) for row in query(using, _PINS, {"age": age, "chars": QUERY_CHARS})]
 
 
@@ -71,7 +71,7 @@ def not_owned(using: str) -> list[str]:
 
 
 def in_default(using: str) -> dict[str, int]:
-    """Return the number of rows in default partitions by table; no count exceeds COUNT_CAP."""
+    """Return the number of rows in default partitions by table. No count exceeds COUNT_CAP."""
     counted = {
         table: query(
             using,

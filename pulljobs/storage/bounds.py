@@ -13,7 +13,7 @@ from pulljobs.storage.statements import run
 
 
 def publish(using: str, messages: Sequence[Mapping[str, Any]]) -> list[Published]:
-    """Publish messages by parameters of publish_one.sql; several need the caller's transaction."""
+    """Publish messages by parameters of publish_one.sql. Several need the caller's transaction."""
     if len(messages) > 1:
         key_bounds.lock(partial(run, using), messages)
     return [_publish(using, message) for message in messages]

@@ -11,7 +11,7 @@ from pulljobs.storage import jobs
 from pulljobs.storage.statements import run
 
 COUNTED: Final = 10_000
-"""Largest count of a consumer's DEAD jobs; counting reads a narrow index."""
+"""Largest count of a consumer's DEAD jobs. Counting reads a narrow index."""
 
 
 class Dead(NamedTuple):
@@ -41,7 +41,7 @@ def ids(using: str, consumer_id: int, *, after: int, limit: int) -> list[int]:
 
 
 def delete(using: str, consumer_id: int, retries: int, job_id: int | None, *, limit: int) -> int:
-    """Delete DEAD jobs with at least that many retries, or one job; return their number."""
+    """Delete DEAD jobs with at least that many retries, or one job, and return their number."""
     rows = _dead(using, consumer_id).filter(retry_count__gte=retries)
     if job_id is not None:
         rows = rows.filter(id=job_id)

@@ -51,7 +51,7 @@ class Deadline:
             _watched.discard(self)
 
     def enforce(self) -> None:
-        """Cancel the statement; when that was done already, cut the connection."""
+        """Cancel the statement, or cut the connection when that was done already."""
         with self._lock:
             raw = self._connection()
             if self not in _watched or raw is None or raw.closed:
@@ -89,7 +89,7 @@ class WorkDeadline(Deadline):
 
 
 def shut_down(raw: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
-    """End the waits on a connection; its user gets an error and closes it."""
+    """End the waits on a connection. Its user gets an error and closes it."""
     if raw.closed:
         return
     with socket.socket(fileno=os.dup(raw.pgconn.socket)) as duplicate:

@@ -11,7 +11,7 @@ AT_ONCE: Final = 10_000
 
 
 def forget(rows: QuerySet[M]) -> int:
-    """Delete a batch of these rows; return their number, 0 when none is left."""
+    """Delete a batch of these rows and return their number, 0 when none is left."""
     batch = rows.order_by("pk").values("pk")[:AT_ONCE]
     return rows.filter(pk__in=batch).delete()[0]
 
@@ -19,7 +19,7 @@ def forget(rows: QuerySet[M]) -> int:
 def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) -> int:
     """Delete a batch of client message ids of that age and return their number.
 
-    Ids inside their channel's window stay; `dedupe_window` is for channels without one.
+    Ids inside their channel's window stay. `dedupe_window` is for channels without a window.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(

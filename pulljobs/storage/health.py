@@ -24,7 +24,7 @@ HOT: Final = (
 
 
 class TableHealth(NamedTuple):
-    """Approximate rows of a table by PostgreSQL's counters; bytes with indexes and TOAST."""
+    """Approximate rows of a table by PostgreSQL's counters, and bytes with indexes and TOAST."""
 
     name: str
     live_rows: int
@@ -72,7 +72,7 @@ def tables(using: str) -> list[TableHealth]:
 
 
 def sizes(using: str, partitions: Sequence[Partition]) -> list[PartitionSize]:
-    """Return the sizes of partitions; a partition that was dropped counts as empty."""
+    """Return the sizes of partitions. A partition that was dropped counts as empty."""
     rows = query(using, _PARTITIONS, [[partition.name for partition in partitions]])
     return [
         PartitionSize(partition, row.rows or 0, row.bytes or 0)

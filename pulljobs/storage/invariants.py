@@ -89,7 +89,7 @@ class CheckResult:
 
 
 def check_once(using: str, limits: CheckLimits, on_page: OnPage = lambda rows: None) -> CheckResult:
-    """Check every table once; raise OperationalError if a page takes too long."""
+    """Check every table once. Raise OperationalError if a page takes too long."""
     result = CheckResult()
     for table, newest_first in KINDS.items():
         after = LAST if newest_first else 0

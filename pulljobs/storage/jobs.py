@@ -1,4 +1,4 @@
-"""Verbs that change a job's state; nothing else does."""
+"""Verbs that change a job's state, which nothing else does."""
 
 import logging
 import time
@@ -67,7 +67,7 @@ def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, lis
 
 
 def forget_request(using: str, token: UUID) -> bool:
-    """Clear a claim's request id; return False if a repeated request got the claim."""
+    """Clear a claim's request id. Return False if a repeated request got the claim."""
     return bool(run(using, "forget_request", {"lease_token": token}))
 
 
@@ -84,7 +84,7 @@ def take(
     incremental_timeout: timedelta | None = None,
     guarded: bool = False,
 ) -> Taken | Refusal | None:
-    """Claim a QUEUED job or revive a DEAD one by its id; return None if it is in another state."""
+    """Claim a QUEUED job or revive a DEAD job by its id. Return None for another state."""
     [row] = run(
         using,
         "take",
@@ -166,7 +166,7 @@ def note_running(using: str, node_id: UUID, running: Collection[int]) -> None:
 
 
 def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool = False) -> Finished:
-    """Write outcomes, one a job; a batch that fails is halved until the faulty row is alone.
+    """Write outcomes, one a job. A batch that fails is halved until the faulty row is alone.
 
     A row that another transaction keeps locked for more than `LOCK_SECONDS` delays only its own
     outcome: the job is in `locked`, and the other outcomes are written. With `skip_locked` nothing
@@ -298,7 +298,7 @@ def _event_of(state: str, reason: str | None) -> Event:
 
 
 def reap(using: str, leases: int) -> Finished | None:
-    """Expire the jobs of at most that many ended leases; return None if there was none."""
+    """Expire the jobs of at most that many ended leases. Return None if there was none."""
 
     def work() -> Finished | None:
         with brief(using):
@@ -311,7 +311,7 @@ def reap(using: str, leases: int) -> Finished | None:
 def abandon(
     using: str, node_id: UUID, started: frozenset[int], *, but: frozenset[UUID] = frozenset()
 ) -> Finished | None:
-    """Give back the jobs of a node, except leases in `but`; only jobs that had started expire."""
+    """Give back the jobs of a node, except leases in `but`. Only jobs that had started expire."""
 
     def work() -> Finished | None:
         with brief(using):
@@ -333,7 +333,7 @@ def _give_back(
     settle: Callable[[ReachedLease, int], Settlement],
     started: frozenset[int] | None = None,
 ) -> Finished:
-    """Settle the jobs of these leases; those that other transactions have locked come later.
+    """Settle the jobs of these leases. Those that other transactions have locked come later.
 
     `started` are the jobs that are known to have run, for a node that is gone.
     """
@@ -358,7 +358,7 @@ def kill(
     error: str | None = None,
     states: Collection[State] = TRANSITIONS[Event.KILL].sources,
 ) -> dict[int, bool]:
-    """Kill the jobs that are in these states; return True by job id where a lease held the job."""
+    """Kill the jobs that are in these states. Return True by job id where a lease held the job."""
     params = {
         "job_ids": list(job_ids),
         "states": sorted(states),
@@ -379,20 +379,20 @@ def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:
 
 
 def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
-    """Queue DEAD jobs again; return the consumer ids by job id."""
+    """Queue DEAD jobs again and return the consumer ids by job id."""
     rows = retrying(using, lambda: run(using, "redrive", {"job_ids": list(job_ids)}))
     return {row.job_id: row.consumer_id for row in rows}
 
 
 def reschedule(using: str, job_ids: Sequence[int], *, at: datetime | None) -> dict[int, int]:
-    """Reschedule QUEUED jobs to a time, None for now; return the consumer ids by job id."""
+    """Reschedule QUEUED jobs to a time, None for now, and return the consumer ids by job id."""
     params = {"job_ids": list(job_ids), "at": at}
     rows = retrying(using, lambda: run(using, "reschedule", params))
     return {row.job_id: row.consumer_id for row in rows}
 
 
 def delete(using: str, job_ids: Sequence[int]) -> list[int]:
-    """Delete DEAD jobs; return their ids."""
+    """Delete DEAD jobs and return their ids."""
     rows = retrying(using, lambda: run(using, "delete", {"job_ids": list(job_ids)}))
     return [row.job_id for row in rows]
 

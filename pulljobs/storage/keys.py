@@ -42,7 +42,7 @@ def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> Non
 
 
 def sweep(using: str) -> bool:
-    """Free keys left behind by crashes and delete idle keys; return True if more may remain."""
+    """Free keys left behind by crashes and delete idle keys. Return True if more may remain."""
     forgotten = run(using, "idle_bounded_keys", {"wanted": SWEPT})
 
     def work() -> tuple[list[Key], bool]:

@@ -40,7 +40,7 @@ def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:
 
 
 def _fitting(using: str, jobs: list[HeldJob], max_bytes: int) -> int:
-    """Return how many jobs fit, from the first on; skipping one would let small jobs overtake."""
+    """Return how many jobs fit, from the first on. A skipped job would let small jobs overtake."""
     if not jobs:
         return 0
     read = messages.read_messages(using, [job.message_id for job in jobs])

@@ -104,7 +104,7 @@ class Listener:
             self._ask(f"LISTEN {LOST_CHANNEL}")
 
     def heard(self, timeout: timedelta) -> set[int]:
-        """Wait for a wake-up and return the consumer ids; empty after the timeout.
+        """Wait for a wake-up and return the consumer ids, or none after the timeout.
 
         psycopg.Error means that the connection is lost or silent.
         """
@@ -147,7 +147,7 @@ async def _heard(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[int]
 
 
 async def _ask(connection: psycopg.AsyncConnection[Any], text: LiteralString) -> None:
-    """Execute a statement; cut the connection if the server does not answer in time."""
+    """Execute a statement, and cut the connection if the server does not answer in time."""
     # A cancelled task would wait for the server, so the end of the wait must come from the socket.
     timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, shut_down, connection)
     try:
@@ -157,7 +157,7 @@ async def _ask(connection: psycopg.AsyncConnection[Any], text: LiteralString) ->
 
 
 def session_of_its_own(using: str) -> dict[str, Any]:
-    """Return parameters of a connection apart from Django's; raise if the server is away."""
+    """Return parameters of a connection apart from Django's, or raise if the server is away."""
     connection = connections[using]
     connection.ensure_connection()
     params = connection.get_connection_params()

@@ -22,7 +22,7 @@ def publish(
     dedupe_window: timedelta,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Published] | None:
-    """Publish messages and return a result for each, in order; None if the channel is unknown.
+    """Publish messages and return a result for each, in order, or None for an unknown channel.
 
     `meanwhile` may be called while the server works, without the connection.
     """

@@ -36,7 +36,7 @@ def beat(
 
 
 def stop(using: str, node_id: UUID) -> None:
-    """Mark a process as stopped; its row stays, because the archive names it."""
+    """Mark a process as stopped. Its row stays, because the archive names it."""
     PullWaiter.objects.using(using).filter(node_id=node_id).delete()
     Node.objects.using(using).filter(id=node_id).update(stopped_at=Now())
 

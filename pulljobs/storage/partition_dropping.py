@@ -45,7 +45,7 @@ def drop_before(
 
 
 def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
-    """Drop a partition; return False if a live job needs it or if it does not exist.
+    """Drop a partition. Return False if a live job needs it or if it does not exist.
 
     With `high_xid`, return False as well if that or a later transaction wrote to it, because the
     copy is not whole.
@@ -71,7 +71,7 @@ def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
 
 
 def needed(using: str, partition: Partition) -> bool:
-    """Return True if a live job refers to the partition; no job refers to the archive."""
+    """Return True if a live job refers to the partition. No job refers to the archive."""
     if partition.table != "pulljobs_message":
         return False
     low, high = map(sql.Literal, partition.bounds)

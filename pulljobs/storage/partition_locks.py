@@ -27,7 +27,7 @@ ONE_MAKER: Final[tuple[LiteralString, ...]] = (
 LOCK_TIMEOUT: Final = timedelta(seconds=1)
 """Time limit of locks behind which publishers wait."""
 VACUUM_TIMEOUT: Final = timedelta(seconds=10)
-"""Time limit of other locks; autovacuum yields a lock after `deadlock_timeout`, 1 s by default."""
+"""Time limit of other locks. Autovacuum yields a lock after `deadlock_timeout`, 1 s by default."""
 PATIENCE: Final = timedelta(seconds=10)
 """Time in which another attempt may begin, because the caller has other tasks."""
 

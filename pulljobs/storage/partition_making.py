@@ -88,8 +88,8 @@ def fill(
     """Make a missing partition from the rows that `load` writes and return their number.
 
     The rows are visible only when the partition is whole. `note` runs in the transaction that
-    attaches it.
-    Raise ValueError if the day or any row of it exists; then no table is left.
+    attaches it. Raise ValueError if the day or any row of it exists, and
+    leave no table then.
     """
     if partition in existing(using, partition.table):
         raise ValueError(f"{partition.name} is there.")
@@ -110,7 +110,7 @@ def fill(
 
 
 def _attached_whole(using: str, partition: Partition, note: Callable[[], object]) -> bool:
-    """Attach a filled partition; return False if the default partition has rows of that day."""
+    """Attach a filled partition. Return False if the default partition has rows of that day."""
     names = names_of(partition)
 
     def do(text: LiteralString) -> list[Row]:
@@ -126,7 +126,7 @@ def _attached_whole(using: str, partition: Partition, note: Callable[[], object]
 
 
 def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
-    """Attach a new partition; return False if rows would have to be moved or it exists already."""
+    """Attach a new partition. Return False if rows would have to be moved or it exists already."""
     names = names_of(partition)
 
     def do(text: LiteralString) -> list[Row]:

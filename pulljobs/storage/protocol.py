@@ -80,7 +80,7 @@ def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
 
 
 def _next_xid(ceiling: int, after_3: int) -> int:
-    """Return the next transaction id in 64 bits; it is not below the snapshot's end."""
+    """Return the next transaction id in 64 bits, which is not below the snapshot's end."""
     return ceiling + (after_3 + 3 - ceiling) % 2**32
 
 
@@ -97,7 +97,7 @@ def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
 
 
 def addressed(using: str, job_id: int) -> AddressedJob | None:
-    """Return a live job, or a DELIVERED one that the archive still has; None for others."""
+    """Return a live job, or a DELIVERED one that the archive still has, or None for others."""
     live = Job.objects.using(using).annotate(via=_VIA).filter(id=job_id).first()
     if live is None:
         return _delivered(using, job_id)
@@ -121,7 +121,7 @@ def _settled_under(using: str, job_id: int) -> UUID | None:
 
 
 def find_caller(using: str, channel: str, consumer: str) -> tuple[Channel, Consumer | None] | None:
-    """Return the channel and the consumer with these names; unlisted fields load when read."""
+    """Return the channel and the consumer with these names. Unlisted fields load when read."""
     rows = run(using, "caller", {"channel": channel, "consumer": consumer})
     if not rows:
         return None
@@ -139,7 +139,7 @@ def find_caller(using: str, channel: str, consumer: str) -> tuple[Channel, Consu
 
 
 def _load(model: type[M], using: str, **fields: Any) -> M:
-    """Return an instance with these fields only; Django wants them in the order of the model's."""
+    """Return an instance with these fields only. Django wants them in the order of the model's."""
     names = [field.attname for field in model._meta.concrete_fields if field.attname in fields]
     return model.from_db(using, names, [fields[name] for name in names])
 

@@ -114,7 +114,7 @@ def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> lis
 
 
 def changed_at(using: str, live: Iterable[Job]) -> dict[int, datetime]:
-    """Return since when each job is in its state, by id; a QUEUED job since it is available."""
+    """Return by id since when each job is in its state, or, for a QUEUED job, is available."""
     jobs = list(live)
     claimed = Lease.objects.using(using).filter(
         lease_token__in=[job.lease_token for job in jobs if job.lease_token]

@@ -23,7 +23,7 @@ def batches(using: str, consumer_id: int, *, below: int, size: int) -> Iterator[
 
 
 def _batches(rows: QuerySet[Job], size: int) -> Iterator[list[int]]:
-    """Yield batches in the order of the claim index; each begins where the last one ended."""
+    """Yield batches in the order of the claim index. Each begins where the last one ended."""
     priority = _next(rows, ABOVE_ALL)
     while priority is not None:
         ahead = own = rows.filter(priority=priority).order_by("available_at", "id")

@@ -18,7 +18,7 @@ REFUSED: Final = (errors.UndefinedTable, errors.UndefinedColumn, errors.Insuffic
 
 
 class Reading:
-    """Reader of the parts of a page; `missed` has the parts that failed."""
+    """Reader of the parts of a page. `missed` has the parts that failed."""
 
     def __init__(self, using: str) -> None:
         self._using = using

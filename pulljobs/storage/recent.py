@@ -1,4 +1,4 @@
-"""Recent settlements from the archive, at a bounded cost; estimates are marked as such."""
+"""Recent settlements from the archive, at a bounded cost. Estimates are marked as such."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from pulljobs.storage.statements import run
 SPANS: Final = 6
 """Spans in which a slice is read, so that the rows come from all over it."""
 CAP: Final = 300
-"""Settlements that are read of a span; if there are more, their number is estimated."""
+"""Settlements that are read of a span. If there are more, their number is estimated."""
 TIMED: Final = 30
 """Settlements of a span whose times are read."""
 
@@ -19,7 +19,7 @@ Quantiles = tuple[float, float, float]
 
 
 class Settled(NamedTuple):
-    """Settlements of a slice, of a consumer, or of both; None stands for all."""
+    """Settlements of a slice, of a consumer, or of both. None stands for all."""
 
     slice: int | None
     consumer_id: int | None
@@ -38,7 +38,7 @@ class Settled(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Slice of time; the end is exclusive."""
+    """Slice of time, without its end."""
 
     start: datetime
     end: datetime
@@ -72,7 +72,7 @@ def params(slices: Sequence[Slice]) -> dict[str, Any]:
 
 
 def _quantiles(seconds: Sequence[float | None] | None) -> Quantiles | None:
-    """Return the quantiles, None if there are none; a clock set back makes no time negative."""
+    """Return the quantiles, or None without any. A clock set back makes no time negative."""
     if not seconds or None in seconds:
         return None
     low, middle, high = (max(0.0, float(value or 0)) for value in seconds)

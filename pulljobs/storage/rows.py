@@ -23,7 +23,7 @@ __all__ = [
 
 
 class ReachedLease(NamedTuple):
-    """Lease that has ended; `running_ids` is None if no node has reported what runs."""
+    """Lease that has ended. `running_ids` is None if no node has reported what runs."""
 
     lease_id: int
     lease_token: UUID
@@ -91,6 +91,6 @@ class JobView(NamedTuple):
     claimed_at: datetime | None
     settled_at: datetime | None
     started_at: datetime | None
-    """Begin of the run that settled it; None before, or if the holder does not report its runs."""
+    """Begin of the run that settled it, or None before, or if the holder reports no runs."""
     run_seconds: float | None
     """Seconds that the handler ran."""

@@ -31,7 +31,7 @@ def put_off(using: str, id: int, by: timedelta) -> None:
 
 
 def forget_dispatched(using: str, age: timedelta) -> int:
-    """Delete a batch of messages dispatched longer ago than `age`; return their number."""
+    """Delete a batch of messages dispatched longer ago than `age` and return their number."""
     return forget(ScheduledMessage.objects.using(using).filter(dispatched_at__lt=Now() - age))
 
 

@@ -31,9 +31,9 @@ class Selection(NamedTuple):
     """Key as the consumer uses it: see `Job.key`."""
     first: int = 0
     last: int = LARGEST_ID
-    """First and last id; ids contain the time, so these bound the age."""
+    """First and last id. Ids contain the time, so these bound the age."""
     among: tuple[int, ...] | None = None
-    """Only these ids; the other conditions do not count then, not even that the jobs are live."""
+    """Only these ids. The other conditions do not count then, not even that the jobs are live."""
 
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> "Selection":
@@ -58,7 +58,7 @@ class Selection(NamedTuple):
 
 
 def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
-    """Return the next selected ids; if few are wanted, few rows are read at first."""
+    """Return the next selected ids. If few are wanted, few rows are read at first."""
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
     span = _within(selection, span)
@@ -105,7 +105,7 @@ def _run(rows: QuerySet[Any, Row], selection: Selection, span: IdSpan) -> Run:
 
 
 def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> Run:
-    """Return the run of the rows that were read; it is complete beyond the selected ids."""
+    """Return the run of the rows that were read. It is complete beyond the selected ids."""
     first, last = selection.first, selection.last
     ids = [id for id, fits in seen if fits and first <= id <= last]
     if len(seen) < span.scanned:

@@ -13,7 +13,7 @@ SCANNED_FOR_A_KEY: Final = 2_000
 
 
 def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
-    """Return the next selected settlements; the ids of the selection are those of settlements."""
+    """Return the next selected settlements. The ids of the selection are those of settlements."""
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
     if selection.key is not None:

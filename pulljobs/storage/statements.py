@@ -4,7 +4,7 @@ Django's psycopg connections bind on the client and prepare nothing. The stateme
 server. Which of them are prepared, and so keep a plan, is decided with care: a plan made while the
 job table was empty would scan the whole of it a minute later. So statements that read the job table
 keep plans only on `dedicated` connections, those of a worker's loops, where sequential scans are
-priced out; `publish` does not read it and keeps plans everywhere. Behind a pooler that hands out a
+priced out. `publish` does not read it and keeps plans everywhere. Behind a pooler that hands out a
 server connection a transaction (`DISABLE_SERVER_SIDE_CURSORS`, as Django's docs have it) nothing is
 prepared at all.
 """
@@ -44,7 +44,7 @@ Loops of a worker hang on no lock: a statement that waits longer fails, and the 
 """
 LIMIT_WAITS: Final = f"SET lock_timeout = '{LOCK_SECONDS} s'"
 SILENCE: Final = timedelta(seconds=10)
-"""Time that a transaction of pulljobs may be silent; it waits only for its own statements."""
+"""Time that a transaction of pulljobs may be silent. It waits only for its own statements."""
 END_SILENT: Final = (
     "SELECT set_config(name, '{milliseconds}', {is_local})"
     " FROM (VALUES ('idle_in_transaction_session_timeout')) AS setting (name)"
@@ -52,7 +52,7 @@ END_SILENT: Final = (
 )
 ATTEMPTS: Final = 5
 LONGEST_SECONDS: Final = 60.0
-"""Time limit of statements that publish and deliver; no lock is held as long."""
+"""Time limit of statements that publish and deliver. No lock is held as long."""
 
 _thread = threading.local()
 _dedicated: WeakSet[psycopg.Connection[Any]] = WeakSet()
@@ -213,7 +213,7 @@ def _limit(using: str, ready: _Ready, seconds: float | None) -> AbstractContextM
 
 
 class _Preparing:
-    """Context manager that prepares statements at once or never; a class is five times faster."""
+    """Context manager that prepares statements at once or never. A class is five times faster."""
 
     __slots__ = ("_raw", "_threshold", "_wanted")
 
@@ -229,7 +229,7 @@ class _Preparing:
 
 
 def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
-    """Return a cursor; where plans are kept it is this thread's, which knows the column types."""
+    """Return a cursor. Where plans are kept it is this thread's, which knows the column types."""
     if not ready.prepare:
         return psycopg.RawCursor(ready.raw)
     kept: psycopg.RawCursor[Row] | None = getattr(_thread, "cursor", None)

@@ -44,7 +44,7 @@ class IdWindow(NamedTuple):
     ids: list[int]
     """Ids in order, at most as many as wanted."""
     beyond: int | None
-    """Id beyond which there may be more; None at the end."""
+    """Id beyond which there may be more, or None at the end."""
 
 
 def downwards(below: int | None, wanted: int, scanned: int = SCANNED) -> IdSpan:
