@@ -40,7 +40,7 @@ AGES: Final = {
 
 
 def jobs(asked: Asked) -> Selection:
-    """Return the selection of live jobs; an unknown choice selects none."""
+    """Return the selection of live jobs. An unknown choice selects none."""
     if CHOSEN in asked:
         return Selection(among=tuple(sorted(set(search.numbers(asked[CHOSEN].split(","))))))
     meant = _meant(asked, tuple(sorted(map(str, LIVE))))
@@ -119,7 +119,7 @@ def _consumers(asked: Asked) -> tuple[int, ...] | None:
 
 
 def number(text: str) -> int:
-    """Return the id in a URL; -1, which no row has, for any other text."""
+    """Return the id in a URL, or -1, which no row has, for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
 
 

@@ -21,7 +21,7 @@ from pulljobs.storage.backlog import Backlog
 
 WITHIN: Final = timedelta(minutes=1)
 COUNTED: Final = 10_000
-"""Newest rows that are read; if there are more, the rate follows from the time they span."""
+"""Newest rows that are read. If there are more, the rate follows from the time they span."""
 
 
 HeldBacks = list[HeldBack]

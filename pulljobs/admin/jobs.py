@@ -167,7 +167,7 @@ class JobAdmin(JobRowsAdmin):
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
     def _press(self, request: HttpRequest, job_id: int) -> HttpResponse:
-        """Act on the job; a message reports if its state no longer allows the action."""
+        """Act on the job. A message reports if its state no longer allows the action."""
         event = operations.BY_SLUG.get(request.POST[BUTTON])
         if event not in operations.offered(request, None) or event is None:
             raise PermissionDenied

@@ -114,7 +114,7 @@ def _sign_preview(request: HttpRequest, event: Event, preview: Preview) -> str:
 
 
 def _confirmed(request: HttpRequest, event: Event) -> Preview | None:
-    """Return the confirmed preview; None if it is not this user's, for these jobs and action."""
+    """Return the confirmed preview, or None if it is not this user's, for these jobs and action."""
     given, salt = request.POST.get("preview_token", ""), _salt(request, event)
     try:
         jobs, is_more = signing.loads(given, salt=salt, max_age=PREVIEW_LASTS)

@@ -17,7 +17,7 @@ from pulljobs.diagnosis import serving
 from pulljobs.models import Node
 
 MISSED_BEATS = 2
-"""Missed heartbeats after which this page shows silence; alarms use `serving`, a beat later."""
+"""Missed heartbeats after which this page shows silence. Alarms use `serving`, a beat later."""
 
 
 @admin.register(Node)
@@ -44,7 +44,7 @@ class NodeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="status")
     def status(self, node: Any) -> str:
-        """Return the status by heartbeats; a silent node holds jobs until its leases expire."""
+        """Return the status by heartbeats. A silent node holds jobs until its leases expire."""
         if node.stopped_at is not None:
             return "stopped"
         silence = node.now - node.heartbeat_at

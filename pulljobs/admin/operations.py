@@ -56,7 +56,7 @@ BY_SLUG: Final = {operation.slug: event for event, operation in OPERATIONS.items
 
 
 def offered(request: HttpRequest, state: str | None) -> list[Event]:
-    """Return what the user may do to a job in that state; None means any state."""
+    """Return what the user may do to a job in that state, or in any state if it is None."""
     return [
         event
         for event, operation in OPERATIONS.items()

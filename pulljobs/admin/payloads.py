@@ -59,7 +59,7 @@ class ShownMessage(NamedTuple):
     content_type: str
     size: int
     content: ShownContent | None
-    """Content; None if the user may not see it."""
+    """Content, or None if the user may not see it."""
 
 
 def may_read(request: HttpRequest) -> bool:
@@ -75,7 +75,7 @@ def page_policy() -> str:
 
 
 def message_of(row: Job | ArchivedJob, *, readable: bool) -> ShownMessage | None:
-    """Return the message of a job; None if its partition was dropped.
+    """Return the message of a job, or None if its partition was dropped.
 
     Without `readable` the payload is not fetched.
     """
@@ -140,7 +140,7 @@ def _is_image(kind: str, payload: bytes) -> bool:
 
 
 def _indented(text: str) -> tuple[str, str]:
-    """Indent JSON; return the text unchanged if it is not JSON or the result would be too long."""
+    """Indent JSON. Return the text unchanged if it is not JSON or the result would be too long."""
     pieces: list[str] = []
     room = INDENTED_BYTES
     try:
@@ -177,7 +177,7 @@ def _readable() -> QuerySet[Any]:
 
 
 def _text(head: bytes, *, whole: bool) -> str | None:
-    """Decode text without a last partial character; None if it is no text."""
+    """Decode text without a last partial character, or return None if it is no text."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
     except UnicodeDecodeError:

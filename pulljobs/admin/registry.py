@@ -120,7 +120,7 @@ class ConsumerAdmin(PausableAdmin):
         self.delete_queryset(request, Consumer.objects.using(settings().DATABASE).filter(pk=obj.pk))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> None:
-        """Mark consumers as deleted: they get no jobs and claim none; jobs and history stay."""
+        """Mark consumers as deleted: they get no jobs and claim none, but jobs and history stay."""
         queryset.filter(deleted_at=None).update(deleted_at=Now())
 
     @admin.action(description=_("Restore deleted consumers"), permissions=["change"])

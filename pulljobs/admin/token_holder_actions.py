@@ -58,7 +58,7 @@ class PauseForm(forms.Form):
         return until
 
     def end(self) -> datetime:
-        """Return the end of the pause; a length counts from the database's clock."""
+        """Return the end of the pause. A length counts from the database's clock."""
         given: datetime | None = self.cleaned_data["until"]
         span = SPANS[self.cleaned_data["span"]][1]
         return given or nodes.clock(settings().DATABASE) + span
@@ -71,7 +71,7 @@ def may(request: HttpRequest, action: str, token_holder: TokenHolder | type[Toke
 
 
 def pause_until(token_holder: Channel | Consumer) -> datetime | None:
-    """Return the end of its pause; None if it is not paused."""
+    """Return the end of its pause, or None if it is not paused."""
     until, now = token_holder.paused_until, nodes.clock(settings().DATABASE)
     return until if until and until > now else None
 

@@ -112,7 +112,7 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
     def _show_new_secrets(
         self, request: HttpRequest, token_holder: Any, answer: HttpResponse
     ) -> HttpResponse:
-        """Show new secrets before the next page; a popup ends with the form."""
+        """Show new secrets before the next page. A popup ends with the form."""
         if token_holder.new_secrets and isinstance(answer, HttpResponseRedirect):
             return token_holder_actions.show_secrets(
                 self, request, token_holder, token_holder.new_secrets, answer.url

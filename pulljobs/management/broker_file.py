@@ -38,7 +38,7 @@ USED_SECTIONS: Final = {
 
 
 class BrokerEntry(NamedTuple):
-    """Row to create; only consumers have a `channel`."""
+    """Row to create. Only consumers have a `channel`."""
 
     id: str
     fields: dict[str, Any]
@@ -59,7 +59,7 @@ class BrokerFile:
 
 
 def read_broker_file(path: Path) -> BrokerFile:
-    """Read a file; raise `ConfigurationError` if it cannot be read or parsed."""
+    """Read a file, or raise `ConfigurationError` if it cannot be read or parsed."""
     parser = ConfigParser(
         interpolation=None,
         strict=False,
@@ -133,7 +133,7 @@ class _BrokerFileReader:
             yield "protocol_lease_duration", timedelta(seconds=seconds) + MARGIN
 
     def _number(self, section: str, key: str, highest: int = A_YEAR) -> int | None:
-        """Return a number, or None if it is missing; an invalid number is reported as skipped."""
+        """Return a number, or None if it is missing. An invalid number is reported as skipped."""
         return next(iter(self._numbers(section, key, highest)), None)
 
     def _numbers(self, section: str, key: str, highest: int = A_YEAR) -> list[int]:

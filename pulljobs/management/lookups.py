@@ -1,4 +1,4 @@
-"""Rows by the names that operators type; for an unknown name the error suggests a similar one."""
+"""Rows by the names that operators type. For an unknown name the error suggests a similar name."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -80,7 +80,7 @@ def _consumers() -> QuerySet[Consumer]:
 
 
 def _is_text(name: str) -> bool:
-    """Return True if PostgreSQL accepts the text; it refuses NUL."""
+    """Return True if PostgreSQL accepts the text. It refuses NUL."""
     return name.isprintable()
 
 

@@ -39,7 +39,7 @@ class Parser(CommandParser):
 
 
 def add_action(actions: Any, name: str, module: ModuleType) -> CommandParser:
-    """Add the parser of a verb; the module's docstring is its help.
+    """Add the parser of a verb, with the module's docstring as its help.
 
     The first line is the help in the list of verbs. All verbs accept --json and Django's colour
     flags after the verb as well.
@@ -101,7 +101,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def parse_float(text: str) -> float:
-    """Parse a number; return NaN for other text, which is within no bounds."""
+    """Parse a number. Return NaN for other text, which is within no bounds."""
     try:
         return float(text)
     except ValueError:
@@ -109,7 +109,7 @@ def parse_float(text: str) -> float:
 
 
 def number_between(unit: str, least: float, most: float) -> Callable[[str], float]:
-    """Create a type of numbers within these bounds, both inclusive; errors name the unit."""
+    """Create a type of numbers within these bounds, both inclusive. Errors name the unit."""
 
     def parse_amount(text: str) -> float:
         amount = parse_float(text)

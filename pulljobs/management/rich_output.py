@@ -34,7 +34,7 @@ def print_blocks(console: Console, blocks: Iterable[Block]) -> None:
 
 
 def render_blocks(blocks: Iterable[Block], *, folds: bool = True) -> Iterator[RenderableType]:
-    """Render blocks; text that exceeds the width continues on the next line, or is cut off."""
+    """Render blocks. Text that exceeds the width continues on the next line, or is cut off."""
     for number, block in enumerate(blocks):
         if isinstance(block, TableBlock):
             yield (

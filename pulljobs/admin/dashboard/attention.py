@@ -30,7 +30,7 @@ def rank(findings: Sequence[Attention]) -> list[Attention]:
 
 
 def headline(findings: Sequence[Attention], *, is_whole: bool) -> str:
-    """Return the headline; only a page that was read completely may say that all is well."""
+    """Return the headline. Only a page that was read completely may say that all is well."""
     if not findings:
         if not is_whole:
             return _("Some parts were not read in time.")

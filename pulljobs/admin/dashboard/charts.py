@@ -116,7 +116,7 @@ def draw_bars(frame: Frame, stacks: Sequence[Stack]) -> SafeString:
 
 
 def draw_lines(frame: Frame, lines: Sequence[tuple[str, Sequence[float | None]]]) -> SafeString:
-    """Draw lines, each with a class and a value for each column; None leaves a gap."""
+    """Draw lines, each with a class and a value for each column. None leaves a gap."""
     outer, shapes = _begin(frame)
     for name, values in lines:
         for path in _paths(frame, values):
@@ -125,7 +125,7 @@ def draw_lines(frame: Frame, lines: Sequence[tuple[str, Sequence[float | None]]]
 
 
 def draw_sparkline(totals: Sequence[float]) -> SafeString:
-    """Draw bars as small as a word, without axes; the table has the figures."""
+    """Draw bars as small as a word, without axes. The table has the figures."""
     outer = _drawing(22, "")
     outer.attrib.pop("aria-label")
     outer.attrib |= {"class": "pj-spark", "role": "presentation", "aria-hidden": "true"}
@@ -151,7 +151,7 @@ def _begin(frame: Frame) -> tuple[Element, Element]:
 
 
 def _add_times(outer: Element, times: Sequence[str]) -> None:
-    """Add a few labels, counted from the right; narrow screens show every second label."""
+    """Add a few labels, counted from the right. Narrow screens show every second label."""
     step = max(1, round(len(times) / LABELS))
     for number, column in enumerate(range(len(times) - 1, -1, -step)):
         x = f"{100 * (column + 0.5) / len(times):.2f}%"
@@ -186,7 +186,7 @@ def _block(parent: Element, name: str, x: float, width: float, y: float, height:
 
 
 def _paths(frame: Frame, values: Sequence[float | None]) -> Iterator[str]:
-    """Yield a path for each run of values; a single value becomes a dot."""
+    """Yield a path for each run of values. A single value becomes a dot."""
     for run in _runs(values):
         points = [f"{frame.left(at + 0.5):.2f} {frame.top(value):.2f}" for at, value in run]
         yield f"M{' L'.join(points)}" if len(points) > 1 else f"M{points[0]} h0.01"
@@ -225,7 +225,7 @@ def _stretched(parent: Element, height: int) -> Element:
 
 
 def _add(parent: Element, tag: str, text: str = "", /, **attributes: float | str) -> Element:
-    """Add an element; underscores in names become hyphens, except for a last one."""
+    """Add an element. Underscores in names become hyphens, except for a last one."""
     named = {name.rstrip("_").replace("_", "-"): _text(value) for name, value in attributes.items()}
     child = SubElement(parent, tag, named)
     child.text = text or None
@@ -233,10 +233,10 @@ def _add(parent: Element, tag: str, text: str = "", /, **attributes: float | str
 
 
 def _rendered(drawing: Element) -> SafeString:
-    """Return the SVG; the library that writes it escapes all texts."""
+    """Return the SVG. The library that writes it escapes all texts."""
     return mark_safe(tostring(drawing, encoding="unicode"))
 
 
 def _text(value: float | str) -> str:
-    """Return an attribute; numbers have two decimals, which is finer than any screen."""
+    """Return an attribute. Numbers have two decimals, which is finer than any screen."""
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")

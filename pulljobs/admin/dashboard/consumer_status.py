@@ -17,7 +17,7 @@ from pulljobs.storage import backlog, counts
 from pulljobs.storage.backlog import Backlog
 
 SHOWN: Final = 40
-"""Consumers in the table, the first by name; sums and findings cover all."""
+"""Consumers in the table, the first by name. Sums and findings cover all."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ConsumerStatus:
     waiting: int
     """Long polls that wait for its jobs."""
     workers: Sequence[Worker] | None
-    """Workers that report that they serve it; None: unknown."""
+    """Workers that report that they serve it, or None if they are unknown."""
     estimate: int | None = None
     """Estimate of the queued jobs, if they are too many to count."""
 
@@ -41,13 +41,13 @@ class ConsumerStatus:
 
     @property
     def oldest_seconds(self) -> float | None:
-        """Seconds since the oldest ready job became ready; None: no job is ready."""
+        """Seconds since the oldest ready job became ready, or None if no job is ready."""
         oldest = self.backlog.oldest_ready_at
         return None if oldest is None else max(0.0, (self.now - oldest).total_seconds())
 
     @property
     def paused_until(self) -> datetime | None:
-        """End of the pause of the consumer or its channel; None: it is not paused."""
+        """End of the pause of the consumer or its channel, or None if it is not paused."""
         ends = [self.consumer.paused_until, self.consumer.channel.paused_until]
         return max((end for end in ends if end and end > self.now), default=None)
 

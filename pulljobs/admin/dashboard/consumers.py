@@ -68,7 +68,7 @@ class ConsumerRow:
 
     @property
     def estimate(self) -> str:
-        """Estimate of the queued jobs as text; empty if they were counted."""
+        """Estimate of the queued jobs as text, empty if they were counted."""
         estimate = self.standing.estimate
         return "" if estimate is None else _("about %s queued") % figures.compact(estimate)
 

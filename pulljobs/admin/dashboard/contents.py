@@ -71,12 +71,12 @@ class Contents:
     recent: History
     range: Range
     consumer: Consumer | None
-    """Consumer whose history is drawn; None: all consumers."""
+    """Consumer whose history is drawn, or None for all consumers."""
     links: Links
     missed: Sequence[Part]
     """Parts that were not read in time."""
     error: str
-    """Error of the database, if it refused a part; empty otherwise."""
+    """Error of the database if it refused a part, and empty otherwise."""
 
     @property
     def read_at(self) -> datetime:
@@ -119,12 +119,12 @@ class Contents:
 
     @property
     def headline(self) -> str:
-        """Headline that screen readers announce; it has no figures that change all the time."""
+        """Headline that screen readers announce. It has no figures that change all the time."""
         return attention.headline(self.findings, is_whole=not self.missed)
 
     @property
     def tiles(self) -> list[Tile]:
-        """Tiles; those of parts that were not read have no figure."""
+        """Tiles, which have no figure for parts that were not read."""
         known = None if Part.WORKERS in self.missed else self.now.workers
         made = [
             *tiles.backlog_tiles(self.now.standings, known, self.links),

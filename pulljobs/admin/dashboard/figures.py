@@ -69,7 +69,7 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share; only an exact 0 or 1 is shown as 0 % or 100 %."""
+    """Format a share. Only an exact 0 or 1 is shown as 0 % or 100 %."""
     if 0 < share < 0.001:
         return "< 0.1 %"
     if 0.999 < share < 1:
@@ -102,7 +102,7 @@ def utc_date(moment: datetime) -> str:
 
 
 def timestamp(at: datetime) -> str:
-    """Format a local time with its zone; commands use UTC instead."""
+    """Format a local time with its zone. Commands use UTC instead."""
     return date_format(localtime(at), "Y-m-d H:i:s T")
 
 

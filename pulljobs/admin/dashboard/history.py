@@ -12,7 +12,7 @@ from pulljobs.storage.recent import Quantiles, Settled, Slice
 
 @dataclass
 class Tally:
-    """Counts of settlements; estimates if they were too many to read."""
+    """Counts of settlements, or estimates if they were too many to read."""
 
     delivered: float = 0.0
     dead: float = 0.0
@@ -28,7 +28,7 @@ class Tally:
 
     @property
     def failed_share(self) -> float | None:
-        """Share of deaths; None if nothing was settled."""
+        """Share of deaths, or None if nothing was settled."""
         return self.dead / self.settled if self.settled else None
 
     def count(self, delivered: float, dead: float, retries: float) -> None:
@@ -61,7 +61,7 @@ class History:
     is_worst: bool = False
     """True if times are the highest of several consumers, since percentiles can't be merged."""
     known_until: datetime | None = None
-    """Time up to which the source counted settlements, if it lags; None: it counted none."""
+    """Time up to which the source counted settlements, if it lags, or None if it counted none."""
 
     @property
     def is_estimate(self) -> bool:

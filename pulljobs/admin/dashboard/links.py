@@ -13,7 +13,7 @@ from pulljobs.models import Consumer, Job, Node
 
 
 class Links:
-    """URLs of pages that the site has and the user may see; None for other pages."""
+    """URLs of pages that the site has and the user may see, and None for other pages."""
 
     def __init__(self, site: AdminSite, request: HttpRequest) -> None:
         self._site, self._request = site, request

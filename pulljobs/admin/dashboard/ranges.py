@@ -25,7 +25,7 @@ class HistorySource(Protocol):
     def read_history(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
     ) -> History:
-        """Return the history of a consumer, or of all; `shown` names consumers of the table."""
+        """Return the history of a consumer, or of all. `shown` names consumers of the table."""
 
     def describe(self, history: History, chosen: "Range") -> Iterator[str]:
         """Yield sentences that say what the figures cover, and which of them are estimates."""
@@ -68,7 +68,7 @@ class Range:
     """Format of a step in tooltips and tables."""
 
     def slices(self, now: datetime) -> list[Slice]:
-        """Return whole steps of UTC; the last one ends now."""
+        """Return whole steps of UTC, the last of which ends now."""
         start = now.astimezone(UTC).replace(second=0, microsecond=0)
         if self.step >= HOUR:
             start = start.replace(minute=0)

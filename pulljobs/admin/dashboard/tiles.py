@@ -41,7 +41,7 @@ class Tile:
 def backlog_tiles(
     standings: Sequence[ConsumerStatus], workers: Sequence[Worker] | None, links: Links
 ) -> list[Tile]:
-    """Return the tiles of jobs by state; `workers` is None if they were not read."""
+    """Return the tiles of jobs by state. `workers` is None if they were not read."""
     ages = [row.oldest_seconds for row in standings if row.oldest_seconds is not None]
     dead = total(standings, "dead")
     return [

@@ -88,7 +88,7 @@ class PinnedSnapshot:
 
     @property
     def is_old(self) -> bool:
-        """True if it is old; slots and standbys without an age count as old."""
+        """True if it is old. Slots and standbys without an age count as old."""
         seconds = self.pin.seconds
         return seconds is None or seconds > LONG_SNAPSHOT.total_seconds()
 
@@ -99,7 +99,7 @@ class PartitionDay:
 
     day: date
     sizes: dict[str, int]
-    """Bytes by table; a table without a partition has no entry."""
+    """Bytes by table. A table without a partition has no entry."""
     rows: dict[str, int]
 
 
@@ -169,7 +169,7 @@ def read_tables(now: datetime) -> list[TableRow]:
 
 
 def read_snapshots() -> list[PinnedSnapshot]:
-    """Return the oldest snapshots; those without an age come first, as they may be older."""
+    """Return the oldest snapshots. Those without an age come first, as they may be older."""
     pins = blockers.pins(settings().DATABASE, timedelta(0))
     pins.sort(key=lambda pin: -math.inf if pin.seconds is None else -pin.seconds)
     return [PinnedSnapshot(pin) for pin in pins[:SHOWN_PINS]]

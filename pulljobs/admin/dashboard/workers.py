@@ -118,7 +118,7 @@ class Worker:
 
     @property
     def running(self) -> list[RunningJob]:
-        """Jobs that ran at its last heartbeat, longest first; they may have ended since."""
+        """Jobs that ran at its last heartbeat, longest first. They may have ended since."""
         jobs = [_running(entry) for entry in self.report.get("running", ())]
         return sorted(jobs, key=lambda job: -job.seconds)
 

@@ -38,7 +38,7 @@ USAGE_ERRORS: Final = (
     UnknownChannel,
     UnknownJob,
 )
-"""Errors in the arguments of a command; other errors report the state of the system."""
+"""Errors in the arguments of a command. Other errors report the state of the system."""
 DATABASE_ERRORS: Final = (
     OperationalError,
     InterfaceError,
@@ -104,7 +104,7 @@ def _run_verb(output: Output, options: dict[str, Any]) -> int:
 
 
 def _show_all(output: Output, results: Iterable[CommandResult]) -> int:
-    """Print results as they arrive, until Ctrl-C at the latest; return the highest exit code."""
+    """Print results as they arrive, until Ctrl-C at the latest. Return the highest exit code."""
     code = subcommands.EXIT_OK
     with suppress(KeyboardInterrupt):
         for result in results:

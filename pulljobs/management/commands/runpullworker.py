@@ -123,7 +123,7 @@ def _greeting(limits: Settings, served: Sequence[Handler]) -> str:
 
 
 def _begin_reloading() -> None:
-    """Return in the worker process; exit in the watching process after the worker has ended."""
+    """Return in the worker process. Exit in the watching process after the worker has ended."""
     if reloader.is_worker():
         reloader.stop_with_watcher()
         return
@@ -134,7 +134,7 @@ def _begin_reloading() -> None:
 
 
 def parse_size(text: str) -> int:
-    """Parse a size such as 1024, 512M or 2G; return bytes."""
+    """Parse a size such as 1024, 512M or 2G, and return bytes."""
     unit = UNITS.get(text[-1:].upper(), 1)
     try:
         return int(float(text[:-1] if unit > 1 else text) * unit)

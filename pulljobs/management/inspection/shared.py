@@ -50,7 +50,7 @@ def read_status(
 
 
 def status_result(now: TopFrame, content: dict[str, Any], lines: Sequence[Block]) -> CommandResult:
-    """Create a result that names the missed parts; its exit code is 1 if there are any."""
+    """Create a result that names the missed parts. Its exit code is 1 if there are any."""
     content = {**content, "missed": [part.value for part in now.missed]}
     exit_code = EXIT_PROBLEM if now.missed else EXIT_OK
     return CommandResult(content, [*lines, *tables.render_missed(now)], exit_code)

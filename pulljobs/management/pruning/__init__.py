@@ -33,7 +33,7 @@ def require_confirmation(*, yes: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Ask the operator; return True at once with `--yes`."""
+    """Ask the operator, or return True at once with `--yes`."""
     if yes:
         return True
     sys.stderr.write(f"{question} [y/N] ")

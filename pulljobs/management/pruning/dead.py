@@ -61,7 +61,7 @@ def handle(**options: Any) -> CommandResult:
 
 
 def _carry_out(entry: AuditEntry, progress: Progress) -> None:
-    """Delete until the entry is finished or stopped; workers may take part."""
+    """Delete until the entry is finished or stopped. Workers may take part."""
     while entry.finished_at is None:
         has_proceeded = auditing.proceed(SLICE, entry.pk)
         entry.refresh_from_db(using=settings().DATABASE)

@@ -66,7 +66,7 @@ def _bytes(sizes: Sequence[PartitionSize]) -> int:
 def _result(
     candidates: list[Old], sizes: list[PartitionSize], dropped: list[str] | None
 ) -> CommandResult:
-    """Report what was dropped; with None, what would be dropped."""
+    """Report what was dropped, or with None what would be dropped."""
     columns = [
         Column("partition"),
         Column("rows, about", is_number=True),

@@ -18,14 +18,15 @@ EXIT_OK: Final = 0
 EXIT_PROBLEM: Final = 1
 """Exit code if something is wrong, or could not be done."""
 EXIT_USAGE: Final = 2
-"""Exit code for invalid arguments; nothing was changed."""
+"""Exit code for invalid arguments, in which case nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """Result of a verb, for programs and for people.
 
-    `content` is printed by `--json`; times and UUIDs become text. `lines` are printed otherwise.
+    `content` is printed by `--json`, in which times and UUIDs become text. `lines` are printed
+    otherwise.
     """
 
     content: Any
@@ -46,6 +47,6 @@ def _format_value(value: Any) -> str:
 
 
 def find_modules() -> dict[str, str]:
-    """Return the dotted module of each verb by name, sorted; those of `hooks` are included."""
+    """Return the dotted module of each verb by name, sorted, including those of `hooks`."""
     own = {entry.name: f"{__name__}.{entry.name}" for entry in iter_modules(__path__)}
     return dict(sorted({**own, **hooks.subcommands}.items()))

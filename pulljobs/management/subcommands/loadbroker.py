@@ -42,7 +42,7 @@ def handle(file: Path, **options: Any) -> CommandResult:
 
 
 class BrokerLoad:
-    """Registration of a file: one transaction an entry; loading a file again changes nothing."""
+    """Registration of a file: one transaction an entry. Loading a file again changes nothing."""
 
     def __init__(self, file: BrokerFile) -> None:
         self.file, self.skipped = file, list(file.skipped)

@@ -167,7 +167,7 @@ def _result(receipt: Receipt) -> CommandResult:
 
 
 def _result_of_lines(receipts: Sequence[Receipt]) -> CommandResult:
-    """Count the receipts; the exit code is 1 if a full key kept a message from being published."""
+    """Count the receipts. The exit code is 1 if a full key kept a message from being published."""
     counts = {
         "messages": sum(not (receipt.duplicate or receipt.key_full) for receipt in receipts),
         "jobs": sum(len(receipt.job_ids) for receipt in receipts),

@@ -66,7 +66,7 @@ def handle(**options: Any) -> CommandResult:
 
 
 def _count_expected(limit: int) -> int:
-    """Estimate the number of rows to check from PostgreSQL's statistics; 0 is no limit."""
+    """Estimate the rows to check from PostgreSQL's statistics. A limit of 0 is no limit."""
     using = settings().DATABASE
     rows = [table.live_rows for table in health.tables(using) if table.name in CHECKED_TABLES]
     for name in partitions.PARTITIONED:

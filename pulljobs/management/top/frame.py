@@ -31,7 +31,7 @@ ConsumerSelector = Callable[[], Sequence[Consumer]]
 
 @dataclass(frozen=True, kw_only=True)
 class TopFrame:
-    """Status at one time; parts that could not be read are empty and named in `missed`."""
+    """Status at one time. Parts that could not be read are empty and named in `missed`."""
 
     at: datetime
     throughput: History
@@ -41,9 +41,9 @@ class TopFrame:
     missed: Sequence[Part] = ()
     """Parts that the database did not return."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Reason for each missed part that was refused; other parts were late."""
+    """Reason for each missed part that was refused. Other parts were late."""
     failure: str = ""
-    """Reason why the database cannot be reached; nothing else is known then."""
+    """Reason why the database cannot be reached. Nothing else is known then."""
 
     @property
     def error(self) -> str:

@@ -1,4 +1,4 @@
-"""Frames as JSON. Names and units are stable; they do not follow the wording of the tables."""
+"""Frames as JSON. Names and units are stable, and do not follow the wording of the tables."""
 
 from typing import Any
 

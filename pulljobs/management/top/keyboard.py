@@ -23,7 +23,7 @@ class Keyboard:
         self._has_keyboard = sys.stdin.isatty()
 
     def wait(self, seconds: float) -> str:
-        """Wait for keys; return an empty text after this time or when the terminal is resized."""
+        """Wait for keys. Return an empty text after this time or when the terminal is resized."""
         sources = [self._wakeup, *([sys.stdin.fileno()] if self._has_keyboard else [])]
         ready, _, _ = select.select(sources, [], [], max(0.0, seconds))
         if self._wakeup in ready:

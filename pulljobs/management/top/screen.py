@@ -31,7 +31,7 @@ OTHER_LINES: Final = 7
 
 
 def _fitting(count: int, lines: int) -> tuple[int, int]:
-    """Return how many rows are shown, and on how many lines; a line may count the others."""
+    """Return how many rows are shown, and on how many lines. A line may count the others."""
     return (count, max(1, count)) if count <= lines else (max(1, lines - 1), lines)
 
 
@@ -59,7 +59,7 @@ class LiveScreen:
         }
 
     def run(self) -> None:
-        """Draw frames until the user quits; Ctrl-Z restores the terminal and stops the process."""
+        """Draw frames until the user quits. Ctrl-Z restores the terminal and stops the process."""
         while not self._is_over:
             if self._draw_until_key() == keyboard.SUSPEND:
                 os.kill(os.getpid(), signal.SIGSTOP)

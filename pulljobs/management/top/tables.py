@@ -37,7 +37,7 @@ def render_frame(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
 
 
 def headline(frame: TopFrame) -> str:
-    """Sum the jobs of all consumers; delayed, blocked and dead jobs only if there are any."""
+    """Sum the jobs of all consumers, with delayed, blocked and dead jobs only if there are any."""
     if Part.CONSUMERS in frame.missed:
         return "jobs: not known"
     parts = [_sum(frame, "ready", "ready"), _sum(frame, "in_flight", "in flight")]
@@ -102,7 +102,7 @@ def _consumer_row(frame: TopFrame, status: ConsumerStatus, size: ViewSize) -> li
 
 
 def _ready(status: ConsumerStatus) -> StyledText:
-    """Format the ready jobs; above the cap, an estimate of the queued jobs."""
+    """Format the ready jobs, or above the cap an estimate of the queued jobs."""
     if not status.backlog.is_least("ready") or status.estimate is None:
         return _count(status.backlog, "ready")
     return StyledText(f"≈ {figures.compact(status.estimate)}")
