@@ -8,7 +8,7 @@ from pulljobs.models import Channel, Producer
 
 
 class Announcer:
-    """Speaks for one producer; `headers` let it say more, or speak wrongly."""
+    """Speaks for one producer. `headers` let it say more, or speak wrongly."""
 
     def __init__(self, channel: Channel, channel_token: str, name: str = "shop") -> None:
         producer = Producer.objects.filter(name=name).first() or Producer(name=name)

@@ -62,7 +62,7 @@ class OldConsumer:
         return self._http.get(f"{self._root}{path}", params=query, headers=self._tokens)
 
     def work(self, do: Callable[[dict[str, Any]], bool]) -> list[str]:
-        """Take and deliver all queued jobs in turn; return their message ids in order."""
+        """Take and deliver all queued jobs in turn. Return their message ids in order."""
         done = []
         while jobs := self.queued():
             for job in jobs:
@@ -75,7 +75,7 @@ class OldConsumer:
 
 
 def made_at(xid: str) -> int:
-    """Return the seconds since 1970 of an xid; raise ValueError for any other text."""
+    """Return the seconds since 1970 of an xid. Raise ValueError for any other text."""
     if len(xid) != 20 or xid.strip("0123456789abcdefghijklmnopqrstuv"):
         raise ValueError(xid)
     packed = base64.b32hexdecode(f"{xid.upper()}====")

@@ -36,7 +36,7 @@ def subscription(channel: str, consumer: str, **fields: Any) -> Subscription:
 
 
 class Caller:
-    """Speaks for one consumer; `without` and `headers` let it speak wrongly."""
+    """Speaks for one consumer. `without` and `headers` let it speak wrongly."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -71,7 +71,7 @@ class Caller:
 
 
 def publish(channel: str = "orders", payload: Any = b"x", **options: Any) -> int:
-    """Publish a message; return its job of the channel's first consumer."""
+    """Publish a message. Return its job of the channel's first consumer."""
     return publishing.publish(channel, payload, **options).job_ids[0]
 
 

@@ -26,7 +26,7 @@ def user(name: str, *verbs: str, models: tuple[str, ...] = ()) -> User:
 
 
 class Manager:
-    """HTTP client of a user whose token is the name; without a name it is anonymous."""
+    """HTTP client of a user whose token is the name. Without a name it is anonymous."""
 
     def __init__(self, name: str | None = None) -> None:
         self.client = Client(raise_request_exception=True)

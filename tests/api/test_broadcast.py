@@ -154,12 +154,12 @@ def test_a_payload_above_what_django_holds_in_memory(announcer: Announcer) -> No
     ],
 )
 def test_priorities(given: str, priority: int, announcer: Announcer) -> None:
-    """Absolute; what can't be read counts as 0."""
+    """They are absolute, and a priority that can't be read counts as 0."""
     assert sent(announcer.post(Message_Priority=given)).priority == priority
 
 
 def test_metadata_headers(announcer: Announcer) -> None:
-    """Spelt as the producer lists them, not trimmed; those that are absent are left out."""
+    """They are spelt as the producer lists them, not trimmed. Absent headers are left out."""
     announcer.headers |= {"X-Trace": "t-1", "Lang": "Größe", "Other": "no"}
     message = sent(announcer.post(Metadata_Headers="x-TRACE,lang, Other,missing,,Lang"))
     assert message.headers == {"x-TRACE": "t-1", "lang": "Größe", "Lang": "Größe"}

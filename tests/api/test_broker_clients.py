@@ -33,7 +33,7 @@ PLACE = re.compile(r"http://127\.0\.0\.1:[1-9]\d*")
 
 @contextmanager
 def serving(kind: str, log: Path) -> Iterator[str]:
-    """Serve the test's database; return the base URL."""
+    """Serve the test's database. Return the base URL."""
     known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     url = f"postgres:///{known['dbname']}?{urlencode(place)}"
@@ -81,7 +81,7 @@ class Operator:
 
 @pytest.mark.parametrize("kind", list(SERVERS))
 def test_a_producer_and_a_consumer(kind: str, tmp_path: Path) -> None:
-    """Publish, list, take, settle, give up, requeue; by priority, each message once."""
+    """Publish, list, take, settle, give up and requeue, by priority. Each message comes once."""
     with (
         serving(kind, tmp_path / "server.log") as base,
         httpx.Client(base_url=base, timeout=60) as http,

@@ -1,4 +1,4 @@
-"""Dead letters: listed, queued again, deleted; and one job looked at."""
+"""Dead letters are listed, queued again and deleted, and one job is looked at."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -282,7 +282,7 @@ def test_the_ladder_of_get_and_requeue(orders: Subscription, consumer: Caller) -
 
 @pytest.mark.owner
 def test_a_job_whose_message_was_dropped(orders: Subscription, consumer: Caller) -> None:
-    """Retention drops messages by the day; what the archive has of the job is still shown."""
+    """Retention drops messages by the day. The archived part of the job is still shown."""
     publish_many("orders", [b"x", b"y"])
     [claimed] = pulling.Puller(USING, orders.consumer).claim(1).jobs
     assert claimed

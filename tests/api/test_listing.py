@@ -59,7 +59,7 @@ def settle(consumer: Consumer, wanted: int) -> None:
 
 
 def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> None:
-    """It is left behind by the floors; its jobs are in the first listing after its commit."""
+    """It is left behind by the floors. Its jobs are in the first listing after its commit."""
     queue = ConsumerListing(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     started: list[bool] = []
@@ -134,7 +134,7 @@ def test_a_listing_inside_a_transaction_learns_nothing(consumer: Consumer) -> No
 
 
 def test_among_publishers_and_workers_nothing_is_left_out(consumer: Consumer) -> None:
-    """Transactions of all lengths, priorities, claims that give back; then all is looked at."""
+    """Transactions have any length and priority, claims give back. Then all is looked at."""
     queue = ConsumerListing(USING, consumer.pk)
 
     def busy(number: int) -> None:

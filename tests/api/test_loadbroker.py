@@ -59,7 +59,7 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def test_what_it_makes(file: Path) -> None:
-    """Ids are output apart by case; what holds for all consumers is set on each."""
+    """Ids are output apart by case. Options that hold for all consumers are set on each."""
     output = load(file)
     assert sorted(output["made"]) == [
         "channel orders",

@@ -79,7 +79,7 @@ def test_a_job_that_was_deleted_is_not_shown(orders: Subscription, manager: Mana
 def test_a_job_whose_consumer_was_deleted_row_and_all_is_not_shown(
     state: State, orders: Subscription, manager: Manager
 ) -> None:
-    """The ORM lets go of one that has only history; SQL of any."""
+    """The ORM lets go of a consumer that has only history, SQL of any."""
     job_in(state, orders)
     Consumer.objects.all()._raw_delete(USING)  # as SQL does it
     [name] = manager.get(f"{ROOT}/messages").json()["Result"]
@@ -126,7 +126,7 @@ def test_lists(orders: Subscription, manager: Manager) -> None:
     [(102, 1), ([101, 102], 1), ("x", 1), ("", 1), (101, 0), (7, 0), (["x", 7], 0)],
 )
 def test_lists_by_status(status: Any, matches: int, orders: Subscription, manager: Manager) -> None:
-    """Every message is DISPATCHED; what is no number is ignored."""
+    """Every message is DISPATCHED. A status that is no number is ignored."""
     publish("orders", b"x")
     page = manager.get(f"{ROOT}/messages", status=status).json()
     assert len(page["Result"]) == matches

@@ -40,7 +40,7 @@ def fall_due() -> None:
 
 
 def test_it_waits_at_a_place_of_its_own(announcer: Announcer, manager: Manager) -> None:
-    """Not among the messages, and no jobs; its id does not take that of a plain message."""
+    """It is no message and has no jobs. Its id does not take that of a plain message."""
     before = counts()
     answer = announcer.post(b"x", Message_ID="m-1", Message_Priority="3", Scheduled_For=LATER)
     assert (answer.status_code, answer["Location"]) == (201, f"{ROOT}/scheduled-message/m-1")
@@ -119,7 +119,7 @@ def test_it_must_be_far_enough_ahead(
 
 
 def test_it_goes_to_the_consumers_of_then(announcer: Announcer, manager: Manager) -> None:
-    """With everything it was sent with; once, however often it is looked for."""
+    """It goes once, however often it is looked for, with everything it was sent with."""
     announcer.headers["X-Trace"] = "t"
     named = {
         "Message_ID": "m-1",

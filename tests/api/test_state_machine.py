@@ -1,4 +1,4 @@
-"""State machine of jobs over the broker protocol; types of consumers are in test_registry.py."""
+"""State machine of jobs over the broker protocol. Types of consumers are in test_registry.py."""
 
 from datetime import timedelta
 from typing import Any
@@ -94,7 +94,7 @@ def test_invalid_timeouts_are_refused(
 
 
 def test_a_longer_timeout_holds_for_one_lease(orders: Subscription, consumer: Caller) -> None:
-    """Not before base + 100, then at once, with its retry count raised; the next is a plain one."""
+    """It ends at base + 100, not before, and the retry count rises. The next is plain."""
     job_id = publish()
     assert consumer.move(job_id, "INFLIGHT", IncrementalTimeout=100).status_code == 202
     pass_time(BASE + timedelta(seconds=30))
@@ -159,7 +159,7 @@ def test_a_job_is_dead_after_its_last_retry(orders: Subscription, consumer: Call
 def test_an_invalid_call_changes_no_job(
     wrong: str, status: int, orders: Subscription, consumer: Caller
 ) -> None:
-    """Another's job is 401, as the contract has it; nothing changes."""
+    """Another's job is 401, as the contract has it, and nothing changes."""
     job_id = publish()
     if wrong == "another's job":
         consumer = Caller(subscription("invoices", "census"))

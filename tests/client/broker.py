@@ -105,7 +105,7 @@ class FakeBroker:
         return asked
 
     def _respond(self, asked: Request, until: float) -> httpx.Response | None:
-        """Answer a request; return None if there is no answer yet."""
+        """Answer a request. Return None if there is no answer yet."""
         if (failure := self.failing(asked)) is not None:
             return failure
         if refusal := self._refusal(asked):

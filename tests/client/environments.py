@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from example_project.state import BASE_DIR
 
 INSTALLED = os.environ.get("PULLJOBS_TEST_INSTALL") == "1"
-"""Build the wheel and install it by pip, as a user does; takes the network."""
+"""Build the wheel and install it by pip, as a user does. This takes the network."""
 
 
 def without_django(directory: Path) -> Path:

@@ -38,7 +38,7 @@ from tests.sessions import Thread
 
 
 def certificate(directory: Path, name: str) -> tuple[str, str]:
-    """Write a self-signed certificate for 127.0.0.1 and its key; return the files."""
+    """Write a self-signed certificate for 127.0.0.1 and its key. Return the files."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

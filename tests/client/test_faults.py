@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 
 def test_the_history_is_clean_under_resets_and_delay(served: Site, tmp_path: Path) -> None:
-    """Requests are cut, half of them after the commit; each answer is late."""
+    """Requests are cut, half of them after the commit, and each answer is late."""
     subscribe(
         lease_duration=timedelta(seconds=20), max_retries=100, max_deliveries=1000, retry_jitter=0.0
     )
@@ -58,7 +58,7 @@ def test_the_history_is_clean_under_resets_and_delay(served: Site, tmp_path: Pat
 
 
 def publish(proxy: Proxy) -> list[str]:
-    """Publish messages; return the ids of confirmed ones."""
+    """Publish messages. Return the ids of the confirmed messages."""
     with Producer(proxy.url, "orders", "shop", **SHOP) as producer:
         return [
             receipt.message_id
@@ -68,7 +68,7 @@ def publish(proxy: Proxy) -> list[str]:
 
 
 def consume(proxy: Proxy, directory: Path) -> None:
-    """Consume until all jobs are done; some handlers fail, and some are slow."""
+    """Consume until all jobs are done. Some handlers fail, and some are slow."""
     transport = Recorder(directory)
 
     def handle(message: Any) -> None:

@@ -200,7 +200,7 @@ def test_held_messages_never_exceed_max_in_flight() -> None:
 
 
 def test_two_brokers_share_the_room_and_an_idle_one_gives_it_up() -> None:
-    """Nine of ten for the busy one; when both are busy, half each."""
+    """A busy broker has nine of ten places. When both are busy, each has half."""
     both, other = filled(60), filled(60)
     asked: list[list[int]] = []
 
@@ -246,7 +246,7 @@ def test_more_brokers_than_room_take_turns() -> None:
 def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are_over(
     auto_renew: bool,
 ) -> None:
-    """The one message that may be held could be held there; after its lease it is not."""
+    """The one message that may be held could be held there. After its lease it is not."""
     away, other = filled(1), filled(0)
     for broker in (away, other):
         broker.limits = {"LeaseSeconds": 1.0}
@@ -439,7 +439,7 @@ SLOW = 0.01
 
 
 def test_failures_raise_the_back_off_step_by_step() -> None:
-    """Three failures open it; then one message at a time, after 0.2, 0.4, 0.8, 0.8 seconds."""
+    """Three failures open it. Then a message comes at a time, after 0.2, 0.4, 0.8, 0.8 seconds."""
     broker = filled(100)
 
     def handle(message: Message) -> None:
@@ -458,7 +458,7 @@ def test_failures_raise_the_back_off_step_by_step() -> None:
 
 
 def test_success_closes_the_circuit_step_by_step() -> None:
-    """While it is open nothing is pulled, then one message; when that succeeds, all there is."""
+    """While it is open nothing is pulled, then one message, and all there is when that succeeds."""
     broker = filled(100)
     failed: list[float] = []
 
@@ -480,7 +480,7 @@ def test_success_closes_the_circuit_step_by_step() -> None:
 
 
 def test_messages_that_fail_again_and_again_hold_back_no_others() -> None:
-    """Fewer of them than open a circuit; with 60 s of back-off others would wait in vain."""
+    """They are fewer than open a circuit. With 60 s of back-off others would wait in vain."""
     broker = filled(2)
 
     def handle(message: Message) -> None:

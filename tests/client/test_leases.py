@@ -292,7 +292,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def freeze_past_the_lease(broker: FakeBroker, process: subprocess.Popen[bytes]) -> float:
-    """Stop a process until its leases have ended; return the time at which it continues."""
+    """Stop a process until its leases have ended. Return the time at which it continues."""
     process.send_signal(signal.SIGSTOP)
     broker.paused = True
     ends = max(job.leased_until for job in broker.jobs) + 0.2

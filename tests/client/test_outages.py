@@ -36,7 +36,7 @@ from tests.sessions import PATIENCE_SECONDS, wait_until
 Mock = tuple[Side, FakeBroker]
 
 OUTAGE = float(os.environ.get("PULLJOBS_TEST_OUTAGE", "6"))
-"""Seconds of refused connections; the waits are the client's own at 60, and shorter at less."""
+"""Seconds of refused connections. The waits are the client's own at 60, and shorter at less."""
 
 
 def losing(broker: FakeBroker, what: str) -> None:
@@ -296,7 +296,7 @@ def test_a_broker_that_fails_is_asked_less_and_less_and_at_full_rate_again(statu
 def test_refused_connections_give_few_attempts_and_then_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At most 15 in 60 seconds, with growing waits; after it, no longer than one of them."""
+    """At most 15 come in 60 s, with growing waits. Recovery takes no longer than such a wait."""
     place = socket.socket()  # no other process gets the port, and connections are refused
     place.bind(("127.0.0.1", 0))
     port = place.getsockname()[1]

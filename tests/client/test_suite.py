@@ -59,7 +59,7 @@ def test_payloads(side: Side, payload: Any, arrives: bytes, content_type: str) -
 
 
 def test_fetch_gives_what_is_there_without_waiting(side: Side) -> None:
-    """Highest priority first; fewer than asked for is no reason to wait."""
+    """They come by priority, and fewer than asked for is no reason to wait."""
     side.producer().publish_many([Draft(payload=str(n), priority=n) for n in (1, 3, 2)])
     start = time.monotonic()
     messages = side.consumer().fetch(10, timeout=2 * PATIENCE_SECONDS)
@@ -204,7 +204,7 @@ def test_what_is_refused_does_not_stop_the_others(side: Side) -> None:
 
 
 def test_large_bodies_are_sent_compressed(side: Side) -> None:
-    """Each text is above the limit; together they would be above it a hundredfold."""
+    """Each text is above the limit. Together they would be above it a hundredfold."""
     connection = side.world.connection(is_async=side.is_async)
     assert isinstance(connection, Connection)
     side.producer().publish_many(["grün " * 20_000] * 3)

@@ -128,7 +128,7 @@ def test_the_defaults_apply_if_limits_cannot_be_read(limits: dict[str, Any]) -> 
 
 @contextmanager
 def trickling() -> Iterator[str]:
-    """Serve an answer without an end, a byte at a time; give the URL."""
+    """Serve an answer without an end, a byte at a time. Give the URL."""
     done = threading.Event()
     server = create_server(("127.0.0.1", 0))
 

@@ -70,7 +70,7 @@ def publish(served: Site, count: int) -> None:
 
 
 def test_the_room_moves_to_the_busy_broker(served: Site, other: Site) -> None:
-    """Sampled at both servers; held messages never exceed the limit, even if that is 1."""
+    """Sampled at both servers, held messages never exceed the limit, even if that is 1."""
     subscribe()
     with ExitStack() as stack:
         looks = [stack.enter_context(looking(name)) for name in names()]

@@ -18,7 +18,7 @@ EXTRAS = re.compile(r"(?:pulljobs|\.)\[([\w,]+)\]$")
 
 
 def commands(text: str, prompt: str = "$ ") -> Iterator[list[str]]:
-    """Split a block into its commands, without their output; a backslash joins lines."""
+    """Split a block into its commands, without their output. A backslash joins lines."""
     for line in text.replace("\\\n", " ").splitlines():
         if line.startswith(prompt) and line.strip() not in ("", prompt.strip()):
             yield shlex.split(line[len(prompt) :], comments=True)
@@ -34,7 +34,7 @@ def mentioned(text: str) -> Iterator[list[str]]:
 
 
 def parser(name: str) -> argparse.ArgumentParser:
-    """Return the parser of a command of `manage.py`; raise KeyError if there is none."""
+    """Return the parser of a command of `manage.py`. Raise KeyError if there is none."""
     app = get_commands()[name]
     command = load_command_class(app, name) if isinstance(app, str) else app
     return command.create_parser("manage.py", name)
@@ -80,7 +80,7 @@ def _prints(words: list[str]) -> None:
 
 
 def _contains(words: list[str]) -> None:
-    """Check that the container is a server that we know; Docker itself is not here."""
+    """Check that the container is a server that we know. Docker itself is not here."""
     image, _colon, version = words[-1].partition(":")
     assert (image, int(version)) in {("postgres", tree) for tree in TREES}
 

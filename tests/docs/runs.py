@@ -9,7 +9,7 @@ Kinds of blocks, by the text behind the fence:
     py          Python of a system that readers come from: it has to compile, and is not run
     text        what commands print, compared with what they printed
     yaml        a configuration file, whose fields are compared with what is served
-    ini         a configuration file, read by its reader; its commands are parsed
+    ini         a configuration file, read by its reader, whose commands are parsed
     console     commands behind `$ ` that a reader runs and a test does not, because they take
                 hours, the network or a cluster: the parser of each has to accept them
 """

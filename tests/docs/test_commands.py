@@ -53,7 +53,7 @@ def test_commands_of_the_guide_on_diagnosing_print_what_it_says(
 
 
 def test_the_unit_file_of_the_guide_on_workers_starts_one() -> None:
-    """The worker accepts its command; the reader of systemd is not here."""
+    """The worker accepts its command. The reader of systemd is not here."""
     [text] = texts("docs/guides/workers.md", "ini")
     unit = configparser.ConfigParser()
     unit.optionxform = str  # type: ignore[method-assign, assignment]  # as its documentation has it

@@ -59,7 +59,7 @@ VARYING: Final = (
 
 
 def settled(text: str) -> list[str]:
-    """Replace what differs from run to run; return the lines."""
+    """Replace what differs from run to run. Return the lines."""
     for pattern, placeholder in VARYING:
         text = re.sub(pattern, placeholder, text)
     return [line.strip() for line in text.strip().splitlines()]

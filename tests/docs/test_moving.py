@@ -56,7 +56,7 @@ def test_a_task_of_celery_runs_by_celery_or_by_pulljobs(monkeypatch: pytest.Monk
 
 
 def test_tasks_of_django_are_moved_where_they_wait() -> None:
-    """Their arguments, priority and time move along; a running task stays where it is."""
+    """Their arguments, priority and time move along. A running task stays where it is."""
     with modify_settings(INSTALLED_APPS={"append": "django_tasks_db"}), table() as results:
         never = timezone.now().replace(year=9999)
         later = timezone.now() + timedelta(hours=1)
@@ -76,7 +76,7 @@ def test_tasks_of_django_are_moved_where_they_wait() -> None:
 
 
 def test_tasks_of_django_keep_running_by_another_backend() -> None:
-    """The settings define both; waiting tasks stay with the old backend under its new name."""
+    """The settings define both. Waiting tasks stay with the old backend under its new name."""
     with modify_settings(INSTALLED_APPS={"append": "django_tasks_db"}), table() as results:
         never = timezone.now().replace(year=9999)
         add(results, [], {}, run_after=never, backend_name="default")

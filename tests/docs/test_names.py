@@ -53,7 +53,7 @@ def test_statements_exist(page: str) -> None:
 
 
 def _exists(dotted: str) -> bool:
-    """Import the longest prefix that is a module; the rest must be attributes of it."""
+    """Import the longest prefix that is a module. The rest must be attributes of it."""
     module, _dot, attributes = dotted, "", ""
     while module:
         try:

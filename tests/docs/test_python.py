@@ -24,7 +24,7 @@ TYPES = {
 
 
 def cells(head: str) -> list[list[str]]:
-    """Read the table with this head; return the cells of each row without the last."""
+    """Read the table with this head. Return the cells of each row without the last."""
     table = PAGE[PAGE.index(f"| {head} |") :].partition("\n\n")[0]
     rows = [re.split(r"(?<!\\)\|", line)[1:-2] for line in table.splitlines()[2:]]
     return [[cell.strip().replace("`", "").replace("\\", "") for cell in row] for row in rows]

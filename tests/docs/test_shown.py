@@ -38,7 +38,7 @@ def urls(module: str) -> Iterator[Client]:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_code_of_the_readme_works() -> None:
-    """It publishes, and the handler makes the invoice; the models of the shop are stand-ins."""
+    """It publishes, and the handler makes the invoice. The models of the shop are stand-ins."""
     [code] = texts("README.md", "python")
     invoices: list[dict[str, int]] = []
     invoice = SimpleNamespace(objects=SimpleNamespace(create=lambda **row: invoices.append(row)))

@@ -50,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @ONE_SITE
 def test_no_internal_link_is_dead(site: Path) -> None:
-    """Pages, anchors, pictures, scripts and styles exist; Sphinx checks only some of them."""
+    """Pages, anchors, pictures, scripts and styles exist. Sphinx checks only some of them."""
     read = {page: Links(page) for page in site.rglob("*.html")}
     assert len(read) > 30
     dead = [
@@ -64,7 +64,7 @@ def test_no_internal_link_is_dead(site: Path) -> None:
 
 @ONE_SITE
 def test_generated_parts_are_on_the_built_pages(site: Path) -> None:
-    """Sphinx replaces the blocks by docs/conf.py; test_generated.py checks the generators."""
+    """Sphinx replaces the blocks by docs/conf.py, and test_generated.py checks the generators."""
     pages = {page.stem: page.read_text("utf-8") for page in (site / "reference").glob("*.html")}
     assert "FLUSH_INTERVAL" in pages["settings"]
     assert pages["statements"].count("<strong>Locks</strong>") > 50

@@ -26,9 +26,10 @@ MARK = "=== block"
 
 
 def walk(blocks: list[Block], checkout: Path, environment: dict[str, str]) -> list[str]:
-    """Run each `sh` block and save each `python` block under its name; return what `sh` printed.
+    """Run each `sh` block and save each `python` block under its name.
 
-    All blocks share one shell, so that the directory and the activated environment stay.
+    Return what `sh` printed. All blocks share one shell, so that the directory and the activated
+    environment stay.
     """
     script = "\n".join(_step(block) for block in blocks if block.kind in ("sh", "python"))
     done = subprocess.run(
@@ -53,7 +54,7 @@ def _step(block: Block) -> str:
 
 
 def assert_shows(shown: str, printed: str) -> None:
-    """Check that the lines of a page were printed in that order; numbers and times may differ."""
+    """Check that the lines of a page were printed in that order. Numbers and times may differ."""
     lines = iter(_alike(line) for line in printed.splitlines())
     for line in shown.splitlines():
         assert line == "..." or _alike(line) in lines, f"{line!r} is not in:\n{printed}"

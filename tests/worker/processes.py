@@ -36,14 +36,14 @@ class Worker:
         stage.workers.append(self)
 
     def ready(self) -> "Worker":
-        """Wait until a child has registered; `child` is its pid."""
+        """Wait until a child has registered. `child` is its pid."""
         wait_until(lambda: bool(self._nodes()) or self.process.poll() is not None)
         assert self.process.poll() is None, self.log
         return self
 
     @property
     def child(self) -> int:
-        """Pid of the newest living child; 0 while there is none."""
+        """Pid of the newest living child, or 0 while there is none."""
         return next(reversed(self._nodes()), 0)
 
     def _nodes(self) -> list[int]:
@@ -58,12 +58,12 @@ class Worker:
             return False
 
     def signal(self, number: int = signal.SIGTERM) -> float:
-        """Send a signal; return the time of the monotonic clock."""
+        """Send a signal. Return the time of the monotonic clock."""
         self.process.send_signal(number)
         return time.monotonic()
 
     def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
-        """Wait for the end of the worker; return its exit code."""
+        """Wait for the end of the worker. Return its exit code."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:

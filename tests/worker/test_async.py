@@ -98,7 +98,7 @@ def test_a_stop_lets_async_handlers_end_and_releases_those_that_do_not(stage: St
 
 @pytest.mark.parametrize("what", ["cleanup", "block"])
 def test_a_stop_releases_handlers_that_take_long_to_end_as_well(stage: Stage, what: str) -> None:
-    """A handler may even not react to its cancellation; no lease is left."""
+    """A handler may even not react to its cancellation. No lease is left."""
     awaiting()
     [job] = publish(600, **{what: 600})
     worker = stage.worker("--graceful-timeout", "0.5")
@@ -129,7 +129,7 @@ def test_crash_is_charged_to_async_handlers_that_ran(stage: Stage) -> None:
 def test_a_job_that_blocks_the_loop_ends_dead_and_its_neighbours_are_delivered(
     stage: Stage,
 ) -> None:
-    """The other jobs are released when the block is noticed; the suspect then runs alone."""
+    """The other jobs are released when the block is noticed. The suspect then runs alone."""
     awaiting(max_deliveries=2, retry_strategy="constant:0")
     [neighbour] = publish(0, until=str(stage.gate))
     worker = stage.worker("--liveness-timeout", "2", "--graceful-timeout", "0.5")

@@ -101,7 +101,7 @@ def test_without_back_off_all_jobs_may_fail_at_once(stage: Stage, flags: list[st
 
 
 def test_a_job_without_retries_left_is_given_up_once(stage: Stage) -> None:
-    """An error in `on_giving_up` loses nothing; it is not called for other outcomes."""
+    """An error in `on_giving_up` loses nothing. It is not called for other outcomes."""
     stage.consumer(max_retries=1)
     [job] = stage.publish(fail="no luck", giving_up="no luck either")
     stage.publish(3)

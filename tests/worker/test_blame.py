@@ -19,7 +19,7 @@ from tests.worker.processes import Stage, in_flight
 
 pytestmark = pytest.mark.processes
 HELD = int(os.environ.get("PULLJOBS_TEST_HELD", "160"))
-"""Jobs that a dead node holds; the full size is 5000, of a second each."""
+"""Jobs that a dead node holds. The full size is 5000, of a second each."""
 FULL = HELD >= 1000
 SECONDS, THREADS = (1.0, 100) if FULL else (0.1, 8)
 SECOND = timedelta(seconds=1)
@@ -109,7 +109,7 @@ def jobs_taken(consumer_id: int, job_id: int) -> object:
 
 
 def test_jobs_of_a_dead_node_drain_at_normal_speed(stage: Stage) -> None:
-    """Jobs that ran are isolated; the hundreds that only waited are not."""
+    """Jobs that ran are isolated. The hundreds that only waited are not."""
     consumer = stage.consumer(lease_duration=2 * SECOND, retry_strategy="constant:0")
     held = stage.publish(HELD, seconds=SECONDS)
     lost = Puller(USING, consumer, node_id=uuid4()).claim(HELD)

@@ -1,4 +1,4 @@
-"""The database goes away and comes back; the worker goes on, and no outcome is lost."""
+"""The database goes away and comes back. The worker goes on, and no outcome is lost."""
 
 import os
 import signal
@@ -109,7 +109,7 @@ class ServerOfItsOwn:
         self.socket = Path(prepared.stdout.strip())
 
     def counts(self) -> tuple[int, int, int]:
-        """Return the live jobs, delivered jobs and retries; all -1 while the server is down."""
+        """Return the live jobs, delivered jobs and retries. All are -1 while the server is down."""
         with (
             suppress(psycopg.OperationalError),
             psycopg.connect(host=str(self.socket), user="pulljobs", dbname="pulljobs") as direct,

@@ -129,7 +129,7 @@ def test_transactional_outcome_is_the_same(
 def test_a_cancelled_run_reports_no_second_failure(
     policy: AckPolicy, error: Exception | None, is_async: bool
 ) -> None:
-    """Its cancellation was reported; a handler that reacts to `job.lost` may well raise."""
+    """Its cancellation was reported. A handler that reacts to `job.lost` may well raise."""
 
     def heed(job: ClaimedJob) -> None:
         [run] = runs.current()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_refused_outcome_does_not_hold_up_the_others() -> None:
-    """It is retried with the reason; the rest of the batch is written in the same pass."""
+    """It is retried with the reason. The rest of the batch is written in the same pass."""
     batch = claim_of(print, 20)
     bench = FlusherBench(batch)
     bad = batch[7]
@@ -106,7 +106,7 @@ def test_an_outcome_under_a_lost_lease_is_dropped_and_the_new_lease_untouched() 
 
 
 def test_a_job_that_was_lost_and_claimed_again_follows_its_new_lease_only() -> None:
-    """Both outcomes wait for one flush; the first one is lost, and an event reports that."""
+    """Both outcomes wait for one flush. The first one is lost, and an event reports that."""
     [first] = claim_of(print)
     pass_time()
     while pulling.reap() is not None:

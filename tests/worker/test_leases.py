@@ -46,7 +46,7 @@ def test_leases_of_running_and_of_waiting_jobs_are_renewed(stage: Stage) -> None
 
 
 def test_jobs_in_flight_never_exceed_the_limit(stage: Stage) -> None:
-    """Jobs whose outcomes wait for the flusher count; the database is sampled."""
+    """Jobs whose outcomes wait for the flusher count. The database is sampled."""
     stage.consumer()
     stage.publish(300, seconds=0.01)
     worker = stage.worker(
@@ -61,7 +61,7 @@ def test_jobs_in_flight_never_exceed_the_limit(stage: Stage) -> None:
 
 
 def test_a_worker_that_lost_its_lease_changes_nothing(stage: Stage) -> None:
-    """A worker freezes, its lease ends, another takes the job; then it wakes and finishes."""
+    """A worker freezes, its lease ends, another takes the job. Then it wakes and finishes."""
     consumer = stage.consumer(lease_duration=SECOND)
     [job] = stage.until_gate()
     worker = stage.worker("--reap-interval", "600", "--max-fetch-interval", "600")
@@ -87,7 +87,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing(stage: Stage) -> None:
 def test_a_worker_that_freezes_while_it_creates_a_partition_blocks_the_others_only_briefly(
     stage: Stage,
 ) -> None:
-    """It froze with an exclusive lock on the table; when it wakes, it works on."""
+    """It froze with an exclusive lock on the table. When it wakes, it works on."""
     stage.consumer()
     with no_days(), session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")

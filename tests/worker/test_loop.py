@@ -17,7 +17,7 @@ TRIES = 10
 
 
 class Ticks:
-    """Loop that notes the times of its ticks; the first `failures` ticks fail."""
+    """Loop that notes the times of its ticks. The first `failures` ticks fail."""
 
     def __init__(self, pause: float = FOREVER, failures: int = 0) -> None:
         self.pause, self.failures = pause, failures

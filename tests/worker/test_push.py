@@ -213,7 +213,7 @@ def test_after_a_change_to_push_waiting_jobs_are_pushed(stage: Stage, endpoint: 
 
 @pytest.mark.own_session
 def test_kill_ends_a_delivery_within_a_second(stage: Stage, endpoint: Opened) -> None:
-    """The connection is closed; a late answer would change nothing."""
+    """The connection is closed. A late answer would change nothing."""
     ended: list[float] = []
 
     async def wait(received: Received, writer: Writer) -> None:

@@ -55,7 +55,7 @@ def test_lost_lease_undoes_the_effects() -> None:
 def test_an_acked_job_over_its_time_limit_is_not_delivered_without_its_effects(
     is_written_first: bool,
 ) -> None:
-    """Its transaction may still be committed; the lease token lets only one outcome count."""
+    """Its transaction may still be committed. The lease token lets only one outcome count."""
 
     def function(job: ClaimedJob) -> None:
         effect(job)

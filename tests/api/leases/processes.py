@@ -23,7 +23,7 @@ class Site:
     base: str
 
     def stop(self) -> int:
-        """Send the signal of an operator's supervisor; return the exit code."""
+        """Send the signal of an operator's supervisor. Return the exit code."""
         self.process.terminate()
         return self.process.wait(PATIENCE_SECONDS)
 

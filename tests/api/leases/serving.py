@@ -29,7 +29,7 @@ LONG = 50.0
 
 @contextmanager
 def served(wrap: Callable[[Any], Any] = with_pulls) -> Iterator[str]:
-    """Serve on a thread with the current middleware; return the base URL."""
+    """Serve on a thread with the current middleware. Return the base URL."""
     config = uvicorn.Config(wrap(get_asgi_application()), port=0, lifespan="off", log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
@@ -89,7 +89,7 @@ class Puller:
         return self._client.get(f"{self.base}{self.path}/info", headers=self.tokens).json()
 
     def long_poll(self, **fields: Any) -> Thread:
-        """Start a long poll on a thread; return once it waits and would be woken."""
+        """Start a long poll on a thread. Return once it waits and would be woken."""
         with self._one_more():
             return Thread(lambda: self.post("pull", **{"Expires": LONG, **fields}))
 
@@ -114,7 +114,7 @@ class Puller:
 
 
 def claim_elsewhere(puller: Puller, request_id: str, jobs: int = 1) -> set[str]:
-    """Publish jobs and claim them at once as another process; return their ids."""
+    """Publish jobs and claim them at once as another process. Return their ids."""
     PullWaiter.objects.all().delete()  # So that publishing wakes no waiter.
     elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Via.PULL)
     with transaction.atomic(using=USING):  # Nor does a poll find it.

@@ -127,7 +127,7 @@ def test_delays_are_clamped_or_refused(puller: Puller) -> None:
 
 
 def test_a_retry_without_delay_takes_that_of_the_consumer(puller: Puller) -> None:
-    """The strategy's, one after the other and the last again; one that is named stands alone."""
+    """Its delays follow each other, and the last repeats. A delay that is named stands alone."""
     Consumer.objects.update(retry_delays=[100.0, 300.0, 500.0], retry_jitter=0, max_retries=10)
     publish()
     waits = []

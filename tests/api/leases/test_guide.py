@@ -23,7 +23,7 @@ MARK = "=== "
 
 @pytest.mark.processes
 def test_the_commands_of_the_guide_work(base: str, emptied: None, tmp_path: Path) -> None:
-    """Publish, pull, keep, settle, look and purge by curl alone; the admin shows what was done."""
+    """Publish, pull, keep, settle, look and purge by curl alone. The admin shows what was done."""
     require("curl")
     demo = User.objects.create_superuser("demo", password="demo")
     script = f"\necho; echo '{MARK}'\n".join(texts(GUIDE, "sh")).replace(SERVED_AT, base)

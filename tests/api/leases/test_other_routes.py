@@ -167,7 +167,7 @@ def test_pauses_that_are_refused(
 
 
 def test_operators_need_the_permission(census: Subscription, tokens: dict[str, str]) -> None:
-    """A consumer's tokens do not do; nothing changes."""
+    """A consumer's tokens do not do, and nothing changes."""
     publish()
     stranger = Client()
     stranger.force_login(User.objects.create_user("nobody", password="x"))
@@ -251,7 +251,7 @@ def test_who_paused_and_purged_is_in_the_audit_trail(
 
 
 def test_lookup(puller: Puller, tokens: dict[str, str]) -> None:
-    """Processes that live, and the channel's consumers; not the dead, nor workers."""
+    """It lists the channel's consumers and processes that live, neither the dead nor workers."""
     for name, how in (
         ("http://live/", {}),
         ("http://silent/", {"heartbeat_at": Now() - timedelta(minutes=5)}),
@@ -271,7 +271,7 @@ def test_lookup(puller: Puller, tokens: dict[str, str]) -> None:
 
 
 def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> None:
-    """A bad line does not stop the others; the good ones are published as they say."""
+    """A bad line does not stop the others. The good lines are published as they say."""
     lines = [
         {"Payload": "ä", "MessageID": "m1", "Priority": 5, "Key": "k", "Headers": {"a": "b"}},
         {"PayloadBase64": "/wA=", "ContentType": "image/png"},

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.processes
 def test_a_server_that_stops_answers_its_long_polls(
     client: httpx.Client, census: Subscription
 ) -> None:
-    """At once, though it waits for its requests; and publishers wake it no more."""
+    """It does so at once, though it waits for its requests, and publishers wake it no more."""
     with site({"SERVED_DATABASE": str(connections["default"].settings_dict["NAME"])}) as served:
         puller = Puller(client, served.base, census)
         threads = [Thread(lambda: puller.pull(Expires=LONG)) for _ in range(3)]
@@ -146,7 +146,7 @@ class Load:
             self.delivered += sum(oks)
 
     def _answered(self, call: str, answer: httpx.Response, success: int) -> bool:
-        """Return True if the call succeeded; the only other answer may be a clear 503."""
+        """Return True if the call succeeded. The only other answer may be a clear 503."""
         if answer.status_code == success:
             self.served[call] += 1
             return True

@@ -171,7 +171,7 @@ def test_a_pull_gives_one_job_unless_it_asks_for_more(puller: Puller) -> None:
 
 
 def test_invalid_bodies_are_refused(puller: Puller) -> None:
-    """Each with its status, its code and a text on what is wrong; nothing changes."""
+    """Each has its status, its code and a text on what is wrong, and nothing changes."""
     publish()
     before = contents()
     for body, status, code, text in REFUSED:
@@ -254,7 +254,7 @@ def test_pulls_of_other_processes_count(census: Subscription, puller: Puller) ->
 def test_a_refused_pull_is_not_counted(
     census: Subscription, puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other processes would refuse theirs for it; its own count is looked after now and then."""
+    """Other processes would refuse theirs for it. Its own count is looked after now and then."""
     monkeypatch.setattr("pulljobs.api.leases.long_poll.waiters.PASS_SECONDS", LONG)
     Consumer.objects.update(max_waiting=2)
     waiter = {"consumer_id": census.consumer.pk, "waiting_until": Now() + timedelta(minutes=1)}
@@ -293,7 +293,7 @@ def test_a_settlement_that_makes_room_wakes_a_waiter(puller: Puller) -> None:
 
 
 def test_returned_jobs_queue_behind_those_that_waited(puller: Puller) -> None:
-    """In the order of the times at which jobs became available; NATS has redeliveries first."""
+    """They come in the order in which jobs became available. NATS has redeliveries first."""
     returned, waited = publish(), publish()
     puller.taken()
     pass_time()
@@ -328,7 +328,7 @@ def test_a_consumer_that_is_turned_to_push_ends_the_wait(puller: Puller) -> None
 
 
 def test_a_paused_consumer_gives_no_jobs(puller: Puller, census: Subscription) -> None:
-    """Pulls give nothing, acks work; who lingers gets the job when it is over."""
+    """Pulls give nothing, acks work. A pull that lingers gets the job when it is over."""
     held_id = publish()
     [held] = puller.taken()
     operating.pause(census.consumer, _database_now() + timedelta(hours=1))

@@ -98,7 +98,7 @@ def test_a_repeat_without_held_jobs_delays_no_other_pull(puller: Puller) -> None
 
 
 def test_a_repeat_in_line_gets_the_whole_claim(puller: Puller) -> None:
-    """However few it asks for; its claim was made in another process."""
+    """It gets all, however few it asks for. Its claim was made in another process."""
     repeat = puller.long_poll(RequestID="r", Batch=1)
     taken = claim_elsewhere(puller, "r", jobs=2)
     assert puller.taken() == []

@@ -55,7 +55,7 @@ def pulls_linger(puller: Puller, waits: int = 3) -> list[httpx.Response]:
 def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
     settings: Settings, client: httpx.Client, census: Subscription, emptied: None
 ) -> None:
-    """Each holds a thread; a client that goes away is still noticed."""
+    """Each holds a thread. A client that goes away is still noticed."""
     del settings.ASGI_APPLICATION  # What startproject writes has none.
     assert check_middleware() == []
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
@@ -172,7 +172,7 @@ def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
 def test_log_lines_of_a_request_bear_its_id(
     puller: Puller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Log lines of any thread have it; those of a queue of several requests have none."""
+    """Log lines of any thread have it. Those of a queue of several requests have none."""
     caplog.handler.addFilter(RequestIdFilter())
     publish()
     [job] = puller.taken()
@@ -194,7 +194,7 @@ def test_log_lines_of_a_request_bear_its_id(
 def test_a_site_that_is_not_wrapped_gets_its_threads_back(
     client: httpx.Client, census: Subscription, emptied: None
 ) -> None:
-    """Django has one for every request; those that wait do not need theirs."""
+    """Django has a thread for every request. Requests that wait do not need theirs."""
     with served(wrap=lambda application: application) as base, ExitStack() as clients:
         puller = Puller(client, base, census)
         before = threading.active_count()
@@ -223,7 +223,7 @@ def by_wsgi(
 def test_under_wsgi_pulls_linger_on_threads_up_to_a_limit(
     by_wsgi: Puller, settings: Settings
 ) -> None:
-    """Above it 429 with Retry-After; what does not linger is not counted."""
+    """Above it the answer is 429 with Retry-After. A pull that does not linger is not counted."""
     setattr(settings, SETTING, {"MAX_LONG_POLL_THREADS": 2})
     threads = [by_wsgi.long_poll(), by_wsgi.long_poll()]
     refused = by_wsgi.post("pull", Expires=LONG)

@@ -15,7 +15,7 @@
 {"backoff": false}  makes that retry neutral for the circuit
 {"giving_up": text} raises in `on_giving_up`
 
-{"copy": how}       forks; the copy exits, raises or returns (channels `forked...` only)
+{"copy": how}       forks, and the copy exits, raises or returns (channels `forked...` only)
 """
 
 import asyncio
@@ -82,7 +82,7 @@ async def _interrupt() -> None:
 
 @handler(channel="stored", consumer="plain")
 async def stored(job: ClaimedJob) -> int:
-    """Hold a database connection for a while; return the pid of its backend."""
+    """Hold a database connection for a while. Return the pid of its backend."""
     pid = await sync_to_async(_backend)()
     await asyncio.sleep(0.05)
     return pid
