@@ -12,7 +12,7 @@ LISTED: Final = 20
 
 
 class Finding(NamedTuple):
-    """Problem that a check reports; `is_error` if it blocks jobs or the maintenance now."""
+    """Problem that a check reports. `is_error` is set if it blocks jobs or the maintenance now."""
 
     code: str
     is_error: bool
@@ -43,7 +43,7 @@ def default_partitions() -> Iterator[Finding]:
 
 
 def tables_not_owned() -> Iterator[Finding]:
-    """Report tables that the role does not own; only a missing partition is an error."""
+    """Report tables that the role does not own. Only a missing partition is an error."""
     if tables := blockers.not_owned(settings().DATABASE):
         yield Finding(
             "not_owner",
@@ -69,7 +69,7 @@ def missing_grants() -> Iterator[Finding]:
 
 
 def missing_partitions() -> Iterator[Finding]:
-    """Report days ahead that have no partition; for today it is an error."""
+    """Report days ahead that have no partition. For today it is an error."""
     using = settings().DATABASE
     today = nodes.clock(using).astimezone(UTC).date()
     for table in partitions.PARTITIONED:

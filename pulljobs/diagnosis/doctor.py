@@ -31,7 +31,7 @@ COUNTED: Final = 1_000
 
 
 def examine(snapshot_age: timedelta) -> list[Finding]:
-    """Run all checks and return their findings; report snapshots older than `snapshot_age`."""
+    """Run all checks and return their findings. Report snapshots older than `snapshot_age`."""
     return [*old_snapshots(snapshot_age), *(finding for check in CHECKS for finding in check())]
 
 
@@ -77,7 +77,7 @@ def _bounded_jobs(consumer: Consumer) -> list[str | None]:
 
 
 def unserved_consumers() -> Iterator[Finding]:
-    """Report consumers with ready jobs that no process serves; paused ones are left out."""
+    """Report consumers with ready jobs that no process serves. Paused consumers are left out."""
     using, living = settings().DATABASE, serving.living()
     paused = [consumer.pk for consumer in serving.paused()]
     rows = Consumer.objects.using(using).filter(deleted_at=None).exclude(pk__in=paused)

@@ -39,7 +39,7 @@ class WaitReason(NamedTuple):
 
 
 def job_id(text: str) -> int:
-    """Return the id of a number or of its public form; ConfigurationError for other texts."""
+    """Return the id of a number or of its public form. Raise ConfigurationError for other texts."""
     try:
         return ids.number_of(text)
     except ValueError as error:
@@ -56,7 +56,7 @@ def stray(job_id: int, consumer_id: int) -> WaitReason:
 
 
 def reasons(job: Job) -> list[WaitReason]:
-    """Return why a QUEUED job is not claimed, or what state it is in; at least one reason."""
+    """Return why a QUEUED job is not claimed, or what state it is in, with at least one reason."""
     if job.state != State.QUEUED:
         return [_in_flight(job) if job.state == State.INFLIGHT else _dead(job)]
     obstacles = [reason for check in CHECKS for reason in check(job, job.consumer)]
@@ -64,7 +64,7 @@ def reasons(job: Job) -> list[WaitReason]:
 
 
 def position(job: Job) -> QueuePosition | None:
-    """Return the position of the job in its queue; None if it can't be claimed."""
+    """Return the position of the job in its queue, or None if it can't be claimed."""
     if job.state != State.QUEUED or job.available_at is None:
         return None
     rows = _rows(Job).filter(consumer_id=job.consumer_id, priority__gte=job.priority)

@@ -27,7 +27,7 @@ def living() -> list[Node]:
 
 
 def has_worker() -> bool:
-    """Return True if a worker lives; its heartbeats are written by its reaper."""
+    """Return True if a worker lives. Its heartbeats are written by its reaper."""
     return any(node.kind == Node.Kind.WORKER for node in living())
 
 
@@ -48,7 +48,7 @@ class HeldBack:
     path: str
     """Consumer path, `channel/consumer`."""
     task: str
-    """Task that alone is held back; empty if all jobs of the consumer are."""
+    """Task that alone is held back, or empty if all jobs of the consumer are."""
     circuit: Mapping[str, Any]
     """Report of the circuit, as of the node's last heartbeat."""
 

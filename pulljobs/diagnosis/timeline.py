@@ -73,7 +73,7 @@ def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
 
 
 def _settled(using: str, job_id: int) -> list[ArchivedJob]:
-    """Return the newest settlements; no index has their order, so the index on job ids is used."""
+    """Return the newest settlements. No index has their order, so the index on job ids is used."""
     rows = ArchivedJob.objects.using(using).filter(job_id=job_id)
     return list(rows.defer("result").order_by("-settled_at")[:SHOWN])
 

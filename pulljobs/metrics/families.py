@@ -13,7 +13,7 @@ class Type(StrEnum):
 
 
 class Family(NamedTuple):
-    """Metric family; `name` is the name in Prometheus, without the suffixes of a histogram."""
+    """Metric family. `name` is the name in Prometheus, without the suffixes of a histogram."""
 
     name: str
     type: Type

@@ -39,7 +39,7 @@ def _consumers(using: str) -> Iterator[Sample]:
 
 
 def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
-    """Count the jobs of consumers; those that reach the shared cap are counted again, alone."""
+    """Count the jobs of consumers. Those that reach the shared cap are counted again, alone."""
     counted = {row.consumer_id: row for row in backlog.backlogs(using, consumer_ids)}
     capped = [id for id, row in counted.items() if any(map(row.is_least, KINDS))]
     if len(capped) < len(counted):
@@ -79,7 +79,7 @@ def _levels(alive: Sequence[Node]) -> Mapping[str, int]:
 
 
 def _waiting(using: str) -> Mapping[int, int]:
-    """Count long polls by consumer; workers are counted by their reports."""
+    """Count long polls by consumer. Workers are counted by their reports."""
     apis = Node.objects.using(using).filter(kind=Node.Kind.API).values("id")
     rows = PullWaiter.objects.using(using).filter(waiting_until__gt=Now(), node_id__in=apis)
     return dict(rows.values_list("consumer_id").annotate(Sum("waiting")).order_by())

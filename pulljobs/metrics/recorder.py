@@ -63,7 +63,7 @@ def _create() -> Mapping[str, Any]:
 
 @singledispatch
 def record(event: object) -> None:
-    """Count an event; events without a metric are ignored."""
+    """Count an event. Events without a metric are ignored."""
 
 
 @record.register

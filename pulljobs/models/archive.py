@@ -12,7 +12,7 @@ from pulljobs.states import State
 
 
 class Attempt(models.Model):
-    """Claim of a job that did not settle it or was renewed; the archive has only settlements."""
+    """Claim of a job that did not settle it or was renewed. The archive has only settlements."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     job_id = models.BigIntegerField()
@@ -21,7 +21,7 @@ class Attempt(models.Model):
     via = models.CharField(max_length=8, choices=Lease.Via.choices)
     claimed_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
-    """Begin of the run; NULL if none began, or if the holder does not report it."""
+    """Begin of the run, or NULL if none began or the holder does not report it."""
     ended_at = models.DateTimeField()
     run_seconds = models.FloatField(null=True)
     """Seconds that the handler ran."""
@@ -41,7 +41,7 @@ class Attempt(models.Model):
 
 
 class ArchivedJob(models.Model):
-    """Settlement of a job. Partitioned by its own id, a day each; never updated row by row."""
+    """Settlement of a job, partitioned by its own id, a day each, and never updated row by row."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     job_id = models.BigIntegerField(db_index=True)
@@ -52,10 +52,10 @@ class ArchivedJob(models.Model):
     created_at = models.DateTimeField()
     claimed_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
-    """Begin of the run; NULL if none began, or if the holder does not report it."""
+    """Begin of the run, or NULL if none began or the holder does not report it."""
     settled_at = models.DateTimeField()
     run_seconds = models.FloatField(null=True)
-    """Seconds that the handler ran; NULL where `started_at` is, and if the run went on."""
+    """Seconds that the handler ran. It is NULL where `started_at` is, and if the run went on."""
     settled_xid = Xid8Field(db_default=CurrentTransaction())
     """Transaction that settled it. An export that follows it does not miss a late commit."""
     retry_count = models.IntegerField()

@@ -14,7 +14,7 @@ from pulljobs.states import Event
 class AuditEntry(models.Model):
     """Action of an operator. An action on jobs proceeds batch by batch until it is finished.
 
-    Each batch updates the progress columns in its own transaction; the request never changes.
+    Each batch updates the progress columns in its own transaction. The request never changes.
     """
 
     class Act(models.TextChoices):
@@ -49,7 +49,7 @@ class AuditEntry(models.Model):
     refused = models.IntegerField(default=0, db_default=0)
     finished_at = models.DateTimeField(null=True)
     stopped_by = models.CharField(max_length=255, blank=True, default="", db_default="")
-    """User who stopped it before it was finished; empty if it was not stopped."""
+    """User who stopped it before it was finished, or empty if it was not stopped."""
 
     class Meta:
         db_table = "pulljobs_audit_entry"

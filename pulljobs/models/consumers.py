@@ -158,7 +158,7 @@ class Consumer(TokenHolder):
         super().save(*args, **kwargs)
 
     def clean(self) -> None:
-        """Check the constraints, with messages for users; reject values with which no job runs."""
+        """Check the constraints, with messages for users. Reject values with which no job runs."""
         super().clean()
         bounds = {
             "lease_duration": (LEAST_LEASE <= self.lease_duration <= LONGEST_DELAY, _LEASE),
@@ -182,7 +182,10 @@ class Consumer(TokenHolder):
             raise ValidationError(wrong)
 
     def signing_secrets(self) -> list[str]:
-        """Return the secrets that sign deliveries, newest first; without one nothing is signed."""
+        """Return the secrets that sign deliveries, newest first.
+
+        Without a secret nothing is signed.
+        """
         return (encryption.unseal(self.signing_secrets_sealed) or "").split()
 
     def set_signing_secret(self) -> str:
@@ -202,5 +205,5 @@ class Consumer(TokenHolder):
 
     @property
     def retries(self) -> int:
-        """Number of retries of a job; 0 if the strategy never retries."""
+        """Number of retries of a job, or 0 if the strategy never retries."""
         return self.max_retries if self.retry_delays else 0

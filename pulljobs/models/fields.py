@@ -11,7 +11,7 @@ from pulljobs.ids import EPOCH_MILLISECONDS
 
 
 class TimeOrderedId(models.Func):
-    """Database default of an id column; `pulljobs.ids` describes the layout."""
+    """Database default of an id column, with the layout that `pulljobs.ids` describes."""
 
     template = (
         f"(((extract(epoch from clock_timestamp()) * 1000)::bigint - {EPOCH_MILLISECONDS}) << 22)"

@@ -45,7 +45,7 @@ class Job(models.Model):
         "pulljobs.Message", models.DO_NOTHING, db_constraint=False, db_index=False
     )
     available_at = models.DateTimeField(null=True)
-    """Time from which it may be claimed; NULL: never (DEAD, or blocked behind its key)."""
+    """Time from which it may be claimed. NULL means never (DEAD, or blocked behind its key)."""
     first_claimed_at = models.DateTimeField(null=True)
     incremental_timeout = models.DurationField(null=True)
     retry_count = models.IntegerField(default=0)
@@ -128,7 +128,7 @@ class ExclusiveKey(models.Model):
     consumer_id = models.BigIntegerField()
     key = models.CharField(max_length=255)
     holder = models.BigIntegerField(null=True)
-    """Job of the key that is in flight or waits for its retry; it may be settled by now."""
+    """Job of the key that is in flight or waits for its retry. It may be settled by now."""
 
     class Meta:
         db_table = "pulljobs_exclusive_key"
@@ -160,7 +160,7 @@ class Lease(models.Model):
     """
 
     class Via(models.TextChoices):
-        """Way in by which jobs were claimed; a job POST without a lease token reaches only POST."""
+        """Way in by which jobs were claimed. A job POST without a lease token reaches only POST."""
 
         WORKER = "worker"
         POST = "post"

@@ -84,7 +84,7 @@ class ScheduledMessage(models.Model):
 
 
 class Publication(models.Model):
-    """Client message id that is taken. It is unique inside the dedupe window; the newest stays."""
+    """Client message id that is taken, unique inside the dedupe window. The newest stays."""
 
     pk = models.CompositePrimaryKey("channel_id", "client_message_id")
     channel_id = models.BigIntegerField()

@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Node(models.Model):
-    """Running process that claims or serves jobs; a row per start."""
+    """Running process that claims or serves jobs, with a row per start."""
 
     class Kind(models.TextChoices):
         WORKER = "worker"

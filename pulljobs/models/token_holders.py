@@ -36,7 +36,7 @@ class TokenHolder(models.Model):
     title = models.CharField(max_length=255, blank=True)
     token_digest = models.CharField(max_length=64, editable=False)
     token_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
-    """Encrypted token, for pages that show it again and for push delivery; empty: none."""
+    """Encrypted token, for pages that show it again and for push delivery, or empty for none."""
     created_at = models.DateTimeField(auto_now_add=True)
     changed_at = ChangedAtField(editable=False)
 
@@ -67,10 +67,10 @@ class TokenHolder(models.Model):
         return token
 
     def shown_token(self) -> str | None:
-        """Return the token itself; None if there is no encrypted copy, or no key decrypts it."""
+        """Return the token itself, or None without an encrypted copy or a key that decrypts it."""
         token = encryption.unseal(self.token_sealed)
         return token if token is not None and self.has_token(token) else None
 
     def has_token(self, token: str) -> bool:
-        """Return True if this is the token; the comparison takes constant time."""
+        """Return True if this is the token. The comparison takes constant time."""
         return hmac.compare_digest(self.token_digest, digest(token))

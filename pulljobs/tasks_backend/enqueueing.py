@@ -24,7 +24,7 @@ from pulljobs.tasks_backend.interface import (
 def enqueue(
     backend: ChannelBackend, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AnyResult:
-    """Publish the task in the caller's transaction; return its result, which is READY."""
+    """Publish the task in the caller's transaction, and return its result, which is READY."""
     content: dict[str, Any] = {
         "task": task.module_path,
         "backend": task.backend,
@@ -62,7 +62,7 @@ def _publish(backend: ChannelBackend, task: AnyTask, content: dict[str, Any]) ->
 
 
 def _try_to_publish(channel: str, task: AnyTask, content: dict[str, Any]) -> int | None:
-    """Return the id of the job; None, with nothing published, if the consumer does not exist."""
+    """Return the job's id, or publish nothing and return None if the consumer does not exist."""
     using = settings().DATABASE
     with transaction.atomic(using=using):
         try:

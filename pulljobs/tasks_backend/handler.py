@@ -23,7 +23,7 @@ from pulljobs.tasks_backend.interface import (
 RESERVED: Final = "on_giving_up"
 """Keyword that the backend needs itself, to send `task_finished`."""
 KEYWORDS: Final = frozenset(handlers.handler.__kwdefaults__ or ()) - {RESERVED}
-"""OPTIONS that are for the handler; all others are fields of the consumer."""
+"""OPTIONS that are for the handler. All others are fields of the consumer."""
 
 
 def register(backend: ChannelBackend) -> None:
@@ -33,7 +33,7 @@ def register(backend: ChannelBackend) -> None:
 
 
 def make_handler(backend: ChannelBackend, queue: str) -> Handler:
-    """Return the handler of a queue; TypeError or ConfigurationError for unsuitable OPTIONS."""
+    """Return the handler of a queue. Unsuitable OPTIONS raise TypeError or ConfigurationError."""
     if RESERVED in backend.options:
         raise ConfigurationError(f"The backend uses {RESERVED} itself: leave it out of OPTIONS.")
     own, defaults = dict[str, Any](), dict[str, Any]()
@@ -51,7 +51,7 @@ def make_handler(backend: ChannelBackend, queue: str) -> Handler:
 
 
 def run(job: ClaimedJob) -> Any:
-    """Run the task of a job; return its value, which becomes the result of the job."""
+    """Run the task of a job, and return its value, which becomes the result of the job."""
     content = job.json()
     task = results.task_of(content)
     begun = timezone.now()
@@ -110,7 +110,7 @@ def _gives_up(job: ClaimedJob, error: BaseException) -> bool:
 
 
 def _send_finished(job: ClaimedJob, result: AnyResult) -> None:
-    """Send `task_finished`; an error of a receiver fails the task only in a transaction.
+    """Send `task_finished`. An error of a receiver fails the task only in a transaction.
 
     There a rollback undoes the writes of the task together with those of the receiver.
     """

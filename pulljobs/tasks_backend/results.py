@@ -72,7 +72,7 @@ class JobError(TaskError):
 
     @property
     def exception_class(self) -> type[BaseException]:
-        """Exception class, even one nested in a class as `DoesNotExist` is; else PulljobsError."""
+        """Exception class, even nested in a class as `DoesNotExist` is, or else PulljobsError."""
         try:
             named = resolve_name(self.exception_class_path)
         except (ImportError, AttributeError, ValueError):
@@ -82,7 +82,7 @@ class JobError(TaskError):
 
 
 def read_result(backend: ChannelBackend, result_id: str) -> AnyResult:
-    """Return the result of a task; TaskResultDoesNotExist if it has no job or no message."""
+    """Return the result of a task. Raise TaskResultDoesNotExist if it has no job or no message."""
     try:
         view = jobs.get(ids.decode(result_id))
     except (ValueError, UnknownJob) as error:
@@ -99,7 +99,7 @@ def read_result(backend: ChannelBackend, result_id: str) -> AnyResult:
 
 
 def new_result(task: AnyTask, content: Mapping[str, Any], **fields: Any) -> AnyResult:
-    """Return the result of a task with this content; other fields are None or empty."""
+    """Return the result of a task with this content. Other fields are None or empty."""
     blank = {"started_at": None, "finished_at": None, "last_attempted_at": None}
     given: dict[str, Any] = {"args": content["args"], "kwargs": content["kwargs"]}
     lists: dict[str, Any] = {"errors": [], "worker_ids": []}
@@ -107,7 +107,7 @@ def new_result(task: AnyTask, content: Mapping[str, Any], **fields: Any) -> AnyR
 
 
 def task_of(content: Mapping[str, Any]) -> AnyTask:
-    """Return the task as it was enqueued; old messages lack its priority and its `run_after`."""
+    """Return the task as it was enqueued. Old messages lack its priority and its `run_after`."""
     task = import_string(content["task"])
     if not isinstance(task, Task):
         raise SuspiciousOperation(f"{content['task']!r} is not a task.")
@@ -121,7 +121,7 @@ def task_of(content: Mapping[str, Any]) -> AnyTask:
 
 
 def succeed(result: AnyResult, value: Any) -> None:
-    """Make the result SUCCESSFUL; it is frozen for all other code."""
+    """Make the result SUCCESSFUL. It is frozen for all other code."""
     object.__setattr__(result, "status", TaskResultStatus.SUCCESSFUL)
     object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "_return_value", value)
@@ -185,7 +185,7 @@ def _is_task(backend: ChannelBackend, view: JobView) -> bool:
 
 
 def _content(message: Message) -> Mapping[str, Any] | None:
-    """Return the content of a task; None if another program published the message."""
+    """Return the content of a task, or None if another program published the message."""
     try:
         content = json.loads(bytes(message.payload))
     except ValueError:

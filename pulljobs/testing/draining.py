@@ -50,8 +50,8 @@ def drain(
 
     Each job is claimed, run and settled as a worker does it. The result has one item a run, in the
     order of the runs. With `delayed`, jobs that are due later, published with a delay or waiting
-    for a retry, run at once. AssertionError if jobs are still ready after that many rounds; a round
-    in which a job runs for the first time that existed at the start does not count.
+    for a retry, run at once. Raise AssertionError if jobs are still ready after that many rounds. A
+    round in which a job runs for the first time that existed at the start does not count. Raise
     ConfigurationError if no handler serves the channel and consumer.
     """
     handlers.autodiscover()
@@ -140,7 +140,7 @@ def _run(
 
 
 def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
-    """Write the outcome; return the new state of a job that was to go back to the queue."""
+    """Write the outcome. Return the new state of a job that was to go back to the queue."""
     finished = pulling.finish([settlement], lambda: {job.id: job.handler.path})
     return finished.states.get(job.id) if settlement.event in BACK_TO_QUEUE else None
 

@@ -33,7 +33,7 @@ class PerformedJob(NamedTuple):
     error: str | None
     """Error text of a retry or a rejection."""
     after: timedelta | None
-    """Delay of a retry; None: the consumer's own."""
+    """Delay of a retry, or None for the consumer's own."""
     exception: BaseException | None
     """Exception that the handler raised, or the settlement in its transaction."""
 

@@ -24,7 +24,7 @@ class PublishedMessage(NamedTuple):
     """Message id of the client."""
 
     def json(self) -> Any:
-        """Return the payload parsed as JSON; ValueError if it is not JSON."""
+        """Return the payload parsed as JSON, or raise ValueError if it is not JSON."""
         return json.loads(self.payload)
 
 
@@ -48,7 +48,7 @@ def published(channel: str) -> list[PublishedMessage]:
 def assert_published(
     channel: str, payload: Any = ANY, *, count: int | None = None, **attributes: Any
 ) -> list[PublishedMessage]:
-    """Assert that `count` matching messages were published, by default at least one; return them.
+    """Assert that `count` matching messages, by default at least one, were published. Return them.
 
     A payload of bytes or text matches exactly, any other one as JSON. `attributes` are fields of
     PublishedMessage, such as key, priority, headers or message_id. The messages are in the order of

@@ -25,8 +25,7 @@ EXIT_USAGE: Final = 2
 class CommandResult:
     """Result of a verb, for programs and for people.
 
-    `content` is printed by `--json`, in which times and UUIDs become text. `lines` are printed
-    otherwise.
+    `content` is printed by `--json`, with times and UUIDs as text. `lines` are printed otherwise.
     """
 
     content: Any
