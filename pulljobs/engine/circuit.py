@@ -1,7 +1,7 @@
 """Circuit of a consumer: when its jobs fail in a row, its claims pause for a while.
 
-    CLOSED      any number of jobs; failures of `after` different jobs without a success between
-                them open it at level 1
+    CLOSED      any number of jobs. Failures of `after` different jobs without a success between
+                them open it at level 1.
     OPEN        none, for initial x 2^level seconds, but never longer than the longest
     HALF_OPEN   one job, the probe. Its success lowers the level, its failure raises it. Level 0
                 closes the circuit, others open it again. A neutral end allows another probe.
@@ -23,7 +23,7 @@ from itertools import count
 from typing import Any, Final
 
 REMEMBERED: Final = 100
-"""Failing jobs that a circuit knows; with more of them, the newest."""
+"""Failing jobs that a circuit knows, the newest if there are more."""
 MOST_PASSES: Final = 30
 LONGEST_NAME: Final = 200
 """Characters of a task's name that reports show."""
@@ -45,7 +45,7 @@ class Result(StrEnum):
 
 
 def task_of(payload: bytes) -> str:
-    """Return the task that a payload of `django.tasks` names; empty for other payloads."""
+    """Return the task that a payload of `django.tasks` names, or an empty text for others."""
     try:
         return str(json.loads(payload)["task"])
     except (ValueError, KeyError, TypeError):
@@ -56,7 +56,7 @@ FAILURE: Final = Result.FAILURE
 
 
 class ResultCounter:
-    """Circuit of a consumer, as its claimed jobs see it; this class never opens."""
+    """Circuit of a consumer, as its claimed jobs see it. This class never opens."""
 
     is_calm = True
     """True if only a failure changes anything."""
@@ -71,7 +71,7 @@ class ResultCounter:
 
 @dataclass(slots=True)
 class Circuit:
-    """`after` jobs that fail in a row open it; an `initial` or `longest` of 0 disables it."""
+    """`after` jobs that fail in a row open it. An `initial` or `longest` of 0 disables it."""
 
     initial: float
     longest: float
@@ -83,7 +83,7 @@ class Circuit:
     ticket: int = 0
     """Lowest ticket of a claim under which the results of its jobs count."""
     next_ticket: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
-    """Function that returns a higher ticket at every call; circuits of one consumer share it."""
+    """Function that returns a higher ticket at every call. Circuits of one consumer share it."""
     _failing: dict[Hashable, int] = field(default_factory=dict)
     """Jobs that failed without a success since, each with how often it was given back."""
     _probe: Hashable = None
@@ -114,7 +114,7 @@ class Circuit:
         return int(state is CircuitState.HALF_OPEN and self._probe is None)
 
     def admit(self, ticket: int, job: Hashable, now: float) -> float:
-        """Return for how many seconds a claimed job has to be given back; 0: it may run."""
+        """Return for how many seconds a claimed job has to be given back. With 0 it may run."""
         if not self.level or ticket < self.ticket:
             return 0.0
         if now < self.blocked_until:
@@ -127,7 +127,7 @@ class Circuit:
         return 0.0
 
     def tell(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
-        """Count how a job of this ticket ended; return True if the level changed."""
+        """Count how a job of this ticket ended. Return True if the level changed."""
         if not (self.initial and self.longest):
             return False
         if ticket < self.ticket:

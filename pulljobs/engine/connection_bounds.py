@@ -11,7 +11,7 @@ CONNECTION_BOUNDS: Final[Mapping[str, int]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-"""Defaults, below the default lease of 30 s; `tcp_user_timeout` in ms, other times in seconds.
+"""Defaults, below the default lease of 30 s. `tcp_user_timeout` is in ms, other times in seconds.
 
 An idle connection that is lost ends after 25 s, and one with unacknowledged data after 20 s. They
 have no effect on Unix sockets.

@@ -39,7 +39,7 @@ class Blobs(bytes):
 
 
 def array(values: Iterable[Element]) -> str:
-    """Return the array literal of the values, to be cast by the statement; datetimes are aware."""
+    """Return the array literal of the values, to be cast by the statement. Datetimes are aware."""
     texts: list[str] = []
     for value, run in groupby(values):  # Tokens, events and NULLs come in runs.
         texts += [_element(value)] * len(list(run))
@@ -47,7 +47,7 @@ def array(values: Iterable[Element]) -> str:
 
 
 def sparse_array(values: Sequence[Element]) -> str:
-    """Return an array literal; an empty one if all values are None.
+    """Return an array literal, or an empty literal if all values are None.
 
     `unnest` fills an empty array up with NULLs next to longer ones.
     """
@@ -55,14 +55,14 @@ def sparse_array(values: Sequence[Element]) -> str:
 
 
 def integer_array(values: Iterable[int]) -> Integers:
-    """Return a binary bigint[]; None is not allowed."""
+    """Return a binary bigint[], in which None is not allowed."""
     numbers = tuple(values)
     elements = chain.from_iterable(zip(repeat(8), numbers, strict=False))
     return Integers(_integers(len(numbers)).pack(1, 0, _BIGINT, len(numbers), 1, *elements))
 
 
 def float_array(values: Sequence[float | None]) -> Floats:
-    """Return a binary float8[]; an empty one if all values are None."""
+    """Return a binary float8[], empty if all values are None."""
     try:
         numbers = doubles("d", cast("Sequence[float]", values))
     except TypeError:
@@ -75,7 +75,7 @@ def float_array(values: Sequence[float | None]) -> Floats:
 
 
 def byte_array(values: Sequence[bytes]) -> Blobs:
-    """Return a binary bytea[]; None is not allowed."""
+    """Return a binary bytea[], in which None is not allowed."""
     return Blobs(HEAD.pack(1, 0, _BYTEA, len(values), 1) + framed(values))
 
 
@@ -127,5 +127,5 @@ def _sparse_floats(values: Sequence[float | None]) -> Floats:
 
 @lru_cache(maxsize=64)
 def _integers(count: int) -> Struct:
-    """Return the layout of a binary bigint[]; that of a large array takes tens of kilobytes."""
+    """Return the layout of a binary bigint[]. That of a large array takes tens of kilobytes."""
     return Struct(HEAD.format + "iq" * count)

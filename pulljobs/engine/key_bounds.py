@@ -35,7 +35,7 @@ class _Full(NamedTuple):
 
     @property
     def giving_way(self) -> list[int]:
-        """Queued jobs that make room; with fewer than the surplus nothing can be published."""
+        """Queued jobs that make room. With fewer than the surplus nothing can be published."""
         if self.overflow == REPLACE:
             return self.queued[-1:]  # The last one, because nothing may overtake.
         return self.queued[: self.surplus] if self.overflow == DROP_OLDEST else []

@@ -175,7 +175,7 @@ class LowWaterMarks:
             self.below, self.slice = None, FIRST_SLICE
 
     def lower(self) -> bool:
-        """Lower all marks to the range that has to be scanned again; return True if there is one.
+        """Lower all marks to the range that has to be scanned again. Return True if there is one.
 
         This is for a caller that scans the whole range at once.
         """

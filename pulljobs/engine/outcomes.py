@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """Outcome that a holder reports for a job; the functions below build it."""
+    """Outcome that a holder reports for a job. The functions below build it."""
 
     held: Held
     event: Event
@@ -50,7 +50,7 @@ class Settlement(NamedTuple):
     result: str | None = None
     """JSON."""
     started: bool | None = None
-    """True or False if the job is known to have started or not; True makes it a crash suspect."""
+    """True or False if the job is known to have started or not. True makes it a crash suspect."""
     run: "ReportedRun | None" = None
     """Begin and end of the run that had this outcome, if the holder knows them."""
 
@@ -60,11 +60,11 @@ class ReportedRun(Protocol):
 
     @property
     def begun_at(self) -> float | None:
-        """Begin of the run; None if it is not known."""
+        """Begin of the run, or None if it is not known."""
 
     @property
     def ended_at(self) -> float | None:
-        """End of the run; None while it goes on."""
+        """End of the run, or None while it goes on."""
 
 
 Deliveries = tuple[list[int], list[ReportedRun | None]]
@@ -94,19 +94,20 @@ def retry(held: Held, error: str, *, after: timedelta | None = None) -> Settleme
 
 
 def time_out(held: Held, error: str) -> Settlement:
-    """Retry a job that timed out; it is DEAD as `timed_out` when its retries are used up."""
+    """Retry a job that timed out. It is DEAD as `timed_out` when its retries are used up."""
     return Settlement(held, Event.RETRY, reason=Reason.TIMED_OUT, error=error)
 
 
 def suspect(held: Held, error: str) -> Settlement:
-    """Retry a job that may have harmed others; it runs in isolation."""
+    """Retry a job that may have harmed others. It runs in isolation."""
     return Settlement(held, Event.RETRY, error=error, started=True)
 
 
 def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlement:
     """Expire a job: uncharged if a worker had not started it, and a suspect if it had.
 
-    `running_ids` has the jobs that the node of the lease reported as running; None: no report.
+    `running_ids` has the jobs that the node of the lease reported as running, or is None without a
+    report.
     """
     started = None if running_ids is None else held.job_id in running_ids
     if started and via != WORKER:
@@ -120,7 +121,7 @@ def release(held: Held, *, after: timedelta | None = None) -> Settlement:
 
 
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries] | None:
-    """Return the jobs by lease token; None if one is not a delivery without a result."""
+    """Return the jobs by lease token, or None if one is not a delivery without a result."""
     by_claim: defaultdict[UUID, Deliveries] = defaultdict(lambda: ([], []))
     last: UUID | None = None
     job_ids: list[int] = []
@@ -136,7 +137,7 @@ def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries
 
 
 def result_text(text: str, limit: int) -> str:
-    """Return JSON text as a result is stored; raise ValueError if it has more bytes than `limit`.
+    """Return JSON text as a result is stored. Raise ValueError if it has more bytes than `limit`.
 
     NUL characters and half surrogate pairs, which PostgreSQL cannot store, are replaced.
     """

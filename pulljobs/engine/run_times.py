@@ -21,9 +21,9 @@ class RunTime:
     """
 
     expected: float = UNKNOWN
-    """Seconds that the next run takes, with a margin; infinite while no run has ended."""
+    """Seconds that the next run takes, with a margin, or infinity while no run has ended."""
     due: float = 0.0
-    """Time of the monotonic clock from which on a run is noted; quick runs are a sample."""
+    """Time of the monotonic clock from which on a run is noted. Quick runs are a sample."""
     _mean: float = 0.0
     _deviation: float = 0.0
 

@@ -1,6 +1,6 @@
 """Spans for OpenTelemetry, by its conventions for messaging.
 
-    publish orders   around the write of messages; the messages carry its context
+    publish orders   around the write of messages. The messages carry its context.
     claim orders     around one claim, with a link to the publish of every claimed message
     process orders   around a handler, as a child of the publish
     push orders      around a delivery, as a child of the publish. The request carries its context.
@@ -50,7 +50,7 @@ def publishing(channel: str, headers: Sequence[MutableMapping[str, str]]) -> Ite
 def claimed(
     channel: str, consumer: str, headers: Sequence[Mapping[str, str]], *, began: int
 ) -> None:
-    """Record a finished claim if a message of it is traced; `began` is in ns since 1970."""
+    """Record a finished claim if a message of it is traced. `began` is in ns since 1970."""
     known = list(filter(None, map(_context_in, headers)))
     if not known:
         return

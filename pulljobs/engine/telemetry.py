@@ -19,7 +19,7 @@
     LeftBehind      jobs that a stop could not end in time
 
 A recorder is a callable that takes an event. Labels are channel, consumer and event, never ids, and
-empty where they are not known; neither payloads nor tokens are in any event.
+empty where they are not known. No event has payloads or tokens.
 """
 
 import logging
@@ -144,7 +144,7 @@ class CircuitChanged:
     level: int
     seconds: float
     task: str = ""
-    """Task of the consumer that alone is concerned; empty: all jobs are."""
+    """Task of the consumer that alone is concerned. If it is empty, all jobs are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ Recorder = Callable[[object], None]
 
 @singledispatch
 def log(event: object) -> None:
-    """Log an event; this recorder is always active."""
+    """Log an event. This recorder is always active."""
     logger.debug("%r", event)
 
 
@@ -280,7 +280,7 @@ _recorders: list[Recorder] = [log]
 
 
 def record_with(recorder: Recorder) -> Callable[[], None]:
-    """Add a recorder of events; return a function that removes it."""
+    """Add a recorder of events. Return a function that removes it."""
     _recorders.append(recorder)
     return lambda: _recorders.remove(recorder)
 
@@ -291,7 +291,7 @@ def is_counting() -> bool:
 
 
 def emit(event: object) -> None:
-    """Pass an event to every recorder; a recorder that fails is logged."""
+    """Pass an event to every recorder. A recorder that fails is logged."""
     for recorder in _recorders:
         try:
             recorder(event)

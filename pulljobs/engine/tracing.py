@@ -22,7 +22,7 @@ def switch(on: bool) -> None:
 def publishing(
     channel: str, headers: Sequence[MutableMapping[str, str]]
 ) -> AbstractContextManager[None]:
-    """Return a span around the write of messages; it adds the context to their headers."""
+    """Return a span around the write of messages. It adds the context to their headers."""
     if not _is_on:
         return nullcontext()
     from pulljobs.engine import spans

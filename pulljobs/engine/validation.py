@@ -39,7 +39,7 @@ class Limits(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """One message of `publish_many`; the fields are the arguments of `publish`."""
+    """One message of `publish_many`. The fields are the arguments of `publish`."""
 
     payload: Payload
     key: str | None = None
@@ -108,7 +108,7 @@ class Published(NamedTuple):
 
 
 def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
-    """Return the arrays of publish.sql for at least one message; an array of NULLs is empty."""
+    """Return the arrays of publish.sql for at least one message. An array of NULLs is empty."""
     payloads, content_types, headers, keys, priorities, client_ids, delays, ats = zip(
         *messages, strict=True
     )
@@ -127,7 +127,7 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
 def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> NewMessage:
     """Return the message to store, or raise InvalidMessage or PayloadTooLarge.
 
-    `content_type` is that of the encoding; the draft's own content type goes before it.
+    `content_type` is that of the encoding. The draft's own content type goes before it.
     """
     _check_size(payload, limits)
     _check_priority(draft.priority)

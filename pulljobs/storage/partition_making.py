@@ -88,8 +88,7 @@ def fill(
     """Make a missing partition from the rows that `load` writes and return their number.
 
     The rows are visible only when the partition is whole. `note` runs in the transaction that
-    attaches it. Raise ValueError if the day or any row of it exists, and
-    leave no table then.
+    attaches it. Raise ValueError if the day or any row of it exists, and leave no table then.
     """
     if partition in existing(using, partition.table):
         raise ValueError(f"{partition.name} is there.")

@@ -26,7 +26,7 @@ class Claimer:
     guards: Guards = field(default_factory=Guards)
 
     def claim(self, session: Session, wanted: int, terms: Terms, entry: Entry) -> Claimed:
-        """Claim under the known guards; if the consumer has others, read them and try again."""
+        """Claim under the known guards. If the consumer has others, read them and try again."""
         while True:
             claimed = guarded.claim(session, self.consumer_id, wanted, terms, entry, self.guards)
             if claimed is not None:

@@ -22,7 +22,7 @@ class Guards(NamedTuple):
 
 
 def read_guards(session: Session, consumer_id: int) -> Guards:
-    """Return the guards of a consumer; no guards if the consumer does not exist."""
+    """Return the guards of a consumer, or no guards if the consumer does not exist."""
     for row in session.run("guards", {"consumer_id": consumer_id}):
         return Guards(row.exclusive, row.bounded)
     return Guards()
@@ -31,7 +31,7 @@ def read_guards(session: Session, consumer_id: int) -> Guards:
 def claim(
     session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry, guards: Guards
 ) -> Claimed | None:
-    """Claim under these guards; return None if the consumer has other guards."""
+    """Claim under these guards, or return None if the consumer has other guards."""
     claim_unbounded = keyed.claim if guards.exclusive else plain.claim
     if not guards.bounded:
         claimed = claim_unbounded(session, consumer_id, wanted, terms, entry)

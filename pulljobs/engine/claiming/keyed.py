@@ -1,4 +1,4 @@
-"""Claims of consumers with exclusive keys, and freeing of keys; `storage.keys` has the rules."""
+"""Claims of consumers with exclusive keys, and freeing of keys. `storage.keys` has the rules."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -139,7 +139,7 @@ def _reached(seen: Sequence[_Seen], priority: int, gone: Collection[int]) -> Pos
 
 
 def lock_keys(session: Session, keys: Collection[Key]) -> list[Key]:
-    """Lock the rows of these keys, after running claims have ended; return the keys that exist."""
+    """Lock the rows of these keys, after running claims have ended. Return the keys that exist."""
     rows = session.run("lock_keys", _key_columns(keys))
     return [(row.consumer_id, row.key) for row in rows]
 

@@ -34,7 +34,7 @@ def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: 
 def _claim_level(
     session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
 ) -> Claimed | None:
-    """Claim jobs of the only priority in the entry; return None if there may be others."""
+    """Claim jobs of the only priority in the entry, or return None if there may be others."""
     [priority], [mark_at], [mark_id] = entry.priorities, entry.mark_ats, entry.mark_ids
     params = {
         "consumer_id": consumer_id,

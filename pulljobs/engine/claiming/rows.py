@@ -12,7 +12,7 @@ from pulljobs.engine.sql import Row
 
 
 class HeldJob(NamedTuple):
-    """Job in flight, as its claim found it; `deliveries` counts this claim."""
+    """Job in flight, as its claim found it. `deliveries` counts this claim."""
 
     id: int
     message_id: int
@@ -89,9 +89,9 @@ class Refusal(StrEnum):
     BUSY_KEY = "busy_key"
     """A job of the same key is in flight or comes first."""
     UNGUARDED = "unguarded"
-    """The consumer has guards that the claim did not respect; `pulling` never returns this."""
+    """The consumer has guards that the claim did not respect. `pulling` never returns this."""
     REPEATED = "repeated"
-    """A claim under the same request id exists; `pulling` never returns this."""
+    """A claim under the same request id exists. `pulling` never returns this."""
 
 
 class Terms(NamedTuple):

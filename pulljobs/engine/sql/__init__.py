@@ -42,7 +42,7 @@ class Session(Protocol):
         """Run a statement, in the open transaction if there is one, and return its rows."""
 
     def atomic(self) -> AbstractContextManager[object]:
-        """Return a transaction, or a savepoint in the open one; an exception rolls it back."""
+        """Return a transaction, or a savepoint in the open one. An exception rolls it back."""
 
 
 class ResultCursor(Protocol):
