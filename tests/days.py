@@ -10,7 +10,7 @@ from tests.sessions import query
 
 @contextmanager
 def no_days() -> Iterator[None]:
-    """Leave only the default partitions before and after; for tests with the mark `owner`."""
+    """Leave only the default partitions before and after, for tests with the mark `owner`."""
     drop_days()
     try:
         yield

@@ -48,7 +48,7 @@ class ConsumerFactory(DjangoModelFactory[Consumer]):
 
 @dataclass(frozen=True)
 class MadeJob:
-    """Job in some state; `held` is its lease, or the last one it had."""
+    """Job in some state. `held` is its lease, or the last one it had."""
 
     id: int
     consumer: Consumer
@@ -91,7 +91,7 @@ bring = {
 
 
 def published(consumer: Consumer, count: int = 1, **options: Any) -> list[int]:
-    """Publish `count` messages; return the ids of this consumer's jobs."""
+    """Publish `count` messages. Return the ids of this consumer's jobs."""
     channel = consumer.channel.name
     payload = options.pop("payload", b"payload")
     if options:
@@ -107,7 +107,7 @@ def published(consumer: Consumer, count: int = 1, **options: Any) -> list[int]:
 
 
 def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
-    """Take this queued job alone; return the token of its lease."""
+    """Take this queued job alone. Return the token of its lease."""
     defaults: dict[str, Any] = {
         "lease_duration": consumer.lease_duration,
         "max_lease": MAX_LEASE,
@@ -127,13 +127,13 @@ class TimedRun:
 
 
 def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
-    """Claim from the head of the queue; return the jobs with their lease."""
+    """Claim from the head of the queue. Return the jobs with their lease."""
     claim = claim_from_head(consumer, wanted, **options)
     return [Held(job.id, claim.taken.lease_token) for job in claim.jobs] if claim.taken else []
 
 
 def claim_from_head(consumer: Consumer, wanted: int = 1, **options: Any) -> Claimed:
-    """Claim as a process does that knows no low-water mark; `options` are terms, or the entry."""
+    """Claim as a process does that knows no low-water mark. `options` are terms, or the entry."""
     entry = options.pop("entry", LowWaterMarks().entry_above())
     terms = Terms(Lease.Via.WORKER, MAX_LEASE)._replace(**options)
     return plain.claim(AliasSession(USING), consumer.pk, wanted, terms, entry)

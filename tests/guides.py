@@ -31,20 +31,20 @@ def pages() -> list[Path]:
 
 @cache
 def blocks(page: str) -> list[Block]:
-    """Return the blocks of a page, in lists and quotations too; `page` starts at the root."""
+    """Return the blocks of a page, in lists and quotations too. `page` starts at the root."""
     text = (BASE_DIR / page).read_text("utf-8")
     return list(_blocks(page, text))
 
 
 def texts(page: str, kind: str) -> list[str]:
-    """Return all blocks of one kind, in order; a test cannot ask for some of them."""
+    """Return all blocks of one kind, in order. A test cannot ask for some of them."""
     matching = [block.text for block in blocks(page) if block.kind == kind]
     assert matching, f"{page} has no block of {kind}"
     return matching
 
 
 def modules_of(guide: str) -> dict[str, ModuleType]:
-    """Import every block as the module that its first line names; undo it with `forget`."""
+    """Import every block as the module that its first line names. Undo it with `forget`."""
     made = {}
     for code in texts(f"docs/{guide}", "python"):
         first = code.partition("\n")[0]
@@ -62,7 +62,7 @@ def forget(package: str) -> None:
 
 
 def assert_like(shown: Any, actual: Any) -> None:
-    """Check that a shown answer has the fields and types of the actual one; "..." ends a list."""
+    """Check that a shown answer has the fields and types of the actual one. "..." ends a list."""
     if isinstance(shown, dict):
         assert list(shown) == list(actual)
         for name, value in shown.items():

@@ -8,7 +8,7 @@ from pulljobs import handlers
 
 @contextmanager
 def registry_of_its_own() -> Iterator[None]:
-    """Register no handler at first; restore the previous ones at the end."""
+    """Register no handler at first. Restore the previous ones at the end."""
     handlers.autodiscover()
     before = dict(handlers._registered)
     handlers._registered.clear()

@@ -35,12 +35,12 @@ def exclusive(**options: Any) -> Consumer:
 
 
 def queued(consumer: Consumer, keys: str, **options: Any) -> list[int]:
-    """Publish a job for each letter, which is its key; return the ids."""
+    """Publish a job for each letter, which is its key. Return the ids."""
     return [published(consumer, 1, key=key, **options)[0] for key in keys]
 
 
 def claim(consumer: Consumer, wanted: int = 10, **options: Any) -> list[Held]:
-    """Claim once; return the jobs with their lease, in the order of the claim."""
+    """Claim once. Return the jobs with their lease, in the order of the claim."""
     taken, jobs, *_rest = Puller(USING, consumer).claim(wanted, **options)
     return [Held(job.id, taken.lease_token) for job, _message in jobs] if taken else []
 

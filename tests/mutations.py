@@ -61,7 +61,7 @@ def read_list(path: Path) -> list[Mutation]:
 
 
 def replay(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, str]]:
-    """Apply each mutation in turn; yield it with the failure of its test, empty if it survived."""
+    """Apply each mutation in turn. Yield it with the failure of its test, empty if it survived."""
     makes_tables = True
     with tempfile.TemporaryDirectory() as directory:
         tree = Path(directory) / "tree"

@@ -9,7 +9,7 @@ import pytest
 
 
 def not_run(needed: str) -> NoReturn:
-    """Skip with the name of what to install; fail with PULLJOBS_REQUIRE_ALL=1."""
+    """Skip with the name of what to install. Fail with PULLJOBS_REQUIRE_ALL=1."""
     reason = f"not run: install {needed}"
     if os.environ.get("PULLJOBS_REQUIRE_ALL") == "1":
         pytest.fail(reason)

@@ -29,7 +29,7 @@ NOT: Final = {"PULLJOBS_TEST_SECOND": "", "JOBS_DATABASE": ""}
 
 
 def prepare() -> None:
-    """Let tests that name no database use that of the jobs; called before any test."""
+    """Let tests that name no database use that of the jobs. It is called before any test."""
     TransactionTestCase.databases = {"default", ALIAS}
     load = conf.load
     conf.load = lambda given: load(_placed(given))  # settings of a test name no database
@@ -51,7 +51,7 @@ def open_to(items: Iterable[pytest.Item]) -> None:
 
 @contextmanager
 def entered() -> Iterator[None]:
-    """Log in as the role after the owner has made the tables; at the end as the owner."""
+    """Log in as the role after the owner has made the tables, and at the end as the owner."""
     known = connections[ALIAS].settings_dict
     owner, role = known["USER"], f"{known['NAME']}_role"
     _run(_made(role, owner))

@@ -16,7 +16,7 @@ from tests.second import as_owner, parameters
 
 PATIENCE_SECONDS: Final = 60
 SLACK: Final = float(os.environ.get("PULLJOBS_TEST_SLACK", "20"))
-"""Seconds of delay to tolerate on a busy machine; 0 on an idle one.
+"""Seconds of delay to tolerate on a busy machine, and 0 on an idle machine.
 
 Where a test bounds a time by it, the failure that it guards against takes minutes.
 """
@@ -67,7 +67,7 @@ DELETE FROM pg_statistic WHERE starelid::regclass::text LIKE 'pulljobs%'
 
 @contextmanager
 def session() -> Iterator[Session]:
-    """Open a transaction in a session of its own; roll it back at the end unless committed."""
+    """Open a transaction in a session of its own. Roll it back at the end unless committed."""
     params = {**parameters(connection.get_connection_params()), "prepare_threshold": None}
     params.pop("cursor_factory", None)
     params.pop("context", None)
@@ -122,12 +122,12 @@ def states() -> dict[int, str]:
 
 
 def pass_time(by: timedelta = timedelta(hours=1)) -> None:
-    """Let leases end sooner; their hard ends stay in the future."""
+    """Let leases end sooner. Their hard ends stay in the future."""
     query("UPDATE pulljobs_lease SET leased_until = leased_until - %s", [by])
 
 
 class Thread(threading.Thread):
-    """Thread with Django connections of its own; `result` waits and raises the thread's error."""
+    """Thread with Django connections of its own. `result` waits and raises the thread's error."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -153,7 +153,7 @@ class Thread(threading.Thread):
 
 
 def at_once(count: int, work: Callable[[int], T]) -> list[T]:
-    """Run `work` in `count` threads that start together; return their results in order."""
+    """Run `work` in `count` threads that start together. Return their results in order."""
     barrier = threading.Barrier(count)
 
     def start(number: int) -> T:

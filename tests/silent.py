@@ -29,7 +29,7 @@ class SilentProxy:
         self._threads[0].start()
 
     def silence(self) -> None:
-        """Forget what arrives from now on, on new connections as well; close none."""
+        """Forget what arrives from now on, on new connections as well. Close none."""
         self._is_silent = True
         self._silences += 1
 

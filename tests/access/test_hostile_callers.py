@@ -87,7 +87,7 @@ def send(method: str, url: str, body: bytes, headers: dict[str, str], type: str 
 
 
 def test_odd_names_in_a_url_match_no_row(headers: dict[str, str]) -> None:
-    """Alone, and behind names that are there; by every operation."""
+    """The names come alone and behind names that are there, by every operation."""
     before = contents()
     good = {"channel": "orders", "consumer": "census"}
     for method, path in OPERATIONS:
@@ -148,7 +148,7 @@ def test_headers_of_a_message_can_t_break_those_of_an_answer(
 def test_nothing_logs_tokens_or_payloads(
     headers: dict[str, str], census: Subscription, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Refused, done or broken, at any level; SQL is another matter, and Django's."""
+    """Calls are refused, done or broken, at any level. SQL is another matter, and Django's."""
     secrets = [census.channel_token, census.consumer_token, "shop-token", "the-payload"]
     logging.getLogger("django.db.backends").propagate = False
     try:

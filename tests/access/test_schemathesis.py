@@ -57,7 +57,7 @@ def test_an_operation_answers_as_documented(
 
 
 def test_what_one_operation_answers_another_takes(api: OpenApiSchema, world: World) -> None:
-    """Along the document's links: list, take, deliver; pull and ack."""
+    """They follow the document's links: list, take and deliver, or pull and ack."""
 
     class Walk(api.as_state_machine()):  # type: ignore[misc]  # made of the document
         def get_call_kwargs(self, case: Case[Any]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
 def test_a_page_of_another_site_can_t_pause_in_a_user_s_name(
     type: str, orders: Subscription
 ) -> None:
-    """Browsers send a Basic login along with such forms; JSON they do not send unasked."""
+    """Browsers send a Basic login along with such forms. JSON they do not send unasked."""
     client = Client(headers={"Authorization": f"Basic {b64encode(b'root:secret').decode()}"})
     get_user_model().objects.create_superuser("root", password="secret")
     pause, origin = b'{"Until": "2999-12-31T00:00:00Z"}', {"Origin": "https://elsewhere.example"}

@@ -46,7 +46,7 @@ FROM generate_series(1, %(rows)s) AS n
 
 @pytest.fixture
 def consumer() -> Consumer:
-    """Return the first of two consumers that share all rows; the tables are analyzed."""
+    """Return the first of two consumers that share all rows. The tables are analyzed."""
     channel = ChannelFactory.create()
     made = [ConsumerFactory.create(channel=channel, exclusive_keys=keys) for keys in (True, False)]
     query(FORGET.replace("%", "%%"))
@@ -97,7 +97,7 @@ def pages(consumer: Consumer) -> Iterator[str]:
 
 
 def statements_of(browser: Client, url: str) -> list[str]:
-    """Return the queries that a page runs; SQL files are tested in tests/storage."""
+    """Return the queries that a page runs. SQL files are tested in tests/storage."""
     with CaptureQueriesContext(connection) as captured:
         assert browser.get(url).status_code == 200, url
     return [

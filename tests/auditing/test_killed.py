@@ -1,6 +1,6 @@
-"""A process that redrives very many jobs is killed in the middle; another one continues.
+"""A process that redrives very many jobs is killed in the middle.
 
-PULLJOBS_TEST_REDRIVEN=100000 runs it at full size.
+Another process continues. PULLJOBS_TEST_REDRIVEN=100000 runs it at full size.
 """
 
 import os
@@ -85,7 +85,7 @@ def test_each_job_is_redriven_once_and_the_audit_adds_up(witness: None) -> None:
 
 
 def kill_in_the_middle(entry: AuditEntry, halt: int) -> int:
-    """Kill a process at that job; return how many jobs were done after the end of its batch."""
+    """Kill a process at that job. Return how many jobs were done after the end of its batch."""
     query("INSERT INTO halting VALUES (%s)", [halt])
     with session() as other:
         other.execute("SELECT pg_advisory_lock(%s)", [halt])

@@ -30,7 +30,7 @@ def state() -> Iterator[Path]:
 
 
 def limit(state: Path, *flags: str) -> dict[str, Any]:
-    """Run `python -m benchmarks limit` with these flags; return its figures."""
+    """Run `python -m benchmarks limit` with these flags. Return its figures."""
     environment = {name: value for name, value in os.environ.items() if name not in UNSAFE}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "limit", "--json", *flags],

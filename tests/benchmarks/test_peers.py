@@ -74,7 +74,7 @@ def test_pulljobs_is_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path) -> None:
-    """The offered jobs were published and done; only this table of the page changes."""
+    """The offered jobs were published and done. Only this table of the page changes."""
     record = tmp_path / "record.json"
     written = "<!-- measured: rates -->\nold\n<!-- end -->\n"
     (tmp_path / "peers.md").write_text(f"{written}<!-- measured: held -->\nold\n<!-- end -->\n")

@@ -54,7 +54,10 @@ class Visitor:
     browser: Browser
 
     def anonymous(self, **options: Any) -> Page:
-        """Return an empty page that is not logged in; options are those of a playwright context."""
+        """Return an empty page that is not logged in.
+
+        Options are those of a playwright context.
+        """
         return self._context(**options).new_page()
 
     def open(self, path: str = "", **options: Any) -> Page:
@@ -91,7 +94,7 @@ class Visitor:
 
 @contextmanager
 def strict_policy(page: Page) -> Iterator[list[str]]:
-    """Apply a strict Content-Security-Policy in the block; yield the errors of the browser."""
+    """Apply a strict Content-Security-Policy in the block. Yield the errors of the browser."""
     complaints: list[str] = []
 
     def restrict(route: Route) -> None:

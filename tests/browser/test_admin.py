@@ -52,7 +52,7 @@ def running(visitor: Visitor, place: Path) -> Iterator[int]:
 
 
 def opened(pipe: Path, writing: list[int]) -> bool:
-    """Open the pipe for writing; return True once the worker has it open for reading."""
+    """Open the pipe for writing. Return True once the worker has it open for reading."""
     with suppress(OSError):
         writing.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     return bool(writing)

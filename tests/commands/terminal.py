@@ -99,7 +99,7 @@ class Terminal:
         return termios.tcgetattr(self._master) == self.before
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size; the kernel sends SIGWINCH to the process."""
+        """Change the size. The kernel sends SIGWINCH to the process."""
         with self._lock:
             self._screen.resize(rows, columns)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -43,7 +43,7 @@ def test_every_verb_is_tested() -> None:
 def test_every_verb_prints_json_plain_text_and_colours(
     name: str, number: int, consumer: Consumer, files: dict[str, str]
 ) -> None:
-    """The flag --json may come first or last; output to a pipe has no escape sequences."""
+    """The flag --json may come first or last. Output to a pipe has no escape sequences."""
     result = run_verb(*arguments(name, number, consumer, files), "--json")
     assert result.count("\n") == 1
     assert isinstance(json.loads(result), dict)

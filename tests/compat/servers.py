@@ -82,7 +82,7 @@ def reachable(programs: Path, directory: Path) -> Path:
 
 @contextmanager
 def postgres(programs: Path, directory: Path) -> Iterator[int]:
-    """Run a new server; give its port."""
+    """Run a new server. Give its port."""
     directory.chmod(0o711)
     programs = reachable(programs, directory)
     data, log, port = own(directory / "data"), own(directory / "log"), free_port()
@@ -119,7 +119,7 @@ ignore_startup_parameters = extra_float_digits
 
 @contextmanager
 def pgbouncer(program: Path, host: str, port: int, directory: Path) -> Iterator[int]:
-    """Run a pooler in transaction mode in front of a server; give its port."""
+    """Run a pooler in transaction mode in front of a server. Give its port."""
     directory.chmod(0o711)
     config, own_port = directory / "pgbouncer.ini", free_port()
     users = directory / "users.txt"
@@ -155,9 +155,10 @@ def wait_for(port: int) -> None:
 
 
 def storage_suite(port: int, *, pooled: bool = False, plans: bool = False) -> str:
-    """Run the storage tests on the server at that port; return the output.
+    """Run the storage tests on the server at that port.
 
-    The tests of plans take long. They run here on the oldest server and elsewhere on the newest.
+    Return the output. The tests of plans take long. They run here on the oldest server and
+    elsewhere on the newest.
     """
     elsewhere = [] if plans else ["--ignore=tests/storage/test_plans.py"]
     return suite(
@@ -171,7 +172,7 @@ def storage_suite(port: int, *, pooled: bool = False, plans: bool = False) -> st
 
 
 def suite(*arguments: str, **environment: str) -> str:
-    """Run these tests in another environment; return the output of pytest."""
+    """Run these tests in another environment. Return the output of pytest."""
     done = subprocess.run(
         # Databases go with their server, and a pooler would keep connections to dropped ones open.
         [sys.executable, "-m", "pytest", "-n2", "--reuse-db", *arguments],

@@ -41,7 +41,7 @@ def test_migrate_makes_no_table_of_the_lake_and_commands_know_none() -> None:
 
 
 def run_python(*arguments: str) -> str:
-    """Run Python with a test database of its own; return the output."""
+    """Run Python with a test database of its own. Return the output."""
     done = subprocess.run(
         [sys.executable, *arguments],
         env={

@@ -1,6 +1,6 @@
 """Run the tests of the core as if Spark were not installed: python -m tests.compat.without_lake.
 
-Arguments are those of pytest; the default is every test of the core. Imports of the lake and of
+Arguments are those of pytest. The default is every test of the core. Imports of the lake and of
 what it needs fail.
 """
 

@@ -1,4 +1,4 @@
-"""The table shows the first consumers by name; totals and problems include the hidden others."""
+"""The table shows the first consumers by name. Totals and problems include the hidden others."""
 
 from datetime import timedelta
 

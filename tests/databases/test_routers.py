@@ -38,7 +38,7 @@ class NoMigrations:
 
 @pytest.fixture(autouse=True)
 def _two_databases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configure another alias; nothing connects to it."""
+    """Configure another alias, to which nothing connects."""
     monkeypatch.setitem(connections.settings, OTHER, {**connections.settings["default"]})
     # Runs over a second database leave this check out, for it would warn in every test.
     known = {*registry.registered_checks, routers.check_transactions}
@@ -94,7 +94,7 @@ def test_migrations_elsewhere_make_no_table() -> None:
 
 
 def test_the_product_always_names_its_database() -> None:
-    """A call without an alias would use `default`; models follow `using` or the router."""
+    """A call without an alias would use `default`. Models follow `using` or the router."""
     files = sorted((BASE_DIR / "pulljobs").rglob("*.py"))
     assert not [f"{file.name}:{line}" for file in files for line in unnamed(file)]
 

@@ -1,6 +1,6 @@
 """Tests pass with the tables of pulljobs in a second database, as a role that does not own them.
 
-Some of them run here; `PULLJOBS_TEST_SECOND=1 python -m pytest` runs all.
+Some of them run here. `PULLJOBS_TEST_SECOND=1 python -m pytest` runs all.
 """
 
 import os

@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def own_database() -> Iterator[tuple[str, Session]]:
-    """Create a database on the tests' server for the block; give its URL and a session."""
+    """Create a database on the tests' server for the block. Give its URL and a session."""
     known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     name = f"census_{uuid4().hex}"
@@ -66,7 +66,7 @@ class Project:
         return self._session.execute(sql.SQL(text), params).fetchall()
 
     def number(self, text: str, *params: Any) -> int:
-        """Query a number; return 0 while the tables do not exist."""
+        """Query a number. Return 0 while the tables do not exist."""
         try:
             return int(self.query(text, *params)[0][0])
         except psycopg.errors.UndefinedTable:
@@ -135,13 +135,13 @@ class Demo:
         self.out = self.err = ""
 
     def end(self) -> int:
-        """Wait for its end; return the exit code."""
+        """Wait for its end. Return the exit code."""
         out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
         self.out, self.err = self.out + out, self.err + err
         return self.process.returncode
 
     def says(self, pattern: str) -> re.Match[str]:
-        """Read the error stream up to the first match; return the match."""
+        """Read the error stream up to the first match. Return the match."""
         assert self.process.stderr
         for line in self.process.stderr:
             self.err += line

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def kill_worker(project: Project) -> int:
-    """Kill a whole worker that holds 20 jobs or more; return how many it held."""
+    """Kill a whole worker that holds 20 jobs or more. Return how many it held."""
     while True:
         group, node = project.wait_for_work()
         os.killpg(group, signal.SIGSTOP)  # it claims no more between the count and the kill
@@ -23,7 +23,7 @@ def kill_worker(project: Project) -> int:
 
 
 def test_the_sum_adds_up_after_two_kills(project: Project) -> None:
-    """First the command restarts the worker; then both are killed, and a new command resumes."""
+    """First the command restarts the worker. Then both are killed, and a new command resumes."""
     demo = project.demo("--limit=500", "--json")
     held = kill_worker(project)
     held += kill_worker(project)

@@ -32,7 +32,7 @@ def can_be_counted(path: Path) -> bool:
 
 
 def result_of(demo: Demo) -> dict[str, Any]:
-    """Wait for a demo to succeed; return its line on stdout."""
+    """Wait for a demo to succeed. Return its line on stdout."""
     assert demo.end() == 0, demo.err
     [line] = demo.out.splitlines()
     summary: dict[str, Any] = json.loads(line)

@@ -9,7 +9,7 @@ from django.core.management import call_command
 
 
 def answer(*arguments: str) -> tuple[Any, int]:
-    """Run a verb with --json; return its parsed output and its exit code."""
+    """Run a verb with --json. Return its parsed output and its exit code."""
     output, code = StringIO(), 0
     try:
         call_command("pulljobs", *arguments, "--json", stdout=output)
@@ -19,7 +19,7 @@ def answer(*arguments: str) -> tuple[Any, int]:
 
 
 def text(*arguments: str) -> str:
-    """Run a verb; return its plain output."""
+    """Run a verb. Return its plain output."""
     output = StringIO()
     with suppress(SystemExit):
         call_command("pulljobs", *arguments, stdout=output)

@@ -24,7 +24,7 @@ HOUR = timedelta(hours=1)
 
 
 def findings(*arguments: str) -> dict[str, dict[str, Any]]:
-    """Run the doctor; return its findings by code."""
+    """Run the doctor. Return its findings by code."""
     content, code = answer("doctor", *arguments)
     assert code == int(any(finding["is_error"] for finding in content["findings"]))
     return {finding["code"]: finding for finding in content["findings"]}
@@ -100,7 +100,7 @@ def test_full_keys_are_named() -> None:
 def test_full_keys_are_searched_in_a_limited_number_of_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The search goes by key; jobs in flight count only where the limit counts live jobs."""
+    """The search goes by key. Jobs in flight count only where the limit counts live jobs."""
     consumer = ConsumerFactory.create(max_queued_per_key=2)
     for key in ("a", "b", "b", "c", "c"):
         published(consumer, key=key)

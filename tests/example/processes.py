@@ -78,7 +78,7 @@ class User:
 
 
 class EmbeddedProject:
-    """Directories of code and state of a project; `state` may lie outside of the code."""
+    """Directories of code and state of a project. `state` may lie outside of the code."""
 
     def __init__(self, code: Path, state: Path, version: int = 18) -> None:
         self.code = code
@@ -148,7 +148,7 @@ def postmaster(run: Path) -> int:
 
 
 def kill_server(run: Path) -> None:
-    """Kill the server; return once the kernel has closed its socket."""
+    """Kill the server. Return once the kernel has closed its socket."""
     os.kill(postmaster(run), signal.SIGKILL)
 
     def refuses() -> bool:
@@ -175,7 +175,7 @@ def slow_recovery(cluster: EmbeddedProject) -> Iterator[None]:
 
 @contextmanager
 def sleeping(uid: int) -> Iterator[int]:
-    """Run an unrelated process of an account; give its id."""
+    """Run an unrelated process of an account. Give its id."""
     process = subprocess.Popen(["sleep", "1000"], user=uid if os.geteuid() == 0 else None)
     try:
         yield process.pid

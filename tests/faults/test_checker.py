@@ -1,4 +1,4 @@
-"""The checker reports what is wrong and nothing else; most histories here are of job 1."""
+"""The checker reports what is wrong and nothing else. Most histories here are of job 1."""
 
 from collections.abc import Sequence
 from typing import Any

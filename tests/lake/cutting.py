@@ -63,7 +63,7 @@ def prepare(step: str) -> None:
 
 
 def die_once_there_are_files(root: Path) -> None:
-    """Kill this process once a task has written a file; other processes run the tasks."""
+    """Kill this process once a task has written a file. Other processes run the tasks."""
     while not any(root.glob(f"{runs.TEMPORARY}*/*.parquet")):
         time.sleep(0.002)
     die()

@@ -38,7 +38,7 @@ def driver(do: str, **orders: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the whole group of a driver at once; its sessions end with it."""
+    """Kill the whole group of a driver at once. Its sessions end with it."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(PATIENCE_SECONDS)

@@ -329,7 +329,7 @@ def test_trouble_that_passes_is_reported_in_one_line_and_the_next_run_goes_on(
 
 @pytest.mark.owner
 def test_a_watch_keeps_its_session_until_a_run_fails_in_it() -> None:
-    """Its JVM may be dead; the next run begins with another."""
+    """Its JVM may be dead. The next run begins with another."""
     calls: list[str] = []
 
     @contextmanager

@@ -25,7 +25,7 @@ from tests.sessions import blocked_by, query, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 JOBS = int(os.environ.get("PULLJOBS_TEST_JOBS", 3_000))
-"""Number of jobs; the promise is made for PULLJOBS_TEST_JOBS=1000000."""
+"""Number of jobs. The promise is made for PULLJOBS_TEST_JOBS=1000000."""
 STAGED = "SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_staged_[0-9]+$'"
 modes = pytest.mark.parametrize("mode", WAYS)
 WRITTEN = '{"n": 1.50, "big": 12345678901234567890.10, "a":null , "u": "\\u00fc", "A": [1, 1e400]}'
@@ -132,7 +132,10 @@ def next_publish_drops_what_is_left() -> bool:
 
 
 def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSession) -> None:
-    """The driver's group is killed; the next publish drops its table, and a second run succeeds."""
+    """The driver's group is killed.
+
+    The next publish drops its table, and a second run succeeds.
+    """
     consumer = ConsumerFactory.create()
     options = {"channel": consumer.channel.name, "publishId": "1"}
     with (

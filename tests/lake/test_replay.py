@@ -87,7 +87,7 @@ def test_what_was_accepted_once_is_replayed_whatever_the_limits_are_by_then(
 
 
 def test_to_another_consumer_and_again(spark: SparkSession, world: ExportedJobs) -> None:
-    """Columns of the message can be conditions; other consumers of the channel get nothing."""
+    """Columns of the message can be conditions. Other consumers of the channel get nothing."""
     other = ConsumerFactory.create()
     neighbor = ConsumerFactory.create(channel=other.channel)
     to = ["--to", f"{other.channel.name}/{other.name}"]

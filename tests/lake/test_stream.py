@@ -1,4 +1,4 @@
-"""Promises of a stream, by the calls that Spark makes; test_stream_crashes has its crashes."""
+"""Promises of a stream, by the calls that Spark makes. Its crashes are in test_stream_crashes."""
 
 from datetime import timedelta
 from threading import Thread

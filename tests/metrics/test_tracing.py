@@ -189,7 +189,7 @@ def _of_cancelled(job: Any, trace: Trace) -> StatusCode:
 
 
 def test_a_publish_over_http_is_part_of_the_caller_s_trace(orders: None, trace: Trace) -> None:
-    """The `traceparent` that a message has already is kept; otherwise the request's counts."""
+    """The `traceparent` that a message has already is kept. Otherwise the request's counts."""
     announcer = Announcer(*_channel())
     announcer.headers["traceparent"] = CALLER
     assert announcer.post().status_code == 201

@@ -51,7 +51,7 @@ def published_texts() -> list[str]:
 
 
 def test_keys_are_locked_in_the_order_of_all_who_publish_several() -> None:
-    """None is locked before those that come first; they are published as they are due."""
+    """No key is locked before those that come first. Messages are published as they are due."""
     channel = ConsumerFactory.create(max_queued_per_key=9).channel
     due(channel, "b", "B", "a")
     lock = {"channel": channel.name, "only_consumer_id": None}

@@ -62,7 +62,7 @@ def waiting(consumer: Consumer) -> list[str]:
 
 class TestReject:
     def test_one_too_many_is_refused_and_nothing_written(self) -> None:
-        """With a bound of 1 the second is refused; other keys go on."""
+        """With a bound of 1 the second is refused. Other keys go on."""
         consumer = bounded()
         first = send(consumer)
         before = counts()

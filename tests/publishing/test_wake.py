@@ -1,4 +1,4 @@
-"""Waiters are woken after the commit; without a waiter nothing is sent."""
+"""Waiters are woken after the commit. Without a waiter nothing is sent."""
 
 import threading
 from collections.abc import Iterator

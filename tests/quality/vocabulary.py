@@ -97,7 +97,7 @@ FORBIDDEN_FUNCTIONS: Final[Mapping[str, str]] = {
     "read": "an object says more: read_counts, read_plan",
     "shown": "a verb says more: render, format_value",
 }
-"""Whole names of functions; a method of a class with a base may have to be called that."""
+"""Whole names of functions. A method of a class with a base may have to be called that."""
 
 VERBS_IN_S: Final = frozenset({"bias", "bus", "canvas", "focus", "has"})
 """Imperatives that end with one s, in place of the third person: none of them is a plural."""

@@ -167,7 +167,7 @@ def test_several_that_commit_late_are_found_each_after_its_commit(
 def test_a_look_below_the_floor_takes_nothing_before_its_time(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
-    """Its slices grow; none may reach into the future."""
+    """Its slices grow. None may reach into the future."""
     [delayed] = published(consumer, delay=timedelta(minutes=10))
     work_on(puller)
     late = publish_in(other, consumer)
@@ -219,7 +219,7 @@ def another_server() -> Iterator[Callable[[], None]]:
 def test_what_a_failover_behind_a_pooler_undid_is_claimed_again(
     puller: Puller, consumer: Consumer, another_server: Callable[[], None]
 ) -> None:
-    """The pooler's connection stays; the claim was lost with the server that had committed it."""
+    """The pooler's connection stays. The claim was lost with the server that had committed it."""
     [job] = published(consumer)
     assert ids(puller) == [job]
     work_on(puller)

@@ -233,7 +233,7 @@ def test_every_promise_is_broken_here() -> None:
 
 
 def test_sound_tables_keep_every_promise() -> None:
-    """Jobs of every state; of a key one that runs, one that waits, one that waits for its retry."""
+    """Jobs have every state. Those with keys run, wait, or wait for their retry."""
     for state in State:
         made(state)
     running, waiting = exclusive(), exclusive(retry_strategy="constant:60")

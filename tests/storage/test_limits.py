@@ -1,4 +1,4 @@
-"""Bounds of claims: a pause, jobs in flight and bytes; and repeated claims."""
+"""Bounds of claims (a pause, jobs in flight and bytes), and repeated claims."""
 
 from collections.abc import Iterator
 from contextlib import closing

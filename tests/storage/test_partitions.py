@@ -146,7 +146,7 @@ def test_both_kinds_of_rows_go_to_their_day() -> None:
 
 
 def test_partitions_have_what_their_parent_has() -> None:
-    """Columns, defaults, checks and indexes; and a plan needs no other."""
+    """They have its columns, defaults, checks and indexes, and a plan needs no other."""
     list(partition_making.make_ahead(USING, 0))
     for table in partitions.PARTITIONED:
         name = f"{table}_{today():%Y%m%d}"
@@ -175,7 +175,7 @@ def test_somebody_holding_the_lock_shortly_is_waited_for(
 def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Publishers behind the waiting lock go on between its attempts; then it gives up."""
+    """Publishers behind the waiting lock go on between its attempts. Then it gives up."""
     monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=20))
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(milliseconds=200))
     channel = ChannelFactory.create()
@@ -195,7 +195,7 @@ def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
 def test_a_vacuum_is_waited_for_longer_and_delays_no_publisher(
     monkeypatch: pytest.MonkeyPatch, *, is_dropped: bool
 ) -> None:
-    """Autovacuum gives way only after a second; no publisher waits during that time."""
+    """Autovacuum gives way only after a second. No publisher waits during that time."""
     monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=20))
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(0))
     channel = ChannelFactory.create()

@@ -25,7 +25,7 @@ FROM generate_series(1, %s) AS n
 
 @pytest.fixture(params=["analyzed", "never analyzed"])
 def consumer(request: pytest.FixtureRequest) -> Consumer:
-    """Its jobs have three priorities; some are due later, some wait behind a key."""
+    """Its jobs have three priorities. Some are due later, some wait behind a key."""
     made: Consumer = ConsumerFactory.create(exclusive_keys=True)
     query(FORGET.replace("%", "%%"))
     query(FILL, [made.pk, JOBS])

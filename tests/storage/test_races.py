@@ -1,6 +1,6 @@
 """Races of two processes: one wins, the other learns that it lost, nothing is written twice.
 
-The interleavings are built with a second session that stops after its statement; nothing here is
+The interleavings are built with a second session that stops after its statement. Nothing here is
 left to luck but the two tests with many threads.
 """
 

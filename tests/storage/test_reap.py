@@ -171,7 +171,10 @@ def blame() -> set[tuple[int, int, bool]]:
 
 
 def test_jobs_of_a_worker_that_ran_at_its_last_renewal_are_charged_suspects() -> None:
-    """Those that did not are back at once; their deliveries count, or they might go on for ever."""
+    """Jobs that did not run are back at once.
+
+    Their deliveries count, or they might go on for ever.
+    """
     consumer = ConsumerFactory.create(retry_strategy="constant:60")
     published(consumer, 3)
     held = claimed(consumer, 3, node_id=uuid4())

@@ -1,4 +1,4 @@
-"""A server that stops reading for a while delays a statement; it never makes it wait for ever."""
+"""A server that stops reading for a while delays a statement. It never makes it wait for ever."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Tasks of a project; to be imported once `TASKS` is as `conftest.py` has it."""
+"""Tasks of a project, to be imported once `TASKS` is as `conftest.py` has it."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any

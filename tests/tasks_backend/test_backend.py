@@ -281,7 +281,7 @@ def test_a_run_that_is_settled_before_it_begins_is_an_attempt(tasks: ModuleType)
 
 
 def test_others_may_listen_to_the_channel(tasks: ModuleType) -> None:
-    """They get a copy of the task; the result is that of its own consumer."""
+    """They get a copy of the task. The result is that of its own consumer."""
     ConsumerFactory.create(channel__name="tasks-default-default", name="another")
     handlers.sync_consumers()
     result = tasks.add.enqueue(2, 2)

@@ -50,7 +50,7 @@ def with_failing_tasks(stage: Stage, tasks: ModuleType, count: int) -> Worker:
 
 
 def test_a_failing_task_holds_back_only_itself(stage: Stage, tasks: ModuleType) -> None:
-    """Its jobs stay in the queue for the 600 s of the block; neighbours run at once."""
+    """Its jobs stay in the queue for the 600 s of the block. Neighbours run at once."""
     worker = with_failing_tasks(stage, tasks, 60)
     late = [ids.number_of(tasks.fail.enqueue("still down").id) for _number in range(20)]
     result = tasks.add.enqueue(2, 3)

@@ -10,7 +10,7 @@ JOBS = count()
 
 
 def claimed(circuit: Circuit, job: int | None = None, now: float = 0) -> tuple[int, int]:
-    """Claim a job now, by default one that was never claimed; return the ticket and the job."""
+    """Claim a job now, by default one that was never claimed. Return the ticket and the job."""
     job = next(JOBS) if job is None else job
     assert circuit.admit(circuit.ticket, job, now) == 0
     return circuit.ticket, job
@@ -26,7 +26,10 @@ def opened(*, initial: float = 1, longest: float = 120, after: int = 1) -> Circu
 
 
 def probe(circuit: Circuit, result: Result, now: float | None = None) -> float:
-    """Let one probe through as soon as the circuit permits; return the seconds blocked after it."""
+    """Let one probe through as soon as the circuit permits.
+
+    Return the seconds blocked after it.
+    """
     now = circuit.blocked_until if now is None else now
     assert circuit.room(now) == 1
     job = claimed(circuit, now=now)

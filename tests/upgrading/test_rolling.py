@@ -41,7 +41,7 @@ NEEDED = " AND is_nullable = 'NO' AND column_default IS NULL AND is_identity = '
 def test_workers_and_publishers_of_both_releases_break_no_promise(
     faults: Faults, older: Path
 ) -> None:
-    """They take each other's jobs while some are killed; histories outside the database judge."""
+    """They take each other's jobs while some are killed. Histories outside the database judge."""
     report = faults(
         *("--older", str(older), "--faults", "kill", "--times", "2", "--every", "0.8"),
         *("--jobs", "1000", "--seconds", "0.02", "--workers", "4", "--claimers", "0"),

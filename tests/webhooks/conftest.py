@@ -10,7 +10,7 @@ Opened = Callable[..., Endpoint]
 
 @pytest.fixture
 def endpoint() -> Iterator[Opened]:
-    """Call it with an answer for an endpoint that gives that; closed at the end."""
+    """Call it with an answer for an endpoint that gives that. It is closed at the end."""
     opened: list[Endpoint] = []
 
     def open(answer: Answer | None = None, **how: Any) -> Endpoint:

@@ -51,7 +51,7 @@ def job_of(payload: bytes = b'{"order": 1}', **fields: Any) -> ClaimedJob:
 
 
 def send(consumer: Consumer, *jobs: ClaimedJob, **limits: Any) -> list[Retry | None]:
-    """Deliver jobs; return the Retry of each, or None if it was delivered."""
+    """Deliver jobs. Return the Retry of each, or None if it was delivered."""
 
     async def send_all() -> list[Retry | None]:
         sender, endpoint = PushSender(replace(LIMITS, **limits)), endpoint_of(consumer)

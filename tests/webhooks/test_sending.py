@@ -502,7 +502,7 @@ def test_name_server_that_hangs_holds_up_only_its_own_names(
     "host", ["127.0.0.2", "[::1]", "localhost", "0x7f000002", "127.2", "[::ffff:7f00:2]"]
 )
 def test_private_addresses_are_refused_by_any_name(endpoint: Opened, host: str) -> None:
-    """The endpoint is there; only 127.0.0.1 itself is allowed."""
+    """The endpoint is there. Only 127.0.0.1 itself is allowed."""
     there = endpoint(host="127.0.0.2")
     retry = refusal(
         consumer_at(f"http://{host}:{there.port}/"), PUSH_ALLOWED_NETWORKS=["10.0.0.0/8"]
