@@ -439,7 +439,7 @@ SLOW = 0.01
 
 
 def test_failures_raise_the_back_off_step_by_step() -> None:
-    """Three failures open it. Then a message comes at a time, after 0.2, 0.4, 0.8, 0.8 seconds."""
+    """Three failures open it. Then single messages come after 0.2, 0.4, 0.8, 0.8 seconds."""
     broker = filled(100)
 
     def handle(message: Message) -> None:
