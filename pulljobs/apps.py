@@ -24,7 +24,7 @@ class PulljobsConfig(AppConfig):
 def start_telemetry() -> None:
     """Start the recorders that the settings ask for, at the start of every process.
 
-    The system checks report wrong settings; here they only turn telemetry off.
+    The system checks report wrong settings. Here they only turn telemetry off.
     """
     from pulljobs import metrics
     from pulljobs.conf import settings

@@ -107,9 +107,9 @@ def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = 
 
 
 def proceed(seconds: float, entry_id: int | None = None) -> bool:
-    """Carry out unfinished actions, or one of them, for about that long; True if work is left.
+    """Carry out unfinished actions, or one of them, for about that long.
 
-    False, too, if another process is working on it.
+    Return True if work is left, but False if another process is working on it.
     """
     using = settings().DATABASE
     until = time.monotonic() + seconds
@@ -148,18 +148,18 @@ def name_of(token_holder: TokenHolder) -> str:
 
 
 def stop(entry: AuditEntry, *, by: str) -> bool:
-    """Stop an unfinished action; return True if it had jobs left."""
+    """Stop an unfinished action. Return True if it had jobs left."""
     return audit.stop(settings().DATABASE, entry.pk, by)
 
 
 def _for(event: Event, selection: Selection) -> Selection:
-    """Restrict the selection to states that the event leaves; explicitly chosen jobs all stay."""
+    """Restrict the selection to states that the event leaves. Explicitly chosen jobs all stay."""
     states = [state for state in selection.states if state in TRANSITIONS[event].sources]
     return selection._replace(states=tuple(map(str, states)))
 
 
 def _proceed(entry_id: int | None) -> bool:
-    """Act on one batch; return True if there may be another."""
+    """Act on one batch. Return True if there may be another."""
     using = settings().DATABASE
     with brief(using):
         entry = audit.locked(using, entry_id)

@@ -7,7 +7,7 @@
     exponential:1x3<60         1, 3, 9, ... s, at most 60
     5,30,60                    5, 30, 60, then 120, 180, ...: (n - length + 1) x last
 
-A ladder has 200 rungs at the most and stays on its last; no delay is above a year. A consumer keeps
+A ladder has 200 rungs at the most and stays on its last. No delay is above a year. A consumer keeps
 the text and what it expands to: an array of seconds and a cap, from which SQL takes the n-th delay,
 the same for REST, worker and reaper. Jitter is added there, inside the cap.
 """
@@ -29,7 +29,7 @@ _EXPONENTIAL: Final = re.compile(rf"exponential:{_NUMBER}(?:x{_NUMBER})?(?:<{_NU
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Seconds before each retry; past the end (n - length + 1) x last, never above the cap."""
+    """Seconds before each retry, past the end (n - length + 1) x last, never above the cap."""
 
     seconds: tuple[float, ...]
     cap: float = LONGEST
@@ -48,7 +48,7 @@ NEVER: Final = "none"
 
 
 def expand(text: str) -> Delays:
-    """Return the delays of a strategy; ValueError, with the valid forms, for any other text."""
+    """Return the delays of a strategy. Any other text raises ValueError with the valid forms."""
     text = text.replace(" ", "")
     if text == NEVER:
         return Delays(())

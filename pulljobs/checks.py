@@ -79,7 +79,7 @@ def check_settings(
 
 
 def out_of_order(settings: Settings) -> list[CheckMessage]:
-    """Check values that have the right types; `runpullworker` checks its flags by it, too."""
+    """Check values that have the right types. `runpullworker` checks its flags by it, too."""
     values = {field.name: getattr(settings, field.name) for field in fields(Settings)}
     problems: list[CheckMessage] = [
         Error(f"{SETTING}[{name!r}] must {_least(name)}.", id="pulljobs.E004")

@@ -37,7 +37,7 @@ SCOPES = frozenset({
     "messages-status", "metrics", "openapi", "pause", "producer", "producers", "pull",
     "queued-jobs", "renew", "requeue-dead-job", "scheduled-message", "scheduled-messages",
 })  # fmt: skip
-"""Routes of the API; throttles are set by these names."""
+"""Routes of the API. Throttles are set by these names."""
 
 
 class Access(StrEnum):
@@ -62,9 +62,9 @@ class Settings:
     MAX_HEADER_BYTES: int = 16 * 1024
     """Largest size of a message's headers, names and values together."""
     MAX_RESULT_BYTES: int = 16 * 1024
-    """Largest result of a handler; a larger one is a failure of the handler."""
+    """Largest result of a handler. A larger result is a failure of the handler."""
     MAX_ERROR_CHARS: int = 8_000
-    """Longest error text; longer ones are cut in the middle."""
+    """Longest error text. Longer texts are cut in the middle."""
 
     DEDUPE_WINDOW: timedelta = timedelta(minutes=2)
     """Time for which a client message id stays taken, unless the channel sets its own."""
@@ -76,7 +76,7 @@ class Settings:
     """Longest time that renewals can keep a claim, unless a longer lease was granted."""
 
     RETENTION: timedelta | None = None
-    """Age at which partitions of messages and archive may be dropped; None keeps everything.
+    """Age at which partitions of messages and archive may be dropped. None keeps everything.
 
     With a lake, only partitions that it verifiably has are dropped.
     """
@@ -101,9 +101,9 @@ class Settings:
     MIN_FETCH_INTERVAL: timedelta = timedelta(0)
     """Time between a full fetch and the next."""
     MAX_FETCH_INTERVAL: timedelta = timedelta(seconds=1)
-    """Time between polls that claim nothing; a wake-up ends the wait."""
+    """Time between polls that claim nothing. A wake-up ends the wait."""
     FLUSH_INTERVAL: timedelta = timedelta(milliseconds=50)
-    """Time that outcomes wait to be written together; at most a second."""
+    """Time that outcomes wait to be written together, at most a second."""
     FLUSH_SIZE: int = 500
     """Number of outcomes that are written without waiting for the interval."""
     REAP_INTERVAL: timedelta = timedelta(seconds=5)
@@ -119,9 +119,9 @@ class Settings:
     BACKOFF_AFTER: int = 5
     """Different jobs that fail in a row before a consumer, or a Django task, is held back."""
     BACKOFF_INITIAL: timedelta = timedelta(seconds=1)
-    """First back-off; each failure of the probe job doubles it, and 0 disables the back-off."""
+    """First back-off. Each failure of the probe job doubles it, and 0 disables the back-off."""
     BACKOFF_MAX: timedelta = timedelta(seconds=120)
-    """Longest back-off; 0 disables the back-off."""
+    """Longest back-off. 0 disables the back-off."""
     BURST: bool = False
     """If True, workers end once no job is ready and none is held."""
     ONCE: bool = False
@@ -129,7 +129,7 @@ class Settings:
     MAX_JOBS: int | None = None
     """Number of jobs after which a child process is replaced."""
     MAX_MEMORY: int | None = None
-    """Bytes of resident memory at which a child process is replaced; the flag takes 512M."""
+    """Bytes of resident memory at which a child process is replaced. The flag takes 512M."""
     HEALTH_PORT: int | None = None
     """Port at which a worker answers /livez, /readyz and, with METRICS, /metrics.
 
@@ -143,7 +143,7 @@ class Settings:
     PUSH: bool = True
     """If True, workers deliver to push consumers."""
     PUSH_CONCURRENCY: int = 500
-    """Deliveries of a process at once, shared fairly; each push consumer may always have one."""
+    """Deliveries of a process at once, shared fairly. Each push consumer may always have one."""
     PUSH_PER_CONSUMER: int = 20
     """Deliveries at once to one consumer."""
     PUSH_PER_HOST: int = 50
@@ -153,13 +153,13 @@ class Settings:
     PUSH_TIMEOUT: timedelta = timedelta(seconds=30)
     """Time limit from the start of a delivery to the status of its answer."""
     PUSH_MAX_RETRY_AFTER: timedelta = timedelta(hours=1)
-    """Longest Retry-After that is honoured; a longer one is cut to this."""
+    """Longest Retry-After that is honoured. A longer wait is cut to this."""
     PUSH_MAX_ANSWER_BYTES: int = 64 * 1024
     """Largest part of an answer's body that is read."""
     PUSH_ALLOWED_NETWORKS: Sequence[str] = ()
     """Networks such as `10.1.0.0/16` that are delivered to although they are not public."""
     PUSH_PORTS: Sequence[int] = ()
-    """Ports that are delivered to; empty: all."""
+    """Ports that are delivered to, or empty for all."""
     PUSH_TOKEN_HEADER: str = "X-Broker-Consumer-Token"
     """Header of a delivery that carries the consumer's token."""
     PUSH_USER_AGENT: str = "pulljobs"
@@ -197,7 +197,7 @@ class Settings:
     TOKENS_REQUIRED: bool = True
     """If False, tokens are not checked: anyone can publish and pull."""
     THROTTLES: Mapping[str, str] = field(default_factory=dict)
-    """Rates per token and scope, such as `{"pull": "100/s"}`; other scopes have no limit."""
+    """Rates per token and scope, such as `{"pull": "100/s"}`. Other scopes have no limit."""
     GATEWAY_SECRETS: Sequence[str] = field(default=(), repr=False)
     """Secrets in base64: requests must carry an X-Broker-Signature made with one of them.
 
@@ -209,15 +209,15 @@ class Settings:
     """Beginnings of paths that need no signature."""
 
     METRICS: bool = False
-    """If True, events are counted for Prometheus; needs `pulljobs[metrics]`."""
+    """If True, events are counted for Prometheus. This needs `pulljobs[metrics]`."""
     TRACING: bool = False
-    """If True, spans are recorded for OpenTelemetry; needs `pulljobs[metrics]`.
+    """If True, spans are recorded for OpenTelemetry. This needs `pulljobs[metrics]`.
 
     Their context travels in the headers of messages.
     """
 
     LAKE: str = ""
-    """Directory or URL that history is exported to; empty: there is no lake."""
+    """Directory or URL that history is exported to, or empty without a lake."""
     SPARK: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Properties of Spark sessions, such as `{"spark.master": "local[4]"}`."""
 
@@ -228,7 +228,7 @@ class Settings:
 
 
 def load(given: Mapping[str, Any]) -> Settings:
-    """Return the settings; ConfigurationError for an unknown key or a value of the wrong type."""
+    """Return the settings. An unknown key or mistyped value raises ConfigurationError."""
     if not isinstance(given, dict):
         raise ConfigurationError(f"{SETTING} is not a dict.")
     problems = unknown(given) or mistyped(given)
@@ -295,7 +295,7 @@ def _type_name(kind: Any) -> str:
 
 @cache
 def settings() -> Settings:
-    """Return the current settings; ConfigurationError if they are wrong."""
+    """Return the current settings, or raise ConfigurationError if they are wrong."""
     return load(getattr(django_settings, SETTING, {}))
 
 

@@ -27,7 +27,7 @@ from pulljobs.storage.rows import Finished, HeldJob, StoredMessage
 ConsumerPath = tuple[str, str]
 """Names of a channel and of a consumer."""
 ConsumerPaths = Callable[[], Mapping[int, ConsumerPath]]
-"""Function that returns consumer paths by job id; called only if an event needs them."""
+"""Function that returns consumer paths by job id. It is called only if an event needs them."""
 UNKNOWN: Final = ("", "")
 _PATH: Final = ("consumer__channel__name", "consumer__name")
 
@@ -48,7 +48,7 @@ def path_of(consumer: Consumer) -> ConsumerPath:
 
 
 def emit_claimed(using: str, consumer: Consumer, jobs: Sequence[HeldJob], at: datetime) -> None:
-    """Emit the event of a claim; `at` is the time of the claim by the database's clock."""
+    """Emit the event of a claim. `at` is the time of the claim by the database's clock."""
     if is_counting():
         waits = [
             (at - ids.time_of(job.message_id)).total_seconds()
@@ -61,7 +61,7 @@ def emit_claimed(using: str, consumer: Consumer, jobs: Sequence[HeldJob], at: da
 def trace_claimed(
     consumer: Consumer, jobs: Sequence[tuple[HeldJob, StoredMessage]], began: int
 ) -> None:
-    """Record the span of a claim; `began` is from `tracing.now`, and 0 if tracing is off."""
+    """Record the span of a claim. `began` is from `tracing.now`, and 0 if tracing is off."""
     if began:
         headers = [message.headers for _job, message in jobs]
         tracing.claimed(*path_of(consumer), headers, began=began)
@@ -109,7 +109,7 @@ def emit_given_back(using: str, done: Finished) -> None:
 def _ends(
     settlements: Sequence[Settlement], done: Finished, known: Mapping[int, ConsumerPath]
 ) -> Mapping[ConsumerPath, Counter[tuple[str, str]]]:
-    """Count the settlements by consumer; a repeated settlement was counted the first time."""
+    """Count the settlements by consumer. A repeated settlement was counted the first time."""
     ends: defaultdict[ConsumerPath, Counter[tuple[str, str]]] = defaultdict(Counter)
     for settlement in settlements:
         id = settlement.held.job_id

@@ -25,12 +25,12 @@ def is_available() -> bool:
 
 
 def seal(token: str) -> str:
-    """Encrypt a token with the newest key; return an empty text if nothing can be encrypted."""
+    """Encrypt a token with the newest key. Return an empty text if nothing can be encrypted."""
     return keys()[0].encrypt(token.encode()).decode() if is_available() else ""
 
 
 def unseal(sealed: str) -> str | None:
-    """Decrypt a copy; return None if it is empty or no key decrypts it."""
+    """Decrypt a copy. Return None if it is empty or no key decrypts it."""
     if not sealed or not is_available():
         return None
     from cryptography.fernet import InvalidToken, MultiFernet

@@ -2,7 +2,7 @@
 
     PulljobsError
     |-- ConfigurationError      a setting, flag or registration that can't work
-    |-- PublishError            a message that was refused; nothing was written
+    |-- PublishError            a message that was refused, so that nothing was written
     |   |-- InvalidMessage      an argument out of its bounds
     |   |-- UnknownChannel      it does not exist
     |   |-- PayloadTooLarge     above MAX_PAYLOAD_BYTES
@@ -15,7 +15,7 @@
     |-- LeaseLost               the lease no longer holds the job
     |-- LakeError               a run over the lake or in Spark that can't go on
     |   `-- StreamTaken         another query runs this stream
-    `-- HandlerSignal           raised by handlers; never logged as an error
+    `-- HandlerSignal           raised by handlers, never logged as an error
         |-- Retry
         `-- Discard
 
@@ -62,7 +62,7 @@ class PayloadTooLarge(PublishError, ValueError):
 
 
 class DuplicateMessage(PublishError):
-    """Message whose client message id is taken; `first` is the id of the message that has it."""
+    """Message whose client message id is taken. `first` is the id of the message that has it."""
 
     def __init__(self, message_id: str, first: int) -> None:
         super().__init__(
@@ -92,7 +92,7 @@ class ScheduledTooSoon(PublishError, ValueError):
 
 
 class KeyFull(PublishError):
-    """Key whose queue is full; `in_the_way` is the id of the newest message that fills it."""
+    """Key whose queue is full. `in_the_way` is the id of the newest message that fills it."""
 
     def __init__(self, key: str, consumer: str, in_the_way: int) -> None:
         super().__init__(
@@ -140,7 +140,7 @@ class StreamTaken(LakeError):
 
 
 class HandlerSignal(PulljobsError):
-    """Base of the exceptions by which a handler chooses an outcome; never logged as errors."""
+    """Base of the exceptions by which a handler chooses an outcome, never logged as errors."""
 
 
 class Retry(HandlerSignal):

@@ -39,15 +39,15 @@ class AckPolicy(StrEnum):
     """Outcome of a job whose handler returned or raised."""
 
     NACK_ON_ERROR = "nack_on_error"
-    """Deliver; after an exception, retry by the consumer's strategy."""
+    """Deliver, but after an exception retry by the consumer's strategy."""
     REJECT_ON_ERROR = "reject_on_error"
-    """Deliver; after an exception, reject: the job is DEAD."""
+    """Deliver, but after an exception reject: the job is DEAD."""
     ACK = "ack"
     """Deliver, exception or not."""
     ACK_FIRST = "ack_first"
     """Deliver before the handler runs: at most once."""
     MANUAL = "manual"
-    """Do what the handler called; retry if it called nothing."""
+    """Do what the handler called, and retry if it called nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Grant:
     start_by: float = float("inf")
     """Latest start: a job that starts later would lose its lease before its time limit."""
     renew_after: float = float("inf")
-    """Seconds after a claim or a renewal at which the worker renews the lease; by default never."""
+    """Seconds after a claim or a renewal at which the worker renews the lease, by default never."""
     renew: Callable[["ClaimedJob"], bool]
     stopping: Callable[[], bool]
     run_time: RunTime = field(default_factory=RunTime)
@@ -127,7 +127,7 @@ class ClaimedJob:
         return self._grant.lease_duration
 
     def report_end(self, result: Result) -> None:
-        """Report once how the run ended; the circuit of the consumer counts it."""
+        """Report once how the run ended. The circuit of the consumer counts it."""
         grant = self._grant
         # The circuit is nearly always calm: then no thread takes the lock that all threads share.
         if result is FAILURE or not grant.circuit.is_calm:
@@ -140,7 +140,7 @@ class ClaimedJob:
 
     @property
     def client_message_id(self) -> str | None:
-        """Message id that the publisher gave; None if it gave none."""
+        """Message id that the publisher gave, or None if it gave none."""
         return self._message.client_message_id
 
     @property
@@ -150,11 +150,11 @@ class ClaimedJob:
 
     @property
     def text(self) -> str:
-        """Payload as text; UnicodeDecodeError if it is not UTF-8."""
+        """Payload as text. UnicodeDecodeError is raised if it is not UTF-8."""
         return self._message.payload.decode()
 
     def json(self) -> Any:
-        """Return the payload parsed as JSON; ValueError if it is not JSON."""
+        """Return the payload parsed as JSON, or raise ValueError if it is not JSON."""
         payload = self._message.payload
         # json.loads spends two thirds of its time on other encodings and on surrounding space.
         try:
@@ -181,12 +181,12 @@ class ClaimedJob:
 
     @property
     def key(self) -> str | None:
-        """Key of the message; None if it has none."""
+        """Key of the message, or None if it has none."""
         return self._message.key
 
     @property
     def priority(self) -> int:
-        """Priority of the job; higher numbers are claimed first."""
+        """Priority of the job. Higher numbers are claimed first."""
         return self._row.priority
 
     @property
@@ -206,7 +206,7 @@ class ClaimedJob:
 
     @property
     def remaining(self) -> timedelta:
-        """Rest of the lease by this process's own clock; a living worker keeps renewing it."""
+        """Rest of the lease by this process's own clock. A living worker keeps renewing it."""
         return timedelta(seconds=max(0.0, self.deadline - time.monotonic()))
 
     @property
@@ -225,17 +225,17 @@ class ClaimedJob:
         return is_over or self._grant.circuit.holds_back(self._grant.ticket, self)
 
     def renew(self) -> bool:
-        """Renew the lease now, for its full duration; return False if it is lost."""
+        """Renew the lease now, for its full duration. Return False if it is lost."""
         return self._grant.renew(self)
 
     async def arenew(self) -> bool:
-        """Renew the lease from an async handler; return False if it is lost."""
+        """Renew the lease from an async handler. Return False if it is lost."""
         return await sync_to_async(self.renew)()
 
     def ack(self, result: Any = None) -> bool:
-        """Deliver the job, whatever the ack policy; return False if an earlier outcome stands.
+        """Deliver the job, whatever the ack policy. Return False if an earlier outcome stands.
 
-        TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
+        Raise TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
         """
         return self._settle(lambda: outcomes.deliver(self.held, encoded(result)))
 
@@ -274,7 +274,7 @@ class ClaimedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """Registered handler function; `defaults` are the fields of a consumer that code creates."""
+    """Registered handler function. `defaults` are the fields of a consumer that code creates."""
 
     channel: str
     consumer: str
@@ -288,7 +288,7 @@ class Handler:
     task_of: Callable[[bytes], str] | None = None
     """Function from a payload to the task that it is for: failures are then counted by task."""
     path: tuple[str, str] = field(init=False)
-    """Names of the channel and of the consumer; kept, because it is read for every job."""
+    """Names of the channel and of the consumer. They are kept, because every job reads them."""
     is_async: bool = field(init=False)
     """True if the handler runs on the event loop."""
 
@@ -330,11 +330,11 @@ def handler(
     With `transactional` the handler runs in a transaction of the jobs' database that ends with the
     settlement: its writes and the settlement commit together, so its effects happen exactly once.
     `timeout` limits a run (None: `HANDLER_TIMEOUT`). `on_giving_up` is called once after a job died
-    because its retries or deliveries were used up; what it raises changes nothing. With
+    because its retries or deliveries were used up. Its exceptions change nothing. With
     `backoff=False` failures never hold back the other jobs of the consumer. Other keywords are
     fields of the consumer (`retry_strategy`, `max_retries`, `lease_duration`, ...). They are used
-    when the row of the consumer is created, and by `syncconsumers --update`. ConfigurationError
-    for options that can't work.
+    when the row of the consumer is created, and by `syncconsumers --update`. Options that can't
+    work raise ConfigurationError.
     """
 
     def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:
@@ -367,9 +367,9 @@ def registered() -> Iterator[Handler]:
 
 
 def serving(only: Collection[str] = ()) -> list[Handler]:
-    """Return the handlers that these names choose; without names, all of them.
+    """Return the handlers that these names choose, or all of them without names.
 
-    ConfigurationError if there is no handler at all, or none for a name.
+    Raise ConfigurationError if there is no handler at all, or none for a name.
     """
     known = list(registered())
     if not known:
@@ -395,7 +395,7 @@ def sync_consumers() -> list[Consumer]:
 
 
 def add(new: Handler) -> None:
-    """Register a handler; ConfigurationError if its consumer has another one."""
+    """Register a handler, or raise ConfigurationError if its consumer has another one."""
     check(new)
     known = _registered.get(new.path)
     if known is not None and known.function is not new.function:
@@ -461,7 +461,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def subscribed(handler: Handler) -> Consumer:
-    """Return the consumer of a handler; create it and its channel if they are missing."""
+    """Return the consumer of a handler. Create it and its channel if they are missing."""
     using = settings().DATABASE
     channel, _created = Channel.objects.using(using).get_or_create(name=handler.channel)
     consumer, _created = Consumer.objects.using(using).get_or_create(

@@ -53,7 +53,7 @@ class DatabaseRole:
 
 app_labels: Final[set[str]] = {"pulljobs"}
 subcommands: Final[dict[str, str]] = {}
-"""Modules by the name of the verb; see `management.subcommands`."""
+"""Modules by the name of the verb, as `management.subcommands` uses them."""
 history_keepers: Final[list[str]] = []
 """Objects that implement `HistoryKeeper`."""
 ranges: Final[list[str]] = []
@@ -66,5 +66,5 @@ statements: Final[dict[str, str]] = {}
 
 
 def load(name: str) -> Any:
-    """Return the module or object of a dotted name; `module:object` names an object."""
+    """Return the module or object of a dotted name. `module:object` names an object."""
     return resolve_name(name)

@@ -1,4 +1,4 @@
-"""Ids: 64-bit, time-ordered, made in the database; in public a 20-character xid.
+"""Ids: 64-bit, time-ordered, made in the database, and in public a 20-character xid.
 
 The upper 41 bits are milliseconds since 2020-01-01 UTC, the lower 22 come from a sequence. The
 public form is what clients of the broker protocol decode: base32hex, lower case, of twelve bytes,
@@ -40,7 +40,7 @@ def encode(number: int) -> str:
 
 
 def decode(text: str) -> int:
-    """Return the id of a public form; ValueError for anything that `encode` never returns."""
+    """Return the id of a public form, or raise ValueError for what `encode` never returns."""
     if len(text) != _XID_LENGTH or not text.isascii() or text != text.lower():
         raise ValueError(f"{text!r} is not an id: an id has {_XID_LENGTH} characters of 0-9 a-v.")
     try:

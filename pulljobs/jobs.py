@@ -18,7 +18,7 @@ LONGEST_PAUSE: Final = 0.5
 
 
 def get(id: int | str) -> JobView:
-    """Return the job, live or archived; UnknownJob if it is neither.
+    """Return the job, live or archived, or raise UnknownJob if it is neither.
 
     The id is a number, or the text that the API, the admin and commands show.
     """
@@ -30,9 +30,9 @@ def get(id: int | str) -> JobView:
 
 
 def wait(id: int | str, timeout: float) -> JobView | None:
-    """Wait for the job to be DELIVERED or DEAD and return it; None after `timeout` seconds.
+    """Wait for the job to be DELIVERED or DEAD and return it, or None after `timeout` seconds.
 
-    PulljobsError inside a transaction, which would never see the settlement.
+    Raise PulljobsError inside a transaction, which would never see the settlement.
     """
     if connections[settings().DATABASE].in_atomic_block:
         raise PulljobsError(

@@ -19,18 +19,18 @@ LONGEST_PAUSE: Final = 1.0
 QUIET: Final = 1.0
 """Seconds between two reports of failing passes."""
 PART_SECONDS: Final = 1.0
-"""Seconds in which a part of a pass may begin another batch; the next pass does the rest."""
+"""Seconds in which a part of a pass may begin another batch. The next pass does the rest."""
 
 
 class Loop(Protocol):
     """Work of a loop, one pass at a time."""
 
     def tick(self) -> float:
-        """Do one pass; return the seconds to wait before the next."""
+        """Do one pass and return the seconds to wait before the next."""
 
 
 class Runner:
-    """Thread that ticks a loop until it is stopped; after an error it pauses, and never ends."""
+    """Thread that ticks a loop until it is stopped. After an error it pauses, and never ends."""
 
     def __init__(self, name: str, loop: Loop, *, spread: float = 0.0) -> None:
         """`spread` is the seconds over which the first passes of several processes are spread."""
@@ -52,7 +52,7 @@ class Runner:
             self._woken.set()
 
     def stop(self) -> None:
-        """End the loop after its current pass; harmless before the start and a second time."""
+        """End the loop after its current pass. Early and repeated calls are harmless."""
         self._stopping.set()
         self._woken.set()
 
@@ -62,7 +62,7 @@ class Runner:
         return self._stopping.is_set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of the loop; return False if it takes longer than `timeout` seconds."""
+        """Wait for the end of the loop. Return False if it takes longer than `timeout` seconds."""
         if self._thread.ident is not None:
             self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
@@ -75,7 +75,7 @@ class Runner:
         return began is not None and time.monotonic() - began > patience
 
     def report(self) -> dict[str, Any]:
-        """Return the state of the loop; times in seconds."""
+        """Return the state of the loop, with times in seconds."""
         now, began = time.monotonic(), self._pass_began
         return {
             "alive": not self._has_ended,
@@ -121,7 +121,7 @@ class Runner:
 
 
 def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
-    """Repeat each part of a pass while it has more to do, for a while; return True if more is left.
+    """Repeat each part of a pass while it has more to do, for a while. Return True if more is left.
 
     However much there is to do, a pass stays short, so that no part waits for another.
     """
@@ -130,7 +130,7 @@ def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
 
 
 def _repeat(part: Callable[[], bool]) -> bool:
-    """Repeat a part while it has more to do; return True if its time is over before."""
+    """Repeat a part while it has more to do. Return True if its time is over before."""
     until = time.monotonic() + PART_SECONDS
     while part():
         if time.monotonic() >= until:

@@ -31,7 +31,7 @@ from pulljobs.storage.rows import Stats
 
 BATCH: Final = 1000
 YEARS: Final = (datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
-"""Bounds of times that Python can read in every time zone; PostgreSQL stores others, too."""
+"""Bounds of times that Python can read in every time zone. PostgreSQL stores others, too."""
 
 
 class Changed(NamedTuple):
@@ -80,7 +80,7 @@ def redrive(job_ids: Iterable[int]) -> Changed:
 
 
 def requeue(job_ids: Iterable[int]) -> Changed:
-    """Take running jobs from their holders and queue them, uncharged; workers are notified.
+    """Take running jobs from their holders and queue them, uncharged. Workers are notified.
 
     A handler that runs such a job is not ended, but its outcome is discarded.
     """
@@ -95,7 +95,7 @@ def requeue(job_ids: Iterable[int]) -> Changed:
 
 
 def reschedule(job_ids: Iterable[int], *, at: datetime | None) -> Changed:
-    """Make queued jobs due at that time; None or a time in the past makes them due now.
+    """Make queued jobs due at that time. None or a time in the past makes them due now.
 
     Raises ValueError for a time that `check_due` refuses.
     """
@@ -136,15 +136,15 @@ def _check_readable(name: str, moment: datetime) -> None:
 
 
 def delete(job_ids: Iterable[int]) -> Changed:
-    """Delete DEAD jobs; their history stays in the archive."""
+    """Delete DEAD jobs. Their history stays in the archive."""
     asked = sorted(set(job_ids))
     return _changed(asked, jobs.delete(settings().DATABASE, asked))
 
 
 def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
-    """Stop claims of the channel's or consumer's jobs until that time; jobs in flight go on.
+    """Stop claims of the channel's or consumer's jobs until that time. Jobs in flight go on.
 
-    None or a time in the past ends a pause. ValueError for a time that `check_pause` refuses.
+    None or a time in the past ends a pause. Raise ValueError for a time that `check_pause` refuses.
     """
     check_pause(until)
     using = settings().DATABASE
@@ -176,9 +176,9 @@ def redrive_all(consumer: Consumer) -> int:
 
 
 def delete_exhausted(consumer: Consumer, job_id: int | None = None) -> int:
-    """Delete the consumer's DEAD jobs whose retries are used up, or only `job_id`; return how many.
+    """Delete the consumer's DEAD jobs whose retries are used up, or only `job_id`, in batches.
 
-    It works in batches.
+    Return how many were deleted.
     """
     using = settings().DATABASE
     deleted = 0
@@ -188,7 +188,7 @@ def delete_exhausted(consumer: Consumer, job_id: int | None = None) -> int:
 
 
 def stats(consumer: Consumer) -> Stats:
-    """Count the consumer's jobs by state for pages; no count goes above 10,000."""
+    """Count the consumer's jobs by state for pages. No count goes above 10,000."""
     return jobs.stats(settings().DATABASE, consumer.pk)
 
 
@@ -232,7 +232,7 @@ class Old(NamedTuple):
 
     partition: Partition
     stays: str
-    """Reason for keeping it; empty if it can be dropped."""
+    """Reason for keeping it, or an empty text if it can be dropped."""
 
 
 def prunable(age: timedelta) -> list[Old]:

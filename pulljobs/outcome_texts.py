@@ -8,9 +8,9 @@ from pulljobs.engine import outcomes
 
 
 def encoded(result: Any) -> str | None:
-    """Return the result as JSON text; None for None.
+    """Return the result as JSON text, or None for None.
 
-    TypeError or ValueError if it is not JSON, or has more than `MAX_RESULT_BYTES` bytes.
+    Raise TypeError or ValueError if it is not JSON, or has more than `MAX_RESULT_BYTES` bytes.
     """
     if result is None:
         return None

@@ -28,7 +28,7 @@ def is_smart(stream: TextIO) -> bool:
 
 
 class Progress:
-    """Count of the finished units of one piece of work; for use in one thread.
+    """Count of the finished units of one piece of work, for use in one thread.
 
     `unit` is a plural noun such as `jobs`. Without a total, no remaining time is printed.
     """
@@ -53,13 +53,13 @@ class Progress:
         return time.monotonic() - self._written >= (MOVE_SECONDS if self._moves else LINE_SECONDS)
 
     def print_line(self, text: str) -> None:
-        """Print a line; on a terminal it replaces the line before it."""
+        """Print a line. On a terminal it replaces the line before it."""
         self._written = time.monotonic()
         self._stream.write(f"{ERASE}{text}" if self._moves else f"{text}\n")
         self._stream.flush()
 
     def end(self) -> None:
-        """Erase the line on a terminal; the caller prints the result."""
+        """Erase the line on a terminal. The caller prints the result."""
         if self._moves:
             self._stream.write(ERASE)
             self._stream.flush()

@@ -44,7 +44,7 @@ __all__ = [
 
 BATCH: Final = 1000
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Largest size of the payloads of a batch of several messages; PostgreSQL's limit is 1 GB."""
+"""Largest size of the payloads of a batch of several messages. PostgreSQL's limit is 1 GB."""
 _NOTHING: Final = (None,) * 6
 _NORMAL: Final = 0
 _json: Final = DjangoJSONEncoder(allow_nan=False).encode
@@ -53,7 +53,7 @@ _json: Final = DjangoJSONEncoder(allow_nan=False).encode
 class Receipt(NamedTuple):
     """Result of a publish: the message and one job per consumer, in the order of consumer ids.
 
-    For a duplicate, `message_id` is the id of the first message; for a full key, it is the id of
+    For a duplicate, `message_id` is the id of the first message. For a full key, it is the id of
     the newest message that fills it. In both cases there are no jobs.
     """
 
@@ -126,7 +126,7 @@ def publish_many(
     producer: Producer | None = None,
     using: str | None = None,
 ) -> list[Receipt]:
-    """Publish all messages of an iterable, or none if one is invalid; return receipts in order.
+    """Publish all messages of an iterable, or none if one is invalid. Return receipts in order.
 
     Items that are not a Draft are payloads. It joins the caller's transaction, or makes one. The
     receipts report duplicates and full keys, which do not raise.
@@ -265,7 +265,7 @@ def _ready(item: Draft | Payload, limits: Settings) -> NewMessage:
 
 
 def checked(draft: Draft, limits: Settings) -> NewMessage:
-    """Return the message to store; InvalidMessage or PayloadTooLarge for a bad draft."""
+    """Return the message to store, or raise InvalidMessage or PayloadTooLarge for a bad draft."""
     return validation.checked(draft, *encoded(draft.payload), limits)
 
 
@@ -284,7 +284,7 @@ def encoded(payload: Payload) -> tuple[bytes, str]:
 
 
 class _Batches:
-    """Batches of messages from drafts; a batch can be prepared while another one is written."""
+    """Batches of messages from drafts. A batch can be prepared while another one is written."""
 
     def __init__(self, drafts: Iterable[Draft | Payload], limits: Settings) -> None:
         self._drafts, self._limits = iter(drafts), limits
@@ -300,7 +300,7 @@ class _Batches:
             yield from batches
 
     def prepare(self) -> None:
-        """Prepare the drafts that were taken; the iterable itself may use the database."""
+        """Prepare the drafts that were taken. The iterable itself may use the database."""
         if not self._ready:
             self._ready = _split([_ready(item, self._limits) for item in self._taken])
 

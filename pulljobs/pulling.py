@@ -50,7 +50,7 @@ class Claim(NamedTuple):
 
     @property
     def is_spent(self) -> bool:
-        """True if it repeats a claim that holds no job any more; jobs may still be waiting."""
+        """True if it repeats a claim that holds no job any more. Jobs may still be waiting."""
         return self.taken is not None and not self.jobs
 
 
@@ -72,7 +72,7 @@ class Puller:
     via: str = Lease.Via.WORKER
     node_id: UUID | None = None
     timeout: timedelta = timedelta()
-    """Time limit of the handler; leases can be renewed for at least this long."""
+    """Time limit of the handler. Leases can be renewed for at least this long."""
     _session: weakref.ref[object] | None = None
     _server: datetime | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -163,7 +163,7 @@ class Puller:
 
 
 def claimed_before(using: str, consumer_id: int, request_id: str) -> Claim | None:
-    """Return the claim under that request id and the jobs it still holds; None if there is none."""
+    """Return the claim under that request id and the jobs it still holds, or None without it."""
     known = jobs.requested(using, consumer_id, request_id)
     if known is None:
         return None
@@ -240,7 +240,7 @@ def finish(
     *,
     skip_locked: bool = False,
 ) -> Finished:
-    """Write outcomes of jobs; the result and events name lost leases and refused outcomes.
+    """Write outcomes of jobs. The result and events name lost leases and refused outcomes.
 
     `paths` returns the consumer paths of the jobs for the events. Outcomes of `locked` jobs are
     not written, because another transaction kept their rows locked for more than two seconds, or,
@@ -254,19 +254,19 @@ def finish(
 
 
 def reap() -> int | None:
-    """Expire a batch of overdue leases; return how many jobs went back or died, or None."""
+    """Expire a batch of overdue leases. Return how many jobs went back or died, or None."""
     return _announce(jobs.reap(settings().DATABASE, REAPED_LEASES))
 
 
 def sweep_keys() -> bool:
-    """Free some keys whose holder ended before it could; return True if there may be more."""
+    """Free some keys whose holder ended before it could. Return True if there may be more."""
     return keys.sweep(settings().DATABASE)
 
 
 def abandon(node_id: UUID, started: frozenset[int]) -> int | None:
     """Give back the jobs of a node that is certainly dead, and charge only those it had started.
 
-    Return how many jobs went back or died; None if the node holds no lease.
+    Return how many jobs went back or died, or None if the node holds no lease.
     """
     return _announce(jobs.abandon(settings().DATABASE, node_id, started))
 

@@ -98,7 +98,7 @@ def put(
     """Create the row of this key, or change it under its lock, in a transaction.
 
     `decide` gets the row, or None if there is none, and returns the wanted fields, including the
-    plain `token`. What it raises changes nothing; neither does InvalidRegistration. A row that has
+    plain `token`. Neither what it raises nor InvalidRegistration changes anything. A row that has
     the wanted fields already keeps its time of change.
     """
     check_name(key["name"])
@@ -156,7 +156,7 @@ def delete_consumer(
 ) -> Stats | None:
     """Delete a consumer without live jobs, under its lock. With live jobs, return its counts.
 
-    `check` gets the row, or None if there is none; what it raises changes nothing. The row is kept,
+    `check` gets the row, or None if there is none. Its exceptions change nothing. The row is kept,
     marked as deleted, because history names it. Its DEAD jobs are deleted in batches. A caller that
     was interrupted can call again: until the last job is gone the consumer can be deleted.
     """

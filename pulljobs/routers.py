@@ -63,7 +63,7 @@ def check_transactions(
 
 
 def _database() -> str:
-    """Return the alias of the jobs' database; empty if it is wrong (see check_settings)."""
+    """Return the alias of the jobs' database, or an empty text if check_settings finds it wrong."""
     try:
         using = settings().DATABASE
     except ConfigurationError:

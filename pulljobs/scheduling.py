@@ -42,7 +42,7 @@ def schedule(
     content_type: str | None = None,
     producer: Producer | None = None,
 ) -> ScheduledMessage:
-    """Store a message to be published at that aware time; joins the caller's transaction.
+    """Store a message to be published at that aware time, in the caller's transaction if any.
 
     The other arguments are those of `publish`. Ids of scheduled messages are separate from those
     of messages, and stay taken until `RETENTION` has passed since they were published. Raises what
@@ -87,7 +87,7 @@ def check_time(at: datetime) -> None:
 
 
 def dispatch() -> int:
-    """Publish all due messages, each exactly once, a batch a transaction; return how many."""
+    """Publish all due messages, each exactly once, a batch a transaction. Return how many."""
     published = 0
     while (batch := dispatch_some()) is not None:
         published += batch
@@ -95,13 +95,13 @@ def dispatch() -> int:
 
 
 def dispatch_some() -> int | None:
-    """Publish a batch of due messages and return how many; None if nothing is due."""
+    """Publish a batch of due messages and return how many, or None if nothing is due."""
     using = settings().DATABASE
     return retrying(using, partial(_dispatch_batch, using))
 
 
 def dispatch_more() -> bool:
-    """Publish a batch of due messages; return True if more may be due."""
+    """Publish a batch of due messages. Return True if more may be due."""
     return dispatch_some() is not None
 
 
@@ -124,7 +124,7 @@ def _lock_keys(using: str, due: list[ScheduledMessage]) -> None:
 
 
 def _published(using: str, due: ScheduledMessage) -> bool:
-    """Publish a message; put it off and return False if it is refused, so that others go on."""
+    """Publish a message. Put it off and return False if it is refused, so that others go on."""
     try:
         with transaction.atomic(using=using):
             _publish(using, due)

@@ -46,9 +46,9 @@ def new_secret() -> str:
 def sign(
     secrets: Sequence[str], id: str, body: bytes, *, timestamp: int | None = None
 ) -> dict[str, str]:
-    """Return the three headers of a delivery; `id` is the same at every attempt.
+    """Return the three headers of a delivery. `id` is the same at every attempt.
 
-    ValueError for a text that is no secret.
+    Raise ValueError for a text that is no secret.
     """
     at = int(time.time()) if timestamp is None else timestamp
     signed = " ".join(f"{VERSION},{_signature(secret, id, at, body)}" for secret in secrets)
@@ -65,9 +65,9 @@ def verify(
 ) -> str:
     """Return the id of the delivery, by which a receiver recognises a repeated delivery.
 
-    `headers` are as received, in any case; `body` is bytes, before anything parsed it. Raises
-    InvalidSignature if no signature is by one of these secrets, or if the time differs by more
-    than `tolerance` in either direction. ValueError for a text that is no secret.
+    `headers` are as received, in any case. `body` is bytes, before anything parsed it. Raises
+    InvalidSignature if no signature is by one of these secrets, or if the time differs by more than
+    `tolerance` in either direction. Raises ValueError for a text that is no secret.
     """
     known = {name.lower(): value for name, value in headers.items()}
     id, at, given = (known.get(name, "") for name in (ID, TIMESTAMP, SIGNATURE))

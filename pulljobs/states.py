@@ -1,7 +1,7 @@
 """The state machine, as one table of data.
 
-SQL, admin buttons, API answers, the lifecycle page of the docs and the matrix test read this
-table; nothing here decides anything. A DELIVERED job exists only in the archive.
+SQL, admin buttons, API answers, the lifecycle page of the docs and the matrix test read this table.
+Nothing here decides anything. A DELIVERED job exists only in the archive.
 """
 
 from enum import StrEnum
@@ -50,7 +50,7 @@ class Transition(NamedTuple):
     target: State | None
     """None: the job is gone, its history stays in the archive."""
     exhausted: State | None
-    """State of a job whose retries are used up; None: the event does not count retries."""
+    """State of a job whose retries are used up, or None if the event does not count retries."""
     actor: str
 
 

@@ -26,7 +26,7 @@ class _Copy(NamedTuple):
     token_holder: TokenHolder
     column: str
     text: str | None
-    """Decrypted text; None if no key decrypts it."""
+    """Decrypted text, or None if no key decrypts it."""
 
     @property
     def sealed(self) -> str:
@@ -34,7 +34,7 @@ class _Copy(NamedTuple):
 
 
 def rotate() -> Rotation:
-    """Encrypt every copy with the newest key; a token that is set while it runs stays."""
+    """Encrypt every copy with the newest key. A token that is set while it runs stays."""
     resealed, kept, without_copy = 0, 0, 0
     unreadable: list[str] = []
     for copy in _copies():
@@ -66,7 +66,7 @@ def _read_token_holders() -> Iterator[TokenHolder]:
 
 
 def _reseal(copy: _Copy, text: str) -> int:
-    """Replace the copy if it is still the one that was read; the row's time of change stays."""
+    """Replace the copy if it is still the one that was read. The row's time of change stays."""
     rows = type(copy.token_holder)._default_manager.using(settings().DATABASE)
     same = rows.filter(pk=copy.token_holder.pk, **{copy.column: copy.sealed})
     return same.update(**{copy.column: encryption.seal(text)})

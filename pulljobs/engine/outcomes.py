@@ -121,7 +121,7 @@ def release(held: Held, *, after: timedelta | None = None) -> Settlement:
 
 
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries] | None:
-    """Return the jobs by lease token, or None if one is not a delivery without a result."""
+    """Return the jobs by lease token, or None if a job has a result or is not delivered."""
     by_claim: defaultdict[UUID, Deliveries] = defaultdict(lambda: ([], []))
     last: UUID | None = None
     job_ids: list[int] = []

@@ -144,7 +144,7 @@ class CircuitChanged:
     level: int
     seconds: float
     task: str = ""
-    """Task of the consumer that alone is concerned. If it is empty, all jobs are."""
+    """Task of the consumer that alone is concerned, or empty if all jobs are."""
 
 
 @dataclass(frozen=True, slots=True)

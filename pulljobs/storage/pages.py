@@ -9,7 +9,7 @@ SIZE: Final = 25
 
 
 class Cut(NamedTuple):
-    """Position of a page: below an id, or next above one. By default it is the first page."""
+    """Position of a page: below or next above an id. By default it is the first page."""
 
     below: int | None = None
     above: int | None = None

@@ -97,7 +97,7 @@ def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
 
 
 def addressed(using: str, job_id: int) -> AddressedJob | None:
-    """Return a live job, or a DELIVERED one that the archive still has, or None for others."""
+    """Return a live job, or a DELIVERED job that the archive still has, or None for others."""
     live = Job.objects.using(using).annotate(via=_VIA).filter(id=job_id).first()
     if live is None:
         return _delivered(using, job_id)

@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
         self._end_waits(before=time.monotonic() - PATIENCE)
 
     def _end_waits(self, before: float) -> None:
-        """Read no more from connections that were accepted earlier. What they sent is answered."""
+        """Read no more from connections accepted earlier, which still get their answers."""
         for request, opened_at in self._opened_at.copy().items():
             if opened_at < before:
                 with suppress(OSError):  # The connection has ended by now.

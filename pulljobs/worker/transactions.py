@@ -19,7 +19,7 @@ def databases() -> list[str]:
 def atomic() -> AbstractContextManager[None]:
     """Open a transaction in each of the databases. An exception rolls back all of them.
 
-    Of two databases `default` commits first. A crash between the two commits runs the job again,
+    With two databases `default` commits first. A crash between the two commits runs the job again,
     and loses none of its effects.
     """
     using, *others = databases()
