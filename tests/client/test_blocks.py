@@ -73,7 +73,7 @@ def shop() -> Iterator[str]:
 def test_ladder_probe_and_recovery_while_a_server_fails_on_purpose(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of 2, 4, 8 and 16 seconds (scaled) each end with a probe. Then come 8, 4, 2, and on."""
+    """Blocks of 2, 4, 8 and 16 seconds (scaled) end with a probe. Then come 8, 4, 2, and on."""
     publish_many("orders", [b"x"] * 300)
     monkeypatch.setattr(Shop, "failures", count())
     called: list[float] = []
