@@ -10,7 +10,7 @@ from pulljobs.metrics import sharing
 from pulljobs.worker.shared_state import MISCONFIGURED, SharedState
 
 SWITCH_SECONDS: Final = 0.001
-"""Longest wait of a loop for handlers that compute. Python's default, 5 ms, lasts a claim."""
+"""Longest wait of a loop for handlers that compute. Python's 5 ms are as long as a claim."""
 COLLECT_AFTER: Final = 50_000
 """Surviving new objects that trigger a garbage collection. A few claims allocate fewer."""
 
