@@ -115,6 +115,7 @@ def test_a_renewal_waits_neither_for_a_job_nor_for_another_lease(consumer: Consu
     assert all(lease.leased_until > before[lease.pk] for lease in Lease.objects.all())
 
 
+@pytest.mark.own_session
 def test_a_loop_of_a_worker_waits_for_no_lock_without_a_bound(consumer: Consumer) -> None:
     """A statement that is not made for locked rows fails, and its loop tries again."""
     [[locked]] = held_jobs(consumer, 1)
