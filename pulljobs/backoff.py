@@ -7,9 +7,9 @@
     exponential:1x3<60         1, 3, 9, ... s, at most 60
     5,30,60                    5, 30, 60, then 120, 180, ...: (n - length + 1) x last
 
-A ladder has 200 rungs at the most and stays on its last. No delay is above a year. A consumer keeps
-the text and what it expands to: an array of seconds and a cap, from which SQL takes the n-th delay,
-the same for REST, worker and reaper. Jitter is added there, inside the cap.
+A strategy expands to at most 200 delays, and its last delay repeats. No delay is above a year. A
+consumer stores the text and what it expands to: an array of seconds and a cap. SQL takes the n-th
+delay from it for every way in, and adds the jitter, inside the cap.
 """
 
 import re

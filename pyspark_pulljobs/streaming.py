@@ -31,7 +31,7 @@ Offset = dict[str, Any]
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """Return the schema of a stream, which is the same for all options."""
+    """Return the schema of a stream. No option changes it."""
     return batches.SCHEMA
 
 

@@ -52,7 +52,7 @@ END_SILENT: Final = (
 )
 ATTEMPTS: Final = 5
 LONGEST_SECONDS: Final = 60.0
-"""Time limit of statements that publish and deliver. No lock is held as long."""
+"""Longest time limit of statements that publish and settle. No lock is held as long."""
 
 _thread = threading.local()
 _dedicated: WeakSet[psycopg.Connection[Any]] = WeakSet()

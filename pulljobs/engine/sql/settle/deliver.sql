@@ -21,7 +21,7 @@ delivered AS (
     WHERE id = ANY(%(job_ids)s::bigint[]) AND state = 'INFLIGHT' AND lease_token = %(lease_token)s::uuid
     RETURNING
         id, message_id, consumer_id, retry_count, deliveries, key,
-        -- A binary search: a join with the ids takes several times as long.
+        -- The place of the job among the sorted ids, by a binary search.
         width_bucket(id, %(job_ids)s::bigint[]) AS number
 ),
 archived AS (

@@ -158,7 +158,7 @@ settled AS MATERIALIZED (
         UNION ALL
         SELECT * FROM returned
     ) AS outcome
-    -- A binary search: a join with the ids might compare each with each.
+    -- The place of the job among the sorted ids, by a binary search.
     CROSS JOIN LATERAL width_bucket(outcome.id, %(job_ids)s::bigint[]) AS number
 ),
 archived AS (
