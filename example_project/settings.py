@@ -5,6 +5,7 @@ from typing import Any
 import environ
 
 from example_project.state import BASE_DIR, secret_key, state_directory
+from pulljobs.engine.connection_bounds import with_bounds
 
 env = environ.Env()
 
@@ -64,15 +65,7 @@ EMBEDDED: dict[str, Any] = {
 }
 DATABASES = {"default": env.db("DATABASE_URL") if env.str("DATABASE_URL", "") else EMBEDDED}
 # A connection over a network ends if the server falls silent. They have no effect on Unix sockets.
-DATABASES["default"]["OPTIONS"] = {
-    "connect_timeout": 10,
-    "keepalives": 1,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
-    **DATABASES["default"].get("OPTIONS", {}),
-}
+DATABASES["default"]["OPTIONS"] = with_bounds(DATABASES["default"].get("OPTIONS", {}))
 # Behind a pooler in transaction mode a server connection may change hands between transactions.
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED", False)
 # So that several test runs can share a server.

@@ -1,11 +1,13 @@
 """RequestID: a repeat gets the same claim, so an answer that was lost costs nothing."""
 
 import pytest
+from django.db import transaction
 
 from pulljobs import ids, pulling
 from pulljobs.models import Consumer
 from tests.api.caller import kill, publish
 from tests.api.leases.serving import LONG, Puller, claim_elsewhere, in_flight, outcome_of
+from tests.factories import USING
 from tests.sessions import at_once, pass_time
 
 
@@ -90,8 +92,9 @@ def test_a_repeat_without_held_jobs_says_so(puller: Puller, expires: float) -> N
 def test_a_repeat_without_held_jobs_delays_no_other_pull(puller: Puller) -> None:
     """Its claim was made, and killed, in another process."""
     repeat = puller.long_poll(RequestID="r")
-    [killed] = claim_elsewhere(puller, "r")
-    kill(ids.decode(killed))
+    with transaction.atomic(using=USING):  # A poll follows each registration by 50 ms.
+        [killed] = claim_elsewhere(puller, "r")
+        kill(ids.decode(killed))
     publish()
     assert len(puller.taken()) == 1
     assert repeat.result().json()["Result"] == []
