@@ -11,6 +11,9 @@
     |   |-- DuplicateSchedule   a message of that id is scheduled already
     |   `-- ScheduledTooSoon    less than MIN_SCHEDULE_DELAY ahead
     |-- InvalidRegistration     a field of a channel, a producer or a consumer out of its bounds
+    |-- InvalidSchedule         a rule or an option of a schedule that can't work
+    |-- UnknownSchedule         no schedule has that name
+    |-- ScheduleExists          another schedule has that name
     |-- UnknownJob              neither live nor in the archive
     |-- LeaseLost               the lease no longer holds the job
     |-- LakeError               a run over the lake or in Spark that can't go on
@@ -106,6 +109,34 @@ class KeyFull(PublishError):
 
 class InvalidRegistration(PulljobsError, ValueError):
     """Field of a channel, a producer or a consumer that is out of its bounds."""
+
+
+class InvalidSchedule(PulljobsError, ValueError):
+    """Rule or option of a schedule that can't work. `field` is the argument with the mistake."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class UnknownSchedule(PulljobsError, LookupError):
+    """Schedule that does not exist."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is no schedule {name!r}: `manage.py pulljobs schedules list` lists them."
+        )
+        self.name = name
+
+
+class ScheduleExists(PulljobsError):
+    """Schedule whose name is taken."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is a schedule {name!r} already: update it, or choose another name."
+        )
+        self.name = name
 
 
 class UnknownJob(PulljobsError, LookupError):

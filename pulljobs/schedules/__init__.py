@@ -1,0 +1,1 @@
+"""Schedules: rules by which messages are published again and again, every slot accounted for."""
