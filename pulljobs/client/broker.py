@@ -20,7 +20,7 @@ from pulljobs.client.bodies import (
     now,
 )
 from pulljobs.client.calls import Answer, Call
-from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, Unreachable
+from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, Refused, Unreachable
 from pulljobs.client.flows import GRACE, MOST_OUTCOMES, SHUTS_DOWN, parts
 from pulljobs.client.handling import RESULTS, Ending
 from pulljobs.client.link import Link, Request
@@ -39,6 +39,8 @@ LEAST_PATIENCE: Final = 1.0
 """Seconds that the answer to a renewal may take at least."""
 ENDING_SHARE: Final = 0.2
 """Last share of a lease, at whose begin a waiting message is released."""
+LATE_SHARE: Final = 0.5
+"""Share of a lease by which its end may be noticed late."""
 SHUTDOWN_PAUSE: Final = 1.0
 STARVED: Final = 0.85
 
@@ -178,6 +180,23 @@ class Broker:
             if message.remaining < message.job.lease_seconds * ENDING_SHARE:
                 message.give_back()
 
+    def judge_ends(self) -> None:
+        """Note why leases of running messages have ended, while the reason can still be seen."""
+        for message in list(self.open):
+            if message.begun and message.lost:
+                self._judge_end(message)
+
+    def _judge_end(self, message: Held) -> bool:
+        """Return True if a lease ended because the broker did not answer its renewals.
+
+        This process is to blame if it noticed the end late: a handler may have held it up.
+        """
+        if message.ended_by_outage is None:
+            has_no_answer = message.is_unanswered or (self.auto_renew and not self.link.is_up)
+            is_late = now() > message.deadline + message.job.lease_seconds * LATE_SHARE
+            message.ended_by_outage = has_no_answer and not is_late
+        return message.ended_by_outage
+
     def forget_expired(self, running: set[Held]) -> None:
         """Forget detached messages whose lease ended without an outcome."""
         for message in list(self.handed - running):
@@ -209,11 +228,12 @@ class Broker:
     def end(self, message: Held, ending: Ending | None) -> None:
         """Settle the message after its handler, unless it is settled already.
 
-        A run that was cut off is not released: a handler that is too slow for its lease would run
-        again and again, uncharged.
+        A run that was cut off is released only if the broker was away. Else a handler that is too
+        slow for its lease would run again and again, uncharged.
         """
         if ending is not None and not message.settled:
-            message.revoked |= message.lost and ending.outcome is Outcome.RELEASE
+            if ending.outcome is Outcome.RELEASE and message.lost and not self._judge_end(message):
+                message.revoked = True
             message.result = ending.result
             message.settle(ending.outcome, ending.delay, ending.reason)
 
@@ -352,8 +372,16 @@ class Broker:
         body = bodies.renew([message.job for message in messages], seconds)
         ends_in = min(message.remaining for message in messages)
         patience = min(2 * GRACE, max(LEAST_PATIENCE, ends_in * 2 / 3))
-        answer = await self.link.ask(self._request("renew", body, patience))
+        for message in messages:
+            message.is_unanswered = True
+        try:
+            answer = await self.link.ask(self._request("renew", body, patience))
+        except Refused:
+            for message in messages:
+                message.is_unanswered = False
+            raise
         for message, left in zip(messages, bodies.remaining(answer), strict=True):
+            message.is_unanswered = False
             if left is None:
                 message.revoked = True
             else:

@@ -1,6 +1,7 @@
 """Flows of a client, for the synchronous and the asynchronous side."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from pulljobs.client.bodies import (
     Draft,
     Job,
     Limits,
+    Outcome,
     Pulled,
     Receipt,
     Settlement,
@@ -34,6 +36,15 @@ SHUTS_DOWN: Final = "server_shutdown"
 TOO_LARGE: Final = 413
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Claims:
+    """Jobs that a fetch has claimed so far, for the case that it is interrupted."""
+
+    jobs: list[Job] = field(default_factory=list)
+    request_id: str | None = None
+    """Request id of the pull whose answer has not come yet."""
 
 
 class Reply(NamedTuple):
@@ -78,11 +89,13 @@ def pull(
     limits: Limits,
     batch: int,
     until: float,
+    claims: Claims,
     expires: float = 0.0,
     grace: float = GRACE,
 ) -> Flow[Pulled]:
-    """Pull once. A repeat after a lost answer brings the jobs of the same claim."""
-    asked_at, request_id = now(), uuid4().hex
+    """Pull once and note the claim. A repeat after a lost answer brings the same jobs."""
+    asked_at = now()
+    request_id = claims.request_id = uuid4().hex
 
     def call() -> Call:
         """Make the request. A repeat waits for the rest of the time."""
@@ -91,30 +104,57 @@ def pull(
         return Call("POST", f"{path}/pull", body, left + grace)
 
     reply = yield from insist(call, until)
-    return bodies.pulled(reply.answer, limits, asked_at)
+    pulled = bodies.pulled(reply.answer, limits, asked_at)
+    claims.jobs += pulled.jobs
+    claims.request_id = None
+    return pulled
 
 
-def fetch(path: str, limits: Limits, wanted: int, timeout: float) -> Flow[list[Job]]:
-    """Pull queued jobs without waiting. If there are none, wait for jobs until the timeout."""
+def give_back(path: str, limits: Limits, claims: Claims, seconds: float) -> Flow[None]:
+    """Release the jobs of an interrupted fetch, as if never pulled. Try for that many seconds.
+
+    A repeat of the pull without an answer returns its jobs. Its limit of one byte keeps other jobs
+    out.
+    """
+    until = now() + seconds
+    jobs = list(claims.jobs)
+    if claims.request_id is not None:
+        body = bodies.pull(1, claims.request_id, max_bytes=1)
+        reply = yield from insist(Call("POST", f"{path}/pull", body, GRACE), until)
+        jobs += bodies.pulled(reply.answer, limits, now()).jobs
+    for some in parts(jobs, min(MOST_OUTCOMES, limits.max_batch)):
+        released = bodies.ack(Settlement(job, Outcome.RELEASE) for job in some)
+        yield from insist(Call("POST", f"{path}/ack", released, GRACE), until)
+
+
+def fetch(
+    path: str, limits: Limits, wanted: int, timeout: float, claims: Claims
+) -> Flow[list[Job]]:
+    """Pull queued jobs without waiting. If there are none, wait for jobs until the timeout.
+
+    The jobs are noted in `claims`, too.
+    """
     until = now() + timeout
-    jobs = yield from _queued_jobs(path, limits, wanted, until)
+    jobs = yield from _queued_jobs(path, limits, wanted, until, claims)
     batch = min(wanted, limits.max_batch)
     while not jobs and (left := until - now() - MARGIN) > 0:
         expires = min(left, limits.max_expires)
-        jobs, reason = yield from pull(path, limits, batch, until, expires)
+        jobs, reason = yield from pull(path, limits, batch, until, claims, expires)
         if reason == SHUTS_DOWN:
             yield Pause(min(AGAIN(3), left))
     return jobs
 
 
-def _queued_jobs(path: str, limits: Limits, wanted: int, until: float) -> Flow[list[Job]]:
+def _queued_jobs(
+    path: str, limits: Limits, wanted: int, until: float, claims: Claims
+) -> Flow[list[Job]]:
     """Pull queued jobs in batches. The first jobs do not wait long for later jobs."""
     jobs: list[Job] = []
     grace = GRACE
     while len(jobs) < wanted:
         batch = min(wanted - len(jobs), limits.max_batch)
         try:
-            more = (yield from pull(path, limits, batch, until, grace=grace)).jobs
+            more = (yield from pull(path, limits, batch, until, claims, grace=grace)).jobs
         except ClientError:
             if jobs:
                 return jobs

@@ -119,5 +119,12 @@ def left_behind(jobs: int) -> None:
     logger.error("%d jobs could not be settled in time: they return when their lease ends.", jobs)
 
 
+def not_given_back(trouble: object) -> None:
+    logger.error(
+        "The jobs of an interrupted fetch cannot be released and return when their lease ends: %s",
+        trouble,
+    )
+
+
 def stopped(counts: Mapping[str, int]) -> None:
     logger.info("Stopped: %s.", ", ".join(f"{count} {name}" for name, count in counts.items()))

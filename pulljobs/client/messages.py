@@ -49,6 +49,10 @@ class Received(Generic[Done, Left]):
         """True if the broker answered that the lease is lost: no outcome is sent."""
         self.given_back = False
         """True if the client released the message on its own."""
+        self.is_unanswered = False
+        """True while the broker has not answered the last renewal."""
+        self.ended_by_outage: bool | None = None
+        """True if the lease ended because the broker did not answer, None while it is unknown."""
         self.on_cut_off: Callable[[], object] = bool
         """Function that stops the handler, called on the event loop."""
         self.detached = False
@@ -187,6 +191,7 @@ class Received(Generic[Done, Left]):
     def renewed(self, deadline: float) -> None:
         """Note the new end of the lease, on the monotonic clock."""
         self.deadline, self._half = deadline, (deadline - bodies.now()) / 2
+        self.ended_by_outage = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of message {self.message_id}>"

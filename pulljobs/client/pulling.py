@@ -1,13 +1,15 @@
 """Consumers that fetch messages on request and settle each."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar, cast
 
-from pulljobs.client import bodies, flows
+from pulljobs.client import bodies, flows, log
 from pulljobs.client.bodies import Job, Limits, Outcome, Settlement
 from pulljobs.client.calls import Answer, Flow
 from pulljobs.client.connecting import Connection, Subscription
-from pulljobs.client.errors import BadRequest, LeaseLost
+from pulljobs.client.errors import BadRequest, ClientError, LeaseLost
+from pulljobs.client.flows import Claims
 from pulljobs.client.messages import AsyncMessage, Message
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 from pulljobs.client.strategies import REQUEUE, Delay
@@ -36,11 +38,18 @@ class _PullFlows:
             limits = self._known = yield from flows.limits(self._path, bodies.now() + timeout)
         return limits
 
-    def _fetch(self, n: int, timeout: float) -> Flow[list[Job]]:
+    def _fetch(self, n: int, timeout: float, claims: Claims) -> Flow[list[Job]]:
         def fetch(limits: Limits) -> Flow[list[Job]]:
-            return flows.fetch(self._path, limits, n, timeout)
+            return flows.fetch(self._path, limits, n, timeout, claims)
 
         return self._inside_limits(fetch, timeout)
+
+    def _give_back(self, claims: Claims, seconds: float = PATIENCE) -> Flow[None]:
+        """Release the jobs of an interrupted fetch, or leave them if the broker is away."""
+        try:
+            yield from flows.give_back(self._path, self._known or Limits(), claims, seconds)
+        except ClientError as error:
+            log.not_given_back(error)
 
     def _end_all(self, messages: Sequence[M], outcome: Outcome) -> Flow[list[M]]:
         """Settle messages without an outcome. Return those whose lease was lost.
@@ -89,8 +98,18 @@ class PullConsumer(Closing, _PullFlows):
         self._sender = Sender(base_url, subscription.tokens, connection or Connection())
 
     def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[Message]:
-        """Pull up to `n` messages: queued ones at once, else those within `timeout` seconds."""
-        jobs = self._sender.run(self._fetch(n, timeout))
+        """Pull up to `n` messages: queued ones at once, else those within `timeout` seconds.
+
+        If an exception such as KeyboardInterrupt interrupts it, its jobs are released.
+        """
+        claims = Claims()
+        try:
+            jobs = self._sender.run(self._fetch(n, timeout, claims))
+        except ClientError:
+            raise
+        except BaseException:
+            self._sender.run(self._give_back(claims, seconds=0.0))
+            raise
         return [Message(job, self) for job in jobs]
 
     def next(self, timeout: float = PATIENCE) -> Message | None:
@@ -154,11 +173,28 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
     ) -> None:
         super().__init__(subscription, requeue_delay)
         self._sender = AsyncSender(base_url, subscription.tokens, connection or Connection())
+        self._releasing: set[asyncio.Task[None]] = set()
 
     async def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[AsyncMessage]:
-        """Pull up to `n` messages: queued ones at once, else those within `timeout` seconds."""
-        jobs = await self._sender.run(self._fetch(n, timeout))
+        """Pull up to `n` messages: queued ones at once, else those within `timeout` seconds.
+
+        If it is cancelled, a task releases its jobs. `close` waits for that task.
+        """
+        claims = Claims()
+        try:
+            jobs = await self._sender.run(self._fetch(n, timeout, claims))
+        except asyncio.CancelledError:
+            if claims.jobs or claims.request_id is not None:
+                task = asyncio.create_task(self._sender.run(self._give_back(claims)))
+                self._releasing.add(task)
+                task.add_done_callback(self._releasing.discard)
+            raise
         return [AsyncMessage(job, self) for job in jobs]
+
+    async def close(self) -> None:
+        """Wait until the jobs of cancelled fetches are released, and close."""
+        await asyncio.gather(*self._releasing, return_exceptions=True)
+        await super().close()
 
     async def next(self, timeout: float = PATIENCE) -> AsyncMessage | None:
         """Pull a message, or return None if none comes within `timeout` seconds."""

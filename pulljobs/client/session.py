@@ -152,6 +152,7 @@ class Session:
         while True:
             await asyncio.sleep(broker.look_seconds)
             broker.release_ending()
+            broker.judge_ends()
             broker.forget_expired(set(self._pool.running))
             broker.forfeit_if_lost()
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from example_project.state import BASE_DIR
-from pulljobs.client import Connection, LeaseLost, Message, PullConsumer
+from pulljobs.client import AsyncPullConsumer, Connection, LeaseLost, Message, PullConsumer
 from tests.client.broker import FakeBroker, Request
 from tests.client.names import ENVIRONMENT, SUBSCRIPTION
 from tests.client.serving import served_at
@@ -80,6 +80,65 @@ def test_a_message_near_the_hard_end_of_its_lease_goes_back_uncharged(kind: str)
     assert consumer.counts["release"] > 0
 
 
+class Withholding:
+    """Transport to a broker. It withholds the answer to the pull of that number, from 1."""
+
+    def __init__(self, broker: FakeBroker, number: int) -> None:
+        self._broker, self._left = broker, number
+        self.withheld = threading.Event()
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        response = self._broker.answer(request)
+        if self._is_withheld(request):
+            raise KeyboardInterrupt
+        return response
+
+    async def answer_async(self, request: httpx.Request) -> httpx.Response:
+        response = await self._broker.answer_async(request)
+        if self._is_withheld(request):
+            await asyncio.sleep(PATIENCE_SECONDS)
+        return response
+
+    def _is_withheld(self, request: httpx.Request) -> bool:
+        self._left -= request.url.path.endswith("/pull")
+        if self._left or self.withheld.is_set():
+            return False
+        self.withheld.set()
+        return True
+
+
+@pytest.mark.parametrize("pull", [1, 2])
+def test_a_cancelled_fetch_gives_its_jobs_back_uncharged(pull: int) -> None:
+    """Both those whose answer was on its way, and those of pulls before."""
+    broker = brief(4)
+    broker.limits |= {"MaxBatch": 2}
+    withholding = Withholding(broker, pull)
+
+    async def fetch() -> None:
+        connection = Connection(transport=httpx.MockTransport(withholding.answer_async))
+        async with AsyncPullConsumer("http://b0", SUBSCRIPTION, connection=connection) as consumer:
+            fetching = asyncio.create_task(consumer.fetch(4, PATIENCE_SECONDS))
+            while not withholding.withheld.is_set():
+                await asyncio.sleep(0.005)
+            fetching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetching
+
+    asyncio.run(fetch())
+    assert charges(broker) == [("QUEUED", 0, 0)]
+
+
+@pytest.mark.parametrize("pull", [1, 2])
+def test_an_interrupted_fetch_gives_its_jobs_back_uncharged(pull: int) -> None:
+    broker = brief(4)
+    broker.limits |= {"MaxBatch": 2}
+    connection = Connection(transport=httpx.MockTransport(Withholding(broker, pull).answer))
+    with PullConsumer("http://b0", SUBSCRIPTION, connection=connection) as consumer:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.fetch(4, PATIENCE_SECONDS)
+        assert charges(broker) == [("QUEUED", 0, 0)]
+
+
 def test_fast_handlers_cost_no_renewal() -> None:
     broker = filled(300)
     consumer, _ = consumer_of([broker], nothing, max_in_flight=50)
@@ -126,10 +185,8 @@ def test_what_waits_while_the_broker_is_away_is_released_before_the_end_of_its_l
     assert [job.deliveries for job in broker.jobs if job.state == "QUEUED"] == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("is_away", "auto_renew"), [(False, False), (True, False), (True, True)])
-def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(
-    is_away: bool, auto_renew: bool
-) -> None:
+@pytest.mark.parametrize("is_away", [False, True])
+def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(is_away: bool) -> None:
     """Its outcome is not sent: the broker ends the lease, and a run that began is charged."""
     broker = brief(1)
     ended: list[float] = []
@@ -143,15 +200,70 @@ def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(
             assert message.lost
             ended.append(time.monotonic())
 
-    consumer, _ = consumer_of(
-        [broker], handle, auto_renew=auto_renew, reconnect=lambda failures: 0.1
-    )
+    consumer, _ = consumer_of([broker], handle, reconnect=lambda failures: 0.1)
     with running(consumer):
         wait_until(lambda: bool(ended))
         broker.failing = lambda request: None
         wait_until(lambda: consumer.held == 0)
     assert broker.jobs[0].leased_until - 0.5 < ended[0]
     assert broker.asked("ack") == []
+    assert charges(broker) == [("INFLIGHT", 1, 0)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_run_that_an_outage_cuts_off_goes_back_uncharged(kind: str) -> None:
+    """A worker does the same. The handler was fast enough for a lease that is renewed."""
+    broker = brief(1, lease=2 * LEASE)
+    begun, ended = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        begun.set()
+        wait_until(lambda: message.lost)
+        ended.set()
+        raise LeaseLost(message.id)
+
+    async def handle_async(message: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        finally:
+            ended.set()
+
+    consumer, _ = consumer_of(
+        [broker],
+        handle_async if kind == "async" else handle,
+        auto_renew=True,
+        reconnect=lambda failures: 0.1,
+    )
+    with running(consumer):
+        assert begun.wait(PATIENCE_SECONDS)
+        broker.failing, broker.paused = away, True
+        assert ended.wait(PATIENCE_SECONDS)
+        broker.failing = lambda request: None
+        wait_until(lambda: consumer.held == 0)
+    assert charges(broker) == [("QUEUED", 0, 0)]
+
+
+def test_a_handler_that_holds_up_the_renewals_is_charged_even_in_an_outage() -> None:
+    """A release would run it for ever: its process can't renew while it runs."""
+    broker = brief(1)
+    ended = threading.Event()
+
+    async def handle(message: Any) -> None:
+        broker.failing, broker.paused = away, True
+        end = message.deadline + LEASE
+        wait_until(lambda: time.monotonic() > end)  # This blocks the event loop.
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        finally:
+            ended.set()
+
+    consumer, _ = consumer_of([broker], handle, auto_renew=True, reconnect=lambda failures: 0.1)
+    with running(consumer):
+        assert ended.wait(PATIENCE_SECONDS)
+        broker.failing = lambda request: None
+        wait_until(lambda: consumer.held == 0)
     assert charges(broker) == [("INFLIGHT", 1, 0)]
 
 
