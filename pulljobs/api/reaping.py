@@ -12,8 +12,8 @@ from django.db import connections
 from pulljobs import loops, pulling, scheduling
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
+from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.loops import Runner
-from pulljobs.storage.deadlines import WorkDeadline
 
 logger = logging.getLogger("pulljobs.api")
 

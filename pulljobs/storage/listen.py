@@ -15,10 +15,10 @@ import psycopg
 from django.db import connections, transaction
 
 from pulljobs.engine.connection_bounds import with_bounds
+from pulljobs.engine.deadlines import Deadline, shut_down
 from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.models import PullWaiter
-from pulljobs.storage.deadlines import Deadline, shut_down
 from pulljobs.storage.statements import run
 
 LOST_CHANNEL: Final = "pulljobs_lost"

@@ -24,8 +24,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import generators
 
 from pulljobs.engine.connection_bounds import with_bounds
+from pulljobs.engine.deadlines import Deadline
 from pulljobs.engine.sql import Params, Row, bound, fetch_rows, make_row_type, statement
-from pulljobs.storage.deadlines import Deadline
 
 logger = logging.getLogger("pulljobs.storage")
 

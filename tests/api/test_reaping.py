@@ -18,9 +18,9 @@ from django.test import override_settings
 from example_project.state import BASE_DIR
 from pulljobs import ids
 from pulljobs.api import reaping
+from pulljobs.engine import deadlines
 from pulljobs.models import Job, Lease, ScheduledMessage
 from pulljobs.pulling import Puller
-from pulljobs.storage import deadlines
 from tests.api.caller import Caller, Subscription, publish, subscription
 from tests.api.test_broker_clients import SERVERS, serving
 from tests.factories import USING

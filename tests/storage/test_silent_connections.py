@@ -14,9 +14,10 @@ import pytest
 from django.core.checks import run_checks
 from django.db import OperationalError, connections
 
+from pulljobs.engine import deadlines
 from pulljobs.engine.connection_bounds import CONNECTION_BOUNDS
-from pulljobs.storage import deadlines, listen, statements
-from pulljobs.storage.deadlines import WorkDeadline
+from pulljobs.engine.deadlines import WorkDeadline
+from pulljobs.storage import listen, statements
 from pulljobs.storage.listen import Listener
 from pyspark_pulljobs.connecting import connect, parse_dsn
 from tests.factories import USING

@@ -11,9 +11,10 @@ from uuid import uuid4
 import pytest
 from django.db import OperationalError, connections
 
+from pulljobs.engine import deadlines
 from pulljobs.models import Message
 from pulljobs.publishing import publish, publish_many
-from pulljobs.storage import deadlines, listen, statements
+from pulljobs.storage import listen, statements
 from pulljobs.storage.listen import Listener
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import query, session, wait_until

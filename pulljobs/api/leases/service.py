@@ -18,9 +18,9 @@ from pulljobs.api.leases.bodies import HealthBody, ListedConsumerBody, LookupBod
 from pulljobs.api.leases.long_poll import waiters
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
+from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.hooks import app_labels
 from pulljobs.models import Channel, Consumer, Node
-from pulljobs.storage.deadlines import WorkDeadline
 
 SILENCE: Final = 15.0
 """Seconds without a pass after which a loop counts as stuck."""

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs.conf import settings
+from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.storage import statements
-from pulljobs.storage.deadlines import WorkDeadline
 
 THREADS: Final = 3
 """Threads for claims, and as many for all other work."""

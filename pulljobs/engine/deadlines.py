@@ -11,10 +11,9 @@ import os
 import socket
 import threading
 import time
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import psycopg
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 NAME: Final = "pulljobs-deadlines"
 GRACE_SECONDS: Final = 5.0
@@ -71,6 +70,12 @@ class Deadline:
         return self._raw
 
 
+class Wrapper(Protocol):
+    """Holder of a connection that it may replace, such as Django's for an alias."""
+
+    connection: Any
+
+
 class WorkDeadline(Deadline):
     """Context manager that bounds the time of work with a database, whose connection may change.
 
@@ -79,7 +84,7 @@ class WorkDeadline(Deadline):
 
     __slots__ = ("_wrapper",)
 
-    def __init__(self, wrapper: BaseDatabaseWrapper, seconds: float) -> None:
+    def __init__(self, wrapper: Wrapper, seconds: float) -> None:
         super().__init__(wrapper.connection, seconds)
         self._wrapper = wrapper
 
