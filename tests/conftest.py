@@ -1,6 +1,7 @@
 import faulthandler
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -12,6 +13,7 @@ from pytest_django import DjangoDbBlocker
 
 from tests import second
 from tests.emptying import empty_tables
+from tests.sessions import wait_until
 
 if second.IS_ON:
     second.prepare()
@@ -74,7 +76,8 @@ def _no_reaper_stays() -> Iterator[None]:
     """End the reaper that a request of the test started: it would reap in the tests that follow."""
     yield
     if (reaping := sys.modules.get("pulljobs.api.reaping")) is not None:
-        reaping.close()
+        reaping.close()  # waits for a few seconds, but a pass may take longer
+        wait_until(lambda: reaping.NAME not in [thread.name for thread in threading.enumerate()])
 
 
 @pytest.fixture(scope="session")

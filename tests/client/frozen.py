@@ -1,9 +1,12 @@
 """Worker that is frozen in tests: `python -m tests.client.frozen URL plain|async FILE`.
 
-Its handler writes a line with the monotonic clock for each effect, without an end of its own.
+Its handler writes a line with the monotonic clock for each effect, without an end of its own. It
+stops the process when a file named FILE with the suffix `.stop` appears: a signal from outside
+could come between a look at the lease and the effect that follows.
 """
 
 import asyncio
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,19 +15,24 @@ from typing import Any
 from pulljobs.client import Consumer, Message
 from tests.client.names import SUBSCRIPTION
 
-STEPS = 20
-
 
 def write(effect: str) -> None:
     with Path(sys.argv[3]).open("a") as effects:
         effects.write(f"{effect} {time.monotonic()}\n")
 
 
+def stop_if_asked() -> None:
+    asked = Path(sys.argv[3]).with_suffix(".stop")
+    if asked.exists():
+        asked.unlink()
+        signal.raise_signal(signal.SIGSTOP)
+
+
 def handle(message: Message) -> None:
     write("begun")
     while not message.lost:
         write("effect")
-        time.sleep(0.001)
+        stop_if_asked()
     write("stopped")
 
 
@@ -33,8 +41,8 @@ async def handle_async(message: Any) -> None:
     try:
         while True:
             write("effect")
-            for _ in range(STEPS):
-                await asyncio.sleep(0)
+            stop_if_asked()
+            await asyncio.sleep(0)
     finally:
         write("stopped")
 

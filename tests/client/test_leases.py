@@ -403,15 +403,18 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def freeze_past_the_lease(broker: FakeBroker, process: subprocess.Popen[bytes]) -> float:
-    """Stop a process until its leases have ended. Return the time at which it continues."""
-    process.send_signal(signal.SIGSTOP)
+def thaw_past_the_lease(broker: FakeBroker, process: subprocess.Popen[bytes]) -> float:
+    """Let a stopped process continue after its leases have ended. Return when it continued."""
     broker.paused = True
-    ends = max(job.leased_until for job in broker.jobs) + 0.2
-    wait_until(lambda: time.monotonic() > ends)
+    # The broker may still read a renewal that the process sent before it was stopped.
+    wait_until(lambda: time.monotonic() > max(job.leased_until for job in broker.jobs) + 0.2)
     thawed = time.monotonic()
     process.send_signal(signal.SIGCONT)
     return thawed
+
+
+def is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    return ") T " in Path(f"/proc/{process.pid}/stat").read_text()
 
 
 def times(effects: Path, effect: str) -> list[float]:
@@ -424,12 +427,15 @@ def times(effects: Path, effect: str) -> list[float]:
 def test_a_frozen_client_does_nothing_after_it_continues(kind: str, tmp_path: Path) -> None:
     """Not even the next step of a handler that was ready to run, nor a message that waits."""
     broker, effects = brief(3, lease=3.0), tmp_path / "effects"
+    effects.touch()
     with (
         served_at(broker) as url,
         started("tests.client.frozen", url, kind, str(effects)) as process,
     ):
         wait_until(lambda: broker.in_flight == 3 and bool(times(effects, "effect")))
-        thawed = freeze_past_the_lease(broker, process)
+        effects.with_suffix(".stop").touch()
+        wait_until(lambda: is_stopped(process))
+        thawed = thaw_past_the_lease(broker, process)
         wait_until(lambda: bool(times(effects, "stopped")))
         wait_until(lambda: broker.states().count("QUEUED") >= 2)
     assert max(times(effects, "effect")) < thawed
@@ -453,7 +459,8 @@ def test_a_command_and_its_children_end_with_the_lease(
             child = Path(f"/proc/{pid.read_text().strip()}")
             assert child.exists()
             if cause == "frozen":
-                freeze_past_the_lease(broker, process)
+                process.send_signal(signal.SIGSTOP)
+                thaw_past_the_lease(broker, process)
             else:
                 broker.failing = away
             wait_until(lambda: not is_running(child))

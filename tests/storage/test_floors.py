@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.db import connection
 from django.utils.timezone import now
 
 from pulljobs.engine import low_water_marks, outcomes
-from pulljobs.engine.claiming import keyed
+from pulljobs.engine.claiming import claimer, keyed
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer
@@ -188,8 +189,8 @@ def test_what_came_while_the_clock_was_set_back_is_found(
     before = floor_of(puller) - timedelta(milliseconds=1)
     query("UPDATE pulljobs_job SET available_at = %s WHERE id = %s", [before, job])
     assert ids(puller) == []
-    own = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: own() + 0.5)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 0.5)
+    monkeypatch.setattr(claimer, "time", clock)
     claim_until(puller, job)
 
 

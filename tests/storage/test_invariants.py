@@ -1,10 +1,10 @@
 """`pulljobs verify`: a promise that is broken by hand is named, and no other is."""
 
 import json
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -250,11 +250,11 @@ def test_sound_tables_keep_every_promise() -> None:
 
 def test_what_passes_by_itself_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     blocked_for_nothing()
-    monkeypatch.setattr(
-        time,
-        "sleep",
-        lambda seconds: query("UPDATE pulljobs_job SET available_at = clock_timestamp()"),
-    )
+
+    def sleep(seconds: float) -> None:
+        query("UPDATE pulljobs_job SET available_at = clock_timestamp()")
+
+    monkeypatch.setattr(invariants, "time", SimpleNamespace(sleep=sleep))
     assert invariants.check_once(USING, LIMITS).broken.keys() == {"blocked_behind_a_job"}
     assert broken() == {}
 
