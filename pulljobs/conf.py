@@ -88,6 +88,10 @@ class Settings:
 
     Empty: all consumers with a handler, and all push consumers.
     """
+    EXCLUDE: Sequence[str] = ()
+    """Channels, or channel/consumer, that workers do not serve, whatever `ONLY` says."""
+    WORKER_ID: str = ""
+    """Name of a worker in the list of nodes and in logs, by default that of its host."""
     PROCESSES: int = 1
     """Child processes of a worker, each with its own threads and limits."""
     CONCURRENCY: int = 8

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final
 
@@ -28,11 +27,14 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.run_times import RunTime
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer, options
+from pulljobs.models.options import name_of
 from pulljobs.outcome_texts import clean, encoded
+from pulljobs.run_limits import RunLimits
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, StoredMessage
 
 _parsed: Final = json.JSONDecoder().raw_decode
+NO_LIMITS: Final = RunLimits()
 
 
 class AckPolicy(StrEnum):
@@ -84,6 +86,7 @@ class ClaimedJob:
 
     __slots__ = (
         "_grant",
+        "_limits",
         "_message",
         "_row",
         "begun_at",
@@ -104,6 +107,7 @@ class ClaimedJob:
 
     def __init__(self, row: HeldJob, message: StoredMessage, held: Held, grant: Grant) -> None:
         self._row, self._message, self._grant = row, message, grant
+        self._limits: RunLimits | None = None
         self.held, self.handler, self.hard_end = held, grant.handler, grant.hard_end
         self.deadline, self.renew_at, self.run_time = grant.deadline, grant.renew_at, grant.run_time
         self.begun_at: float | None = None
@@ -132,6 +136,23 @@ class ClaimedJob:
         # The circuit is nearly always calm: then no thread takes the lock that all threads share.
         if result is FAILURE or not grant.circuit.is_calm:
             grant.circuit.note_result(grant.ticket, self, result)
+
+    @property
+    def limits(self) -> RunLimits:
+        """Limits that the content of the job sets in place of those of handler and consumer."""
+        if self._limits is None:
+            limits_of = self.handler.limits_of
+            self._limits = NO_LIMITS if limits_of is None else limits_of(self._message.payload)
+        return self._limits
+
+    @property
+    def timeout(self) -> timedelta | None:
+        """Time limit of the run, or None for `HANDLER_TIMEOUT`."""
+        return self.limits.timeout or self.handler.timeout
+
+    def limited(self, outcome: Settlement) -> Settlement:
+        """Return a retry with the job's own number of retries and delay, if it has any."""
+        return self.limits.apply(outcome, self.retry_count)
 
     @property
     def message_id(self) -> int:
@@ -287,6 +308,8 @@ class Handler:
     defaults: dict[str, Any] = field(default_factory=dict)
     task_of: Callable[[bytes], str] | None = None
     """Function from a payload to the task that it is for: failures are then counted by task."""
+    limits_of: Callable[[bytes], RunLimits] | None = None
+    """Function from a payload to the limits of its run."""
     path: tuple[str, str] = field(init=False)
     """Names of the channel and of the consumer. They are kept, because every job reads them."""
     is_async: bool = field(init=False)
@@ -366,8 +389,8 @@ def registered() -> Iterator[Handler]:
     yield from _registered.values()
 
 
-def serving(only: Collection[str] = ()) -> list[Handler]:
-    """Return the handlers that these names choose, or all of them without names.
+def serving(only: Collection[str] = (), exclude: Collection[str] = ()) -> list[Handler]:
+    """Return the handlers that `only` names, or all of them without names, but not the excluded.
 
     Raise ConfigurationError if there is no handler at all, or none for a name.
     """
@@ -377,13 +400,18 @@ def serving(only: Collection[str] = ()) -> list[Handler]:
             "There is no handler: register one with @pulljobs.handlers.handler in a "
             "pull_handlers.py of an installed app."
         )
-    unknown = sorted(set(only).difference(*(handler.names for handler in known)))
+    unknown = sorted({*only, *exclude}.difference(*(handler.names for handler in known)))
     if unknown:
         served = ", ".join(sorted("/".join(handler.path) for handler in known))
         raise ConfigurationError(
             f"No handler serves {', '.join(unknown)}: there are handlers for {served}."
         )
-    return [handler for handler in known if not only or handler.names & set(only)]
+    return [handler for handler in known if is_chosen(handler.names, only, exclude)]
+
+
+def is_chosen(names: set[str], only: Collection[str], exclude: Collection[str]) -> bool:
+    """Return True if a consumer with these names is served."""
+    return (not only or not names.isdisjoint(only)) and names.isdisjoint(exclude)
 
 
 def sync_consumers() -> list[Consumer]:
@@ -401,7 +429,7 @@ def add(new: Handler) -> None:
     if known is not None and known.function is not new.function:
         raise ConfigurationError(
             f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
-            f"{_name(known.function)} and {_name(new.function)}. Give one of them another consumer."
+            f"{name_of(known.function)} and {name_of(new.function)}. Give one another consumer."
         )
     _registered[new.path] = new
 
@@ -410,15 +438,17 @@ def check(new: Handler) -> None:
     """Raise ConfigurationError for options that can't work, whatever else is registered."""
     if new.transactional and new.ack_policy is AckPolicy.ACK_FIRST:
         raise ConfigurationError(
-            f"{_name(new.function)} is transactional and ack_first: settle before the handler "
+            f"{name_of(new.function)} is transactional and ack_first: settle before the handler "
             "runs, or together with its writes, not both."
         )
     if new.transactional and new.is_async:
         raise ConfigurationError(
-            f"{_name(new.function)} is transactional and async, but a transaction belongs to one "
+            f"{name_of(new.function)} is transactional and async, but a transaction belongs to one "
             "thread: make it a plain function, or leave out transactional."
         )
-    _check_options(new)
+    keywords = handler.__kwdefaults__ or ()
+    name = name_of(new.function)
+    options.check(name, new.path, new.defaults, keywords, new.timeout, new.on_giving_up)
 
 
 def _policy(function: Callable[..., Any], given: AckPolicy | str) -> AckPolicy:
@@ -426,38 +456,8 @@ def _policy(function: Callable[..., Any], given: AckPolicy | str) -> AckPolicy:
         return AckPolicy(given)
     except ValueError as error:
         raise ConfigurationError(
-            f"{_name(function)}: {given!r} is no ack_policy: use one of {', '.join(AckPolicy)}."
+            f"{name_of(function)}: {given!r} is no ack_policy: use one of {', '.join(AckPolicy)}."
         ) from error
-
-
-def _check_options(new: Handler) -> None:
-    """Check the handler's options when it is registered, without its consumer's row."""
-    fields = options.names()
-    for name in sorted(new.defaults.keys() - fields):
-        known = [*sorted(fields), *(handler.__kwdefaults__ or ())]
-        [nearest] = get_close_matches(name, known, 1, 0)
-        raise ConfigurationError(
-            f"{_name(new.function)} has the option {name!r}, which is neither a keyword of "
-            f"@handler nor a field of the consumer; did you mean {nearest!r}?"
-        )
-    if problems := [
-        *_own_problems(new.timeout, new.on_giving_up),
-        *options.problems(*new.path, new.defaults),
-    ]:
-        raise ConfigurationError(f"{_name(new.function)}: {' '.join(problems)}")
-
-
-def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:
-    if timeout is not None and not (isinstance(timeout, timedelta) and timeout > timedelta(0)):
-        yield f"timeout must be a timedelta above 0, not {timeout!r}."
-    elif timeout is not None and timeout > LONGEST_DELAY:
-        yield f"timeout must be at most 100 years, not {timeout!r}."
-    if on_giving_up is not None and not callable(on_giving_up):
-        yield f"on_giving_up must be a function, not {on_giving_up!r}."
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
 def subscribed(handler: Handler) -> Consumer:

@@ -1,6 +1,7 @@
 """Texts of outcomes as PostgreSQL stores them: results as JSON, errors of bounded length."""
 
 import json
+import traceback
 from typing import Any
 
 from pulljobs.conf import settings
@@ -30,3 +31,11 @@ def clean(text: str) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def format_error(error: BaseException) -> str:
+    """Return the error's own line first, for lists that show one line, then its traceback."""
+    # The text of a SyntaxError starts with indented lines that show the place.
+    lines = traceback.format_exception_only(error)
+    first = next(line for line in lines if not line.startswith(" "))
+    return "".join([first, "\n", *traceback.format_exception(error)])

@@ -85,6 +85,7 @@ def end_batch(
         "errors": nulls if error is None else array([to_error_text(error)] * count),
         "results": nulls,
         "started": _repeat("f", count) if event is Event.EXPIRE else nulls,
+        "max_retries": "{}",
         "run_clock": 0.0,  # Spark does not report runs.
         "run_begins": "{}",
         "run_ends": "{}",

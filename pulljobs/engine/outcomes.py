@@ -53,6 +53,8 @@ class Settlement(NamedTuple):
     """True or False if the job is known to have started or not. True makes it a crash suspect."""
     run: "ReportedRun | None" = None
     """Begin and end of the run that had this outcome, if the holder knows them."""
+    max_retries: int | None = None
+    """Number of retries in place of the consumer's, of a retry."""
 
 
 class ReportedRun(Protocol):
@@ -81,7 +83,7 @@ def all_held(token: UUID, job_ids: Iterable[int]) -> Iterator[Held]:
 
 
 def deliver(held: Held, result: str | None = None, run: ReportedRun | None = None) -> Settlement:
-    return _settlement((held, DELIVER, None, None, None, result, None, run))
+    return _settlement((held, DELIVER, None, None, None, result, None, run, None))
 
 
 def reject(held: Held, error: str, *, reason: str | None = None) -> Settlement:
@@ -126,7 +128,7 @@ def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries
     last: UUID | None = None
     job_ids: list[int] = []
     runs: list[ReportedRun | None] = []
-    for (job_id, token), event, _reason, _delay, _error, result, _started, run in settlements:
+    for (job_id, token), event, _reason, _delay, _error, result, _started, run, _ in settlements:
         if event is not DELIVER or result is not None:
             return None
         if token is not last:  # They come in runs, and a UUID takes long to hash.
@@ -160,7 +162,8 @@ def deliver_parameters(token: UUID, deliveries: Deliveries) -> dict[str, Any]:
 def parameters(settlements: Iterable[Settlement]) -> dict[str, Any]:
     """Return the parameters of finish.sql."""
     ordered = sorted(settlements, key=itemgetter(0))
-    helds, events, reasons, delays, errors, results, started, runs = _columns(ordered, 8)
+    columns = _columns(ordered, 9)
+    helds, events, reasons, delays, errors, results, started, runs, max_retries = columns
     job_ids, tokens = _columns(helds, 2)
     return {
         **_run_times(runs),
@@ -172,6 +175,7 @@ def parameters(settlements: Iterable[Settlement]) -> dict[str, Any]:
         "errors": sparse_array(errors),
         "results": sparse_array(results),
         "started": sparse_array(started),
+        "max_retries": sparse_array(max_retries),
     }
 
 

@@ -1,14 +1,17 @@
 """Fields of a consumer that `@handler` accepts, and the check of their values."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 from django.db import models
 
+from pulljobs.errors import ConfigurationError
 from pulljobs.models.consumers import Consumer
 from pulljobs.models.token_holders import validate_name
+from pulljobs.run_limits import timeout_problems
 
 NOT_OPTIONS: Final = {"channel", "name", "paused_until"}
 """Fields of a consumer that users edit and that `@handler` does not accept."""
@@ -28,6 +31,40 @@ def names() -> set[str]:
         for field in Consumer._meta.concrete_fields
         if field.editable and not field.primary_key and field.name not in NOT_OPTIONS
     }
+
+
+def check(
+    name: str,
+    path: tuple[str, str],
+    given: Mapping[str, Any],
+    keywords: Collection[str],
+    timeout: object,
+    on_giving_up: object,
+) -> None:
+    """Check the options of a handler without its consumer's row, or raise ConfigurationError.
+
+    `keywords` are the names of other options.
+    """
+    fields = names()
+    for wrong in sorted(given.keys() - fields):
+        [nearest] = get_close_matches(wrong, [*sorted(fields), *keywords], 1, 0)
+        raise ConfigurationError(
+            f"{name} has the option {wrong!r}, which is neither a keyword of @handler nor a field "
+            f"of the consumer; did you mean {nearest!r}?"
+        )
+    if wrong_values := [*_own_problems(timeout, on_giving_up), *problems(*path, given)]:
+        raise ConfigurationError(f"{name}: {' '.join(wrong_values)}")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function with its module, for messages."""
+    return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+
+
+def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:
+    yield from timeout_problems(timeout)
+    if on_giving_up is not None and not callable(on_giving_up):
+        yield f"on_giving_up must be a function, not {on_giving_up!r}."
 
 
 def problems(channel: str, consumer: str, given: Mapping[str, Any]) -> list[str]:

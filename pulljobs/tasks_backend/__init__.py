@@ -7,5 +7,6 @@ Enqueueing a task publishes a message on the channel of its queue, in the caller
 """
 
 from pulljobs.tasks_backend.backend import PullJobsBackend
+from pulljobs.tasks_backend.options import task_options
 
-__all__ = ["PullJobsBackend"]
+__all__ = ["PullJobsBackend", "task_options"]

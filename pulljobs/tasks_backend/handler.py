@@ -1,5 +1,7 @@
 """Handler that runs the tasks of all queues of the backends."""
 
+import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from django.utils import timezone
@@ -8,10 +10,14 @@ from pulljobs import handlers, ids
 from pulljobs.engine.circuit import task_of
 from pulljobs.errors import ConfigurationError, Discard, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
-from pulljobs.tasks_backend import results
+from pulljobs.outcome_texts import clean, encoded, format_error
+from pulljobs.run_limits import RunLimits
+from pulljobs.states import Reason
+from pulljobs.tasks_backend import options, results
 from pulljobs.tasks_backend.interface import (
     CONSUMER,
     AnyResult,
+    AnyTask,
     ChannelBackend,
     TaskContext,
     TaskResultStatus,
@@ -45,32 +51,33 @@ def make_handler(backend: ChannelBackend, queue: str) -> Handler:
         function=run,
         on_giving_up=give_up,
         task_of=task_of,
+        limits_of=limits_of,
         defaults=defaults,
         **own,
     )
+
+
+def limits_of(payload: bytes) -> RunLimits:
+    """Return the limits of the task of a payload, or none if there is no such task."""
+    try:
+        return options.limits_of(results.task_of(json.loads(payload)).func)
+    except (KeyError, *results.NO_TASK):
+        return options.NO_LIMITS
 
 
 def run(job: ClaimedJob) -> Any:
     """Run the task of a job, and return its value, which becomes the result of the job."""
     content = job.json()
     task = results.task_of(content)
-    begun = timezone.now()
-    result = results.new_result(
-        task,
-        content,
-        id=ids.encode(job.id),
-        status=TaskResultStatus.RUNNING,
-        enqueued_at=job.published_at,
-        started_at=begun,
-        last_attempted_at=begun,
-        worker_ids=_workers(job),
-    )
+    result = _running(job, task, content)
     task_started.send(type(task.get_backend()), task_result=result)
     try:
         value = _call_task(result)
     except BaseException as error:
         if _gives_up(job, error):
-            results.fail(result, error)
+            is_discarded = isinstance(error, Discard)
+            text = clean(str(error) if is_discarded else format_error(error))
+            results.fail(result, text, Reason.REJECTED if is_discarded else None)
             _send_finished(job, result)
         raise
     results.succeed(result, value)
@@ -84,16 +91,35 @@ def give_up(job: ClaimedJob) -> None:
     task_finished.send(type(backend), task_result=backend.get_result(ids.encode(job.id)))
 
 
-def _workers(job: ClaimedJob) -> list[str]:
+def _running(job: ClaimedJob, task: AnyTask, content: Mapping[str, Any]) -> AnyResult:
+    begun = timezone.now()
     # A job that is settled before it runs has no lease any more.
-    first = results.first_worker(job.held.lease_token) if job.deliveries == 1 else []
-    return first or results.workers(job.id, job.deliveries)
+    worker_ids = results.first_worker(job.held.lease_token) if job.deliveries == 1 else []
+    runs = [] if worker_ids else results.read_runs(job.id, job.deliveries)
+    return results.new_result(
+        task,
+        content,
+        id=ids.encode(job.id),
+        status=TaskResultStatus.RUNNING,
+        enqueued_at=ids.time_of(job.id),
+        started_at=runs[0].begun_at if len(runs) > 1 else begun,
+        last_attempted_at=begun,
+        errors=results.errors_of(runs),
+        worker_ids=worker_ids or [str(run.node_id) for run in runs],
+    )
 
 
 def _call_task(result: AnyResult) -> Any:
+    """Call the task. A value that can't be stored is no reason to run it again: Discard."""
     task = result.task
     context: list[Any] = [TaskContext(task_result=result)] if task.takes_context else []
-    return normalize_json(task.call(*context, *result.args, **result.kwargs))
+    value = task.call(*context, *result.args, **result.kwargs)
+    try:
+        value = normalize_json(value)
+        encoded(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Discard(format_error(error)) from error
+    return value
 
 
 def _gives_up(job: ClaimedJob, error: BaseException) -> bool:

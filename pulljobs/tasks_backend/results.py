@@ -3,12 +3,11 @@
 import builtins
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from operator import itemgetter
 from pkgutil import resolve_name
-from traceback import format_exception
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -61,10 +60,11 @@ UNNAMED: Final[Mapping[str | None, str]] = {
 
 
 class TaskRun(NamedTuple):
-    """Run of a task: the node that ran it, and when it began."""
+    """Run of a task: the node that ran it, when it began, and its error if it failed."""
 
     node_id: UUID | None
     begun_at: datetime
+    error: str | None = None
 
 
 class JobError(TaskError):
@@ -95,7 +95,7 @@ def read_result(backend: ChannelBackend, result_id: str) -> AnyResult:
         task = task_of(content)
     except NO_TASK as error:
         raise TaskResultDoesNotExist(result_id) from error
-    return _result_of(view, message.published_at, task, content)
+    return _result_of(view, task, content)
 
 
 def new_result(task: AnyTask, content: Mapping[str, Any], **fields: Any) -> AnyResult:
@@ -127,20 +127,16 @@ def succeed(result: AnyResult, value: Any) -> None:
     object.__setattr__(result, "_return_value", value)
 
 
-def fail(result: AnyResult, error: BaseException) -> None:
-    """Make the result FAILED with this error."""
-    kind = type(error)
-    path = f"{kind.__module__}.{kind.__qualname__}"
+def fail(result: AnyResult, text: str, reason: str | None = None) -> None:
+    """Make the result FAILED with the error of this text, which the job keeps."""
     object.__setattr__(result, "status", TaskResultStatus.FAILED)
     object.__setattr__(result, "finished_at", timezone.now())
-    result.errors.append(
-        JobError(exception_class_path=path, traceback="".join(format_exception(error)))
-    )
+    result.errors.append(_error(text, reason))
 
 
-def workers(job_id: int, deliveries: int) -> list[str]:
-    """Return the nodes of a job's deliveries since its last redrive, as far as they are known."""
-    return [str(run.node_id) for run in read_runs(job_id, deliveries)]
+def errors_of(runs: Iterable[TaskRun]) -> list[TaskError]:
+    """Return the errors of the runs that failed."""
+    return [_error(run.error, None) for run in runs if run.error]
 
 
 def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
@@ -159,15 +155,15 @@ def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
     past = sorted(
         chain.from_iterable(
             rows.annotate(begun_at=Coalesce("started_at", "claimed_at")).values_list(
-                "id", "lease_token", "node_id", "begun_at"
+                "id", "lease_token", "node_id", "begun_at", "error"
             )
             for rows in (ended, settled)
         ),
         key=itemgetter(0),
     )
     claims = [row[1:] for row in past]
-    claims += now.values_list("lease_token", "node_id", "claimed_at")
-    by_token = {token: TaskRun(node, begun_at) for token, node, begun_at in claims if token}
+    claims += [(*row, None) for row in now.values_list("lease_token", "node_id", "claimed_at")]
+    by_token = {token: TaskRun(*run) for token, *run in claims if token}
     runs = [*by_token.values()]
     return runs[max(0, len(runs) - deliveries) :]
 
@@ -196,25 +192,32 @@ def _content(message: Message) -> Mapping[str, Any] | None:
     return content if is_ours else None
 
 
-def _result_of(
-    view: JobView, published_at: datetime, task: AnyTask, content: Mapping[str, Any]
-) -> AnyResult:
+def _result_of(view: JobView, task: AnyTask, content: Mapping[str, Any]) -> AnyResult:
     status, runs = STATUS[view.state], read_runs(view.id, view.deliveries)
     result = new_result(
         task,
         content,
         id=ids.encode(view.id),
         status=status,
-        enqueued_at=published_at,
+        enqueued_at=ids.time_of(view.id),
         started_at=runs[0].begun_at if runs else None,
         last_attempted_at=runs[-1].begun_at if runs else None,
         finished_at=view.settled_at,
-        errors=[_error(view.error, view.reason)] if view.error else [],
+        errors=_errors(view, runs),
         worker_ids=[str(run.node_id) for run in runs],
     )
     if status == TaskResultStatus.SUCCESSFUL:
         object.__setattr__(result, "_return_value", view.result)
     return result
+
+
+def _errors(view: JobView, runs: Sequence[TaskRun]) -> list[TaskError]:
+    """Return the errors of all runs. The last error of a dead job may be an operator's."""
+    errors = errors_of(runs)
+    if view.state != State.DEAD or not view.error:
+        return errors
+    is_of_last_run = runs and runs[-1].error == view.error
+    return [*(errors[:-1] if is_of_last_run else errors), _error(view.error, view.reason)]
 
 
 def _error(text: str, reason: str | None) -> TaskError:

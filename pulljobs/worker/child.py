@@ -89,7 +89,8 @@ class Child:
     def run(self) -> int:
         """Work until a command to stop, then stop and return the exit code."""
         using = self._limits.DATABASE
-        nodes.register(using, self._order.node_id, f"{socket.gethostname()}:{os.getpid()}")
+        name = self._limits.WORKER_ID or socket.gethostname()
+        nodes.register(using, self._order.node_id, f"{name}:{os.getpid()}")
         self._thread_pool.start()
         self._loop.start()
         connections.close_all()  # This thread only waits from now on.

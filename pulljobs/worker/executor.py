@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, emit
 from pulljobs.errors import Discard, LeaseLost, PulljobsError, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
-from pulljobs.outcome_texts import clean, encoded
+from pulljobs.outcome_texts import clean, encoded, format_error
 from pulljobs.states import Event
 from pulljobs.storage.rows import Finished
 from pulljobs.worker import fork_guard, transactions
@@ -86,8 +85,9 @@ def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
         return outcomes.release(job.held)
     if run.cancel_reason is CancelReason.BLOCKED:
         error = f"ran for {run.seconds:.1f} s while the event loop was blocked"
-        return outcomes.suspect(job.held, error)
-    return outcomes.time_out(job.held, f"ran for {run.seconds:.1f} s, over its timeout")
+        return job.limited(outcomes.suspect(job.held, error))
+    error = f"TimeoutError: ran for {run.seconds:.1f} s, over its timeout"
+    return job.limited(outcomes.time_out(job.held, error))
 
 
 def _is_ctrl_c(error: BaseException) -> bool:
@@ -191,11 +191,11 @@ def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
         return job.settlement
     job.verdict = _result_of_error(error)
     if isinstance(error, Retry):
-        return outcomes.retry(job.held, clean(str(error)), after=error.after)
+        return job.limited(outcomes.retry(job.held, clean(str(error)), after=error.after))
     if isinstance(error, Discard):
         return outcomes.reject(job.held, clean(str(error)))
     _emit_failure(job, error)
-    return _BY_POLICY[job.handler.ack_policy](job, clean(_traceback(error)))
+    return job.limited(_BY_POLICY[job.handler.ack_policy](job, clean(format_error(error))))
 
 
 def _result_of_error(error: BaseException) -> Result:
@@ -226,11 +226,3 @@ def _emit_failure(job: ClaimedJob, error: BaseException) -> None:
     job.failure = type(error).__name__
     if not job.taken_away:
         emit(JobFailed(job.id, *job.handler.path, job.failure))
-
-
-def _traceback(error: BaseException) -> str:
-    """Return the error's own line first, for lists that show one line, then its traceback."""
-    # The text of a SyntaxError starts with indented lines that show the place.
-    lines = traceback.format_exception_only(error)
-    first = next(line for line in lines if not line.startswith(" "))
-    return "".join([first, "\n", *traceback.format_exception(error)])

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError
 
-from pulljobs import pulling
+from pulljobs import pulling, run_limits
 from pulljobs.conf import Settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
@@ -208,7 +208,10 @@ class Fetcher:
         self._unanswered = False
 
     def _claim(self, subscription: ConsumerSubscription, room: int, ticket: int) -> Claim:
-        time_limit = subscription.handler.timeout or self._limits.HANDLER_TIMEOUT
+        handler = subscription.handler
+        time_limit = handler.timeout or self._limits.HANDLER_TIMEOUT
+        if handler.limits_of is not None:
+            time_limit = max(time_limit, run_limits.longest_timeout())
         subscription.puller.timeout = LONGEST_WAIT + time_limit
         statements.relax(self._limits.DATABASE, subscription.may_be_claimed_twice)
         before = time.monotonic()
@@ -270,7 +273,8 @@ class Fetcher:
         special = {
             job: is_used_up
             for (_, _, _, tried, claimed, suspect), job in zip(rows, jobs, strict=True)
-            if (is_used_up := claimed > deliveries or tried > retries) or suspect
+            if (is_used_up := claimed > deliveries or (tried > retries and _is_over(job, tried)))
+            or suspect
         }
         for job, is_used_up in special.items():
             if is_used_up:
@@ -285,6 +289,12 @@ class Fetcher:
         else:
             for job in others:  # A suspect would have to wait for them.
                 self._buffer.release(job)
+
+
+def _is_over(job: ClaimedJob, tried: int) -> bool:
+    """Return True if a job that is over the retries of its consumer has no higher limit itself."""
+    own = job.limits.max_retries
+    return own is None or tried > own
 
 
 def _pool_room(subscription: ConsumerSubscription) -> int:

@@ -66,18 +66,20 @@ def can_deliver() -> bool:
     return find_spec("httpcore") is not None
 
 
-def chosen_handlers(only: Collection[str], *, push: bool) -> list[Handler]:
-    """Return the handlers that these names choose, or all of them without names.
+def chosen_handlers(
+    only: Collection[str], exclude: Collection[str] = (), *, push: bool
+) -> list[Handler]:
+    """Return the handlers that `only` names, or all of them without names, but not the excluded.
 
     With `push` a name may also be that of a push consumer. Other names raise ConfigurationError.
     """
     if not push:
-        return handlers.serving(only)
+        return handlers.serving(only, exclude)
     known = list(handlers.registered())
-    unknown = set(only).difference(*(handler.names for handler in known))
+    unknown = {*only, *exclude}.difference(*(handler.names for handler in known))
     if unknown and (unknown := unknown - _names_of_push_consumers()):
         handlers.serving(unknown)
-    return [handler for handler in known if not only or handler.names & set(only)]
+    return [handler for handler in known if handlers.is_chosen(handler.names, only, exclude)]
 
 
 class Subscriptions:
@@ -94,11 +96,11 @@ class Subscriptions:
     ) -> None:
         """`threads` runs plain handlers, `tasks` async ones. ConfigurationError if none can run."""
         self._limits, self._node_id = limits, node_id
-        self._only = frozenset(limits.ONLY)
+        self._only, self._exclude = frozenset(limits.ONLY), frozenset(limits.EXCLUDE)
         self._threads, self._tasks, self._push_delivery = threads, tasks, push_delivery
         self._handlers = {
             handler.path: handlers.traced(handler)
-            for handler in chosen_handlers(self._only, push=limits.PUSH)
+            for handler in chosen_handlers(self._only, self._exclude, push=limits.PUSH)
         }
         self._consumer_ids = [
             consumer.pk
@@ -151,7 +153,7 @@ class Subscriptions:
     def _is_served(self, consumer: Consumer) -> bool:
         if consumer.deleted_at is None:
             names = {consumer.channel.name, f"{consumer.channel.name}/{consumer.name}"}
-            return not self._only or bool(names & self._only)
+            return handlers.is_chosen(names, self._only, self._exclude)
         if not _is_push(consumer):
             self._warn(consumer, "is deleted: restore it, or remove its handler.")
         return False

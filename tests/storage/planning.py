@@ -109,6 +109,7 @@ PARAMS: dict[str, dict[str, Any]] = {
         "errors": [None] * BATCH,
         "results": [None] * BATCH,
         "started": [None] * BATCH,
+        "max_retries": [None] * BATCH,
         "run_clock": 9.0,
         "run_begins": [7.0] * BATCH,
         "run_ends": [8.0] * BATCH,

@@ -65,6 +65,7 @@ def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]
         "errors": [None],
         "results": [None],
         "started": [None],
+        "max_retries": [None],
         "run_clock": 0.0,
         "run_begins": [None],
         "run_ends": [None],

@@ -1,11 +1,14 @@
 """Tasks of a project, to be imported once `TASKS` is as `conftest.py` has it."""
 
+import time
+from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ObjectDoesNotExist
 
 from pulljobs.errors import Discard, Retry
+from pulljobs.tasks_backend import task_options
 from pulljobs.tasks_backend.interface import TaskContext
 
 if TYPE_CHECKING or find_spec("django.tasks"):
@@ -58,3 +61,37 @@ ERRORS = {
 @task
 def end(how: str) -> None:
     raise ERRORS[how]
+
+
+ANSWERS: Any = {"object": object(), "large": "x" * 2**15, "deep": []}
+ANSWERS["deep"].append(ANSWERS["deep"])
+
+
+@task
+def answer(how: str) -> Any:
+    return ANSWERS[how]
+
+
+@task
+@task_options(max_retries=4, retry_strategy="constant:0")
+def try_often() -> None:
+    raise OSError("still down")
+
+
+@task_options(max_retries=0)
+@task
+def try_once() -> None:
+    raise OSError("still down")
+
+
+@task
+@task_options(retry_strategy="constant:500")
+def wait_long(after: float | None = None) -> None:
+    raise Retry(after=None if after is None else timedelta(seconds=after))
+
+
+@task
+@task_options(timeout=timedelta(seconds=0.5), max_retries=0)
+def linger() -> None:
+    """Run for longer than its time limit, or than any test waits."""
+    time.sleep(60)

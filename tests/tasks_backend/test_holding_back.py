@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pulljobs import ids
+from pulljobs import handlers, ids
 from pulljobs.engine.circuit import task_of
-from pulljobs.models import Job, Node
+from pulljobs.models import Consumer, Job, Node
 from pulljobs.tasks_backend.interface import TaskResultStatus
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker
@@ -70,6 +70,27 @@ def test_a_single_failing_job_holds_back_nothing_not_even_its_task(
     stage.worker(*FLAGS)
     wait_until(lambda: Job.objects.filter(retry_count__gt=5).exists() or _is_dead())
     assert not held_back()
+
+
+def test_a_worker_retries_a_task_more_often_than_its_queue(stage: Stage, tasks: ModuleType) -> None:
+    """It claims the fourth and fifth runs although the queue allows two retries."""
+    Consumer.objects.filter(pk__in=[row.pk for row in handlers.sync_consumers()]).update(
+        max_retries=2
+    )
+    result = tasks.try_often.enqueue()
+    stage.worker("--backoff-max", "0")
+    wait_until(lambda: _status(result) == TaskResultStatus.FAILED)
+    assert [error.exception_class for error in result.errors] == [OSError] * 5
+
+
+def test_the_time_limit_of_a_task_replaces_that_of_its_queue(
+    stage: Stage, tasks: ModuleType
+) -> None:
+    result = tasks.linger.enqueue()
+    worker = stage.worker("--handler-timeout", "900")
+    wait_until(lambda: _status(result) == TaskResultStatus.FAILED)
+    assert [error.exception_class for error in result.errors] == [TimeoutError]
+    assert "over its timeout" in worker.log
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from pulljobs import jobs
+from pulljobs import handlers, jobs
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import AckPolicy, handler
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Node, PullWaiter
@@ -73,6 +73,28 @@ def test_only_the_named_consumers_are_served(stage: Stage) -> None:
     assert stage.worker("--burst", "--only", "script/plain").ended() == 0
     assert list(Job.objects.values_list("consumer_id", flat=True)) == [neighbour.pk]
     assert jobs.get(mine).state == "DELIVERED"
+
+
+@processes
+def test_excluded_consumers_are_not_served_and_the_worker_has_its_id(stage: Stage) -> None:
+    stage.consumer()
+    neighbour = ConsumerFactory.create(channel__name="other", name="plain")
+    stage.publish()
+    publish("other", b"")
+    worker = stage.worker("--burst", "--exclude", "other/plain", "--worker-id", "night")
+    assert worker.ended() == 0
+    assert list(Job.objects.values_list("consumer_id", flat=True)) == [neighbour.pk]
+    assert "as night: 1 process" in worker.log
+    assert Node.objects.get().name.startswith("night:")
+
+
+@pytest.mark.parametrize("flags", [{}, {"push": False}])
+@pytest.mark.django_db
+def test_an_unknown_name_is_not_excluded_silently(flags: dict[str, Any]) -> None:
+    with registry_of_its_own():
+        handlers.handler(channel="script", consumer="plain")(print)
+        with pytest.raises(CommandError, match="No handler serves nothing"):
+            call_command("runpullworker", exclude=["nothing"], **flags)
 
 
 @processes

@@ -22,6 +22,7 @@ from pulljobs.worker import reloader, subscriptions
 from pulljobs.worker.supervisor import Supervisor
 
 FLAGS: Final = {
+    "WORKER_ID": "name of this worker in lists and logs; by default its host",
     "PROCESSES": "child processes, each with its own threads and limits",
     "CONCURRENCY": "threads that run handlers",
     "ASYNC_CONCURRENCY": "async handlers that run concurrently",
@@ -64,6 +65,12 @@ class Command(BaseCommand):
             help="serve only these; by default all that have a handler, and all push consumers",
         )
         parser.add_argument(
+            "--exclude",
+            nargs="+",
+            metavar="CHANNEL[/CONSUMER]",
+            help="do not serve these, whatever --only names",
+        )
+        parser.add_argument(
             "--burst",
             action="store_true",
             default=None,
@@ -99,7 +106,9 @@ class Command(BaseCommand):
         try:
             with schema.required():
                 handlers.autodiscover()
-                served = subscriptions.chosen_handlers(limits.ONLY, push=limits.PUSH)
+                served = subscriptions.chosen_handlers(
+                    limits.ONLY, limits.EXCLUDE, push=limits.PUSH
+                )
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if problems := out_of_order(limits):
@@ -116,10 +125,11 @@ class Command(BaseCommand):
 
 def _greeting(limits: Settings, served: Sequence[Handler]) -> str:
     names = [f"{handler.channel}/{handler.consumer}" for handler in served] or ["push consumers"]
+    by = f" as {limits.WORKER_ID}" if limits.WORKER_ID else ""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     processes = "1 process" if limits.PROCESSES == 1 else f"{limits.PROCESSES} processes"
     threads = "1 thread" if limits.CONCURRENCY == 1 else f"{limits.CONCURRENCY} threads"
-    return f"Serving {', '.join(names[:MAX_NAMED])}{more}: {processes} of {threads}."
+    return f"Serving {', '.join(names[:MAX_NAMED])}{more}{by}: {processes} of {threads}."
 
 
 def _begin_reloading() -> None:
@@ -160,7 +170,7 @@ def _type_of(name: str) -> Callable[[str], Any]:
 
 
 def _limits(options: dict[str, Any]) -> Settings:
-    names = (*FLAGS, "ONLY", "BURST", "ONCE", "PUSH")
+    names = (*FLAGS, "ONLY", "EXCLUDE", "BURST", "ONCE", "PUSH")
     given = {name: options[name.lower()] for name in names if options.get(name.lower()) is not None}
     for name, value in given.items():
         if _TYPES[name] is timedelta:

@@ -5,6 +5,7 @@
 --   delays interval[] (of retry; NULL: the consumer's strategy; of release; NULL: none), errors text[], results jsonb[]; started boolean[] (of expire
 --   and retry: a job that had in a worker is charged and becomes a suspect; one that is not known to have started is not charged, and
 --   becomes a suspect when that happens again; NULL: charged, and nothing more),
+--   max_retries int[] (of retry: retries in place of the consumer's; NULL: those of the consumer),
 --   run_begins, run_ends float8[] (begin and end of the run in seconds of a clock that is run_clock float8 now).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
 --   freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
@@ -28,8 +29,9 @@ offered AS MATERIALIZED (
         %(delays)s::interval[],
         %(errors)s::text[],
         %(results)s::jsonb[],
-        %(started)s::boolean[]
-    ) AS row (job_id, lease_token, event, reason, delay, error, result, started)
+        %(started)s::boolean[],
+        %(max_retries)s::int[]
+    ) AS row (job_id, lease_token, event, reason, delay, error, result, started, max_retries)
     ORDER BY job_id
 ),
 lease AS MATERIALIZED (
@@ -65,8 +67,10 @@ failed AS MATERIALIZED (
             WHEN event = 'release' OR unexplained THEN NULL
             WHEN job.deliveries >= consumer.max_deliveries THEN 'max_deliveries'
             WHEN spared THEN NULL
-            WHEN job.retry_count >= consumer.max_retries
-                OR cardinality(consumer.retry_delays) = 0
+            WHEN job.retry_count >= coalesce(
+                    offered.max_retries,
+                    CASE WHEN cardinality(consumer.retry_delays) = 0 THEN 0 ELSE consumer.max_retries END
+                )
                 OR clock.now + wait > job.first_claimed_at + consumer.max_total_delay
                 THEN coalesce(offered.reason, 'retries_exhausted')
         END AS dead,
