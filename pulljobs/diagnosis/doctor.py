@@ -21,7 +21,7 @@ from pulljobs.diagnosis.database_checks import (
 )
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
-from pulljobs.storage import backlog
+from pulljobs.storage import backlog, dead
 from pulljobs.storage.jobs import stats
 
 UNREAPED: Final = timedelta(seconds=30)
@@ -121,6 +121,22 @@ def _counted(jobs: int) -> str:
     return f"{jobs:,} of its jobs{' or more' if jobs >= COUNTED else ''}"
 
 
+def dead_jobs() -> Iterator[Finding]:
+    """Report consumers with dead jobs. Deleted consumers have a finding of their own."""
+    using = settings().DATABASE
+    rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
+    consumers = {consumer.pk: consumer for consumer in rows}
+    for consumer_id, count in dead.counts(using, list(consumers)).items():
+        path, jobs = _path(consumers[consumer_id]), "job" if count == 1 else "jobs"
+        more = " or more" if count >= dead.COUNTED else ""
+        text = (
+            f"{path} has {count:,} dead {jobs}{more}: see their errors with `pulljobs list --state "
+            f"DEAD --only {path}`, then redrive or delete them."
+        )
+        if count:
+            yield Finding("dead_jobs", False, text)
+
+
 def leases_not_reaped() -> Iterator[Finding]:
     """Report expired leases that no reaper ends."""
     late = UNREAPED + settings().REAP_INTERVAL
@@ -169,8 +185,8 @@ def sick_nodes() -> Iterator[Finding]:
     """Report dead loops and open circuits of living nodes."""
     for node in serving.living():
         loops = node.report.get("loops", {}).items()
-        if dead := sorted(name for name, loop in loops if not loop["alive"]):
-            text = f"Node {node.name} has a dead loop: its {list_names(dead)} is dead. Restart it."
+        if ended := sorted(name for name, loop in loops if not loop["alive"]):
+            text = f"Node {node.name} has a dead loop: its {list_names(ended)} is dead. Restart it."
             yield Finding("dead_loop", True, text)
         for held in serving.held_back(node):
             text = (
@@ -189,6 +205,7 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     missing_partitions,
     unserved_consumers,
     deleted_consumers,
+    dead_jobs,
     leases_not_reaped,
     no_reaper,
     nodes_gone,

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL_CHARACTERS: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""Characters that control a terminal, change the direction of text, or are invisible."""
 
 
 class Tone(StrEnum):
@@ -61,7 +64,7 @@ Block = Cell | TableBlock | FactsBlock
 
 
 def escape_cell(cell: Cell) -> StyledText:
-    """Return the text of a cell with control characters escaped as `\\x1b`.
+    """Return the text of a cell with control characters escaped as `\\x1b` or `\\u202e`.
 
     Cells contain text from clients and handlers, which must not control the terminal.
     """
@@ -70,7 +73,8 @@ def escape_cell(cell: Cell) -> StyledText:
 
 
 def _escape(match: re.Match[str]) -> str:
-    return f"\\x{ord(match[0]):02x}"
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def title(text: str) -> StyledText:

@@ -10,7 +10,7 @@ from pulljobs.models import Consumer
 from tests.factories import JobFactory
 
 Arguments = Callable[[Consumer], list[str]]
-EVERY: Final = [entry.name for entry in iter_modules(subcommands.__path__)]
+EVERY: Final = [entry.name.rstrip("_") for entry in iter_modules(subcommands.__path__)]
 
 
 def place(consumer: Consumer) -> str:
@@ -22,6 +22,7 @@ def job(consumer: Consumer, **fields: Any) -> str:
 
 
 RUNS: Final[dict[str, list[Arguments]]] = {
+    "delete": [lambda consumer: ["--all", "--yes"], lambda c: [job(c, state="DEAD"), "--dry-run"]],
     "dispatch": [lambda consumer: []],
     "doctor": [lambda consumer: []],
     "explain": [lambda consumer: [job(consumer)], lambda c: [job(c, state="DELIVERED")]],
@@ -37,10 +38,13 @@ RUNS: Final[dict[str, list[Arguments]]] = {
         lambda consumer: ["node"],
         lambda consumer: ["node", "host:1"],
     ],
+    "kill": [lambda consumer: ["--only", place(consumer), "--yes"]],
+    "list": [lambda consumer: [], lambda consumer: ["--state", "DEAD", "--limit=5"]],
     "loadbroker": [lambda consumer: ["{broker}"]],
     "maintain": [lambda consumer: []],
     "operate": [lambda consumer: []],
     "partitions": [lambda consumer: []],
+    "pause": [lambda consumer: [place(consumer), "--for=1h", "--yes"]],
     "prune": [
         lambda consumer: ["dead", "--dry-run"],
         lambda consumer: ["dead", "--yes", "--only", place(consumer)],
@@ -51,6 +55,9 @@ RUNS: Final[dict[str, list[Arguments]]] = {
         lambda consumer: [consumer.channel.name, "--file={lines}", "--lines"],
     ],
     "reap": [lambda consumer: []],
+    "redrive": [lambda consumer: ["--all", "--yes"]],
+    "requeue": [lambda consumer: ["--all", "--dry-run"]],
+    "resume": [lambda consumer: [place(consumer), "--yes"]],
     "rotatetokens": [lambda consumer: []],
     "syncconsumers": [lambda consumer: [], lambda consumer: ["--update"]],
     "top": [lambda consumer: ["--once"], lambda consumer: ["--once", place(consumer)]],
@@ -82,6 +89,13 @@ MISTAKES: Final = {
         ["prune", "dead", "--only", "nix"],
         "There is no channel 'nix'",
     ),
+    "redrive of nothing": (["redrive", "--yes"], "use --all"),
+    "redrive of ids and a filter": (["redrive", "12", "--all"], "can't be combined"),
+    "redrive without a terminal": (["redrive", "--all"], "use --yes"),
+    "kill of no id": (["kill", "nix", "--yes"], "'nix' is not an id"),
+    "kill of dead jobs": (["kill", "--state=DEAD"], "invalid choice: 'DEAD'"),
+    "pause of an unknown channel": (["pause", "nix", "--yes"], "There is no channel 'nix'"),
+    "list too many": (["list", "--limit=99999"], "from 1 to 10000"),
     "no reason": (["prune", "dead", "--reason=bored"], "invalid choice: 'bored'"),
     "publish on an unknown channel": (["publish", "nix", "x"], "There is no channel 'nix'"),
     "publish nothing": (["publish", "orders"], "stdin is empty"),

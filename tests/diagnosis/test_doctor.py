@@ -16,7 +16,7 @@ from pulljobs.models import Consumer, Node
 from pulljobs.storage import nodes
 from tests.circuits import CAUSE, open_circuit
 from tests.diagnosis.commands import answer, text
-from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
 from tests.sessions import FORGET, Thread, pass_time, query, session, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
@@ -277,3 +277,14 @@ def test_a_task_that_is_held_back_is_reported_without_its_neighbours() -> None:
     text = findings()["circuit"]["text"]
     assert "holds task shop.tasks.mail of tasks-default-default/tasks back" in text
     assert "one is tried at a time" in text
+
+
+def test_dead_jobs_are_mentioned_and_are_no_error() -> None:
+    consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
+    assert "dead_jobs" not in findings()
+    for _number in range(2):
+        JobFactory.create(consumer=consumer, state="DEAD")
+    found_dead = findings()["dead_jobs"]
+    assert not found_dead["is_error"]
+    assert "orders/invoicing has 2 dead jobs: " in found_dead["text"]
+    assert "pulljobs list --state DEAD --only orders/invoicing" in found_dead["text"]

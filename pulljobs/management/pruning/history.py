@@ -9,7 +9,7 @@ from pulljobs import operating
 from pulljobs.admin.dashboard import figures
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.management import pruning
+from pulljobs.management import job_actions
 from pulljobs.management.output_blocks import Cell, Column, StyledText, TableBlock, Tone
 from pulljobs.management.parsing import parse_duration
 from pulljobs.management.subcommands import CommandResult
@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--older-than", type=parse_duration, metavar="TIME",
         help=f"minimum age, such as 30d, at least a day ({SETTING}['RETENTION'])",
     )  # fmt: skip
-    pruning.add_common_arguments(parser)
+    job_actions.add_confirmation(parser, "delete")
 
 
 def handle(**options: Any) -> CommandResult:
@@ -36,11 +36,11 @@ def handle(**options: Any) -> CommandResult:
     going = [size for old, size in zip(candidates, sizes, strict=True) if not old.stays]
     if options["dry_run"]:
         return _result(candidates, sizes, None)
-    pruning.require_confirmation(yes=options["yes"])
+    job_actions.require_confirmation(yes=options["yes"])
     if not going:
         return _result(candidates, sizes, [])
     question = f"Drop {len(going)} partitions, {figures.size(_bytes(going))}?"
-    if not pruning.confirm(question, yes=options["yes"]):
+    if not job_actions.confirm(question, yes=options["yes"]):
         return _result(candidates, sizes, None)
     with show_progress("prune history", "partitions", len(candidates)) as progress:
         steps = operating.prune(age, lambda _partition: progress.advance(1))

@@ -1,5 +1,6 @@
 """Verbs of `manage.py pulljobs`: each module is the verb of its name.
 
+An underscore at the end of a module's name, which keeps it apart from a builtin, is left out.
 A module's docstring is its help. `add_arguments(parser)` is optional. `handle(**options)` does the
 work and returns a `CommandResult`, or an iterator of results that are printed as they arrive. For a
 wrong argument it raises `ConfigurationError` or `CommandError`. `options["output"]` is the `Output`
@@ -47,5 +48,6 @@ def _format_value(value: Any) -> str:
 
 def find_modules() -> dict[str, str]:
     """Return the dotted module of each verb by name, sorted, including those of `hooks`."""
-    own = {entry.name: f"{__name__}.{entry.name}" for entry in iter_modules(__path__)}
+    names = [entry.name for entry in iter_modules(__path__)]
+    own = {name.rstrip("_"): f"{__name__}.{name}" for name in names}
     return dict(sorted({**own, **hooks.subcommands}.items()))

@@ -1,0 +1,81 @@
+"""Stop claims of the jobs of channels or consumers. Jobs in flight go on.
+
+    pause orders/invoicing --for 2h
+    pause orders news --yes
+
+Without a time the pause lasts until `resume`. The command records the user in the audit trail.
+"""
+
+from argparse import ArgumentParser
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+
+from pulljobs import auditing, operating
+from pulljobs.conf import settings
+from pulljobs.diagnosis import times
+from pulljobs.errors import ConfigurationError
+from pulljobs.management import job_actions, lookups
+from pulljobs.management.parsing import parse_duration, parse_time
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.models import Channel, Consumer
+from pulljobs.storage import nodes
+
+ENDLESS: Final = timedelta(days=36_500)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_names(parser)
+    ends = parser.add_mutually_exclusive_group()
+    ends.add_argument(
+        "--for", dest="length", type=parse_duration, metavar="TIME", help="length, such as 2h"
+    )
+    ends.add_argument("--until", type=parse_time, metavar="TIME", help="end, with a time zone")
+    job_actions.add_confirmation(parser, "pause")
+
+
+def add_names(parser: ArgumentParser) -> None:
+    """Add the argument that names channels and consumers."""
+    parser.add_argument(
+        "names", nargs="+", metavar="CHANNEL[/CONSUMER]", help="names of channels or consumers"
+    )
+
+
+def handle(
+    *, length: timedelta | None, until: datetime | None, names: list[str], **options: Any
+) -> CommandResult:
+    now = nodes.clock(settings().DATABASE)
+    end = until or now + (length or ENDLESS)
+    if end <= now:
+        raise ConfigurationError(f"--until must be in the future, not {until}.")
+    text = f" until {times.format_time(end)}" if until or length else " until `resume`"
+    return set_pause("pause", "paused", names, end, text, options)
+
+
+def set_pause(
+    verb: str, done: str, names: list[str], end: datetime | None, text: str, options: dict[str, Any]
+) -> CommandResult:
+    """Pause or resume channels and consumers after the confirmation, and record it."""
+    holders = [find_token_holder(name) for name in dict.fromkeys(names)]
+    try:
+        operating.check_pause(end)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+    listed = ", ".join(map(auditing.name_of, holders))
+    content = {"names": list(dict.fromkeys(names)), "until": end, done: False}
+    if options["dry_run"]:
+        return CommandResult(content, [f"{listed}: would be {done}{text}."])
+    job_actions.require_confirmation(yes=options["yes"])
+    if not job_actions.confirm(f"{verb.capitalize()} {listed}{text}?", yes=options["yes"]):
+        return CommandResult(content, ["Nothing was changed."])
+    with transaction.atomic(using=settings().DATABASE):
+        for holder in holders:
+            operating.pause(holder, end)
+            auditing.note_pause(holder, end, by=job_actions.operator_name())
+    return CommandResult({**content, done: True}, [f"{listed}: {done}{text}."])
+
+
+def find_token_holder(name: str) -> Channel | Consumer:
+    """Return the channel or the consumer of this name, or raise ConfigurationError."""
+    return lookups.find_consumer(name) if "/" in name else lookups.find_channel(name)

@@ -1,0 +1,24 @@
+"""Queue dead jobs again, with their counts reset.
+
+    redrive d3k2v1g0000a1b2c3d4g
+    redrive --only orders/invoicing --reason retries_exhausted --newer-than 2h
+    redrive --all --dry-run
+
+The command shows how many jobs are meant and asks before it acts, in batches. It records the user
+in the audit trail. If it is interrupted, `operate` or a worker continues it.
+"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from pulljobs.management import job_actions
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.states import Event
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    job_actions.add_arguments(parser, Event.REDRIVE)
+
+
+def handle(**options: Any) -> CommandResult:
+    return job_actions.run(Event.REDRIVE, options)
