@@ -134,6 +134,11 @@ def close_waiters() -> None:
     wait_until(lambda: "pulljobs-waiting" not in {thread.name for thread in threading.enumerate()})
 
 
+def wait_briefly(condition: Callable[[], bool]) -> None:
+    """Wait for a condition for less time than a long poll takes to end by itself."""
+    wait_until(condition, 0.8 * LONG)
+
+
 def waiting_pulls() -> int:
     """Count waiting pulls in this process."""
     running = waiters.running_waiters()

@@ -18,6 +18,7 @@ from tests.api.leases.serving import (
     claim_elsewhere,
     in_flight,
     outcome_of,
+    wait_briefly,
     waiting,
     waiting_pulls,
 )
@@ -47,8 +48,8 @@ def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
         for _ in range(CLIENTS):
             clients.enter_context(puller.hung_up())
         assert waiting_pulls() == CLIENTS
-    wait_until(lambda: waiting_pulls() == 0)
-    wait_until(lambda: not PullWaiter.objects.exists())
+    wait_briefly(lambda: waiting_pulls() == 0)
+    wait_briefly(lambda: not PullWaiter.objects.exists())
     publish()
     [job] = puller.taken()
     assert (job["Deliveries"], job["RetryCount"]) == (1, 0)
@@ -79,10 +80,10 @@ def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
     """It went between its claim and the answer."""
     with puller.hung_up(**asked):
         publish()
-        wait_until(lambda: in_flight() == 1)
-    wait_until(lambda: waiting_pulls() == 0)
+        wait_briefly(lambda: in_flight() == 1)
+    wait_briefly(lambda: waiting_pulls() == 0)
     late.gone.set()
-    wait_until(lambda: in_flight() == 0)
+    wait_briefly(lambda: in_flight() == 0)
     [job] = puller.taken(Expires=LONG, **asked)
     assert (job["Deliveries"], job["RetryCount"]) == (1, 0)
 
@@ -91,8 +92,8 @@ def test_jobs_that_a_repeat_received_are_not_given_back(puller: Puller, late: La
     """Its client had gone between the claim and the answer, and came again."""
     with puller.hung_up(RequestID="r"):
         publish()
-        wait_until(lambda: in_flight() == 1)
-    wait_until(lambda: waiting_pulls() == 0)
+        wait_briefly(lambda: in_flight() == 1)
+    wait_briefly(lambda: waiting_pulls() == 0)
     [job] = puller.taken(RequestID="r")
     late.gone.set()
     assert puller.taken() == []  # In line behind what would go back.
@@ -105,7 +106,7 @@ def test_what_another_process_claimed_does_not_go_back(puller: Puller, late: Lat
         claim_elsewhere(puller, "r")
         wakes = Thread(puller.taken)
         assert late.claimed.wait(LONG)
-    wait_until(lambda: waiting_pulls() == 0)
+    wait_briefly(lambda: waiting_pulls() == 0)
     late.gone.set()
     assert wakes.result() == []
     assert in_flight() == 1
@@ -117,11 +118,11 @@ def test_pulls_that_linger_hold_next_to_nothing(puller: Puller) -> None:
     with ExitStack() as clients:
         for _ in range(3 * CLIENTS):
             clients.enter_context(puller.hung_up())
-        wait_until(lambda: threading.active_count() - before <= 10)
-        wait_until(lambda: not query(AT_WORK))
-        wait_until(lambda: sessions() - there <= 10)
-        wait_until(lambda: waiting() == 3 * CLIENTS)
-    wait_until(lambda: waiting() == 0)
+        wait_briefly(lambda: threading.active_count() - before <= 10)
+        wait_briefly(lambda: not query(AT_WORK))
+        wait_briefly(lambda: sessions() - there <= 10)
+        wait_briefly(lambda: waiting() == 3 * CLIENTS)
+    wait_briefly(lambda: waiting() == 0)
 
 
 def sessions() -> int:
@@ -147,7 +148,7 @@ def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
             clients.enter_context(puller.hung_up())
         patch.setattr(WaiterQueue, "_claim", counted)
         publish()
-        wait_until(lambda: waiting_pulls() == CLIENTS - 1)
+        wait_briefly(lambda: waiting_pulls() == CLIENTS - 1)
         assert len(claims) < CLIENTS / 2
 
 
@@ -187,7 +188,7 @@ def test_a_server_that_stops_says_so(puller: Puller) -> None:
     publish()
     assert len(puller.taken(Expires=LONG)) == 1
     wait_until(lambda: Node.objects.filter(stopped_at__isnull=False).exists())
-    wait_until(lambda: not PullWaiter.objects.exists())
+    wait_briefly(lambda: not PullWaiter.objects.exists())
 
 
 def test_without_notifications_it_polls(

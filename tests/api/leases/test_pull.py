@@ -15,7 +15,7 @@ from pulljobs.api.leases.lease_view import encode_answer
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
 from tests.api.caller import Subscription, publish, subscription
-from tests.api.leases.serving import LONG, Puller, outcome_of, waiting, waiting_pulls
+from tests.api.leases.serving import LONG, Puller, outcome_of, wait_briefly, waiting, waiting_pulls
 from tests.sessions import contents, pass_time, wait_until
 
 REFUSED = [
@@ -142,11 +142,13 @@ def test_a_long_poll_takes_queued_jobs_at_once(puller: Puller) -> None:
 
 
 def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
-    polls = puller.long_poll()
-    job, published = publish(), time.monotonic()
-    [taken] = polls.result().json()["Result"]
-    assert time.monotonic() - published < LONG / 2
-    assert taken["ID"] == ids.encode(job)
+    """The first may be woken by a look that follows the start of the notifications."""
+    for _poll in range(2):
+        polls = puller.long_poll()
+        job, published = publish(), time.monotonic()
+        [taken] = polls.result().json()["Result"]
+        assert time.monotonic() - published < LONG / 2
+        assert taken["ID"] == ids.encode(job)
 
 
 def test_a_long_poll_ends_after_its_time(puller: Puller) -> None:
@@ -222,7 +224,7 @@ def test_a_pull_above_the_limit_of_waiters_is_refused(puller: Puller) -> None:
     assert (refused.status_code, refused.json()["code"]) == (429, "max_waiting")
     assert int(refused.headers["Retry-After"]) > 0
     publish()
-    wait_until(lambda: waiting_pulls() == 1)
+    wait_briefly(lambda: waiting_pulls() == 1)
     third = puller.long_poll()
     publish()
     publish()
@@ -234,7 +236,7 @@ def test_a_killed_client_leaves_its_place_free(puller: Puller) -> None:
     Consumer.objects.update(max_waiting=1)
     with puller.hung_up():
         assert puller.post("pull", Expires=LONG).status_code == 429
-    wait_until(lambda: waiting_pulls() == 0)
+    wait_briefly(lambda: waiting_pulls() == 0)
     assert puller.pull(Expires=0.1)["Status"]["Reason"] == "timeout"
 
 

@@ -23,7 +23,7 @@ from pulljobs.api.middleware import RequestIdFilter
 from pulljobs.conf import SETTING
 from pulljobs.deployment_checks import check_middleware
 from tests.api.caller import Subscription, publish
-from tests.api.leases.serving import LONG, Puller, outcome_of, served, waiting_pulls
+from tests.api.leases.serving import LONG, Puller, outcome_of, served, wait_briefly, waiting_pulls
 from tests.sessions import wait_until
 
 Passed = Callable[[HttpRequest], HttpResponseBase]
@@ -67,7 +67,7 @@ def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
             assert answer.headers["X-Passed"] == "yes"
         with puller.hung_up():
             pass
-        wait_until(lambda: waiting_pulls() == 0)
+        wait_briefly(lambda: waiting_pulls() == 0)
     settings.ROOT_URLCONF = "django.contrib.auth.urls"
     assert check_middleware() == []
 
@@ -200,7 +200,7 @@ def test_a_site_that_is_not_wrapped_gets_its_threads_back(
         before = threading.active_count()
         for _ in range(20):
             clients.enter_context(puller.hung_up())
-        wait_until(lambda: threading.active_count() - before <= 10)
+        wait_briefly(lambda: threading.active_count() - before <= 10)
 
 
 def test_where_requests_are_transactions(settings: Settings, puller: Puller) -> None:
