@@ -7,7 +7,9 @@ from contextlib import ExitStack
 
 import psycopg
 import pytest
+from django.apps import apps
 from django.db import OperationalError, connection, connections
+from django.db.models.signals import post_migrate
 from django.test import TransactionTestCase
 from pytest_django import DjangoDbBlocker
 
@@ -78,6 +80,13 @@ def _no_reaper_stays() -> Iterator[None]:
     if (reaping := sys.modules.get("pulljobs.api.reaping")) is not None:
         reaping.close()  # waits for a few seconds, but a pass may take longer
         wait_until(lambda: reaping.NAME not in [thread.name for thread in threading.enumerate()])
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings() -> None:
+    """Keep the tables of the tests empty: the example's handlers declare channels."""
+    sender = apps.get_app_config("pulljobs")
+    post_migrate.disconnect(dispatch_uid="pulljobs.declared", sender=sender)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,15 @@
 """Routes of both protocols, to be included at any prefix. The gateway is before each of them."""
 
+from django.core.exceptions import ImproperlyConfigured
 from django.urls import path, re_path
+
+try:
+    import rest_framework  # noqa: F401
+except ImportError as error:
+    raise ImproperlyConfigured(
+        f"pulljobs.api.urls needs Django REST framework ({error}). Run: "
+        "python -m pip install 'pulljobs[api]'"
+    ) from error
 
 from pulljobs.api import error_answers
 from pulljobs.api.base_views import UnknownPath

@@ -6,13 +6,17 @@ from types import ModuleType
 
 import pytest
 
+from pulljobs.apps import create_declared
+from tests.factories import USING
 from tests.guides import forget, modules_of
 
 
 @pytest.fixture
-def modules(registry: None) -> Iterator[dict[str, ModuleType]]:
+def modules(registry: None, transactional_db: None) -> Iterator[dict[str, ModuleType]]:
     try:
-        yield modules_of("guides/testing.md")
+        modules = modules_of("guides/testing.md")
+        create_declared(using=USING)  # As `migrate` does when the database of tests is made.
+        yield modules
     finally:
         forget("orders")
 
