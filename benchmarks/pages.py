@@ -62,6 +62,21 @@ CROSS JOIN LATERAL (
     SELECT %(now)s - interval '1 hour' * (1 - n::float8 / %(count)s) AS at
 ) AS published
 """
+SETTLED_MESSAGES: Final = """
+INSERT INTO pulljobs_message (
+    id, channel_id, producer_id, published_at, priority, content_type, headers, payload
+)
+SELECT message_id, %(channel)s, %(producer)s, settled_at, 0, 'application/json', '{}',
+    convert_to(
+        '{"task": "shop.tasks.invoice", "args": [' || message_id || '], "kwargs": {"note": "'
+        || repeat(md5(message_id::text), 30) || '"}}', 'UTF8')
+FROM pulljobs_archived_job
+ORDER BY id DESC
+LIMIT %(most)s
+ON CONFLICT DO NOTHING
+"""
+"""Messages of the newest settlements, of a kilobyte each, which summaries and searches read."""
+WITH_MESSAGES: Final = 100_000
 QUEUED: Final = f"""
 INSERT INTO pulljobs_job (
     id, consumer_id, message_id, available_at, priority, state, reason, error,
@@ -119,6 +134,8 @@ def _fill(archived: int, queued: int) -> None:
     _insert(ARCHIVE, archived, common | {"age": timedelta(days=DAYS)})
     _insert(MESSAGES, queued, common)
     _insert(QUEUED, queued, common)
+    with connection.cursor() as cursor:
+        cursor.execute(SETTLED_MESSAGES, common | {"most": WITH_MESSAGES})
     query("VACUUM ANALYZE pulljobs_job")
     query("VACUUM ANALYZE pulljobs_archived_job")
     query("ANALYZE pulljobs_message")
@@ -207,12 +224,17 @@ def _lists(model: str, noop: Consumer, channel: Channel) -> Iterator[Page]:
         "age=over-1d",
         f"q={middle}",
         "q=no such thing",
+        "q=key 77",
+        "q=bad",
+        "q=no such thing&state=DEAD",
+        "q=no such thing&state=DELIVERED",
+        f"q=no such thing&consumer={noop.pk}",
         f"consumer={noop.pk}&state=DEAD&reason=killed",
         f"consumer={noop.pk}&state=INFLIGHT",
     ]
     for query_string in asked:
         yield f"{model} {query_string}", f"{url}?{query_string}"
-        if not query_string.startswith("q="):
+        if not query_string.startswith(f"q={middle}"):
             yield (
                 f"{model} {query_string}, later",
                 f"{url}?{query_string}&{later}".replace("?&", "?"),

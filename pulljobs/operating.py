@@ -14,6 +14,7 @@ from pulljobs.models import Channel, Consumer, Job
 from pulljobs.states import Reason, State
 from pulljobs.storage import (
     archive,
+    clients,
     dead,
     forgetting,
     jobs,
@@ -215,6 +216,7 @@ def maintaining() -> Iterator[Upkeep]:
     """Do the maintenance in steps, and yield after each what was done so far."""
     using, now = settings().DATABASE, settings()
     nodes.forget_waits(using)
+    clients.forget_old(using)
     upkeep = Upkeep([], [], partitions.not_owned(using))
     yield upkeep
     if not upkeep.not_owned:

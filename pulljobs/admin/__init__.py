@@ -7,7 +7,16 @@ project has no site to register models with.
 from django.apps import apps
 
 if apps.is_installed("django.contrib.admin"):
-    from pulljobs.admin import archive, audit, jobs, nodes, registry
+    from pulljobs.admin import archive, audit, clients, jobs, nodes, registry, scheduled
     from pulljobs.admin.dashboard import page as dashboard
 
-    __all__ = ["archive", "audit", "dashboard", "jobs", "nodes", "registry"]
+    __all__ = [
+        "archive",
+        "audit",
+        "clients",
+        "dashboard",
+        "jobs",
+        "nodes",
+        "registry",
+        "scheduled",
+    ]

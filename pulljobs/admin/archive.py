@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from pulljobs.admin import asking, looks
+from pulljobs.admin import asking, looks, search
 from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
@@ -20,17 +20,17 @@ from pulljobs.admin.filters import (
     SettledFilter,
     SettledStateFilter,
 )
+from pulljobs.admin.search import SearchedRange
 from pulljobs.conf import settings
 from pulljobs.models import ArchivedJob, Job
-from pulljobs.storage import settlements
+from pulljobs.storage import settlements, text_matching
 from pulljobs.storage.windows import IdSpan, IdWindow
 
 
 @admin.register(ArchivedJob)
 class ArchivedJobAdmin(JobRowsAdmin):
-    id_field = "job_id"
     actions = None
-    list_display = ("xid", "status", "subscription", "retries", "settled")
+    list_display = ("xid", "summary", "status", "subscription", "attempts", "made", "settled")
     list_filter = (
         SettledStateFilter,
         ReasonFilter,
@@ -41,17 +41,40 @@ class ArchivedJobAdmin(JobRowsAdmin):
     )
     search_fields = ("job_id",)
     fieldsets = (
-        (None, {"fields": ("xid", "live", "state", "reason", "last_error", "result_json")}),
-        ("Delivery", {"fields": ("subscription_link", "node", "retry_count", "deliveries")}),
+        (
+            None,
+            looks.in_two_columns("xid", "live", "state", "reason", "last_error", "result_json"),
+        ),
+        (
+            "Delivery",
+            looks.in_two_columns("subscription_link", "node", "retry_count", "deliveries"),
+        ),
         (
             "Times",
-            {"fields": ("created_at", "claimed_at", "started_at", "settled_at", "run_seconds")},
+            looks.in_two_columns(
+                "created_at", "claimed_at", "started_at", "settled_at", "run_seconds"
+            ),
         ),
     )
     readonly_fields = ("xid", "live", "last_error", "result_json", "subscription_link", "node")
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         return settlements.window(settings().DATABASE, asking.settled(request.GET), span)
+
+    def search(self, request: HttpRequest, span: IdSpan) -> SearchedRange:
+        using, meant = settings().DATABASE, asking.settled(request.GET)
+        rows = ArchivedJob.objects.using(using)
+        return search.search(
+            request,
+            span,
+            lambda term: asking.settlements_with_id(term, meant),
+            lambda at: settlements.window(using, meant, at),
+            lambda read, query: text_matching.find_hits(rows, "id", read, query),
+        )
+
+    def rows_of(self, request: HttpRequest, ids: list[int]) -> list[ArchivedJob]:
+        rows = self.get_queryset(request).select_related(*self.list_select_related)
+        return list(rows.filter(pk__in=ids).order_by("-pk"))
 
     @admin.display(description="settled at")
     def settled(self, archived: ArchivedJob) -> str:

@@ -11,8 +11,8 @@ from pulljobs import ids
 from pulljobs.admin import search
 from pulljobs.conf import settings
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job
-from pulljobs.states import LIVE, SETTLED, Reason
-from pulljobs.storage import nodes, selecting, settlements
+from pulljobs.states import SETTLED, Reason, State
+from pulljobs.storage import all_jobs, nodes, selecting, settlements
 from pulljobs.storage.published import NUL
 from pulljobs.storage.selecting import Selection
 
@@ -40,19 +40,42 @@ AGES: Final = {
 
 
 def jobs(asked: Asked) -> Selection:
-    """Return the selection of live jobs. An unknown choice selects none."""
+    """Return the selection of live jobs. An unknown choice selects none.
+
+    With a search term these are the jobs with that id.
+    """
     if CHOSEN in asked:
         return Selection(among=tuple(sorted(set(search.numbers(asked[CHOSEN].split(","))))))
-    meant = _meant(asked, tuple(sorted(map(str, LIVE))))
-    return _matching(asked, meant, Job, "id", selecting.COLUMNS) if asked.get("q") else meant
+    meant = _meant(asked, selecting.ALL_STATES)
+    if not asked.get("q"):
+        return meant
+    return Selection(among=_with_id(asked["q"], meant, Job, "id", selecting.COLUMNS))
+
+
+def listed(asked: Asked) -> Selection:
+    """Return the selection of live and archived jobs, without the search term."""
+    return _meant(asked, all_jobs.STATES)
 
 
 def settled(asked: Asked) -> Selection:
-    """Return the selection of archive rows."""
-    meant = _meant(asked, tuple(sorted(map(str, SETTLED))))
-    if not asked.get("q"):
-        return meant
-    return _matching(asked, meant._replace(key=None), ArchivedJob, "job_id", settlements.COLUMNS)
+    """Return the selection of archive rows, without the search term."""
+    return _meant(asked, tuple(sorted(map(str, SETTLED))))
+
+
+def jobs_with_id(term: str, meant: Selection) -> tuple[int, ...]:
+    """Return the selected jobs, live or archived, that have that id or whose message has."""
+    live = _with_id(term, meant, Job, "id", selecting.COLUMNS)
+    if State.DELIVERED not in meant.states:
+        return live
+    columns = (*settlements.COLUMNS, "job_id")
+    archived = _with_id(term, meant._replace(key=None), ArchivedJob, "job_id", columns, "job_id")
+    return tuple(sorted({*live, *archived}))
+
+
+def settlements_with_id(term: str, meant: Selection) -> tuple[int, ...]:
+    """Return the selected settlements of jobs that have that id or whose message has."""
+    meant = meant._replace(key=None)
+    return _with_id(term, meant, ArchivedJob, "job_id", settlements.COLUMNS)
 
 
 def describe(asked: Asked) -> str:
@@ -123,10 +146,15 @@ def number(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
 
 
-def _matching(
-    asked: Asked, meant: Selection, model: type[Any], field: str, columns: tuple[str, ...]
-) -> Selection:
-    """Return the selection of the few rows that a search term matches."""
-    rows = model.objects.using(settings().DATABASE).filter(search.matching(asked["q"], field))
-    fitting = (row["id"] for row in rows.values(*columns)[: search.MOST] if meant.fits(row))
-    return Selection(among=tuple(sorted(fitting)))
+def _with_id(
+    term: str,
+    meant: Selection,
+    model: type[Any],
+    field: str,
+    columns: tuple[str, ...],
+    by: str = "id",
+) -> tuple[int, ...]:
+    """Return the ids, values of `by`, of the few selected rows that have that id."""
+    rows = model.objects.using(settings().DATABASE).filter(search.matching(term, field))
+    read = rows.values(*columns)[: search.MOST]
+    return tuple(sorted({row[by] for row in read if meant.fits({**row, "id": row[by]})}))

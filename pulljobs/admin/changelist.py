@@ -33,9 +33,8 @@ class KeysetChangeList(ChangeList):
         return rows if self.below is None else rows.filter(**{BELOW: self.below})
 
     def get_results(self, request: HttpRequest) -> None:
-        window = self._window(request)
-        rows = self.apply_select_related(self.root_queryset).filter(pk__in=window.ids)
-        self.result_list = list(rows.order_by("-pk"))
+        window = self.read_window(request, downwards(self.below, self.list_per_page))
+        self.result_list = self.read_rows(request, window.ids)
         is_full = len(window.ids) == self.list_per_page
         self.looked_through = None if window.beyond is None or is_full else SCANNED
         beyond = window.beyond
@@ -47,17 +46,22 @@ class KeysetChangeList(ChangeList):
         self.can_show_all = self.multi_page = False
         self.paginator = Paginator(self.result_list, self.list_per_page)
 
-    def _window(self, request: HttpRequest) -> IdWindow:
+    def read_window(self, request: HttpRequest, span: IdSpan) -> IdWindow:
+        """Return the ids of the page."""
         listed: Any = self.model_admin
-        span = downwards(self.below, self.list_per_page)
         window: IdWindow = listed.window(request, span, self.queryset)
         return window
+
+    def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
+        """Return the rows of the page, newest first."""
+        rows = self.apply_select_related(self.root_queryset).filter(pk__in=ids)
+        return list(rows.order_by("-pk"))
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
     """Base of pages for rows that only `pulljobs.storage` writes."""
 
-    ordering = ("-id",)
+    ordering: ClassVar[tuple[str, ...]] = ("-id",)
     sortable_by = ()
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER

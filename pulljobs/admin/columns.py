@@ -1,39 +1,64 @@
 """Columns and search of both live jobs and the archive."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from pulljobs import ids
-from pulljobs.admin import looks, payloads, search
+from pulljobs.admin import looks, payloads, search, summaries
 from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.job_list import JobsChangeList
+from pulljobs.admin.search import SearchedRange
 from pulljobs.diagnosis import timeline
 from pulljobs.models import ArchivedJob, Job
+from pulljobs.storage.windows import IdSpan
 
 
 class JobRowsAdmin(ReadOnlyAdmin):
     """Base of the pages of live jobs and of the archive."""
 
-    id_field: ClassVar[str]
-    """Field with the id of the job."""
-
     list_select_related = ("consumer__channel",)
     search_help_text = search.HELP
 
+    def search(self, request: HttpRequest, span: IdSpan) -> SearchedRange:
+        """Return the rows that the search term finds."""
+        raise NotImplementedError
+
+    def rows_of(self, request: HttpRequest, ids: list[int]) -> list[Any]:
+        """Return the rows of a page, in the order of the ids."""
+        raise NotImplementedError
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return JobsChangeList
+
     @admin.display(description="job")
     def xid(self, row: Job | ArchivedJob) -> str:
-        return ids.encode(getattr(row, self.id_field))
+        return ids.encode(looks.job_id_of(row))
+
+    @admin.display(description="what it does")
+    def summary(self, row: Any) -> SafeString:
+        return summaries.show(row.summary)
 
     @admin.display(description="state")
     def status(self, row: Job | ArchivedJob) -> SafeString:
         return looks.status_of(row)
 
-    @admin.display(description="retries")
-    def retries(self, row: Job | ArchivedJob) -> int:
-        return row.retry_count
+    @admin.display(description="attempts")
+    def attempts(self, row: Job | ArchivedJob) -> SafeString | str:
+        """Return how often it was handed out, and how many of that were charged as retries."""
+        if not row.retry_count:
+            return str(row.deliveries)
+        retries = "1 retry" if row.retry_count == 1 else f"{row.retry_count} retries"
+        return format_html('{} <span class="pulljobs-brief">{}</span>', row.deliveries, retries)
+
+    @admin.display(description="created at")
+    def made(self, row: Any) -> SafeString:
+        return looks.time_and_age(ids.time_of(looks.job_id_of(row)), row.listed_at)
 
     @admin.display(description="channel / consumer")
     def subscription(self, row: Job | ArchivedJob) -> str:
@@ -50,19 +75,18 @@ class JobRowsAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Leave the search to `window`."""
+        """Leave the search to `search`."""
         return queryset, False
 
     def about(self, request: HttpRequest, row: Job | ArchivedJob) -> dict[str, Any]:
         """Return what the page of a row shows in addition to its fields."""
-        job_id = getattr(row, self.id_field)
         return {
             "subtitle": self.xid(row),
             "message": payloads.message_of(row, readable=payloads.may_read(request)),
             "to_read_it": payloads.PERMISSION,
             "timeline": [
                 (entry, looks.record_page(entry.record))
-                for entry in timeline.read_timeline(job_id, row.message_id)
+                for entry in timeline.read_timeline(looks.job_id_of(row), row.message_id)
             ],
         }
 

@@ -1,7 +1,4 @@
-"""Filters of the lists. No filter queries the job table or the archive for its choices.
-
-Filters only offer choices. `asking` reads the chosen ones, and `pulljobs.storage` finds the rows.
-"""
+"""Filters of the lists. They offer choices without a query of jobs; `asking` reads the chosen."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -30,7 +27,7 @@ class Choice(SimpleListFilter):
 
 class StateFilter(Choice):
     title, parameter_name = _("state"), "state"
-    states: ClassVar = LIVE
+    states: ClassVar = LIVE | {State.DELIVERED}
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return [(state.value, state.value) for state in State if state in self.states]

@@ -24,11 +24,13 @@ from pulljobs.admin.filters import (
     ReasonFilter,
     StateFilter,
 )
+from pulljobs.admin.search import SearchedRange
 from pulljobs.conf import settings
 from pulljobs.diagnosis import explain
-from pulljobs.models import Job
-from pulljobs.states import Event, State
-from pulljobs.storage import selecting
+from pulljobs.models import ArchivedJob, Job
+from pulljobs.states import LIVE, Event, State
+from pulljobs.storage import all_jobs
+from pulljobs.storage.selecting import Selection
 from pulljobs.storage.windows import IdSpan, IdWindow
 
 Action = tuple[Callable[..., HttpResponse | None], str, str]
@@ -38,8 +40,7 @@ COUNTS = ("retry_count", "deliveries")
 
 @admin.register(Job)
 class JobAdmin(JobRowsAdmin):
-    id_field = "id"
-    list_display = ("xid", "status", "subscription", "retries", "due")
+    list_display = ("xid", "summary", "status", "subscription", "attempts", "made", "due")
     list_filter = (
         StateFilter,
         ReasonFilter,
@@ -50,9 +51,15 @@ class JobAdmin(JobRowsAdmin):
     )
     search_fields = ("id",)
     fieldsets = (
-        (None, {"fields": ("xid", "id", "state_badge", "why", "last_error", "holder")}),
-        ("Delivery", {"fields": ("subscription_link", "key", "priority", "incremental_timeout")}),
-        ("Progress", {"fields": ("created", "due", "claimed", *COUNTS)}),
+        (
+            None,
+            looks.in_two_columns("xid", "id", "state_badge", "why", "last_error", "holder"),
+        ),
+        (
+            "Delivery",
+            looks.in_two_columns("subscription_link", "key", "priority", "incremental_timeout"),
+        ),
+        ("Progress", looks.in_two_columns("created", "due", "claimed", *COUNTS)),
     )
     readonly_fields = (
         "xid",
@@ -67,7 +74,28 @@ class JobAdmin(JobRowsAdmin):
     )
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
-        return selecting.window(settings().DATABASE, asking.jobs(request.GET), span)
+        return all_jobs.window(settings().DATABASE, _listed(request), span)
+
+    def search(self, request: HttpRequest, span: IdSpan) -> SearchedRange:
+        using, meant = settings().DATABASE, _listed(request)
+        archived = State.DELIVERED in meant.states
+        return search.search(
+            request,
+            span,
+            lambda term: asking.jobs_with_id(term, meant),
+            lambda at: all_jobs.window(using, meant, at),
+            lambda read, query: all_jobs.find_hits(using, read, query, archived=archived),
+        )
+
+    def rows_of(self, request: HttpRequest, ids: list[int]) -> list[Job | ArchivedJob]:
+        live = self.get_queryset(request).select_related(*self.list_select_related)
+        rows = ArchivedJob.objects.using(settings().DATABASE)
+        archived = rows.select_related(*self.list_select_related)
+        return all_jobs.read_rows(live, archived if may_see_archive(request) else None, ids)
+
+    def action_checkbox(self, obj: Any) -> SafeString:
+        """Offer no action on archived jobs."""
+        return super().action_checkbox(obj) if isinstance(obj, Job) else SafeString()
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Show only the fields that the state of the job has."""
@@ -77,7 +105,10 @@ class JobAdmin(JobRowsAdmin):
             State.DEAD: {"holder", "why"},
         }[State(obj.state)]
         return [
-            (title, {"fields": [name for name in options["fields"] if name not in absent]})
+            (
+                title,
+                {**options, "fields": [each for each in options["fields"] if each not in absent]},
+            )
             for title, options in self.fieldsets
         ]
 
@@ -85,9 +116,9 @@ class JobAdmin(JobRowsAdmin):
     def state_badge(self, job: Job) -> SafeString:
         return looks.badge(job)
 
-    @admin.display(description="available at")
-    def due(self, job: Job) -> str:
-        return looks.format_time(job.available_at)
+    @admin.display(description="due or settled at")
+    def due(self, row: Job | ArchivedJob) -> str:
+        return looks.format_time(row.available_at if isinstance(row, Job) else row.settled_at)
 
     @admin.display(description="first claimed at")
     def claimed(self, job: Job) -> str:
@@ -179,6 +210,20 @@ class JobAdmin(JobRowsAdmin):
         if Job.objects.using(settings().DATABASE).filter(id=job_id).exists():
             return HttpResponseRedirect(request.get_full_path())
         return HttpResponseRedirect(reverse("admin:pulljobs_job_changelist"))
+
+
+def may_see_archive(request: HttpRequest) -> bool:
+    """Return True if the list shows the user archived jobs, too."""
+    return request.user.has_perm("pulljobs.view_archivedjob")
+
+
+def _listed(request: HttpRequest) -> Selection:
+    """Return the selection of the list, as far as the user may see it."""
+    meant = asking.listed(request.GET)
+    if may_see_archive(request) or meant.among is not None:
+        return meant
+    live = tuple(state for state in meant.states if state in LIVE)
+    return meant._replace(states=live) if live else asking.NOTHING
 
 
 def _act(

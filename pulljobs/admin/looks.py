@@ -36,6 +36,11 @@ def node_of(row: Lease | ArchivedJob) -> Node | None:
     return Node.objects.using(settings().DATABASE).filter(pk__in=[row.node_id]).first()
 
 
+def in_two_columns(*fields: str) -> Any:
+    """Return the options of a fieldset that has two columns where there is room."""
+    return {"classes": ["pulljobs-two"], "fields": fields}
+
+
 def preformatted(text: Any) -> SafeString | str:
     """Return the text as a block that keyboards can scroll."""
     if not text:
@@ -46,6 +51,23 @@ def preformatted(text: Any) -> SafeString | str:
 def format_time(at: datetime | None) -> str:
     """Format the time in the local time zone, to the second."""
     return date_format(localtime(at), "Y-m-d H:i:s") if at else NOTHING
+
+
+def time_and_age(at: datetime, now: datetime) -> SafeString:
+    """Return the time with the time since then, or until then, below it."""
+    seconds = (now - at).total_seconds()
+    distance = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+    return format_html('{} <span class="pulljobs-brief">{}</span>', format_time(at), distance)
+
+
+def job_id_of(row: Job | ArchivedJob) -> int:
+    """Return the id of a live or archived job."""
+    return row.job_id if isinstance(row, ArchivedJob) else row.id
+
+
+def page_of(row: Job | ArchivedJob) -> str:
+    """Return the URL of the page of a live job or of a settlement."""
+    return reverse(f"admin:pulljobs_{row._meta.model_name}_change", args=[row.pk])
 
 
 def state_of(job: Job | ArchivedJob) -> str:

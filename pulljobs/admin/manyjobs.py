@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, operating
-from pulljobs.admin import asking, operations
+from pulljobs.admin import asking, operations, search
 from pulljobs.admin.operations import OPERATIONS
 from pulljobs.auditing import Preview
 from pulljobs.conf import settings
@@ -62,7 +62,14 @@ class WhenForm(forms.Form):
 
 
 def links(request: HttpRequest) -> list[ActionLink]:
-    """Return links to the actions that the user may do to all jobs of the list."""
+    """Return links to the actions that the user may do to all jobs of the list.
+
+    A search for a text compares a range, not all jobs, so there are none for it.
+    """
+    if request.GET.get("q") and (
+        search.is_for_text(request.GET) or not asking.jobs(request.GET).among
+    ):
+        return []
     query = _asked(request.GET).urlencode()
     return [
         ActionLink(OPERATIONS[event].label, f"{_url(event)}?{query}")

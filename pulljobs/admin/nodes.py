@@ -7,10 +7,10 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from pulljobs.admin import looks
+from pulljobs.admin import looks, node_report
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
@@ -27,10 +27,9 @@ class NodeAdmin(ReadOnlyAdmin):
     list_filter = ("kind",)
     list_per_page = 50
     fieldsets = (
-        (None, {"fields": ("name", "kind", "address", "status", "started", "heard")}),
-        ("Report", {"fields": ("report_json",)}),
+        (None, looks.in_two_columns("name", "kind", "address", "status", "started", "heard")),
     )
-    readonly_fields = ("status", "started", "heard", "report_json")
+    readonly_fields = ("status", "started", "heard")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request).annotate(now=Now())
@@ -50,7 +49,11 @@ class NodeAdmin(ReadOnlyAdmin):
         silence = node.now - node.heartbeat_at
         if silence > MISSED_BEATS * settings().HEARTBEAT_INTERVAL:
             return f"silent for {silence.total_seconds():.0f} s"
-        dead = [name for name, loop in node.report.get("loops", {}).items() if not loop["alive"]]
+        dead = [
+            name
+            for name, loop in node.report.get("loops", {}).items()
+            if not loop.get("alive", True)
+        ]
         return f"dead loops: {', '.join(dead)}" if dead else "alive"
 
     @admin.display(description="holds back")
@@ -60,13 +63,25 @@ class NodeAdmin(ReadOnlyAdmin):
         return ", ".join(shown) or looks.NOTHING
 
     @admin.display(description="started at")
-    def started(self, node: Node) -> str:
-        return looks.format_time(node.started_at)
+    def started(self, node: Any) -> SafeString:
+        return looks.time_and_age(node.started_at, node.now)
 
     @admin.display(description="last heartbeat")
-    def heard(self, node: Node) -> str:
-        return looks.format_time(node.heartbeat_at)
+    def heard(self, node: Any) -> SafeString:
+        return looks.time_and_age(node.heartbeat_at, node.now)
 
-    @admin.display(description="report")
-    def report_json(self, node: Node) -> SafeString | str:
-        return looks.preformatted(json.dumps(node.report, indent=2)) if node.report else "none"
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        node = self.get_object(request, object_id)
+        context = {} if node is None else _about(node)
+        return super().change_view(request, object_id, form_url, context | (extra_context or {}))
+
+
+def _about(node: Node) -> dict[str, Any]:
+    report_json = json.dumps(node.report, indent=2, ensure_ascii=False)
+    return {"original_report": node_report.read_report(node), "report_json": report_json}

@@ -95,6 +95,12 @@ def message_of(row: Job | ArchivedJob, *, readable: bool) -> ShownMessage | None
     )
 
 
+def content_of(rows: QuerySet[Any], pk: int) -> ShownContent | None:
+    """Return the content of a message or of a scheduled message, or None without a row."""
+    message = _with_head(_with_size(rows)).filter(pk=pk).first()
+    return None if message is None else _content(message)
+
+
 def sent(request: HttpRequest, message_id: int) -> HttpResponse:
     """Return the payload itself: an image to display, anything else as a download."""
     message = Message.objects.using(settings().DATABASE).filter(pk=message_id).first()
@@ -165,15 +171,23 @@ def _dump(data: bytes) -> str:
 
 
 def _facts() -> QuerySet[Any]:
-    size = Func(F("payload"), function="octet_length", output_field=IntegerField())
-    rows: QuerySet[Any] = Message.objects.using(settings().DATABASE).annotate(size=size)
-    return rows.only(*FACTS)
+    return _with_size(Message.objects.using(settings().DATABASE)).only(*FACTS)
 
 
 def _readable() -> QuerySet[Any]:
+    return _with_head(_facts()).only(*FACTS, "headers")
+
+
+def _with_size(rows: QuerySet[Any]) -> QuerySet[Any]:
+    size = Func(F("payload"), function="octet_length", output_field=IntegerField())
+    sized: QuerySet[Any] = rows.annotate(size=size).defer("payload")
+    return sized
+
+
+def _with_head(rows: QuerySet[Any]) -> QuerySet[Any]:
     head = Func(F("payload"), 1, SHOWN_BYTES, function="substring", output_field=BinaryField())
-    rows: QuerySet[Any] = _facts().annotate(head=head)
-    return rows.only(*FACTS, "headers")
+    headed: QuerySet[Any] = rows.annotate(head=head)
+    return headed
 
 
 def _text(head: bytes, *, whole: bool) -> str | None:

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, encryption, registering
-from pulljobs.admin import figures, token_holder_actions
+from pulljobs.admin import clients, figures, token_holder_actions
 from pulljobs.admin.token_holders import (
     NUMBERS,
     Names,
@@ -111,6 +111,10 @@ class ConsumerAdmin(PausableAdmin):
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
         return figures.read_consumers(rows)
+
+    def about(self, request: HttpRequest, token_holder: Any) -> dict[str, Any]:
+        newest = clients.newest_of(token_holder, request)
+        return super().about(request, token_holder) | {"clients": newest}
 
     @admin.display(description=_("channel / consumer"), ordering="name")
     def subscription(self, consumer: Consumer) -> str:

@@ -484,6 +484,43 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="HttpClient",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=64)),
+                ("host", models.CharField(max_length=255)),
+                ("address", models.CharField(max_length=64)),
+                ("agent", models.CharField(max_length=200)),
+                ("first_seen_at", models.DateTimeField()),
+                ("seen_at", models.DateTimeField()),
+                (
+                    "consumer",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="pulljobs.consumer",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "HTTP client",
+                "db_table": "pulljobs_http_client",
+                "default_permissions": ("view",),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("consumer", "name"), name="pulljobs_http_client_name"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Lease",
             fields=[
                 (

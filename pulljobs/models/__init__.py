@@ -7,7 +7,7 @@ from pulljobs.models.consumers import Consumer
 from pulljobs.models.dashboard import Dashboard
 from pulljobs.models.jobs import BoundedKey, ExclusiveKey, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
-from pulljobs.models.operations import Node, PullWaiter
+from pulljobs.models.operations import HttpClient, Node, PullWaiter
 
 __all__ = [
     "ArchivedJob",
@@ -19,6 +19,7 @@ __all__ = [
     "Consumer",
     "Dashboard",
     "ExclusiveKey",
+    "HttpClient",
     "Job",
     "Lease",
     "Message",

@@ -43,3 +43,37 @@ class PullWaiter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.node_id} waits for {self.consumer_id}"
+
+
+class HttpClient(models.Model):
+    """Client that pulls over HTTP and names itself. Rows are bounded: see `storage.clients`."""
+
+    consumer = models.ForeignKey(
+        "pulljobs.Consumer",
+        models.DO_NOTHING,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    name = models.CharField(max_length=64)
+    """Id that the client chose."""
+    host = models.CharField(max_length=255)
+    """Host name that the client sent, or empty."""
+    address = models.CharField(max_length=64)
+    """Address of the last request, which may be that of a proxy."""
+    agent = models.CharField(max_length=200)
+    """User agent with the version of the client, or empty."""
+    first_seen_at = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    """Time of the last request, or up to a heartbeat interval later."""
+
+    class Meta:
+        db_table = "pulljobs_http_client"
+        verbose_name = "HTTP client"
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(fields=["consumer", "name"], name="pulljobs_http_client_name")
+        ]
+
+    def __str__(self) -> str:
+        return self.name

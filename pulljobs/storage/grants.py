@@ -52,6 +52,7 @@ _APP: Final[Mapping[str, Privileges]] = {
     "pulljobs_bounded_key": ALL,
     "pulljobs_node": ALL,
     "pulljobs_pull_waiter": ALL,
+    "pulljobs_http_client": ALL,
     "pulljobs_audit_entry": AMEND,
     "pulljobs_audited_batch": ADD,
 }

@@ -19,6 +19,7 @@ HOT: Final = (
     "pulljobs_scheduled_message",
     "pulljobs_node",
     "pulljobs_pull_waiter",
+    "pulljobs_http_client",
 )
 """Tables whose rows are changed, so that dead ones are left behind."""
 

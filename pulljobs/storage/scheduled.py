@@ -6,10 +6,11 @@ from typing import Final, NamedTuple
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from pulljobs.models import ScheduledMessage
+from pulljobs.models import Channel, ScheduledMessage
 from pulljobs.storage.forgetting import forget
 from pulljobs.storage.pages import Cut, newest_first
 from pulljobs.storage.published import NUL
+from pulljobs.storage.windows import IdSpan, IdWindow, Run, merged
 
 CAP: Final = 10_000
 
@@ -48,6 +49,37 @@ def page(using: str, channel_id: int, cut: Cut, dispatched: set[bool]) -> list[S
     if len(dispatched) == 1:
         rows = rows.filter(dispatched_at__isnull=dispatched == {False})
     return newest_first(rows.only("id", "client_message_id"), cut)
+
+
+def window(
+    using: str,
+    span: IdSpan,
+    *,
+    channel_id: int | None = None,
+    is_published: bool | None = None,
+    name: str = "",
+) -> IdWindow:
+    """Return the next ids, newest first, of one channel or all, and of one state or both.
+
+    With a name these are the messages with that client message id.
+    """
+    rows = ScheduledMessage.objects.using(using).filter(id__lt=span.beyond).order_by("-id")
+    if channel_id is not None:
+        rows = rows.filter(channel_id=channel_id)
+    if name:
+        channels = list(Channel.objects.using(using).values_list("pk", flat=True))
+        named = rows.filter(channel_id__in=channels, client_message_id=name.replace(NUL, ""))
+        return merged([Run(list(named.values_list("id", flat=True)), None)], span)
+    near = merged([_run(rows, is_published, span.narrow(span.wanted + 1))], span)
+    if near.beyond is None or len(near.ids) >= span.wanted:
+        return near
+    return merged([_run(rows, is_published, span)], span)
+
+
+def _run(rows: QuerySet[ScheduledMessage], is_published: bool | None, span: IdSpan) -> Run:
+    seen = list(rows.values_list("id", "dispatched_at")[: span.scanned])
+    ids = [id for id, at in seen if is_published is None or is_published == (at is not None)]
+    return Run(ids, seen[-1][0] if len(seen) == span.scanned else None)
 
 
 class Waiting(NamedTuple):

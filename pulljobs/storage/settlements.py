@@ -1,7 +1,11 @@
-"""Selection of settlements, a window at a time, by their ids, which contain their time."""
+"""Selection of settlements, a window at a time, by their own ids or by those of their jobs."""
 
+from datetime import timedelta
 from typing import Final
 
+from django.db.models import QuerySet
+
+from pulljobs import ids
 from pulljobs.ids import LARGEST_ID
 from pulljobs.models import ArchivedJob, Message
 from pulljobs.storage.selecting import Row, Selection, chosen
@@ -12,30 +16,62 @@ SCANNED_FOR_A_KEY: Final = 2_000
 """Settlements read for a key, which is looked up with the messages."""
 
 
-def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
-    """Return the next selected settlements. The ids of the selection are those of settlements."""
+CLOCKS_DIFFER: Final = timedelta(hours=1)
+"""Time by which the clock of a promoted standby may be behind that of the old primary."""
+
+
+def window(using: str, selection: Selection, span: IdSpan, *, by: str = "id") -> IdWindow:
+    """Return the next selected settlements, or with `by="job_id"` the jobs that they settled.
+
+    The ids of the selection and of the span are of that kind.
+    """
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
     if selection.key is not None:
         span = span.narrow(min(span.scanned, SCANNED_FOR_A_KEY))
     first = span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
-    near = merged([_run(using, selection, first.narrow(first.wanted + 1))], span)
+    near = merged([_run(using, selection, first.narrow(first.wanted + 1), by)], span)
     if near.beyond is None or len(near.ids) >= span.wanted:
         return near
-    return merged([_run(using, selection, first)], span)
+    return merged([_run(using, selection, first, by)], span)
 
 
-def _run(using: str, selection: Selection, span: IdSpan) -> Run:
-    rows = ArchivedJob.objects.using(using).filter(**span.lookup).order_by(span.order)
+def newest_of(rows: QuerySet[ArchivedJob], job_ids: list[int]) -> dict[int, ArchivedJob]:
+    """Return the last settlement of each job by its id. Jobs without one are left out."""
+    settled = since(rows, job_ids).filter(job_id__in=job_ids).defer("result") if job_ids else ()
+    # Sorted here: in the order of ids the server might read all of them.
+    return {row.job_id: row for row in sorted(settled, key=lambda row: row.pk)}
+
+
+def since(rows: QuerySet[ArchivedJob], job_ids: list[int]) -> QuerySet[ArchivedJob]:
+    """Leave out partitions older than the jobs, which are settled after they are made."""
+    return rows.filter(id__gte=max(0, ids.first_of(ids.time_of(min(job_ids)) - CLOCKS_DIFFER)))
+
+
+def _run(using: str, selection: Selection, span: IdSpan, by: str) -> Run:
+    rows = ArchivedJob.objects.using(using).filter(**{f"{by}__lt": span.beyond})
     if selection.first:
-        rows = rows.filter(id__gte=selection.first)
-    seen: list[Row] = list(rows.values(*COLUMNS)[: span.scanned])
+        rows = rows.filter(**{f"{by}__gte": selection.first})
+    columns = dict.fromkeys([*COLUMNS, by])
+    read = rows.order_by(f"-{by}").values(*columns)[: span.scanned]
+    seen: list[Row] = [{**row, "id": row[by], "own_id": row["id"]} for row in read]
     fitting = [row for row in seen if selection._replace(key=None).fits(row)]
     if selection.key is not None:
         named = _named(using, selection.key, [row["message_id"] for row in fitting])
         fitting = [row for row in fitting if row["message_id"] in named]
-    reached = seen[-1]["id"] if len(seen) == span.scanned else None
-    return Run([row["id"] for row in fitting], reached)
+    return Run([row["id"] for row in fitting], _reached(seen, span))
+
+
+def _reached(seen: list[Row], span: IdSpan) -> int | None:
+    """Return the id down to which the run has read everything, or None at the end.
+
+    The last job of a run may have settlements that were not read. The next run reads it again.
+    """
+    if len(seen) < span.scanned:
+        return None
+    last, is_first_repeated = int(seen[-1]["id"]), seen[0]["id"] == seen[-1]["id"]
+    is_cut = seen[-1]["id"] != seen[-1]["own_id"] and not is_first_repeated
+    return last + 1 if is_cut else last
 
 
 def _named(using: str, key: str, message_ids: list[int]) -> set[int]:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -9,7 +10,7 @@ from django.db.models.functions import Now
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from pulljobs import operating
+from pulljobs import ids, operating
 from pulljobs.models import Consumer, Node, PullWaiter
 from pulljobs.storage import listen, nodes
 from tests.circuits import CAUSE, open_circuit, open_circuit_by_task
@@ -64,6 +65,36 @@ def test_a_held_back_task_is_named_in_the_list_of_consumers(reader: Client) -> N
 def _page_of(browser: Client, consumer: Consumer) -> str:
     url = reverse("admin:pulljobs_consumer_change", args=[consumer.pk])
     return browser.get(url).content.decode()
+
+
+def test_page_of_a_node_shows_the_parts_of_its_report(reader: Client) -> None:
+    node, job = uuid4(), 912_697_529_034_866_688
+    nodes.register(USING, node, "host:1")
+    loop = {"alive": True, "in_pass_seconds": 4.2, "last_pass_seconds": 0.3, "failures": 6}
+    run = {"job": str(job), "consumer": "a/<b>", "slot": "thread 1", "seconds": 90, "ended": None}
+    path = "orders/invoicing"
+    report = {
+        "loops": {"fetcher": loop},
+        "running": [run],
+        "circuits": {path: open_circuit()},
+        "serves": [path],
+        "held": 17,
+    }
+    nodes.beat(USING, node, report)
+    page = reader.get(reverse("admin:pulljobs_node_change", args=[node])).content.decode()
+    cells = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert "held 17 Serves orders/invoicing Holds back orders/invoicing : " + CAUSE in cells
+    assert f"{ids.encode(job)} a/&lt;b&gt; thread 1 90 s" in cells
+    assert "fetcher alive 0.3 s 4 s 6" in cells
+    assert reverse("admin:pulljobs_job_change", args=[job]) in page
+
+
+@pytest.mark.parametrize("report", [{}, {"loops": {"x": {}}, "running": None, "held": "?"}])
+def test_page_of_a_node_survives_any_report(report: Any, reader: Client) -> None:
+    node = uuid4()
+    nodes.register(USING, node, "host:1")
+    nodes.beat(USING, node, report)
+    assert reader.get(reverse("admin:pulljobs_node_change", args=[node])).status_code == 200
 
 
 def test_page_of_a_node_shows_its_report_and_changes_nothing(reader: Client) -> None:

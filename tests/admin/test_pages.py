@@ -65,7 +65,7 @@ def test_lists_neither_count_nor_group(
     for sql in queries(operator, listing(model), query):
         if tables.search(sql):
             assert not re.search(r"\b(COUNT|DISTINCT|OFFSET|MIN|MAX)\b", sql), sql
-            assert re.search(r"LIMIT \d+|\.\"id\" IN \(\d", sql), sql
+            assert re.search(r"LIMIT \d+|\.\"(job_)?id\" IN \(\d", sql), sql
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
@@ -133,7 +133,7 @@ def test_another_filter_or_search_begins_at_the_newest(
     assert 'name="id__lt"' not in text
 
 
-@pytest.mark.parametrize("state", sorted(LIVE))
+@pytest.mark.parametrize("state", sorted(State))
 def test_filters_show_only_matching_jobs(
     state: State, operator: Client, consumer: Consumer
 ) -> None:
@@ -142,9 +142,9 @@ def test_filters_show_only_matching_jobs(
         JobFactory.create(state=each)
     text = read_page(operator, listing("job"), state=state.value, consumer=consumer.pk)
     [row] = rows(text)
-    assert row.split()[1].strip(",") == state
+    assert state in re.split(r"[ ,]+", row)
     assert "files / census" in row
-    assert len(rows(read_page(operator, listing("job"), channel=consumer.channel_id))) == 3
+    assert len(rows(read_page(operator, listing("job"), channel=consumer.channel_id))) == 4
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])

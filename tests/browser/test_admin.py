@@ -125,6 +125,9 @@ def test_a_consumer_is_paused_and_resumed(visitor: Visitor) -> None:
 
 PATHS = {
     "jobs": "pulljobs/job/?state=DEAD",
+    "all jobs": "pulljobs/job/",
+    "jobs with a text": "pulljobs/job/?q=path",
+    "jobs without a text": "pulljobs/job/?q=nowhere",
     "job": "pulljobs/job/{job}/change/",
     "redrive": "pulljobs/job/all/redrive/?state=DEAD",
     "reschedule": "pulljobs/job/all/reschedule/?chosen={job}",
@@ -137,6 +140,10 @@ PATHS = {
     "pause": "pulljobs/consumer/{consumer}/pause/",
     "token": "pulljobs/consumer/{consumer}/rotate/",
     "audit": "pulljobs/auditentry/",
+    "scheduled": "pulljobs/scheduledmessage/",
+    "scheduled message": "pulljobs/scheduledmessage/{scheduled}/change/",
+    "clients": "pulljobs/httpclient/",
+    "client": "pulljobs/httpclient/{client}/change/",
     "nodes": "pulljobs/node/",
     "node": "pulljobs/node/{node}/change/",
     "ours": "pulljobs/",
@@ -148,6 +155,23 @@ PATHS = {
     "rollups": "pulljobs_lake/rollup/",
     "rollup runs": "pulljobs_lake/rolluprun/",
 }
+CLIENT = """
+INSERT INTO pulljobs_http_client (consumer_id, name, host, address, agent, first_seen_at, seen_at)
+VALUES (
+    %s, '8c1f0f6f3c7b4a5e9d2c', 'shop-3', '10.0.0.9', 'pulljobs/0.1.0 python/3.12', now(), now()
+)
+ON CONFLICT (consumer_id, name) DO UPDATE SET seen_at = now()
+RETURNING id
+"""
+SCHEDULED = """
+INSERT INTO pulljobs_scheduled_message
+    (channel_id, client_message_id, priority, key, content_type, headers, payload, dispatch_at)
+VALUES (
+    %s, 'report-7', 0, 'month', 'application/json', '{}', '{"month": 7}', now() + interval '3 h'
+)
+ON CONFLICT (channel_id, client_message_id) DO UPDATE SET priority = 0
+RETURNING id
+"""
 LOOKS = [("light", WIDE), ("dark", NARROW)]
 
 
@@ -178,6 +202,8 @@ class Ids(dict[str, object]):
         [(self["node"],)] = project.query("SELECT id FROM pulljobs_node LIMIT 1")
         self["settled"] = project.number("SELECT max(id) FROM pulljobs_archived_job")
         self["job"] = project.number("SELECT id FROM pulljobs_job WHERE reason IS NOT NULL")
+        [(self["client"],)] = project.query(CLIENT, self["consumer"])
+        [(self["scheduled"],)] = project.query(SCHEDULED, self["channel"])
 
 
 def test_the_browser_never_runs_a_payload(visitor: Visitor) -> None:

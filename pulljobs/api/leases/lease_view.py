@@ -75,6 +75,7 @@ class LeaseView(View, Generic[T]):
         self._check(request, consumer, body)
         # After authentication: lookups send other clients to this address.
         self.waiters.learn_address(base_of(request))
+        self.waiters.clients.note(consumer.pk, request.META)
         return consumer, self.begin(consumer, body)
 
     def held_jobs(self, body: bytes) -> list[Held]:

@@ -17,6 +17,7 @@ import psycopg
 from django.db import DatabaseError, InterfaceError
 
 from pulljobs.api import exceptions
+from pulljobs.api.leases.clients import ClientNotes
 from pulljobs.api.leases.long_poll import stopping
 from pulljobs.api.leases.long_poll.pending import PendingPull, PullReason
 from pulljobs.api.leases.long_poll.queue import WaiterQueue, give_back_answered
@@ -25,7 +26,7 @@ from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.models import Consumer, Node
-from pulljobs.storage import listen, nodes, statements
+from pulljobs.storage import clients, listen, nodes, statements
 
 PASS_SECONDS: Final = 0.5
 """Pause between passes over the rows of this process and of its consumers."""
@@ -42,6 +43,8 @@ class Waiters:
         self.node_id: UUID = uuid4()
         self.ticked = time.monotonic()
         """Time of the last pass over the rows, on the monotonic clock."""
+        self.clients = ClientNotes()
+        """Clients since the last heartbeat."""
         self._address = self._sent_address = settings().ADDRESS
         self._using = settings().DATABASE
         self._threads = DatabaseThreads()
@@ -201,6 +204,8 @@ class Waiters:
         else:
             return
         self._beat_at, self._sent_address = time.monotonic(), address
+        if noted := self.clients.take():
+            await self.run(partial(clients.record, self._using, noted))
 
     @property
     def _is_due(self) -> bool:

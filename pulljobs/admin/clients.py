@@ -1,0 +1,76 @@
+"""Clients that pull over HTTP, as they name themselves."""
+
+from typing import Any, ClassVar, Final
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs.admin import asking, looks
+from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.filters import ConsumerFilter
+from pulljobs.conf import settings
+from pulljobs.models import Consumer, HttpClient
+
+SHOWN: Final = 10
+"""Clients on the page of a consumer."""
+
+
+class ClientConsumerFilter(ConsumerFilter):
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        chosen = self.value()
+        return queryset.filter(consumer_id=asking.number(chosen)) if chosen else queryset
+
+
+@admin.register(HttpClient)
+class HttpClientAdmin(ReadOnlyAdmin):
+    ordering: ClassVar[tuple[str, ...]] = ("-seen_at", "-pk")
+    list_display = ("name", "subscription", "place", "agent", "began", "seen")
+    list_filter = (ClientConsumerFilter,)
+    list_select_related = ("consumer__channel",)
+    list_per_page = 100
+    search_fields = ("name", "host", "address")
+    search_help_text = _("Id, host or address of a client.")
+    fields = ("name", "subscription_link", "host", "address", "agent", "began", "seen")
+    readonly_fields = ("subscription_link", "began", "seen")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=Now())
+        return rows
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return ChangeList
+
+    @admin.display(description=_("channel / consumer"))
+    def subscription(self, client: HttpClient) -> str:
+        return f"{client.consumer.channel} / {client.consumer}"
+
+    @admin.display(description=_("channel / consumer"))
+    def subscription_link(self, client: HttpClient) -> SafeString:
+        return looks.consumer_link(client.consumer)
+
+    @admin.display(description=_("pulls from"))
+    def place(self, client: HttpClient) -> SafeString:
+        text = '<bdi>{}</bdi> <span class="pulljobs-brief">{}</span>'
+        return format_html(text, client.host or looks.NOTHING, client.address)
+
+    @admin.display(description=_("first request"))
+    def began(self, client: Any) -> SafeString:
+        return looks.time_and_age(client.first_seen_at, client.now)
+
+    @admin.display(description=_("last request"))
+    def seen(self, client: Any) -> SafeString:
+        return looks.time_and_age(client.seen_at, client.now)
+
+
+def newest_of(consumer: Consumer, request: HttpRequest) -> list[HttpClient]:
+    """Return the clients of a consumer that were seen last, if the user may see them."""
+    if not request.user.has_perm("pulljobs.view_httpclient"):
+        return []
+    rows = HttpClient.objects.using(settings().DATABASE).filter(consumer=consumer)
+    return list(rows.annotate(now=Now()).order_by("-seen_at", "-pk")[:SHOWN])

@@ -1,0 +1,47 @@
+"""List of jobs with their summaries and ages, and with a search for ids and texts."""
+
+from typing import Any
+
+from django.contrib.admin.views.main import SEARCH_VAR
+from django.http import HttpRequest
+
+from pulljobs.admin import looks, payloads, summaries
+from pulljobs.admin.changelist import KeysetChangeList
+from pulljobs.admin.search import SearchedRange
+from pulljobs.conf import settings
+from pulljobs.storage import nodes
+from pulljobs.storage.windows import IdSpan, IdWindow
+
+
+class JobsChangeList(KeysetChangeList):
+    """List whose rows have their summary and the time at which they are shown."""
+
+    searched: SearchedRange | None = None
+    text_link = ""
+    """Link that searches texts for a term that is an id, too."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if self.searched is not None:
+            self.looked_through = None
+        summaries.attach(self.result_list, readable=payloads.may_read(request))
+        now = nodes.clock(settings().DATABASE) if self.result_list else None
+        for row in self.result_list:
+            row.listed_at = now
+
+    def read_window(self, request: HttpRequest, span: IdSpan) -> IdWindow:
+        if not self.query:
+            return super().read_window(request, span)
+        listed: Any = self.model_admin
+        searched: SearchedRange = listed.search(request, span)
+        self.searched = searched
+        self.text_link = self.get_query_string({SEARCH_VAR: f'"{searched.text}"'})
+        return searched.window
+
+    def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
+        listed: Any = self.model_admin
+        rows: list[Any] = listed.rows_of(request, ids)
+        return rows
+
+    def url_for_result(self, result: Any) -> str:
+        return looks.page_of(result)

@@ -1,0 +1,72 @@
+"""Parts of the report of a node's last heartbeat, as its page shows them.
+
+A process of another release may have written the report, so any part may be missing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from django.urls import reverse
+
+from pulljobs import ids
+from pulljobs.admin import looks
+from pulljobs.diagnosis import serving
+from pulljobs.models import Node
+
+
+class LoopRow(NamedTuple):
+    """Loop of the process."""
+
+    name: str
+    is_alive: bool
+    in_pass: str
+    last_pass: str
+    failures: int
+
+
+class RunRow(NamedTuple):
+    """Job that was running at the heartbeat."""
+
+    xid: str
+    url: str
+    consumer: str
+    slot: str
+    time: str
+    ended: str
+
+
+def read_report(node: Node) -> dict[str, Any]:
+    """Return the parts of the report by name. A part that is missing is empty."""
+    report = node.report if isinstance(node.report, dict) else {}
+    return {
+        "counts": [(name, count) for name, count in report.items() if type(count) is int],
+        "serves": [str(path) for path in report.get("serves") or ()],
+        "held_back": serving.held_back(node),
+        "loops": list(_loops(report.get("loops") or {})),
+        "running": list(_runs(report.get("running") or ())),
+    }
+
+
+def _loops(loops: Mapping[str, Any]) -> Iterator[LoopRow]:
+    for name, loop in sorted(loops.items()):
+        seconds = loop.get("in_pass_seconds")
+        yield LoopRow(
+            name,
+            bool(loop.get("alive")),
+            looks.NOTHING if seconds is None else looks.duration(seconds),
+            looks.duration(loop.get("last_pass_seconds")),
+            int(loop.get("failures") or 0),
+        )
+
+
+def _runs(running: Any) -> Iterator[RunRow]:
+    for run in sorted(running, key=lambda run: -(run.get("seconds") or 0)):
+        job_id = int(run["job"])
+        yield RunRow(
+            ids.encode(job_id),
+            reverse("admin:pulljobs_job_change", args=[job_id]),
+            str(run.get("consumer") or looks.NOTHING),
+            str(run.get("slot") or looks.NOTHING),
+            looks.duration(run.get("seconds")),
+            str(run.get("ended") or ""),
+        )

@@ -1,0 +1,46 @@
+"""Rows of clients that pull over HTTP. Their ids are untrusted, so the rows are bounded."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from django.db.models.functions import Now
+
+from pulljobs.engine.encodings import integer_array
+from pulljobs.models import HttpClient
+from pulljobs.storage.forgetting import forget
+from pulljobs.storage.statements import run
+
+MOST: Final = 100
+"""Clients of one consumer that are kept: those that were seen last."""
+KEPT: Final = timedelta(days=1)
+
+
+class ClientNote(NamedTuple):
+    """Client that sent a request of a consumer. All texts are printable ASCII of bounded length."""
+
+    consumer_id: int
+    name: str
+    host: str
+    address: str
+    agent: str
+
+
+def record(using: str, notes: Sequence[ClientNote]) -> None:
+    """Write that these clients were seen now, and delete rows above the bounds."""
+    ordered = sorted(notes)
+    consumer_ids = integer_array(note.consumer_id for note in ordered)
+    params = {
+        "consumer_ids": consumer_ids,
+        "names": [note.name for note in ordered],
+        "hosts": [note.host for note in ordered],
+        "addresses": [note.address for note in ordered],
+        "agents": [note.agent for note in ordered],
+    }
+    run(using, "note_clients", params)
+    run(using, "cap_clients", {"consumer_ids": consumer_ids, "most": MOST, "age": KEPT})
+
+
+def forget_old(using: str) -> int:
+    """Delete a batch of clients that were not seen for a day and return their number."""
+    return forget(HttpClient.objects.using(using).filter(seen_at__lt=Now() - KEPT))

@@ -1,0 +1,48 @@
+"""Search for a text in a bounded range of jobs. No index serves it, so rows are compared."""
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pulljobs.storage.windows import IdSpan, IdWindow
+
+SLICE: Final = 1_000
+"""Rows that are compared by one statement."""
+ROWS: Final = 5_000
+"""Rows after which a page ends."""
+SECONDS: Final = 0.15
+"""Time after which a page ends with the slice that is being compared."""
+
+
+class Searched(NamedTuple):
+    """Hits of a page, and the range that was compared."""
+
+    window: IdWindow
+    rows: int
+    """Rows that were compared."""
+    back_to: int | None
+    """Lowest id of the range, or None if it reaches the oldest row."""
+
+
+def search(
+    read_window: Callable[[IdSpan], IdWindow],
+    find_hits: Callable[[list[int]], set[int]],
+    span: IdSpan,
+) -> Searched:
+    """Return the next hits among the rows of windows, newest first, within the three bounds."""
+    end = time.monotonic() + SECONDS
+    hits: list[int] = []
+    rows = 0
+    # A window that few rows fit ends soon, so that the time is looked at often.
+    at = span._replace(wanted=SLICE, scanned=SLICE)
+    while True:
+        window = read_window(at)
+        matching = find_hits(window.ids) if window.ids else set()
+        hits += [id for id in window.ids if id in matching]
+        rows += len(window.ids)
+        if len(hits) > span.wanted:
+            last = hits[span.wanted - 1]
+            return Searched(IdWindow(hits[: span.wanted], last), rows, last)
+        if window.beyond is None or rows >= ROWS or time.monotonic() >= end:
+            return Searched(IdWindow(hits, window.beyond), rows, window.beyond)
+        at = at._replace(beyond=window.beyond)
