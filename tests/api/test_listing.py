@@ -127,7 +127,8 @@ def test_a_listing_inside_a_transaction_learns_nothing(consumer: Consumer) -> No
     before = listing.queued(consumer.pk, 10)
     with transaction.atomic(USING):
         settle(consumer, 3)
-        assert len(listing.queued(consumer.pk, 10)) == 2
+        for _listing in range(5):  # the first may learn nothing, because the transaction is older
+            assert len(listing.queued(consumer.pk, 10)) == 2
         transaction.set_rollback(True, using=USING)
     assert listing.queued(consumer.pk, 10) == before
     assert len(before) == 5

@@ -252,6 +252,8 @@ def test_a_handler_that_holds_up_the_renewals_is_charged_even_in_an_outage() -> 
 
     async def handle(message: Any) -> None:
         broker.failing, broker.paused = away, True
+        while not broker.asked("renew"):
+            await asyncio.sleep(0.01)
         end = message.deadline + LEASE
         wait_until(lambda: time.monotonic() > end)  # This blocks the event loop.
         try:

@@ -89,14 +89,17 @@ def test_a_retry_without_delay_comes_again_at_once(puller: Puller) -> None:
 
 
 def test_a_waiter_learns_of_a_delay(puller: Puller) -> None:
-    publish()
-    [job] = puller.taken()
-    lingering = puller.long_poll()
-    start = time.monotonic()
-    puller.ack(outcome_of(job, "RETRY", DelaySeconds=0.6))
-    [again] = lingering.result().json()["Result"]
-    assert 0.6 <= time.monotonic() - start < LONG / 2
-    assert again["ID"] == job["ID"]
+    """The first waiter may learn it by a look that follows the start of the notifications."""
+    for _waiter in range(2):
+        publish()
+        [job] = puller.taken()
+        lingering = puller.long_poll()
+        start = time.monotonic()
+        puller.ack(outcome_of(job, "RETRY", DelaySeconds=0.6))
+        [again] = lingering.result().json()["Result"]
+        assert 0.6 <= time.monotonic() - start < LONG / 2
+        assert again["ID"] == job["ID"]
+        assert puller.statuses(outcome_of(again, "DELIVERED")) == ["ok"]
 
 
 def test_a_delayed_job_is_not_given(puller: Puller) -> None:
