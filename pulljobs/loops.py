@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from django.db import connections
+from django.db import OperationalError, connections
 
 from pulljobs.conf import settings
 from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.storage import statements
+from pulljobs.storage.statements import LOOP_SECONDS
 
 JITTER: Final = 0.3
 FIRST_PAUSE: Final = 0.1
@@ -103,8 +104,10 @@ class Runner:
             connections.close_all()
 
     def _pass(self) -> float:
+        patience = settings().LIVENESS_TIMEOUT.total_seconds() / 2
         try:
-            pause = self._loop.tick()
+            with statements.bounded_pass(settings().DATABASE, min(LOOP_SECONDS, patience)):
+                pause = self._loop.tick()
         except Exception as error:
             return self._pause_after(error)
         self._failures = 0
@@ -123,10 +126,20 @@ class Runner:
 def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
     """Repeat each part of a pass while it has more to do, for a while. Return True if more is left.
 
-    However much there is to do, a pass stays short, so that no part waits for another.
+    However much there is to do, a pass stays short, so that no part waits for another. A part that
+    waited for a lock in vain fails after the others.
     """
-    has_more = [_repeat(part) for part in parts]
-    return any(has_more)
+    has_more, late = False, None
+    for part in parts:
+        try:
+            has_more |= _repeat(part)
+        except OperationalError as error:
+            if not statements.is_wait(error):
+                raise
+            late = late or error
+    if late is not None:
+        raise late
+    return has_more
 
 
 def _repeat(part: Callable[[], bool]) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from django.db import DataError, IntegrityError, transaction
+from django.db import DataError, IntegrityError, OperationalError, connections, transaction
 
 from pulljobs import emission
 from pulljobs.conf import settings
@@ -24,10 +24,14 @@ from pulljobs.errors import (
 from pulljobs.models import Channel, Producer, ScheduledMessage
 from pulljobs.publishing import Draft, checked, publish_checked
 from pulljobs.storage import bounds, nodes, scheduled
-from pulljobs.storage.statements import brief, retrying
+from pulljobs.storage.statements import brief, is_wait, query, retrying
 
 BATCH: Final = 100
 HELD_BACK: Final = timedelta(minutes=1)
+LOCKED_AGAIN: Final = timedelta(seconds=1)
+"""Time by which a message is put off whose key another transaction has locked."""
+SHORT_WAIT: Final = "20ms"
+"""Longest wait for a lock once a batch has waited in vain."""
 
 
 def schedule(
@@ -95,9 +99,17 @@ def dispatch() -> int:
 
 
 def dispatch_some() -> int | None:
-    """Publish a batch of due messages and return how many, or None if nothing is due."""
+    """Publish a batch of due messages and return how many, or None if nothing is due.
+
+    A message whose key another transaction keeps locked is put off, so that others do not wait.
+    """
     using = settings().DATABASE
-    return retrying(using, partial(_dispatch_batch, using))
+    try:
+        return retrying(using, partial(_dispatch_batch, using))
+    except OperationalError as error:
+        if connections[using].in_atomic_block or not is_wait(error):
+            raise
+        return retrying(using, partial(_dispatch_free, using))
 
 
 def dispatch_more() -> bool:
@@ -112,6 +124,27 @@ def _dispatch_batch(using: str) -> int | None:
         done = [message.pk for message in due if _published(using, message)]
         scheduled.mark_dispatched(using, done)
     return len(done) if due else None
+
+
+def _dispatch_free(using: str) -> int | None:
+    """Publish a batch of due messages, except those that would wait for locks."""
+    with brief(using):
+        query(using, "SELECT set_config('lock_timeout', %s, true)", [SHORT_WAIT])
+        due = scheduled.due(using, BATCH)
+        done = [message.pk for message in due if _published_without_waiting(using, message)]
+        scheduled.mark_dispatched(using, done)
+    return len(done) if due else None
+
+
+def _published_without_waiting(using: str, due: ScheduledMessage) -> bool:
+    """Publish a message. Put it off and return False if it would wait for a lock."""
+    try:
+        return _published(using, due)
+    except OperationalError as error:
+        if not is_wait(error):
+            raise
+        scheduled.put_off(using, due.pk, LOCKED_AGAIN)
+        return False
 
 
 def _lock_keys(using: str, due: list[ScheduledMessage]) -> None:

@@ -19,7 +19,8 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pulljobs.engine import adapters  # noqa: F401  registers them, before a connection is opened
-from pulljobs.engine.connection_bounds import with_bounds
+from pulljobs.engine.connection_bounds import CONNECTION_BOUNDS, with_bounds
+from pulljobs.engine.deadlines import Deadline
 from pulljobs.errors import ConfigurationError
 
 USER_TIMEOUT: Final = 60_000
@@ -73,7 +74,8 @@ def connect(dsn: str) -> psycopg.Connection[Any]:
         try:
             connection = psycopg.connect(_in_utf8(dsn), autocommit=True, prepare_threshold=None)
             opened.enter_context(closing(connection))
-            connection.execute(SESSION_SETTINGS)
+            with Deadline(connection, CONNECTION_BOUNDS["connect_timeout"]):
+                connection.execute(SESSION_SETTINGS)
         except psycopg.OperationalError as error:
             raise ConfigurationError(_describe_failure(dsn, error)) from None
         opened.pop_all()

@@ -6,12 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-import psycopg
-
 from pulljobs.engine.telemetry import LoopFailed, emit
-from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs.ownership import BEAT, PATIENCE, Owned
-from pyspark_pulljobs.session import Session, open_session
+from pyspark_pulljobs.session import BRIEF_SECONDS, Session, open_session
 
 RENEWALS: Final = 3
 """Number of renewals within the duration of a lease."""
@@ -37,9 +34,9 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                with open_session(self._dsn) as session:
+                with open_session(self._dsn, BRIEF_SECONDS) as session:
                     self._beat(session)
-            except (psycopg.Error, ConfigurationError) as error:
+            except Exception as error:
                 emit(LoopFailed("The heartbeat of a stream", _first_line(error), PAUSE_SECONDS))
                 self._ended.wait(PAUSE_SECONDS)
 

@@ -144,7 +144,7 @@ class Reader(DataSourceReader):
         """
         query = sql.SQL("SELECT min(id), max(id) FROM {}").format(self._table)
         with open_session(self._dsn) as session:
-            [(low, high)] = session.connection.execute(query)
+            [(low, high)] = session.execute(query)
         if low is None:
             return [IdRange(0, 0)]
         step = max(-(-(high + 1 - low) // self._partitions), 1)

@@ -6,17 +6,14 @@ from collections import Counter
 from contextlib import closing
 from typing import Final
 
-import psycopg
-
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import DATABASE_CHANNEL, Row
 from pulljobs.engine.telemetry import JobsFinished, LoopFailed, emit
-from pulljobs.errors import ConfigurationError
 from pulljobs.states import Event
 from pyspark_pulljobs import settling
 from pyspark_pulljobs.connecting import connect
-from pyspark_pulljobs.session import PlannedSession, Session
+from pyspark_pulljobs.session import BRIEF_SECONDS, PlannedSession, Session
 
 INTERVAL_SECONDS: Final = 5.0
 JITTER: Final = 0.3
@@ -50,10 +47,10 @@ class StreamReaper:
         while not self._ended.wait(INTERVAL_SECONDS * random.uniform(1 - JITTER, 1)):
             try:
                 with closing(connect(self._dsn)) as connection:
-                    session = PlannedSession(connection)
+                    session = PlannedSession(connection, BRIEF_SECONDS)
                     while not self._ended.is_set() and reap(session):
                         pass
-            except (psycopg.Error, ConfigurationError) as error:
+            except Exception as error:
                 reason = str(error).strip().partition("\n")[0]
                 emit(LoopFailed("The reaper of a stream", reason, INTERVAL_SECONDS))
 
@@ -61,7 +58,7 @@ class StreamReaper:
 def reap(session: Session) -> bool:
     """Expire the jobs of some overdue leases, or return False if there was no such lease."""
     with session.atomic():
-        session.connection.execute(END_SILENT)
+        session.execute(END_SILENT)
         leases = session.run("expired", {"leases": LEASES})
         settlements = [
             outcomes.expire(Held(job_id, lease.lease_token), lease.running_ids, lease.via)
@@ -86,7 +83,7 @@ def _end(session: Session, leases: list[Row]) -> None:
 
 def _notify(session: Session, job_ids: list[int]) -> None:
     """Wake the waiters of the consumers whose jobs came back."""
-    consumer_ids = [row[0] for row in session.connection.execute(CONSUMERS, [job_ids])]
+    consumer_ids = [row[0] for row in session.execute(CONSUMERS, [job_ids])]
     if consumer_ids:
         params = {"consumer_ids": consumer_ids, "database_channel": DATABASE_CHANNEL}
         session.run("notify", params)

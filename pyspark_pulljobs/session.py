@@ -1,12 +1,18 @@
-"""Sessions that run statements of `pulljobs.engine.sql` without Django."""
+"""Sessions that run statements of `pulljobs.engine.sql` without Django.
 
+Every wait for the server has a bound: a proxy may acknowledge all bytes and forget them.
+"""
+
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
+from psycopg import sql
 from psycopg.pq import TransactionStatus
 
+from pulljobs.engine.deadlines import Deadline
 from pulljobs.engine.sql import Row, bound, fetch_rows, statement
 from pyspark_pulljobs.connecting import connect
 
@@ -16,24 +22,60 @@ PLANS: Final = (
 """Settings that workers use too: statistics of a table that just filled must not change plans."""
 
 
+STATEMENT_SECONDS: Final = 300.0
+"""Longest time of a statement, which may store many messages or wait for locks."""
+BRIEF_SECONDS: Final = 15.0
+"""Longest time of the statements of heartbeats and reapers, which wait for no long lock."""
+
+T = TypeVar("T")
+Text = str | bytes | sql.SQL | sql.Composed
+
+
 class Session:
     """Database session, on which claims and key bounds of `pulljobs.engine` run."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
+    def __init__(
+        self, connection: psycopg.Connection[Any], seconds: float = STATEMENT_SECONDS
+    ) -> None:
+        """`seconds` bounds the time of each statement. Then psycopg.OperationalError is raised."""
+        self.connection, self._seconds = connection, seconds
 
     def run(self, name: str, params: Mapping[str, Any]) -> list[Row]:
         """Run a statement in the current transaction, if any, and return its rows.
 
         The server binds the parameters.
         """
-        with psycopg.RawCursor(self.connection) as cursor:
+        with psycopg.RawCursor(self.connection) as cursor, self.bounded():
             cursor.execute(*bound(statement(name), params), binary=True)
             return fetch_rows(name, cursor)
 
+    def execute(self, text: Text, params: Any = None, **options: Any) -> psycopg.Cursor[Any]:
+        """Execute SQL that is no statement file, and return its cursor."""
+        with self.bounded():
+            return self.connection.execute(text, params, **options)
+
     def atomic(self) -> AbstractContextManager[object]:
         """Begin a transaction or savepoint. Raise `psycopg.Rollback` in it to undo it silently."""
-        return self.connection.transaction()
+        return self.enclosing(self.connection.transaction())
+
+    def bounded(self) -> Deadline:
+        """Return a context manager that bounds the time of a statement."""
+        return Deadline(self.connection, self._seconds)
+
+    @contextmanager
+    def enclosing(self, manager: AbstractContextManager[T]) -> Iterator[T]:
+        """Bound the statements at the begin and the end of a block, and not the block itself."""
+        with self.bounded():
+            value = manager.__enter__()
+        try:
+            yield value
+        except BaseException:
+            with self.bounded():
+                if not manager.__exit__(*sys.exc_info()):
+                    raise
+        else:
+            with self.bounded():
+                manager.__exit__(None, None, None)
 
 
 class PlannedSession(Session):
@@ -42,14 +84,14 @@ class PlannedSession(Session):
     @contextmanager
     def atomic(self) -> Iterator[None]:
         is_outermost = self.connection.info.transaction_status is TransactionStatus.IDLE
-        with self.connection.transaction():
+        with super().atomic():
             if is_outermost:
-                self.connection.execute(PLANS)
+                self.execute(PLANS)
             yield
 
 
 @contextmanager
-def open_session(dsn: str) -> Iterator[Session]:
+def open_session(dsn: str, seconds: float = STATEMENT_SECONDS) -> Iterator[Session]:
     """Open a session by `connecting.connect`, and close it at the end."""
     with closing(connect(dsn)) as connection:
-        yield Session(connection)
+        yield Session(connection, seconds)

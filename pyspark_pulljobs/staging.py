@@ -71,7 +71,7 @@ def identify_table(publish_id: int) -> sql.Identifier:
 def create(session: Session, publish_id: int) -> None:
     """Create the table if it is missing, in the transaction that opens and locks the publish."""
     name = identify_table(publish_id)
-    [(exists,)] = session.connection.execute(
+    [(exists,)] = session.execute(
         "SELECT to_regclass(%s) IS NOT NULL", [name.as_string(session.connection)]
     )
     if exists:
@@ -90,13 +90,13 @@ def create(session: Session, publish_id: int) -> None:
         "CREATE UNLOGGED TABLE {} (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {})"
     ).format(name, columns)
     try:
-        session.connection.execute(create_table)
+        session.execute(create_table)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
             f"An atomic publish can't create its staging table ({error.diag.message_primary}): "
             "GRANT CREATE ON the SCHEMA to its role, or publish in mode chunked."
         ) from None
-    session.connection.execute(sql.SQL("ALTER TABLE {} {}").format(name, external))
+    session.execute(sql.SQL("ALTER TABLE {} {}").format(name, external))
 
 
 def copy(
@@ -108,18 +108,23 @@ def copy(
         sql.SQL(", ").join(map(sql.Identifier, (*SCALAR_TYPES, *ARRAY_TYPES))),
     )
     rows = 0
-    with session.connection.cursor() as cursor, cursor.copy(into) as copying:
+    with (
+        session.connection.cursor() as cursor,
+        session.enclosing(cursor.copy(into)) as copying,
+    ):
         copying.write(binary.BEGINNING)
         for chunk in chunks:
             rows += chunk.rows
-            copying.write(binary.encode_row(_encode_chunk(writer, partition, chunk)))
+            encoded = binary.encode_row(_encode_chunk(writer, partition, chunk))
+            with session.bounded():
+                copying.write(encoded)
         copying.write(binary.END)
     return rows
 
 
 def read_chunks(session: Session, publish_id: int, writers: Collection[UUID]) -> list[StagedChunk]:
     """Read the sizes of the chunks of these writers, in the order of partitions and rows."""
-    chunks = session.connection.execute(
+    chunks = session.execute(
         sql.SQL(
             "SELECT number, messages, rejects FROM {} WHERE writer = ANY(%s) "
             "ORDER BY partition, number"
@@ -139,7 +144,7 @@ def read_columns(session: Session, publish_id: int, number: int, names: Iterable
     query = sql.SQL("SELECT {} FROM {} WHERE number = %s").format(
         sql.SQL(", ").join(map(sql.Identifier, names)), identify_table(publish_id)
     )
-    [row] = session.connection.execute(query, [number], binary=True)
+    [row] = session.execute(query, [number], binary=True)
     return list(row)
 
 
@@ -147,10 +152,8 @@ def drop(session: Session, publish_id: int) -> None:
     """Drop the table, or leave it to a later publish if a task still writes to it."""
     try:
         with session.atomic():
-            session.connection.execute(f"SET LOCAL lock_timeout = '{DROP_SECONDS}s'")
-            session.connection.execute(
-                sql.SQL("DROP TABLE IF EXISTS {}").format(identify_table(publish_id))
-            )
+            session.execute(f"SET LOCAL lock_timeout = '{DROP_SECONDS}s'")
+            session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(identify_table(publish_id)))
     except psycopg.errors.LockNotAvailable:
         logger.info(
             "The staging table of publish %d is in use: a later publish drops it.", publish_id

@@ -120,7 +120,7 @@ class Store:
             staging.publish_statement(self._publish_id),
             {**self._common, "number": number},
         )
-        with psycopg.Cursor(self._session.connection) as cursor:
+        with psycopg.Cursor(self._session.connection) as cursor, self._session.bounded():
             row = cursor.execute(text, params, binary=True).fetchone()
         if row is None:
             raise UnknownChannel(str(self._common["channel"]))
@@ -131,7 +131,8 @@ class Store:
     ) -> None:
         """Publish a chunk by publish.sql, or message by message if a consumer bounds its keys."""
         with psycopg.Cursor(self._session.connection) as cursor:
-            cursor.execute(statement("publish"), params, binary=True)
+            with self._session.bounded():
+                cursor.execute(statement("publish"), params, binary=True)
             first = cursor.fetchone()
             if first is None:
                 raise UnknownChannel(str(self._common["channel"]))

@@ -9,7 +9,7 @@ import psycopg
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pyspark_pulljobs.connecting import connect
 from pyspark_pulljobs.ownership import Owned
-from pyspark_pulljobs.session import Session
+from pyspark_pulljobs.session import BRIEF_SECONDS, Session
 
 POLL: Final = timedelta(seconds=1)
 """Interval of polling, which guarantees progress. Notifications only shorten the wait."""
@@ -34,7 +34,7 @@ class Listener:
         now, is_new = time.monotonic(), self._connection is None
         if is_new:
             self._connection = connect(self._dsn)
-            self._connection.execute(f"LISTEN {DATABASE_CHANNEL}")
+            Session(self._connection, BRIEF_SECONDS).execute(f"LISTEN {DATABASE_CHANNEL}")
         if is_new or now > self._registered_until - REGISTRATION.total_seconds() / 2:
             session.run("wait", self._params())
             is_new = is_new or now > self._registered_until

@@ -70,7 +70,7 @@ class SilentProxy:
             while chunk := source.recv(CHUNK):
                 if target is not None and silences == self._silences:
                     target.sendall(chunk)
-        if target is not None:
+        if target is not None and silences == self._silences:
             with suppress(OSError):
                 target.shutdown(socket.SHUT_RDWR)
 

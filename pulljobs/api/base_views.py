@@ -1,9 +1,9 @@
 """Base views of both protocols."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from django.db import DataError
+from django.db import DataError, connections
 from django.http import HttpRequest
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.negotiation import BaseContentNegotiation
@@ -21,7 +21,12 @@ from pulljobs.api.authentication import (
 )
 from pulljobs.api.permissions import ModelPermission, Needs, PullConsumer
 from pulljobs.api.throttling import CallerThrottle
+from pulljobs.conf import settings
+from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.models import Channel, Consumer
+
+REQUEST_SECONDS: Final = 60.0
+"""Time limit of the work for a request, after which the server may be silent."""
 
 
 class AlwaysJson(BaseContentNegotiation):
@@ -44,6 +49,11 @@ class ProtocolView(APIView):
     content_negotiation_class = AlwaysJson
     throttle_classes = [CallerThrottle]
     http_method_names = ["get", "post", "put", "delete", "options"]  # HEAD would come with GET
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Answer a request, within a bounded time of work with the database."""
+        with WorkDeadline(connections[settings().DATABASE], REQUEST_SECONDS):
+            return super().dispatch(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         if request.method not in self.allowed_methods:

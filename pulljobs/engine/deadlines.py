@@ -41,7 +41,7 @@ class Deadline:
     def __enter__(self) -> None:
         self.due = time.monotonic() + self._seconds
         _watched.add(self)
-        if _thread is None:
+        if _thread is None or not _thread.is_alive():
             _start()
 
     def __exit__(self, *_error: object) -> None:
@@ -88,6 +88,12 @@ class WorkDeadline(Deadline):
         super().__init__(wrapper.connection, seconds)
         self._wrapper = wrapper
 
+    def restart(self) -> None:
+        """Let the time start again, because the server has answered."""
+        with self._lock:
+            self.due = time.monotonic() + self._seconds
+            self._is_cancelled = False
+
     def _connection(self) -> "psycopg.Connection[Any] | None":
         raw: psycopg.Connection[Any] | None = self._wrapper.connection
         return raw
@@ -104,7 +110,7 @@ def shut_down(raw: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> 
 def _start() -> None:
     global _thread
     with _starting:
-        if _thread is None:
+        if _thread is None or not _thread.is_alive():
             _thread = threading.Thread(target=_watch, name=NAME, daemon=True)
             _thread.start()
 
@@ -116,12 +122,19 @@ def _watch() -> None:
         time.sleep(PASS_SECONDS)
         now = time.monotonic()
         for deadline in [watched for watched in _watched.copy() if watched.due < now]:
-            threading.Thread(target=deadline.enforce, name=f"{NAME}-cancel", daemon=True).start()
+            _enforce(deadline)
         idle = 0 if _watched else idle + 1
     with _starting:
         _thread = None
     if _watched:  # A statement began when this thread had looked for the last time.
         _start()
+
+
+def _enforce(deadline: Deadline) -> None:
+    try:
+        threading.Thread(target=deadline.enforce, name=f"{NAME}-cancel", daemon=True).start()
+    except RuntimeError:  # The system has no room for another thread.
+        deadline.enforce()
 
 
 def _forget() -> None:

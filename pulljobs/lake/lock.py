@@ -8,11 +8,15 @@ import psycopg
 from django.db import connections
 
 from pulljobs.engine.connection_bounds import with_bounds
+from pulljobs.engine.deadlines import Deadline
 from pulljobs.errors import LakeError
 from pulljobs.storage import partitions
 
 LOCK: Final = 0x6C616B65  # "lake"
 """Advisory lock of the process that writes to the lake, for all locations."""
+
+ANSWER_SECONDS: Final = 15.0
+"""Time that the server has to answer. It is silent afterwards."""
 
 
 class Owner:
@@ -24,7 +28,8 @@ class Owner:
     def check(self) -> None:
         """Raise LakeError if the lock is lost, because another process may have it."""
         try:
-            self._session.execute("SELECT 1")
+            with Deadline(self._session, ANSWER_SECONDS):
+                self._session.execute("SELECT 1")
         except psycopg.Error as error:
             raise LakeError(
                 "The connection that holds the lock of the lake broke: run the command again."
@@ -48,8 +53,9 @@ def hold_lock(using: str) -> Iterator[Owner]:
     parameters = {name: parameters[name] for name in parameters if name not in DJANGO_PARAMETERS}
     try:
         with psycopg.connect(**with_bounds(parameters), prepare_threshold=None) as session:
-            session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            row = session.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK]).fetchone()
+            with Deadline(session, ANSWER_SECONDS):
+                session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                row = session.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK]).fetchone()
             if row is None or not row[0]:
                 raise LakeError("Another process writes to the lake: try again when it is done.")
             yield Owner(session)

@@ -28,6 +28,7 @@ from pulljobs.engine.outcomes import (
     parameters,
     plain_deliveries,
 )
+from pulljobs.engine.sql import Params, Row
 from pulljobs.models import Job
 from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import keys, listen
@@ -40,12 +41,22 @@ from pulljobs.storage.rows import (
     Stats,
     Taken,
 )
-from pulljobs.storage.statements import LOCK_SECONDS, brief, is_wait, retrying, run, run_together
+from pulljobs.storage.statements import (
+    LOCK_SECONDS,
+    LONGEST_SECONDS,
+    brief,
+    is_wait,
+    retrying,
+    run,
+    run_together,
+)
 
 logger = logging.getLogger("pulljobs.storage")
 
 LEASE_PAUSES: Final = (0.0, 0.02, 0.06, 0.2)
 """Seconds before each further attempt to renew leases that other transactions had locked."""
+RENEWAL_SECONDS: Final = 10.0
+"""Longest time of a renewal outside of loops, for a server that is silent."""
 LEAST_OF_A_CLAIM: Final = 30
 """Jobs a claim from which one statement a claim costs less than one statement for all."""
 
@@ -147,7 +158,7 @@ def _renew_free(
         "lease_duration": lease_duration,
         "running": None if running is None else array(running),
     }
-    rows = retrying(using, lambda: run(using, "renew", params))
+    rows = retrying(using, lambda: run(using, "renew", params, seconds=RENEWAL_SECONDS))
     return {Held(row.job_id, row.lease_token): row.leased_until for row in rows}
 
 
@@ -157,7 +168,8 @@ def still_held(using: str, held: Sequence[Held]) -> set[Held]:
         "job_ids": array(job.job_id for job in held),
         "lease_tokens": array(job.lease_token for job in held),
     }
-    return {Held(row.job_id, row.lease_token) for row in run(using, "still_held", params)}
+    rows = run(using, "still_held", params, seconds=RENEWAL_SECONDS)
+    return {Held(row.job_id, row.lease_token) for row in rows}
 
 
 def note_running(using: str, node_id: UUID, running: Collection[int]) -> None:
@@ -365,12 +377,17 @@ def kill(
         "reason": reason,
         "error": error,
     }
-    rows = retrying(using, lambda: run(using, "kill", params))
+    rows = retrying(using, lambda: _operate(using, "kill", params))
     keys.free(using, {(row.consumer_id, row.key) for row in rows if row.key is not None})
     # The key of some is free now. For others there may be room for one more job in flight.
     waking = {row.consumer_id for row in rows if row.was_held or row.key is not None}
     listen.wake_on_commit(using, waking)
     return {row.job_id: row.was_held for row in rows}
+
+
+def _operate(using: str, name: str, params: Params) -> list[Row]:
+    """Run a statement of an operator, which waits for locked jobs, but not for ever."""
+    return run(using, name, params, seconds=LONGEST_SECONDS)
 
 
 def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:
@@ -380,20 +397,20 @@ def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:
 
 def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
     """Queue DEAD jobs again and return the consumer ids by job id."""
-    rows = retrying(using, lambda: run(using, "redrive", {"job_ids": list(job_ids)}))
+    rows = retrying(using, lambda: _operate(using, "redrive", {"job_ids": list(job_ids)}))
     return {row.job_id: row.consumer_id for row in rows}
 
 
 def reschedule(using: str, job_ids: Sequence[int], *, at: datetime | None) -> dict[int, int]:
     """Reschedule QUEUED jobs to a time, None for now, and return the consumer ids by job id."""
     params = {"job_ids": list(job_ids), "at": at}
-    rows = retrying(using, lambda: run(using, "reschedule", params))
+    rows = retrying(using, lambda: _operate(using, "reschedule", params))
     return {row.job_id: row.consumer_id for row in rows}
 
 
 def delete(using: str, job_ids: Sequence[int]) -> list[int]:
     """Delete DEAD jobs and return their ids."""
-    rows = retrying(using, lambda: run(using, "delete", {"job_ids": list(job_ids)}))
+    rows = retrying(using, lambda: _operate(using, "delete", {"job_ids": list(job_ids)}))
     return [row.job_id for row in rows]
 
 

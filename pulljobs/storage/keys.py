@@ -14,7 +14,7 @@ from django.db import DatabaseError, connections
 
 from pulljobs.engine.claiming.keyed import Key, free_keys, lock_keys
 from pulljobs.storage import listen
-from pulljobs.storage.statements import AliasSession, brief, is_wait, retrying, run
+from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, brief, is_wait, retrying, run
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -28,7 +28,7 @@ def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> Non
         return
 
     def work() -> None:
-        with brief(using):
+        with brief(using, lock_seconds=LOCK_SECONDS):
             session = AliasSession(using)
             free_keys(session, lock_keys(session, keys), let_go)
 

@@ -1,5 +1,6 @@
 """Rows of processes, with their heartbeats."""
 
+import json
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 from uuid import UUID
@@ -7,7 +8,7 @@ from uuid import UUID
 from django.db.models.functions import Now
 
 from pulljobs.models import Lease, Node, PullWaiter
-from pulljobs.storage.statements import query
+from pulljobs.storage.statements import query, run
 
 WAITS_KEPT: Final = timedelta(hours=1)
 
@@ -27,18 +28,26 @@ def register(
 
 def beat(
     using: str, node_id: UUID, report: dict[str, Any] | None = None, *, address: str | None = None
-) -> None:
-    """Record a heartbeat, with the report and the address of the process if they are given."""
-    changes: dict[str, Any] = {} if report is None else {"report": report}
-    if address is not None:
-        changes["address"] = address[:2000]
-    Node.objects.using(using).filter(id=node_id).update(heartbeat_at=Now(), **changes)
+) -> bool:
+    """Record a heartbeat, with the report and the address of the process if they are given.
+
+    Return False if another transaction has the row locked: nothing waits for it.
+    """
+    params = {
+        "node_id": node_id,
+        "report": None if report is None else json.dumps(report),
+        "address": None if address is None else address[:2000],
+    }
+    [row] = run(using, "beat", params)
+    return not row.locked
 
 
 def stop(using: str, node_id: UUID) -> None:
-    """Mark a process as stopped. Its row stays, because the archive names it."""
-    PullWaiter.objects.using(using).filter(node_id=node_id).delete()
-    Node.objects.using(using).filter(id=node_id).update(stopped_at=Now())
+    """Mark a process as stopped. Its row stays, because the archive names it.
+
+    If another transaction has the row locked, the process only misses further heartbeats.
+    """
+    run(using, "stop", {"node_id": node_id})
 
 
 def forget(using: str, age: timedelta) -> None:

@@ -24,7 +24,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import generators
 
 from pulljobs.engine.connection_bounds import with_bounds
-from pulljobs.engine.deadlines import Deadline
+from pulljobs.engine.deadlines import Deadline, WorkDeadline
 from pulljobs.engine.sql import Params, Row, bound, fetch_rows, make_row_type, statement
 
 logger = logging.getLogger("pulljobs.storage")
@@ -45,14 +45,17 @@ Loops of a worker hang on no lock: a statement that waits longer fails, and the 
 LIMIT_WAITS: Final = f"SET lock_timeout = '{LOCK_SECONDS} s'"
 SILENCE: Final = timedelta(seconds=10)
 """Time that a transaction of pulljobs may be silent. It waits only for its own statements."""
-END_SILENT: Final = (
-    "SELECT set_config(name, '{milliseconds}', {is_local})"
-    " FROM (VALUES ('idle_in_transaction_session_timeout')) AS setting (name)"
-    " WHERE current_setting(name)::interval NOT BETWEEN '1 ms' AND '{milliseconds} ms'"
+SET_LIMITS: Final = (
+    "SELECT set_config(name, value, {is_local}) FROM (VALUES {values}) AS setting (name, value)"
+    " WHERE current_setting(name)::interval NOT BETWEEN '1 ms' AND value::interval"
 )
+"""Statement that limits settings which have no limit or a higher one."""
 ATTEMPTS: Final = 5
 LONGEST_SECONDS: Final = 60.0
 """Longest time limit of statements that publish and settle. No lock is held as long."""
+
+LOOP_SECONDS: Final = 30.0
+"""Longest time of a statement in a loop, after which the server counts as silent."""
 
 _thread = threading.local()
 _dedicated: WeakSet[psycopg.Connection[Any]] = WeakSet()
@@ -71,6 +74,34 @@ def dedicate(using: str) -> None:
     if options.get("pool"):
         options["pool"] = False
     connection.settings_dict = {**connection.settings_dict, "OPTIONS": options}
+    if _execute_in_loop not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_execute_in_loop)
+
+
+@contextmanager
+def bounded_pass(using: str, seconds: float = LOOP_SECONDS) -> Iterator[None]:
+    """Bound the time of each statement of a loop's pass, and of each commit."""
+    deadline = _thread.deadline = WorkDeadline(connections[using], seconds)
+    try:
+        with deadline:
+            yield
+    finally:
+        _thread.deadline = None
+
+
+def connect_within(using: str, seconds: float) -> None:
+    """Open this thread's connection if there is none, or raise after that many seconds.
+
+    A pool of Django's has a time limit of its own, `timeout`.
+    """
+    connection = connections[using]
+    given = connection.settings_dict
+    options = {**given["OPTIONS"], "connect_timeout": round(seconds)}
+    connection.settings_dict = {**given, "OPTIONS": options}
+    try:
+        connection.ensure_connection()
+    finally:
+        connection.settings_dict = given
 
 
 def relax(using: str, is_relaxed: bool) -> None:
@@ -112,6 +143,7 @@ def run(
     statement that settles is cancelled: see `_limit`. `meanwhile` is called while the server works,
     and must not use the connection.
     """
+    _restart_deadline()
     ready = _ready(using, always_prepare)
     limit = _limit(using, ready, LONGEST_SECONDS if always_prepare else seconds)
     with ready.errors, limit, _Preparing(ready):
@@ -145,6 +177,7 @@ def run_together(
     """Return the rows for each of these parameters, in one round trip and one transaction."""
     if len(every) == 1:
         return [run(using, name, every[0], seconds=seconds)]
+    _restart_deadline()
     text, ready = statement(name), _ready(using, always_prepare=False)
     with ready.errors:
         cursors = [psycopg.RawCursor(ready.raw) for _ in every]
@@ -188,16 +221,44 @@ def _ready(using: str, always_prepare: bool) -> _Ready:
     connection.validate_no_broken_transaction()
     raw = cast("psycopg.Connection[Any]", connection.connection)
     pooled = _is_behind_pooler(connection)
-    dedicated = not pooled and getattr(_thread, "dedicated", None) == using
-    if dedicated and raw not in _dedicated:
-        with connection.wrap_database_errors:
-            raw.execute(PLAN_FOR_QUEUES)
-            raw.execute(LIMIT_WAITS)
-            raw.execute(_end_silent(is_local=False))
-        if not connection.in_atomic_block:  # else a rollback may take it back
-            _dedicated.add(raw)
+    dedicated = not pooled and _is_loop(using)
+    if dedicated:
+        _set_up(connection, raw)
     prepare = dedicated or (always_prepare and not pooled)
     return _Ready(raw, prepare, connection.wrap_database_errors)
+
+
+def _is_loop(using: str) -> bool:
+    """Return True if this thread's connection is reserved for the statements of pulljobs."""
+    return getattr(_thread, "dedicated", None) == using
+
+
+def _set_up(connection: BaseDatabaseWrapper, raw: "psycopg.Connection[Any]") -> None:
+    """Set the settings of a dedicated connection, unless it has them."""
+    if raw in _dedicated:
+        return
+    with connection.wrap_database_errors:
+        raw.execute(PLAN_FOR_QUEUES)
+        raw.execute(LIMIT_WAITS)
+        raw.execute(_set_limits(is_local=False))
+    if not connection.in_atomic_block:  # else a rollback may take it back
+        _dedicated.add(raw)
+
+
+def _execute_in_loop(
+    execute: Callable[..., Any], text: Any, params: Any, many: bool, context: dict[str, Any]
+) -> Any:
+    """Execute a statement of Django's cursor with the settings of the loop's connection."""
+    connection = context["connection"]
+    _restart_deadline()
+    if not _is_behind_pooler(connection):
+        _set_up(connection, connection.connection)
+    return execute(text, params, many, context)
+
+
+def _restart_deadline() -> None:
+    if (deadline := getattr(_thread, "deadline", None)) is not None:
+        deadline.restart()
 
 
 def _limit(using: str, ready: _Ready, seconds: float | None) -> AbstractContextManager[object]:
@@ -239,26 +300,32 @@ def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
 
 
 @contextmanager
-def brief(using: str) -> Iterator[None]:
+def brief(using: str, *, lock_seconds: float = LONGEST_SECONDS) -> Iterator[None]:
     """Open a transaction that the server ends if its client is silent for SILENCE.
 
     A process that is paused in the transaction, or whose host is lost, would keep its locks until
-    TCP notices, which takes hours. Inside the caller's transaction this is a savepoint without a
-    time limit.
+    TCP notices, which takes hours. Its statements wait at most `lock_seconds` for a lock, or
+    LOCK_SECONDS in a loop. Inside the caller's transaction this is a savepoint without limits.
     """
     connection = connections[using]
     is_callers = connection.in_atomic_block
+    if not is_callers:
+        _ready(using, always_prepare=False)
     with transaction.atomic(using=using):
         raw = cast("psycopg.Connection[Any]", session(using))
         if not is_callers and raw not in _dedicated:
+            seconds = LOCK_SECONDS if _is_loop(using) else lock_seconds
             with connection.wrap_database_errors:
-                raw.execute(_end_silent(is_local=True))
+                raw.execute(_set_limits(is_local=True, lock_seconds=seconds))
         yield
 
 
-def _end_silent(*, is_local: bool) -> bytes:
-    milliseconds = round(SILENCE / timedelta(milliseconds=1))
-    return END_SILENT.format(milliseconds=milliseconds, is_local=is_local).encode()
+def _set_limits(*, is_local: bool, lock_seconds: float | None = None) -> bytes:
+    limits = {"idle_in_transaction_session_timeout": SILENCE.total_seconds()}
+    if lock_seconds is not None:
+        limits["lock_timeout"] = lock_seconds
+    values = ", ".join(f"('{name}', '{seconds * 1000:.0f}ms')" for name, seconds in limits.items())
+    return SET_LIMITS.format(values=values, is_local=is_local).encode()
 
 
 @dataclass(frozen=True, slots=True)

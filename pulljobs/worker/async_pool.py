@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
-from django.db import close_old_connections, connections
+from django.db import connections
 
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.run_times import RunTime
@@ -21,7 +21,11 @@ from pulljobs.worker.job_pool import LONGEST_STALL, ClaimAhead
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import CancelReason
 from pulljobs.worker.shared_state import IDLE, Slots
-from pulljobs.worker.thread_pool import IDLE_CHECK, ThreadConnections
+from pulljobs.worker.thread_pool import (
+    IDLE_CHECK,
+    ThreadConnections,
+    close_unusable_connections,
+)
 
 
 class SyncCalls(ThreadPoolExecutor):
@@ -87,7 +91,7 @@ class HandlerContext:
 
     async def tidy(self) -> None:
         """Close connections beyond their age while the context is idle."""
-        await sync_to_async(close_old_connections)()
+        await sync_to_async(close_unusable_connections)()
 
     def _check(self) -> None:
         if self._connections is None:

@@ -120,14 +120,16 @@ def _settle_first(job: ClaimedJob) -> Settlement | None:
     may run.
     """
     try:
-        settled = job.id in _finish(job, outcomes.deliver(job.held, run=job)).states
+        finished = _finish(job, outcomes.deliver(job.held, run=job))
     except Exception as error:
         # Not started, so not charged. If the delivery was written all the same, the release
         # changes nothing.
         _emit_failure(job, error)
         return outcomes.release(job.held)
-    job.taken_away = not settled
-    if settled:
+    if finished.locked:
+        return outcomes.release(job.held)  # Not lost. The flusher tries again until it is written.
+    job.taken_away = job.id not in finished.states
+    if not job.taken_away:
         job.mark_settled()
     return None
 

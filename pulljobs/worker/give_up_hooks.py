@@ -1,5 +1,6 @@
 """Give-up hooks: calls of a handler's `on_giving_up` once its job is DEAD."""
 
+import logging
 import threading
 import time
 from queue import SimpleQueue
@@ -9,6 +10,8 @@ from django.db import connections
 
 from pulljobs.engine.telemetry import GivingUpFailed, emit
 from pulljobs.handlers import ClaimedJob
+
+logger = logging.getLogger("pulljobs.worker")
 
 
 class GiveUpHooks:
@@ -39,7 +42,10 @@ class GiveUpHooks:
     def _run(self) -> None:
         while (job := self._waiting.get()) is not None:
             call_give_up_hook(job)
-            connections.close_all()
+            try:
+                connections.close_all()
+            except Exception as error:
+                logger.warning("A connection of a give-up hook can't be closed: %s", error)
 
 
 def call_give_up_hook(job: ClaimedJob) -> None:

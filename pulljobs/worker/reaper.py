@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from pulljobs import auditing, loops, operating, pulling, scheduling
@@ -10,6 +10,9 @@ from pulljobs.conf import Settings
 from pulljobs.loops import JITTER
 from pulljobs.operating import Upkeep
 from pulljobs.storage import nodes
+
+LOCKED_AGAIN: Final = 1.0
+"""Seconds after which a heartbeat is repeated whose row another transaction has locked."""
 
 
 class Reaper:
@@ -60,10 +63,14 @@ class Reaper:
         return True
 
     def _beat(self) -> None:
-        if time.monotonic() - self._beat_at >= self._limits.HEARTBEAT_INTERVAL.total_seconds():
-            nodes.beat(self._limits.DATABASE, self._node_id, self._report())
+        interval = self._limits.HEARTBEAT_INTERVAL.total_seconds()
+        if time.monotonic() - self._beat_at < interval:
+            return
+        if nodes.beat(self._limits.DATABASE, self._node_id, self._report()):
             self._on_beat()
             self._beat_at = time.monotonic()
+        else:  # Another transaction has the row locked.
+            self._beat_at = time.monotonic() - interval + LOCKED_AGAIN
 
     def _begin_upkeep(self) -> None:
         due = self._maintained_at + self._limits.MAINTENANCE_INTERVAL.total_seconds()

@@ -3,14 +3,16 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from django.db import close_old_connections, connections
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from pulljobs.conf import Settings
+from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.executor import outcome_of_cancelled, perform
@@ -23,6 +25,8 @@ LOOK: Final = 0.1
 AGE_CHECK: Final = 1.0
 IDLE_CHECK: Final = 5.0
 """Seconds of idleness after which the connections of a thread are checked for their age."""
+ANSWER_SECONDS: Final = 10.0
+"""Time that a server has to show that a connection works."""
 NEVER: Final = -1
 """Low-water mark that no queue reaches."""
 
@@ -130,7 +134,7 @@ class ThreadPool:
             try:
                 job = self.waiting.get(timeout=IDLE_CHECK)
             except Empty:
-                close_old_connections()
+                close_unusable_connections()
                 continue
             if job is None:
                 break
@@ -193,8 +197,21 @@ class ThreadConnections:
 
     def _check_open(self, now: float) -> None:
         if now - self._aged_at > AGE_CHECK:
-            close_old_connections()
+            close_unusable_connections()
             self._aged_at = now
         for connection in self._open:
             if connection.errors_occurred or not connection.autocommit:
-                connection.close_if_unusable_or_obsolete()
+                _close_if_unusable(connection)
+
+
+def close_unusable_connections() -> None:
+    """Close connections of this thread that are broken or too old, as Django does for requests."""
+    for connection in connections.all(initialized_only=True):
+        _close_if_unusable(connection)
+
+
+def _close_if_unusable(connection: BaseDatabaseWrapper) -> None:
+    """Close a connection that is broken or too old. It is broken if the server does not answer."""
+    is_ours = connection.vendor == "postgresql"
+    with WorkDeadline(connection, ANSWER_SECONDS) if is_ours else nullcontext():
+        connection.close_if_unusable_or_obsolete()

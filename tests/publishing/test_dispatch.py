@@ -10,7 +10,8 @@ from django.utils import timezone
 from pulljobs import scheduling
 from pulljobs.models import Channel, Message, ScheduledMessage
 from pulljobs.publishing import publish
-from tests.factories import ConsumerFactory
+from pulljobs.storage import statements
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import Thread, blocked_by, lock_timeout, query, run, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -65,6 +66,26 @@ def test_keys_are_locked_in_the_order_of_all_who_publish_several() -> None:
         other.commit()
         assert dispatching.result() == 3
     assert published_texts() == ["b", "B", "a"]
+
+
+@pytest.mark.own_session
+def test_a_key_that_stays_locked_delays_only_its_own_messages() -> None:
+    """Its publisher has left its transaction open."""
+    channel = ConsumerFactory.create(max_queued_per_key=9).channel
+    due(channel, "a", "b", "a", "c")
+
+    def dispatch() -> int:
+        statements.dedicate(USING)
+        return scheduling.dispatch()
+
+    with session() as other:
+        keys = {"channel": channel.name, "only_consumer_id": None, "keys": "{a}"}
+        run(other, "lock_bounded_keys", keys)
+        assert Thread(dispatch).result() == 2
+        assert published_texts() == ["b", "c"]
+    wait_until(lambda: scheduling.dispatch() > 0)
+    wait_until(lambda: scheduling.dispatch() == 0 and len(published_texts()) == 4)
+    assert published_texts() == ["b", "c", "a", "a"]
 
 
 @pytest.mark.owner

@@ -1,22 +1,30 @@
 """A row that another transaction keeps locked delays its own job, and nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connections
 
+from pulljobs import loops
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
-from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node, PullWaiter
+from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import jobs, statements
+from pulljobs.storage import jobs, listen, nodes, statements
 from pulljobs.storage.rows import Finished
+from pulljobs.worker.reaper import Reaper
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import Session, Thread, pass_time, session, states, wait_until
+from tests.keyed import claim, exclusive, queued
+from tests.sessions import PATIENCE_SECONDS, Session, Thread, pass_time, session, states, wait_until
+from tests.worker.claiming import limits
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(60)]
 NODE = UUID(int=7)
+LONG = timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -128,6 +136,139 @@ def test_a_loop_of_a_worker_waits_for_no_lock_without_a_bound(consumer: Consumer
         lock_row(other, locked)
         with pytest.raises(OperationalError, match="lock timeout"):
             Thread(kill).result()
+
+
+def test_an_operator_waits_for_a_locked_job_with_a_bound(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "LONGEST_SECONDS", 0.3)
+    [[locked]] = held_jobs(consumer, 1)
+    with session() as other:
+        lock_row(other, locked)
+        with pytest.raises(OperationalError, match="canceling statement"):
+            Thread(lambda: jobs.kill(USING, [locked.job_id], reason="killed")).result()
+
+
+@contextmanager
+def behind_a_pooler() -> Iterator[None]:
+    """Let this thread's connection be that of a loop behind a pooler, which keeps no setting."""
+    known = connections[USING].settings_dict
+    connections[USING].settings_dict = {**known, "DISABLE_SERVER_SIDE_CURSORS": True}
+    statements.dedicate(USING)
+    yield
+
+
+def test_outcomes_are_written_behind_a_pooler_while_the_row_of_their_key_is_locked() -> None:
+    """The sweep frees the key later."""
+    consumer = exclusive()
+    queued(consumer, "a")
+    [held] = claim(consumer)
+
+    def finish() -> Finished:
+        with behind_a_pooler():
+            return jobs.finish(USING, [outcomes.deliver(held)])
+
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_exclusive_key FOR UPDATE")
+        assert Thread(finish).result().states == {held.job_id: State.DELIVERED}
+
+
+def test_a_claim_in_a_loop_behind_a_pooler_waits_for_its_turn_with_a_bound() -> None:
+    consumer = ConsumerFactory.create(max_in_flight=1)
+    published(consumer)
+
+    def claim_one() -> None:
+        with behind_a_pooler():
+            Puller(USING, consumer).claim(1)
+
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_consumer FOR UPDATE")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            Thread(claim_one).result()
+
+
+@pytest.mark.parametrize("is_pooled", [True, False])
+def test_a_statement_of_djangos_own_in_a_loop_has_a_bound(
+    consumer: Consumer, is_pooled: bool
+) -> None:
+    """Even the first on its connection."""
+
+    def rename() -> None:
+        with behind_a_pooler() if is_pooled else nullcontext():
+            statements.dedicate(USING)
+            with statements.bounded_pass(USING, 0.2 if is_pooled else PATIENCE_SECONDS):
+                Consumer.objects.update(title="changed")
+
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_consumer FOR UPDATE")
+        with pytest.raises(OperationalError, match="canceling statement"):
+            Thread(rename).result()
+
+
+def test_a_locked_row_of_a_process_or_of_its_waiters_keeps_no_loop() -> None:
+    """Its heartbeat comes later, and polls replace its wake-ups."""
+    consumers = [ConsumerFactory.create().pk for _ in range(2)]
+    nodes.register(USING, NODE, "host:1")
+    listen.wait(USING, consumers[:1], NODE, timedelta(seconds=1))
+
+    def loop() -> None:
+        assert not nodes.beat(USING, NODE, {"held": 1})
+        assert listen.wait(USING, consumers, NODE, LONG) == dict.fromkeys(consumers, 0)
+        nodes.stop(USING, NODE)
+
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_node FOR UPDATE")
+        other.execute("SELECT FROM pulljobs_pull_waiter FOR UPDATE")
+        Thread(loop).result()
+    assert list(PullWaiter.objects.values_list("consumer_id", flat=True)) == consumers[:1]
+    assert nodes.beat(USING, NODE)
+    nodes.stop(USING, NODE)
+    assert not PullWaiter.objects.exists()
+    assert Node.objects.get().stopped_at is not None
+
+
+def test_a_process_without_a_row_is_not_kept_by_a_lock() -> None:
+    assert nodes.beat(USING, NODE)
+
+
+def test_the_reaper_reaps_while_the_row_of_its_process_is_locked(consumer: Consumer) -> None:
+    held_jobs(consumer, 1)
+    pass_time()
+    nodes.register(USING, NODE, "host:1")
+    beats: list[int] = []
+    reaper = Reaper(limits(), NODE, lambda: None, dict, lambda: beats.append(1))
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_node FOR UPDATE")
+        Thread(reaper.tick).result()
+    assert not Lease.objects.exists()
+    assert not beats
+    wait_until(lambda: reaper.tick() >= 0 and bool(beats))
+
+
+def test_a_part_of_a_pass_that_waits_for_a_lock_in_vain_stops_no_other_part(
+    consumer: Consumer,
+) -> None:
+    [[locked]] = held_jobs(consumer, 1)
+    done: list[str] = []
+
+    def wait_in_vain() -> bool:
+        jobs.kill(USING, [locked.job_id], reason="killed")
+        return False
+
+    def work() -> bool:
+        done.append("work")
+        return False
+
+    def loop() -> None:
+        statements.dedicate(USING)
+        with statements.bounded_pass(USING, 0.2):
+            loops.repeat_each([wait_in_vain, work])
+
+    with session() as other:
+        lock_row(other, locked)
+        with pytest.raises(OperationalError):
+            Thread(loop).result()
+    assert done == ["work"]
 
 
 def test_jobs_that_run_on_a_silent_node_are_charged_when_their_lease_ends(

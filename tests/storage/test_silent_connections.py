@@ -17,11 +17,13 @@ from django.db import OperationalError, connections
 from pulljobs.engine import deadlines
 from pulljobs.engine.connection_bounds import CONNECTION_BOUNDS
 from pulljobs.engine.deadlines import WorkDeadline
+from pulljobs.models import Consumer
 from pulljobs.storage import listen, statements
 from pulljobs.storage.listen import Listener
 from pyspark_pulljobs.connecting import connect, parse_dsn
+from pyspark_pulljobs.session import PlannedSession, Session
 from tests.factories import USING
-from tests.sessions import PATIENCE_SECONDS, Thread
+from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
 from tests.silent import SilentProxy, behind, silent_proxy
 
 pytestmark = [
@@ -70,6 +72,14 @@ def expected(**changed: int) -> dict[str, int]:
     return {name: CONNECTION_BOUNDS[name] for name in names} | changed
 
 
+def dsn_through(proxy: SilentProxy) -> str:
+    known = connections[USING].get_connection_params()
+    names = f"dbname={known['dbname']} user={known['user']}"
+    return parse_dsn(
+        {"dsn": f"host=127.0.0.1 port={proxy.port} {names} sslmode=disable gssencmode=disable"}
+    )
+
+
 def dedicated(proxy: SilentProxy, **options: int) -> dict[str, int]:
     """Return the bounds of a connection that a loop of pulljobs opens."""
     with behind(proxy, **options) as wrapper:
@@ -98,14 +108,69 @@ def test_connections_that_listen_have_bounds(proxy: SilentProxy) -> None:
 
 @needs_linux
 def test_connections_of_spark_have_bounds(proxy: SilentProxy) -> None:
-    known = connections[USING].get_connection_params()
-    names = f"dbname={known['dbname']} user={known['user']}"
-    dsn = parse_dsn(
-        {"dsn": f"host=127.0.0.1 port={proxy.port} {names} sslmode=disable gssencmode=disable"}
-    )
+    dsn = dsn_through(proxy)
     with closing(connect(dsn)) as connection:
         assert bounds_of(connection) == expected(tcp_user_timeout=60_000)
     assert f"connect_timeout={CONNECTION_BOUNDS['connect_timeout']}" in dsn
+
+
+def work_on(session: Session, fall_silent: Callable[[], object], work: str) -> None:
+    """Do that work on a session of Spark, whose server is silent when it begins or ends."""
+    if work == "statement":
+        fall_silent()
+        session.run("server", {})
+    elif work == "commit":
+        with session.atomic():
+            session.run("server", {})
+            fall_silent()
+    else:
+        session.execute("CREATE TEMP TABLE copied (n int)")
+        into = "COPY copied FROM STDIN"
+        with session.connection.cursor() as cursor, session.enclosing(cursor.copy(into)) as copy:
+            copy.write("1")
+            fall_silent()
+
+
+@pytest.mark.usefixtures("_short_limits")
+@pytest.mark.parametrize("work", ["statement", "commit", "copy"])
+def test_work_of_spark_on_a_silent_connection_ends(proxy: SilentProxy, work: str) -> None:
+    def run() -> None:
+        with closing(connect(dsn_through(proxy))) as connection:
+            work_on(PlannedSession(connection, 0.3), proxy.silence, work)
+
+    with pytest.raises(psycopg.OperationalError):
+        Thread(run).result()
+
+
+def undo() -> None:
+    raise psycopg.Rollback
+
+
+@pytest.mark.usefixtures("_short_limits")
+def test_a_session_of_spark_goes_on_after_a_block_that_undoes_itself(proxy: SilentProxy) -> None:
+    with closing(connect(dsn_through(proxy))) as connection:
+        session = PlannedSession(connection)
+        with session.atomic():
+            session.execute("CREATE TEMP TABLE undone (n int)")
+            undo()
+        [(table,)] = session.execute("SELECT to_regclass('undone')")
+        assert table is None
+
+
+@pytest.mark.usefixtures("_short_limits")
+@pytest.mark.parametrize("work", ["statement", "commit"])
+def test_a_pass_of_a_loop_on_a_silent_connection_ends(proxy: SilentProxy, work: str) -> None:
+    def pass_on() -> None:
+        with behind(proxy):
+            statements.dedicate(USING)
+            with statements.bounded_pass(USING, 0.3), statements.brief(USING):
+                statements.run(USING, "server", {})
+                proxy.silence()
+                if work == "statement":
+                    Consumer.objects.using(USING).exists()
+
+    with pytest.raises(OperationalError):
+        Thread(pass_on).result()
 
 
 @pytest.mark.usefixtures("_short_limits")
@@ -147,6 +212,19 @@ def use(proxy: SilentProxy, fall_silent: Callable[[], object]) -> None:
 
 @pytest.mark.usefixtures("_short_limits")
 def test_work_on_a_silent_connection_ends(proxy: SilentProxy) -> None:
+    with pytest.raises(OperationalError):
+        Thread(lambda: use(proxy, proxy.silence)).result()
+
+
+@pytest.mark.usefixtures("_short_limits")
+def test_a_watch_that_died_is_replaced(proxy: SilentProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(deadlines, "IDLE_PASSES", 0)
+        wait_until(lambda: deadlines.NAME not in {each.name for each in threading.enumerate()})
+    dead = threading.Thread(target=lambda: None)
+    dead.start()
+    dead.join()
+    monkeypatch.setattr(deadlines, "_thread", dead)
     with pytest.raises(OperationalError):
         Thread(lambda: use(proxy, proxy.silence)).result()
 

@@ -6,10 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection, connections
 
+from pulljobs.engine import deadlines
 from pulljobs.storage import statements
+from pulljobs.worker import thread_pool
 from pulljobs.worker.thread_pool import ThreadConnections
 from tests.factories import USING
 from tests.sessions import Thread
+from tests.silent import behind, silent_proxy
 
 pytestmark = [pytest.mark.own_session, pytest.mark.django_db(transaction=True)]
 
@@ -28,6 +31,25 @@ def test_loops_do_not_use_the_connection_pool_of_django_and_handlers_do() -> Non
         patch.setitem(connection.settings_dict["OPTIONS"], "pool", {"max_size": 1})
         assert Thread(_loop_has_its_own).result()
         assert Thread(_pool).result()
+
+
+def test_a_silent_connection_keeps_no_thread_from_the_next_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(thread_pool, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.3)
+
+    def check() -> object:
+        with behind(proxy) as wrapper:
+            kept = ThreadConnections()
+            wrapper.ensure_connection()
+            wrapper.errors_occurred = True
+            proxy.silence()
+            kept.check(time.monotonic())
+            return wrapper.connection
+
+    with silent_proxy() as proxy:
+        assert Thread(check).result() is None
 
 
 def _loop_has_its_own() -> bool:

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.worker.give_up_hooks import GiveUpHooks
+from tests.factories import USING
 from tests.sessions import PATIENCE_SECONDS
 from tests.worker.claiming import unclaimed
 
@@ -27,6 +29,25 @@ def given_up(number: int, on_giving_up: Callable[[ClaimedJob], Any]) -> ClaimedJ
     job = unclaimed(number)
     job.handler = Handler(channel="c", consumer="c", function=print, on_giving_up=on_giving_up)
     return job
+
+
+def test_a_connection_that_cannot_be_closed_ends_no_hook(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks, called = GiveUpHooks(), list[int]()
+
+    def fail() -> None:
+        raise RuntimeError("no luck")
+
+    def break_connection(job: ClaimedJob) -> None:
+        monkeypatch.setattr(connections[USING], "close", fail)
+
+    with caplog.at_level(logging.WARNING):
+        hooks.submit(given_up(1, break_connection))
+        hooks.submit(given_up(2, lambda job: called.append(job.id)))
+        hooks.end(time.monotonic() + PATIENCE_SECONDS)
+    assert called == [2]
+    assert "can't be closed: no luck" in caplog.text
 
 
 @pytest.mark.parametrize("ends", [exits, is_cancelled])

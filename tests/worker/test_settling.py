@@ -14,7 +14,7 @@ from pulljobs.states import State
 from pulljobs.worker.executor import outcome_of_cancelled, perform
 from pulljobs.worker.runs import CancelReason
 from tests.factories import ConsumerFactory
-from tests.sessions import PATIENCE_SECONDS, Thread, query
+from tests.sessions import PATIENCE_SECONDS, Thread, query, session
 from tests.worker.claiming import FlusherBench, claim_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -189,6 +189,21 @@ def test_ack_first_does_not_run_a_job_whose_lease_is_lost() -> None:
     assert perform(job) is None
     assert ran == []
     assert job.lost
+
+
+def test_ack_first_releases_a_job_whose_row_is_locked_and_does_not_take_it_for_lost() -> None:
+    """A lost job would stay in flight until its lease ends, and be charged without a run."""
+    ran: list[int] = []
+    [job] = claim_of(lambda job: ran.append(job.id), ack_policy="ack_first")
+    bench = FlusherBench([job])
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_job WHERE id = %s FOR UPDATE", [job.id])
+        outcome = Thread(lambda: perform(job)).result()
+        assert not job.lost
+    assert ran == []
+    bench.write(job, outcome)
+    view = jobs.get(job.id)
+    assert (view.state, view.retry_count, view.deliveries) == (State.QUEUED, 0, 0)
 
 
 def test_ack_first_without_a_database_releases_the_job_uncharged() -> None:

@@ -21,6 +21,7 @@ from pulljobs.diagnosis import serving
 from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.hooks import app_labels
 from pulljobs.models import Channel, Consumer, Node
+from pulljobs.storage.statements import connect_within
 
 SILENCE: Final = 15.0
 """Seconds without a pass after which a loop counts as stuck."""
@@ -94,11 +95,13 @@ def _consumers_of(channel: Any) -> list[ListedConsumerBody]:
 
 def _find_problem() -> str:
     """Return the reason why the process can't do its work, or an empty text."""
-    wrapper = connections[settings().DATABASE]
+    using = settings().DATABASE
     try:
-        with WorkDeadline(wrapper, ANSWER_SECONDS), wrapper.cursor() as cursor:
-            cursor.execute("SELECT 1")
-        unapplied = _has_unapplied_migrations()
+        with WorkDeadline(connections[using], ANSWER_SECONDS):
+            connect_within(using, ANSWER_SECONDS)
+            with connections[using].cursor() as cursor:
+                cursor.execute("SELECT 1")
+            unapplied = _has_unapplied_migrations()
     except (DatabaseError, InterfaceError):
         return "The database can't be reached"
     if unapplied:

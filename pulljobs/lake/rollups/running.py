@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LOCK: Final = 0x726F6C6C  # "roll"
 """Advisory lock of the process that writes rollups."""
+LOCK_TIMEOUT: Final = "60s"
+"""Longest wait for that lock: its holder writes for seconds, unless its process is frozen."""
 MOST_GROUPS: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 """Spark sorts all rows where a task has more groups than this, by default 128."""
 FOREVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -145,6 +147,7 @@ class _RollupRun:
         """Write all rows, or raise LakeError if another run ended first."""
         with transaction.atomic(using=self.using):
             with connections[self.using].cursor() as cursor:
+                cursor.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
                 cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
             last = RollupRun.objects.using(self.using).first()
             if (last.pk if last else None) != self.last:

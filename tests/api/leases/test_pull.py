@@ -16,7 +16,7 @@ from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
 from tests.api.caller import Subscription, publish, subscription
 from tests.api.leases.serving import LONG, Puller, outcome_of, wait_briefly, waiting, waiting_pulls
-from tests.sessions import contents, pass_time, wait_until
+from tests.sessions import SLACK, contents, pass_time, query, wait_until
 
 REFUSED = [
     (b'{"Batch": 101}', 409, "exceeded_max_Batch", "100"),
@@ -444,6 +444,20 @@ def test_consumers_do_not_wait_for_each_other(
     assert len(theirs.result().json()["Result"]) == 1
     publish()
     assert len(polls.result().json()["Result"]) == 1
+
+
+@pytest.mark.own_session
+def test_a_notification_that_is_none_of_ours_ends_no_listener(puller: Puller) -> None:
+    """Any session of the database may send one, and the next poll would come after a minute."""
+    polling = puller.long_poll()
+    query("NOTIFY pulljobs, 'nonsense'")
+    publish()
+    start = time.monotonic()
+    assert len(polling.result().json()["Result"]) == 1
+    polling = puller.long_poll()
+    publish()
+    assert len(polling.result().json()["Result"]) == 1
+    assert time.monotonic() - start < 10 + SLACK
 
 
 def publish_together(count: int) -> None:

@@ -1,5 +1,7 @@
 """RequestID: a repeat gets the same claim, so an answer that was lost costs nothing."""
 
+import time
+
 import pytest
 from django.db import transaction
 
@@ -98,6 +100,17 @@ def test_a_repeat_without_held_jobs_delays_no_other_pull(puller: Puller) -> None
     publish()
     assert len(puller.taken()) == 1
     assert repeat.result().json()["Result"] == []
+
+
+def test_a_repeat_that_does_not_wait_ends_the_long_poll_that_it_repeats(puller: Puller) -> None:
+    """Its client has given it up, and a server under WSGI does not notice that."""
+    given_up = puller.long_poll(RequestID="r")
+    start = time.monotonic()
+    assert puller.taken(RequestID="r", MaxBytes=1) == []
+    assert given_up.result().json()["Status"]["Reason"] == "timeout"
+    assert time.monotonic() - start < LONG / 2
+    publish()
+    assert len(puller.taken()) == 1
 
 
 def test_a_repeat_in_line_gets_the_whole_claim(puller: Puller) -> None:

@@ -93,11 +93,22 @@ class WaiterQueue:
             loop = asyncio.get_running_loop()
             pull.timer = loop.call_later(pull.asked.expires, self._expire, pull)
         else:
+            self._end_repeated(pull)
             self._immediate[pull] = None
         if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve())
         elif not (self._is_dry and pull.waits and len(self.pulls) <= self.registered):
             self.wake()
+
+    def _end_repeated(self, pull: PendingPull) -> None:
+        """Answer long polls that a client has given up, and asks now for what they brought.
+
+        Under WSGI a server does not notice that a client has disconnected.
+        """
+        if (id := pull.asked.request_id) is not None:
+            for repeated in [each for each in self.pulls if each.asked.request_id == id]:
+                if repeated.waits:
+                    self._answer(repeated, PullAnswer(PullReason.TIMEOUT))
 
     def drop(self, pull: PendingPull) -> None:
         """Remove a pull."""

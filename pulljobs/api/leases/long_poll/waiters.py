@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
-import psycopg
 from django.db import DatabaseError, InterfaceError
 
 from pulljobs.api import exceptions
@@ -164,10 +163,10 @@ class Waiters:
                     async for consumer_id in notified:
                         if (queue := self._queues.get(consumer_id)) is not None:
                             queue.wake()
-            except (psycopg.Error, DatabaseError, InterfaceError, OSError) as error:
+            except Exception as error:
                 pause = min(0.1 * 2.0**failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
                 failures += 1
-                emit(LoopFailed("listening over HTTP", str(error).strip(), pause))
+                emit(LoopFailed("listening over HTTP", _describe(error), pause))
                 await asyncio.sleep(pause)
 
     def _wake_all(self) -> None:
@@ -179,8 +178,8 @@ class Waiters:
             try:
                 await self._pass()
                 self.ticked = time.monotonic()
-            except (DatabaseError, InterfaceError) as error:
-                emit(LoopFailed("waiters over HTTP", str(error).strip(), PASS_SECONDS))
+            except Exception as error:
+                emit(LoopFailed("waiters over HTTP", _describe(error), PASS_SECONDS))
             await asyncio.sleep(PASS_SECONDS)
         self._registered = True  # A pass may have gone on while the row was marked as stopped.
         await self._leave()
@@ -222,6 +221,10 @@ class Waiters:
                 queue.end(exceptions.consumer_deleted())
             elif types[id] != Consumer.Type.PULL:
                 queue.end(exceptions.push_consumer())
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip()
 
 
 def _read_types(using: str, consumer_ids: list[int]) -> dict[int, str]:
