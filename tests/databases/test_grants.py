@@ -70,7 +70,7 @@ def test_a_worker_and_a_publisher_have_all_rights_that_they_need(role: str) -> N
     """With PULLJOBS_TEST_SECOND=1 the whole suite proves it."""
     consumer = ConsumerFactory.create()
     grant(role)
-    with being(role):
+    with no_days(), being(role):
         publish_many(consumer.channel.name, [b"x"] * 3)
         claim = Puller(USING, consumer).claim(3)
         assert claim.taken
