@@ -30,14 +30,14 @@ class ClientConsumerFilter(ConsumerFilter):
 @admin.register(HttpClient)
 class HttpClientAdmin(ReadOnlyAdmin):
     ordering: ClassVar[tuple[str, ...]] = ("-seen_at", "-pk")
-    list_display = ("name", "subscription", "place", "agent", "began", "seen")
+    list_display = ("name", "subscription", "place", "version", "began", "seen")
     list_filter = (ClientConsumerFilter,)
     list_select_related = ("consumer__channel",)
     list_per_page = 100
     search_fields = ("name", "host", "address")
     search_help_text = _("Id, host or address of a client.")
-    fields = ("name", "subscription_link", "host", "address", "agent", "began", "seen")
-    readonly_fields = ("subscription_link", "began", "seen")
+    fields = ("name", "subscription_link", "host", "address", "version", "began", "seen")
+    readonly_fields = ("subscription_link", "version", "began", "seen")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request).annotate(now=Now())
@@ -58,6 +58,10 @@ class HttpClientAdmin(ReadOnlyAdmin):
     def place(self, client: HttpClient) -> SafeString:
         text = '<bdi>{}</bdi> <span class="pulljobs-brief">{}</span>'
         return format_html(text, client.host or looks.NOTHING, client.address)
+
+    @admin.display(description=_("version"))
+    def version(self, client: HttpClient) -> SafeString:
+        return format_html("<bdi>{}</bdi>", client.agent or looks.NOTHING)
 
     @admin.display(description=_("first request"))
     def began(self, client: Any) -> SafeString:

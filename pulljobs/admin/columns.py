@@ -53,7 +53,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         """Return how often it was handed out, and how many of that were charged as retries."""
         if not row.retry_count:
             return str(row.deliveries)
-        retries = "1 retry" if row.retry_count == 1 else f"{row.retry_count} retries"
+        retries = "(1 retry)" if row.retry_count == 1 else f"({row.retry_count} retries)"
         return format_html('{} <span class="pulljobs-brief">{}</span>', row.deliveries, retries)
 
     @admin.display(description="created at")

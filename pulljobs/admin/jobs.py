@@ -40,7 +40,7 @@ COUNTS = ("retry_count", "deliveries")
 
 @admin.register(Job)
 class JobAdmin(JobRowsAdmin):
-    list_display = ("xid", "summary", "status", "subscription", "attempts", "made", "due")
+    list_display = ("xid", "summary", "status", "subscription", "attempts", "made")
     list_filter = (
         StateFilter,
         ReasonFilter,
@@ -95,7 +95,7 @@ class JobAdmin(JobRowsAdmin):
 
     def action_checkbox(self, obj: Any) -> SafeString:
         """Offer no action on archived jobs."""
-        return super().action_checkbox(obj) if isinstance(obj, Job) else SafeString()
+        return super().action_checkbox(obj) if isinstance(obj, Job) else SafeString("&nbsp;")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Show only the fields that the state of the job has."""
@@ -116,9 +116,14 @@ class JobAdmin(JobRowsAdmin):
     def state_badge(self, job: Job) -> SafeString:
         return looks.badge(job)
 
-    @admin.display(description="due or settled at")
-    def due(self, row: Job | ArchivedJob) -> str:
-        return looks.format_time(row.available_at if isinstance(row, Job) else row.settled_at)
+    @admin.display(description="state")
+    def status(self, row: Any) -> SafeString:
+        """Return the state, the time of the next or last step, and the error."""
+        return looks.status_of(row, looks.describe_step(row, row.listed_at))
+
+    @admin.display(description="available at")
+    def due(self, job: Job) -> str:
+        return looks.format_time(job.available_at)
 
     @admin.display(description="first claimed at")
     def claimed(self, job: Job) -> str:

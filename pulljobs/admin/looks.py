@@ -82,12 +82,21 @@ def badge(job: Job | ArchivedJob) -> SafeString:
     )
 
 
-def status_of(job: Job | ArchivedJob) -> SafeString:
-    """Return the badge with the beginning of the error below it."""
-    if not job.error:
-        return badge(job)
-    brief = Truncator(job.error.partition("\n")[0]).chars(BRIEF)
-    return format_html('{} <span class="pulljobs-brief">{}</span>', badge(job), brief)
+def status_of(job: Job | ArchivedJob, step: str = "") -> SafeString:
+    """Return the badge with a step of the job and the beginning of the error below it."""
+    lines = [step, Truncator((job.error or "").partition("\n")[0]).chars(BRIEF)]
+    shown = [(line,) for line in lines if line]
+    below = format_html_join("", '<span class="pulljobs-brief">{}</span>', shown)
+    return format_html("{} {}", badge(job), below) if below else badge(job)
+
+
+def describe_step(job: Job | ArchivedJob, now: datetime) -> str:
+    """Return when a delivered job was settled, or when a job that is due later is due."""
+    if isinstance(job, ArchivedJob):
+        return f"settled {format_time(job.settled_at)}"
+    if job.available_at is None or job.available_at <= now or job.lease_token:
+        return ""
+    return f"due in {duration((job.available_at - now).total_seconds())}"
 
 
 def consumer_link(consumer: Consumer) -> SafeString:

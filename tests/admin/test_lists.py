@@ -164,9 +164,21 @@ def test_a_list_shows_age_and_attempts(operator: Client, consumer: Consumer) -> 
     job = JobFactory.create(state=State.DEAD, consumer=consumer).id
     Job.objects.update(retry_count=2, deliveries=3)
     [row] = rows(read_page(operator, listing("job")))
-    assert re.search(r"\b3 2 retries\b", row)
+    assert re.search(r"\b3 \(2 retries\)", row)
     assert re.search(r"\d s ago", row)
     assert ids.encode(job) in row
+
+
+def test_a_list_shows_when_a_job_is_due_and_when_it_was_settled(
+    operator: Client, consumer: Consumer
+) -> None:
+    published(consumer, delay=timedelta(hours=3))
+    JobFactory.create(state=State.DELIVERED, consumer=consumer)
+    published(consumer)
+    ready, done, later = rows(read_page(operator, listing("job")))
+    assert "due" not in ready
+    assert re.search(r"settled \d{4}-", done)
+    assert "due in 3 h" in later
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
