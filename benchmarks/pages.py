@@ -191,7 +191,8 @@ def _pages() -> Iterator[Page]:
     noop, channel = consumer(), Channel.objects.get()
     for model in ("job", "archivedjob"):
         yield from _lists(model, noop, channel)
-    for model in ("channel", "producer", "consumer", "node", "auditentry"):
+    models = ("channel", "producer", "consumer", "node", "httpclient", "scheduledmessage")
+    for model in (*models, "auditentry"):
         yield model, reverse(f"admin:pulljobs_{model}_changelist")
     yield from _rows(noop, channel)
     for action in BY_SLUG:

@@ -155,6 +155,8 @@ def _with_id(
     by: str = "id",
 ) -> tuple[int, ...]:
     """Return the ids, values of `by`, of the few selected rows that have that id."""
+    if meant.among is not None:
+        return ()
     rows = model.objects.using(settings().DATABASE).filter(search.matching(term, field))
     read = rows.values(*columns)[: search.MOST]
     return tuple(sorted({row[by] for row in read if meant.fits({**row, "id": row[by]})}))
