@@ -25,6 +25,7 @@ INSTALLED_APPS = [
     "rest_framework.authtoken",
     "pulljobs",
     "pulljobs.lake",
+    "pulljobs.schedules",
     "example_project.census",
 ]
 

@@ -9,6 +9,10 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     gauges           metrics read from the database
     roles            roles of `manage.py pulljobs grants`
     statements       statements that replace those of the core
+    worker_loops     loops of every worker process
+    app_tables       privileges of the role `app` on tables of other apps
+    forgetters       functions that delete old rows
+    doctor_checks    checks of `manage.py pulljobs doctor`
 
 Strings are dotted names that `load` imports on first use, so a worker loads no pages and a page
 loads no commands. Statements of SQL have a registry of their own, `engine.sql.add_package`,
@@ -41,6 +45,20 @@ class HistoryKeeper(Protocol):
         """Record that the partition was dropped."""
 
 
+class WorkerLoop(Protocol):
+    """Loop that runs in every worker process, in a thread of its own."""
+
+    @property
+    def wake_channel(self) -> str:
+        """PostgreSQL channel whose notifications wake the loop."""
+
+    def wake(self) -> None:
+        """Note that the next pass has to look for work. Any thread may call this."""
+
+    def tick(self) -> float:
+        """Do one pass and return the seconds to wait before the next."""
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseRole:
     """Privileges of a role beyond those of `app`."""
@@ -61,6 +79,14 @@ ranges: Final[list[str]] = []
 gauges: Final[dict[str, str]] = {}
 """Modules with FAMILIES and `read_samples(using)`, by the value of `pulljobs_read_ok`'s label."""
 roles: Final[dict[str, DatabaseRole]] = {}
+worker_loops: Final[dict[str, str]] = {}
+"""Classes that implement `WorkerLoop`, by the name of the loop."""
+app_tables: Final[dict[str, LiteralString]] = {}
+"""Privileges by table."""
+forgetters: Final[list[str]] = []
+"""Functions `(using, age)` that delete a batch of rows of that age and return their number."""
+doctor_checks: Final[list[str]] = []
+"""Functions that yield `diagnosis.database_checks.Finding`."""
 statements: Final[dict[str, str]] = {}
 """Names of statements that take the same parameters, by the name of the core's."""
 

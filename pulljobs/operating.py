@@ -264,7 +264,7 @@ def prune(
         for keeper in keepers:
             keeper.record_drop(using, dropped.table, dropped.day)
         yield dropped
-    for forget in _FORGETTING:
+    for forget in (*_FORGETTING, *map(hooks.load, hooks.forgetters)):
         while forget(using, age):
             yield None
     nodes.forget(using, age)

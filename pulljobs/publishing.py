@@ -119,6 +119,16 @@ def publish_checked(
     return _receipt(published, None, {})
 
 
+def publish_all_checked(
+    channel: str, batch: list[NewMessage], producer: Producer | None, using: str
+) -> list[Receipt]:
+    """Publish checked messages in the caller's transaction. Raise UnknownChannel.
+
+    The receipts are in order and report duplicates and full keys, which do not raise.
+    """
+    return list(_publish_batch(channel, batch, producer, using))
+
+
 def publish_many(
     channel: str,
     drafts: Iterable[Draft | Payload],
@@ -173,7 +183,7 @@ def _publish_batch(
     batch: list[NewMessage],
     producer: Producer | None,
     using: str,
-    meanwhile: Callable[[], None],
+    meanwhile: Callable[[], None] | None = None,
 ) -> Iterator[Receipt]:
     published = _store(channel, batch, producer, using, meanwhile)
     repeated = [

@@ -14,6 +14,7 @@ from generators.markdown import render_table, to_cell
 from pulljobs import errors
 from pulljobs.engine import telemetry
 from pulljobs.lake import telemetry as lake_telemetry
+from pulljobs.schedules import telemetry as schedules_telemetry
 
 PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     "publishing": (
@@ -33,7 +34,7 @@ PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """By the name of the part: the module, and the names that it offers, in the order of the page."""
-EVENT_MODULES: Final = (telemetry, lake_telemetry)
+EVENT_MODULES: Final = (telemetry, lake_telemetry, schedules_telemetry)
 
 
 def render_module(module: str, names: str) -> str:

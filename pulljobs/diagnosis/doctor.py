@@ -8,6 +8,7 @@ from typing import Final
 from django.db.models import Count, Min
 from django.db.models.functions import Now
 
+from pulljobs import hooks
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving, times
 from pulljobs.diagnosis.database_checks import (
@@ -32,7 +33,8 @@ COUNTED: Final = 1_000
 
 def examine(snapshot_age: timedelta) -> list[Finding]:
     """Run all checks and return their findings. Report snapshots older than `snapshot_age`."""
-    return [*old_snapshots(snapshot_age), *(finding for check in CHECKS for finding in check())]
+    checks = (*CHECKS, *map(hooks.load, hooks.doctor_checks))
+    return [*old_snapshots(snapshot_age), *(finding for check in checks for finding in check())]
 
 
 def paused_consumers() -> Iterator[Finding]:

@@ -243,6 +243,8 @@ class Migration(migrations.Migration):
                             ("pause", "Pause"),
                             ("resume", "Resume"),
                             ("rotate token", "Rotate"),
+                            ("fire", "Fire"),
+                            ("backfill", "Backfill"),
                         ],
                         max_length=12,
                     ),

@@ -26,6 +26,8 @@ class AuditEntry(models.Model):
         PAUSE = "pause"
         RESUME = "resume"
         ROTATE = "rotate token"
+        FIRE = "fire"
+        BACKFILL = "backfill"
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     by = models.CharField(max_length=255)

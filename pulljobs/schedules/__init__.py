@@ -1,1 +1,58 @@
-"""Schedules: rules by which messages are published again and again, every slot accounted for."""
+"""Schedules: rules by which messages are published again and again, every slot accounted for.
+
+    from pulljobs import schedules
+
+    schedules.create("invoices", "invoices", {"kind": "all"}, cron="0 6 * * 1-5",
+                     timezone="Europe/Berlin")
+
+Each verb joins the caller's transaction, or makes one. A scheduled message
+(`pulljobs.scheduling`) is another thing: one message with one time.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pulljobs.schedules.backfilling import backfill, fire_now
+    from pulljobs.schedules.declaring import declare, every, sync
+    from pulljobs.schedules.editing import create, delete, pause, resume, update
+    from pulljobs.schedules.reading import slot_of
+    from pulljobs.schedules.tasks import create_for_task
+
+_MODULES = {
+    "backfill": "backfilling",
+    "create": "editing",
+    "create_for_task": "tasks",
+    "declare": "declaring",
+    "delete": "editing",
+    "every": "declaring",
+    "fire_now": "backfilling",
+    "pause": "editing",
+    "resume": "editing",
+    "slot_of": "reading",
+    "sync": "declaring",
+    "update": "editing",
+}
+
+__all__ = [
+    "backfill",
+    "create",
+    "create_for_task",
+    "declare",
+    "delete",
+    "every",
+    "fire_now",
+    "pause",
+    "resume",
+    "slot_of",
+    "sync",
+    "update",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a verb when it is first used, because Django imports the app before its models."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -106,13 +106,14 @@ def profiles() -> dict[str, str]:
 
 def privileges(profile: str) -> dict[str, Privileges]:
     """Return the privileges of a profile by table."""
-    read = {**_READ, **{table: READ for role in hooks.roles.values() for table in role.tables}}
+    others = {table for role in hooks.roles.values() for table in role.tables}
+    read = {**_READ, **dict.fromkeys([*others, *hooks.app_tables], READ)}
     if profile == Profile.PUBLISH:
         return dict(_PUBLISH)
     if profile == Profile.READ:
         return read
     added = hooks.roles[profile].tables if profile in hooks.roles else {}
-    return {**read, **_APP, **added}
+    return {**read, **_APP, **hooks.app_tables, **added}
 
 
 def statements(using: str, role: str, profile: str) -> list[str]:

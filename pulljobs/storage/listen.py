@@ -13,6 +13,7 @@ from uuid import UUID
 
 import psycopg
 from django.db import connections, transaction
+from psycopg import sql
 
 from pulljobs.engine.connection_bounds import with_bounds
 from pulljobs.engine.deadlines import Deadline, shut_down
@@ -94,14 +95,24 @@ def leave(using: str, consumer_ids: Sequence[int], node_id: UUID) -> None:
 
 
 class Listener:
-    """Connection that receives the wake-ups of all consumers, and the ids of lost jobs."""
+    """Connection that receives the wake-ups of all consumers, and the ids of lost jobs.
 
-    def __init__(self, using: str, on_lost: Callable[[list[int]], None] | None = None) -> None:
-        self._on_lost = on_lost
+    `others` has functions without arguments by the PostgreSQL channel that they are called for.
+    """
+
+    def __init__(
+        self,
+        using: str,
+        on_lost: Callable[[list[int]], None] | None = None,
+        others: Mapping[str, Callable[[], None]] | None = None,
+    ) -> None:
+        self._on_lost, self._others = on_lost, others or {}
         self._connection: psycopg.Connection[Any] = psycopg.connect(**session_of_its_own(using))
         self._ask(f"LISTEN {DATABASE_CHANNEL}")
         if on_lost is not None:
             self._ask(f"LISTEN {LOST_CHANNEL}")
+        for channel in self._others:
+            self._ask(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
 
     def heard(self, timeout: timedelta) -> set[int]:
         """Wait for a wake-up and return the consumer ids, or none after the timeout.
@@ -115,6 +126,8 @@ class Listener:
         for notification in self._connection.notifies(timeout=seconds, stop_after=1):
             if notification.channel == DATABASE_CHANNEL:
                 consumer_ids.add(int(notification.payload))
+            elif notification.channel in self._others:
+                self._others[notification.channel]()
             elif self._on_lost is not None:
                 self._on_lost(list(map(int, notification.payload.split(","))))
         return consumer_ids
@@ -122,7 +135,7 @@ class Listener:
     def close(self) -> None:
         self._connection.close()
 
-    def _ask(self, text: LiteralString) -> None:
+    def _ask(self, text: LiteralString | sql.Composed) -> None:
         with Deadline(self._connection, ANSWER_SECONDS):
             self._connection.execute(text)
         self._probed_at = time.monotonic()

@@ -25,15 +25,7 @@ def enqueue(
     backend: ChannelBackend, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AnyResult:
     """Publish the task in the caller's transaction, and return its result, which is READY."""
-    content: dict[str, Any] = {
-        "task": task.module_path,
-        "backend": task.backend,
-        "queue": task.queue_name,
-        "args": normalize_json(list(args)),
-        "kwargs": normalize_json(dict(kwargs)),
-        "priority": task.priority,
-        "run_after": None if task.run_after is None else task.run_after.isoformat(),
-    }
+    content = make_content(task, args, kwargs)
     job_id = _publish(backend, task, content)
     return results.new_result(
         task,
@@ -44,14 +36,34 @@ def enqueue(
     )
 
 
+def make_content(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the payload of a task. TypeError if an argument is not JSON."""
+    return {
+        "task": task.module_path,
+        "backend": task.backend,
+        "queue": task.queue_name,
+        "args": normalize_json(list(args)),
+        "kwargs": normalize_json(dict(kwargs)),
+        "priority": task.priority,
+        "run_after": None if task.run_after is None else task.run_after.isoformat(),
+    }
+
+
+def subscribe(backend: ChannelBackend, queue: str) -> str:
+    """Create the channel and the consumer of a queue if they are missing. Return the channel."""
+    channel = backend.channel_of(queue)
+    handler.register(backend)
+    own = (each for each in handlers.registered() if each.path == (channel, CONSUMER))
+    handlers.subscribed(next(own))
+    return channel
+
+
 def _publish(backend: ChannelBackend, task: AnyTask, content: dict[str, Any]) -> int:
     """Return the job of the tasks' own consumer, which the first task of a queue creates."""
     channel = backend.channel_of(task.queue_name)
     job_id = _try_to_publish(channel, task, content)
     if job_id is None:
-        handler.register(backend)
-        own = (each for each in handlers.registered() if each.path == (channel, CONSUMER))
-        handlers.subscribed(next(own))
+        subscribe(backend, task.queue_name)
         job_id = _try_to_publish(channel, task, content)
     if job_id is None:
         raise ConfigurationError(

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
+from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from types import FrameType
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from django.db import DatabaseError, InterfaceError, connections
 
+from pulljobs import hooks
 from pulljobs.engine.telemetry import LeftBehind, emit
 from pulljobs.handlers import ClaimedJob
+from pulljobs.hooks import WorkerLoop
 from pulljobs.loops import JITTER, Runner
 from pulljobs.storage import nodes, statements
 from pulljobs.worker.async_pool import AsyncPool
@@ -83,6 +86,12 @@ class Child:
         self._flusher_runner = Runner("flusher", self._make_flusher())
         self._buffer.notify_at(self._limits.FLUSH_SIZE, self._flusher_runner.wake)
         self._reaper_runner = Runner("reaper", self._make_reaper())
+        self._hooked_loops: dict[str, WorkerLoop] = {
+            name: hooks.load(loop)() for name, loop in hooks.worker_loops.items()
+        }
+        self._hooked_runners = {
+            name: Runner(name, loop) for name, loop in self._hooked_loops.items()
+        }
         self._listener_runner = self._make_listener()
         self._watchdog_runner = Runner("watchdog", self._make_watchdog())
 
@@ -150,6 +159,8 @@ class Child:
         deadline = time.monotonic() + self._limits.GRACEFUL_TIMEOUT.total_seconds()
         # No new claims. A claim that is already sent may return, and its jobs are released below.
         self._fetcher_runner.stop()
+        for runner in self._hooked_runners.values():
+            runner.stop()
         self._release_waiting()
         self._fetcher_runner.join(deadline - time.monotonic())
         self._release_waiting()
@@ -166,7 +177,8 @@ class Child:
         self._give_up_hooks.end(deadline + LAST_FLUSH)
         # Until now its heartbeats showed that this process is alive.
         self._reaper_runner.stop()
-        self._reaper_runner.join(CANCEL_PATIENCE)
+        for runner in (self._reaper_runner, *self._hooked_runners.values()):
+            runner.join(CANCEL_PATIENCE)
         if running:
             emit(LeftBehind(running))
 
@@ -205,6 +217,7 @@ class Child:
             self._listener_runner,
             self._watchdog_runner,
             self._fetcher_runner,
+            *self._hooked_runners.values(),
         ]
         return [runner for runner in runners if runner is not None]
 
@@ -275,6 +288,7 @@ class Child:
             self._reaper_runner,
             self._listener_runner,
             self._fetcher_runner,
+            *self._hooked_runners.values(),
         ]
         signs: list[HealthSign] = [
             self._loop,
@@ -299,7 +313,16 @@ class Child:
         using = self._limits.DATABASE
         if statements.behind_pooler(using):
             return None
-        return Runner("listener", WakeupListener(using, self._on_work, self._request_renewal))
+        others = {
+            loop.wake_channel: partial(self._wake_hooked, name)
+            for name, loop in self._hooked_loops.items()
+        }
+        listener = WakeupListener(using, self._on_work, self._request_renewal, others)
+        return Runner("listener", listener)
+
+    def _wake_hooked(self, name: str) -> None:
+        self._hooked_loops[name].wake()
+        self._hooked_runners[name].wake()
 
     def _request_renewal(self, job_ids: Collection[int]) -> None:
         self._in_flight.request_renewal(job_ids)

@@ -1,6 +1,6 @@
 """Listener: receives the notifications of publishers and wakes the fetcher."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -21,16 +21,23 @@ class WakeupListener:
         using: str,
         wake: Callable[[Collection[int] | None], None],
         check_leases: Callable[[Collection[int]], None],
+        others: Mapping[str, Callable[[], None]],
     ) -> None:
-        """`wake` gets ids of consumers with new jobs or None for all, `check_leases` job ids."""
+        """`wake` gets ids of consumers with new jobs or None for all, `check_leases` job ids.
+
+        `others` has functions by the PostgreSQL channel that they are called for.
+        """
         self._using, self._wake, self._check_leases = using, wake, check_leases
+        self._others = others
         self._listener: Listener | None = None
 
     def tick(self) -> float:
         """Wait for notifications and pass them on. Connect first if there is no connection."""
         if self._listener is None:
-            self._listener = Listener(self._using, self._check_leases)
+            self._listener = Listener(self._using, self._check_leases, self._others)
             self._wake(None)  # Jobs may have been published before it listened.
+            for wake in self._others.values():
+                wake()
         try:
             heard = self._listener.heard(PATIENCE)
         except Exception:

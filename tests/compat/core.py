@@ -23,7 +23,12 @@ def operator() -> Client:
 
 def test_there_is_neither_a_table_nor_a_command_nor_a_profile_of_the_lake() -> None:
     tables = connection.introspection.table_names()
-    assert not {"pulljobs_lake_run", "pulljobs_rollup", "pulljobs_stream"} & set(tables)
+    assert not {
+        "pulljobs_lake_run",
+        "pulljobs_rollup",
+        "pulljobs_stream",
+        "pulljobs_schedule",
+    } & set(tables)
     assert hooks.app_labels == {"pulljobs"}
     assert "lake" not in grants.profiles()
     with pytest.raises(CommandError, match="invalid choice: 'lake'"):

@@ -1,7 +1,8 @@
-"""Settings of the example project without the lake."""
+"""Settings of the example project without the lake and without schedules."""
 
 from example_project.settings import *  # noqa: F403
 from example_project.settings import INSTALLED_APPS, PULLJOBS
 
-INSTALLED_APPS = [app for app in INSTALLED_APPS if app != "pulljobs.lake"]
+SLICES = ("pulljobs.lake", "pulljobs.schedules")
+INSTALLED_APPS = [app for app in INSTALLED_APPS if app not in SLICES]
 PULLJOBS = {name: value for name, value in PULLJOBS.items() if name != "LAKE"}

@@ -13,8 +13,16 @@ from typing import Final
 
 import pytest
 
-REFUSED: Final = ("pulljobs.lake", "pyspark_pulljobs", "pyspark", "pyarrow", "deltalake")
-ELSEWHERE: Final = ("tests/lake", "tests/docs", "tests/compat", "tests/quality")
+REFUSED: Final = (
+    "pulljobs.lake",
+    "pulljobs.schedules",
+    "cronsim",
+    "pyspark_pulljobs",
+    "pyspark",
+    "pyarrow",
+    "deltalake",
+)
+ELSEWHERE: Final = ("tests/lake", "tests/schedules", "tests/docs", "tests/compat", "tests/quality")
 """Tests that need the lake, and tests of sources and documents, which include the lake's."""
 
 

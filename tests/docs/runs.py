@@ -56,6 +56,7 @@ RUN: Final = {
     (f"{G}/metrics.md", "python"): "tests/metrics/test_guide.py",
     (f"{G}/metrics.md", "sh"): "tests/metrics/test_rules.py",
     (f"{G}/metrics.md", "yaml"): "tests/metrics/test_guide.py",
+    (f"{G}/periodic-jobs.md", "python"): "tests/schedules/test_guide.py",
     (f"{G}/publishing.md", "python"): f"{D}/test_guides.py",
     (f"{G}/pulling-over-http.md", "sh"): "tests/api/leases/test_guide.py",
     (f"{G}/pulling-over-http.md", "json"): "tests/api/leases/test_guide.py",

@@ -21,6 +21,7 @@ from pulljobs.engine import telemetry
 from pulljobs.engine.sql import FRAGMENTS
 from pulljobs.lake import telemetry as lake_telemetry
 from pulljobs.metrics.families import COUNTED, families_read
+from pulljobs.schedules import telemetry as schedules_telemetry
 from pulljobs.states import TRANSITIONS
 from pulljobs.storage.invariants import INVARIANTS
 from tests.docs.commands import check, commands
@@ -108,7 +109,7 @@ def test_every_error_says_when_it_is_raised(rows: dict[str, list[str]]) -> None:
 def test_every_telemetry_event_has_its_fields_and_log_level(rows: dict[str, list[str]]) -> None:
     events = {
         name: value
-        for module in (telemetry, lake_telemetry)
+        for module in (telemetry, lake_telemetry, schedules_telemetry)
         for name, value in vars(module).items()
         if is_dataclass(value) and value.__module__ == module.__name__
     }

@@ -1,0 +1,51 @@
+"""Actions of operators on schedules, with their entries in the audit trail."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from pulljobs import auditing
+from pulljobs.conf import settings
+from pulljobs.models import AuditEntry
+from pulljobs.schedules import backfilling, editing
+from pulljobs.schedules.models import Schedule, Slot
+from pulljobs.schedules.rules import format_slot
+
+
+def pause(name: str, until: datetime | None, *, by: str) -> Schedule:
+    """Pause a schedule. Raises what `editing.pause` raises."""
+    with transaction.atomic(using=settings().DATABASE):
+        row = editing.pause(name, until)
+        _note(AuditEntry.Act.PAUSE, row.name, by=by, at=until)
+    return row
+
+
+def resume(name: str, *, by: str) -> Schedule:
+    """End the pause of a schedule."""
+    with transaction.atomic(using=settings().DATABASE):
+        row = editing.resume(name)
+        _note(AuditEntry.Act.RESUME, row.name, by=by)
+    return row
+
+
+def fire_now(name: str, *, by: str) -> Slot:
+    """Fire a schedule now. Raises what `backfilling.fire_now` raises."""
+    with transaction.atomic(using=settings().DATABASE):
+        slot = backfilling.fire_now(name)
+        _note(AuditEntry.Act.FIRE, name, by=by)
+    return slot
+
+
+def backfill(name: str, start: datetime, end: datetime, *, by: str) -> list[Slot]:
+    """Fire the past slots of a window. Raises what `backfilling.backfill` raises."""
+    with transaction.atomic(using=settings().DATABASE):
+        slots = backfilling.backfill(name, start, end)
+        subject = f"{name}, {format_slot(start)} to {format_slot(end)}"
+        _note(AuditEntry.Act.BACKFILL, subject, by=by, done=len(slots))
+    return slots
+
+
+def _note(
+    act: AuditEntry.Act, subject: str, *, by: str, at: datetime | None = None, done: int = 1
+) -> None:
+    auditing.note(act, by=by, subject=f"schedule {subject}", at=at, done=done)

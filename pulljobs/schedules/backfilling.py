@@ -1,0 +1,103 @@
+"""Firing by hand: one message now, or one for each past slot of a window."""
+
+from datetime import datetime
+from itertools import islice, takewhile
+from typing import Final
+
+from django.db import transaction
+
+from pulljobs.conf import settings
+from pulljobs.engine.validation import NewMessage
+from pulljobs.errors import InvalidSchedule, KeyFull
+from pulljobs.models import Producer
+from pulljobs.publishing import publish_all_checked
+from pulljobs.schedules.editing import check_channel, lock
+from pulljobs.schedules.firing import message_of, record
+from pulljobs.schedules.models import Schedule, Slot, SlotReason
+from pulljobs.schedules.planning import PlannedSlot
+from pulljobs.schedules.rule_checks import check_aware
+from pulljobs.schedules.rules import format_slot
+from pulljobs.storage import nodes
+
+MOST_SLOTS: Final = 1_000
+"""Slots of one backfill at most."""
+
+
+def fire_now(name: str) -> Slot:
+    """Publish the message of a schedule now, whatever its rule, and return the record.
+
+    The slot is the present time. It also fires a paused schedule. Joins the caller's transaction.
+    Raises UnknownSchedule, and what `publish` raises.
+    """
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        row, now = lock(using, name), nodes.clock(using)
+        [slot] = _publish(using, row, [PlannedSlot(now, now, SlotReason.NOW)])
+        return _find(using, row, slot.slot)
+
+
+def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
+    """Publish a message for each past slot in [`start`, `end`) that did not fire.
+
+    The slots are those of the present rule, even before the schedule was created. Skipped slots
+    get a new record, with the reason `backfill`. Slots that are still to fire by themselves are
+    left alone. Joins the caller's transaction. Return the records in order. Raises
+    UnknownSchedule, InvalidSchedule for more than 1,000 slots, and what `publish` raises.
+    """
+    check_aware("start", start)
+    check_aware("end", end)
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        row, now = lock(using, name), nodes.clock(using)
+        slots = _slots_between(row, start, min(filter(None, (end, row.next_slot, now))))
+        fired = Slot.objects.using(using).filter(
+            schedule_id=row.pk, slot_at__in=slots, message_id__isnull=False
+        )
+        done = set(fired.values_list("slot_at", flat=True))
+        planned = [
+            PlannedSlot(slot, row.rule.fires_at(slot, row.name), SlotReason.BACKFILL)
+            for slot in slots
+            if slot not in done
+        ]
+        _publish(using, row, planned)
+        records = Slot.objects.using(using).filter(
+            schedule_id=row.pk, slot_at__in=[slot.slot for slot in planned]
+        )
+        return list(records.order_by("slot_at"))
+
+
+def _slots_between(row: Schedule, start: datetime, end: datetime) -> list[datetime]:
+    # The slot at `start` belongs to the window.
+    before = start - datetime.resolution
+    slots = takewhile(lambda slot: slot < end, row.rule.slots_after(before))
+    first = list(islice(slots, MOST_SLOTS + 1))
+    if len(first) > MOST_SLOTS:
+        raise InvalidSchedule(
+            "end",
+            f"The window has more than {MOST_SLOTS:,} slots: backfill up to "
+            f"{format_slot(first[MOST_SLOTS])} first.",
+        )
+    return first
+
+
+def _publish(using: str, row: Schedule, planned: list[PlannedSlot]) -> list[PlannedSlot]:
+    """Publish and record slots, all or none."""
+    if not planned:
+        return []
+    check_channel(using, row.channel_name)
+    message = NewMessage(bytes(row.payload), row.content_type, row.headers, row.key, row.priority)
+    messages = [message_of(row.name, slot.slot, message) for slot in planned]
+    producer = Producer(pk=row.producer_id) if row.producer_id else None
+    receipts = publish_all_checked(row.channel_name, messages, producer, using)
+    for slot, receipt in zip(planned, receipts, strict=True):
+        if receipt.key_full:
+            raise KeyFull(str(row.key), row.channel_name, receipt.message_id)
+        slot.message_id = receipt.message_id
+    record(using, [(row.pk, slot) for slot in planned], replaces=True)
+    row.last_message_id = planned[-1].message_id
+    row.save(using=using, update_fields=["last_message_id"])
+    return planned
+
+
+def _find(using: str, row: Schedule, slot: datetime) -> Slot:
+    return Slot.objects.using(using).get(schedule_id=row.pk, slot_at=slot)

@@ -1,0 +1,147 @@
+"""Schedules that code declares, and the synchronization of their rows.
+
+    # invoices/pull_handlers.py
+    @every(cron="0 6 * * 1-5", timezone="Europe/Berlin")
+    @handler(channel="invoices", consumer="sending")
+    def send_invoices(job: ClaimedJob) -> None: ...
+
+As with consumers, the row counts once it exists, and `pulljobs schedules sync --update` gives it
+what code says.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from django.db import transaction
+
+from pulljobs import handlers
+from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError, InvalidSchedule, ScheduleExists
+from pulljobs.handlers import ClaimedJob
+from pulljobs.models import Channel
+from pulljobs.publishing import Payload
+from pulljobs.schedules import editing
+from pulljobs.schedules.definitions import Definition
+from pulljobs.schedules.models import Schedule
+
+logger = logging.getLogger("pulljobs")
+
+BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""Time of the check of a declaration: a rule that is over by now may stay declared."""
+_declared: Final[dict[str, Definition]] = {}
+
+
+class ScheduleUpdate(NamedTuple):
+    """Declared schedule, and the options of its row that differed from the code."""
+
+    name: str
+    is_created: bool
+    changes: dict[str, tuple[Any, Any]]
+    """Value of the row and value in code, by option."""
+
+
+def declare(name: str, channel: str, payload: Payload = None, **options: Any) -> None:
+    """Declare a schedule, with the arguments of `create`.
+
+    Workers create its row when they start. InvalidSchedule for a definition that can't work, and
+    ConfigurationError for a name that has another declaration.
+    """
+    definition = Definition.make({"name": name, "channel": channel, "payload": payload, **options})
+    definition.columns(definition.make_rule(BEGINNING))
+    if _declared.get(name, definition) != definition:
+        raise ConfigurationError(f"Two schedules are called {name!r}: rename one of them.")
+    _declared[name] = definition
+
+
+def every(
+    name: str | None = None, payload: Payload = None, **options: Any
+) -> Callable[[Callable[[ClaimedJob], Any]], Callable[[ClaimedJob], Any]]:
+    """Declare a schedule that publishes on the channel of the handler below it.
+
+    The name is `channel-consumer` by default. The options are those of `create`.
+    """
+
+    def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:
+        own = [each for each in handlers.registered() if each.function is function]
+        if not own:
+            raise ConfigurationError(
+                f"@every is above {function!r}, which is no handler: put @handler below it."
+            )
+        channel, consumer = own[-1].path
+        declare(name or f"{channel}-{consumer}", channel, payload, **options)
+        return function
+
+    return register
+
+
+def discover() -> None:
+    """Import the modules in which apps declare handlers and schedules."""
+    handlers.autodiscover()
+
+
+def declared() -> dict[str, Definition]:
+    """Return the declarations of the imported modules by name."""
+    return dict(_declared)
+
+
+def sync(*, update: bool = False, dry_run: bool = False) -> list[ScheduleUpdate]:
+    """Create the rows of declared schedules that are missing, and their channels.
+
+    With `update`, rows that exist get the options of their declarations. With `dry_run`, nothing
+    is written. Each schedule has a transaction of its own.
+    """
+    using = settings().DATABASE
+    if not _declared:
+        return []
+    rows = Schedule.objects.using(using).filter(name__in=_declared)
+    known = set(rows.values_list("name", flat=True))
+    return [
+        _sync(using, definition, dry_run=dry_run)
+        for name, definition in sorted(_declared.items())
+        if update or dry_run or name not in known
+    ]
+
+
+def undeclared() -> list[str]:
+    """Return the names of rows that were declared once and no longer are, sorted."""
+    rows = Schedule.objects.using(settings().DATABASE).filter(is_declared=True)
+    return sorted(rows.exclude(name__in=_declared).values_list("name", flat=True))
+
+
+def _sync(using: str, definition: Definition, *, dry_run: bool) -> ScheduleUpdate:
+    with transaction.atomic(using=using):
+        Channel.objects.using(using).get_or_create(name=definition.channel)
+        row = Schedule.objects.using(using).filter(name=definition.name).first()
+        changes = {} if row is None else _differences(Definition.from_row(row), definition)
+        if row is None:
+            _add(definition)
+        elif changes:
+            editing.update(definition.name, **{name: new for name, (_old, new) in changes.items()})
+        transaction.set_rollback(dry_run, using=using)
+    return ScheduleUpdate(definition.name, row is None, changes)
+
+
+def _add(definition: Definition) -> None:
+    try:
+        editing.add(definition, is_declared=True)
+    except ScheduleExists:
+        logger.debug("Another process has created schedule %s.", definition.name)
+    except InvalidSchedule as error:
+        logger.warning("Schedule %s is declared, but not created: %s", definition.name, error)
+
+
+def _differences(current: Definition, wanted: Definition) -> dict[str, tuple[Any, Any]]:
+    """Return the options that differ, with both values. An interval keeps its start."""
+    message = wanted._message()
+    stored = {name: getattr(message, name) for name in ("payload", "content_type", "headers")}
+    options = {each.name: getattr(wanted, each.name) for each in fields(Definition)} | stored
+    if wanted.every is not None and wanted.starts_at is None:
+        options["starts_at"] = current.starts_at
+    return {
+        name: (getattr(current, name), value)
+        for name, value in options.items()
+        if getattr(current, name) != value
+    }

@@ -1,0 +1,142 @@
+"""Definition of a schedule: the arguments of `create`, checked, as columns of its row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Final
+
+from pulljobs.conf import settings
+from pulljobs.engine.validation import NewMessage
+from pulljobs.errors import InvalidMessage, InvalidSchedule
+from pulljobs.models import Producer
+from pulljobs.publishing import Draft, Payload, checked
+from pulljobs.schedules.firing import message_of
+from pulljobs.schedules.models import LONGEST_NAME, Missed, Overlap, Schedule
+from pulljobs.schedules.rule_checks import check_interval
+from pulljobs.schedules.rules import Rule, make_rule
+
+RULE_FIELDS: Final = ("cron", "every", "timezone", "starts_at", "ends_at", "jitter")
+MESSAGE_FIELDS: Final = ("payload", "content_type", "headers", "key", "priority")
+LONGEST_SLOT: Final = datetime(9998, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+HIGHEST_BOUND: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """Rule, message and policies of a schedule."""
+
+    name: str
+    channel: str
+    payload: Payload = None
+    cron: str = ""
+    every: timedelta | None = None
+    timezone: str = "UTC"
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    jitter: timedelta = timedelta()
+    missed: str = Missed.LATEST
+    missed_bound: int = 100
+    misfire_grace: timedelta | None = None
+    overlap: str = Overlap.ALLOW
+    key: str | None = None
+    priority: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str | None = None
+    producer: Producer | None = None
+
+    @classmethod
+    def make(cls, options: Mapping[str, Any]) -> "Definition":
+        """Create a definition from keywords. InvalidSchedule names the nearest valid keyword."""
+        check_names(options)
+        return cls(**options)
+
+    @classmethod
+    def from_row(cls, row: Schedule) -> "Definition":
+        """Return the definition that a row has."""
+        same = [each.name for each in fields(cls) if each.name not in ("channel", "payload")]
+        options = {name: getattr(row, name) for name in same}
+        return cls(channel=row.channel_name, payload=bytes(row.payload), **options)
+
+    def changed(self, options: Mapping[str, Any]) -> "Definition":
+        """Return the definition with other options. Another kind of rule replaces the present."""
+        check_names(options)
+        both = "cron" in options and "every" in options
+        if options.get("cron") and not both:
+            options = {**options, "every": None}
+        elif options.get("every") and not both:
+            options = {**options, "cron": ""}
+        if "payload" in options and "content_type" not in options:
+            options = {**options, "content_type": None}
+        return replace(self, **options)
+
+    def make_rule(self, now: datetime) -> Rule:
+        """Return the checked rule. An interval without a start begins at `now`."""
+        return make_rule(now=now, **{name: getattr(self, name) for name in RULE_FIELDS})
+
+    def columns(self, rule: Rule) -> dict[str, Any]:
+        """Return the checked columns of the row. Raise InvalidSchedule or what `publish` raises."""
+        self._check_name()
+        self._check_policies()
+        message = self._message()
+        return {
+            "name": self.name,
+            "channel_name": self.channel,
+            **{name: getattr(rule, name) for name in RULE_FIELDS},
+            **{name: getattr(message, name) for name in MESSAGE_FIELDS},
+            "missed": self.missed,
+            "missed_bound": self.missed_bound,
+            "misfire_grace": self.misfire_grace,
+            "overlap": self.overlap,
+            "producer": self.producer,
+        }
+
+    def _check_name(self) -> None:
+        name = self.name
+        valid = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+        if not valid or "/" in name:
+            raise InvalidSchedule(
+                "name",
+                f"The name must have 1 to {LONGEST_NAME} printable characters without slashes, "
+                f"not {name!r}.",
+            )
+
+    def _check_policies(self) -> None:
+        for name, choices in (("missed", Missed), ("overlap", Overlap)):
+            if getattr(self, name) not in choices.values:
+                raise InvalidSchedule(
+                    name, f"{name} must be one of {', '.join(choices.values)}, not "
+                    f"{getattr(self, name)!r}."
+                )  # fmt: skip
+        if not (isinstance(self.missed_bound, int) and 1 <= self.missed_bound <= HIGHEST_BOUND):
+            raise InvalidSchedule(
+                "missed_bound",
+                f"missed_bound must be from 1 to {HIGHEST_BOUND}, not {self.missed_bound!r}.",
+            )
+        if self.misfire_grace is not None:
+            check_interval("misfire_grace", self.misfire_grace, least=timedelta())
+
+    def _message(self) -> NewMessage:
+        """Return the message, which fits even with the headers of a slot."""
+        if self.producer is not None and not isinstance(self.producer, Producer):
+            raise InvalidMessage(f"producer must be a Producer, the row, not {self.producer!r}.")
+        draft = Draft(
+            payload=self.payload,
+            key=self.key,
+            priority=self.priority,
+            headers=self.headers,
+            content_type=self.content_type,
+        )
+        message = checked(draft, settings())
+        whole = message_of(self.name, LONGEST_SLOT, message)
+        checked(Draft(payload=b"", headers=whole.headers), settings())
+        return message
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Raise InvalidSchedule for a keyword that no schedule has."""
+    names = [each.name for each in fields(Definition)]
+    for name in options:
+        if name not in names:
+            [nearest] = get_close_matches(name, names, 1, 0)
+            raise InvalidSchedule(name, f"A schedule has no option {name!r}: try {nearest!r}.")

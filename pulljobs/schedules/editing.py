@@ -1,0 +1,204 @@
+"""Verbs that create, change, pause and delete schedules. They join the caller's transaction."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import chain, islice, takewhile
+from typing import Any, Final
+
+from django.db import IntegrityError, connections, transaction
+from django.db.models.functions import Now
+
+from pulljobs.conf import settings
+from pulljobs.errors import InvalidSchedule, ScheduleExists, UnknownChannel, UnknownSchedule
+from pulljobs.models import Channel
+from pulljobs.operating import check_pause
+from pulljobs.publishing import Payload
+from pulljobs.schedules.definitions import RULE_FIELDS, Definition
+from pulljobs.schedules.firing import record
+from pulljobs.schedules.models import Schedule, SlotReason
+from pulljobs.schedules.planning import PASS_SLOTS, PlannedSlot, is_in_pause
+from pulljobs.schedules.rules import Rule
+from pulljobs.storage import nodes
+
+LONGEST_SLEEP: Final = timedelta(seconds=10)
+"""Time after which each loop asks again when the next schedule is due."""
+WAKE_CHANNEL: Final = "pulljobs_schedules"
+"""PostgreSQL channel that the loops listen to."""
+
+
+def create(name: str, channel: str, payload: Payload = None, **options: Any) -> Schedule:
+    """Create a schedule in the caller's transaction, or in one of its own.
+
+    A rule is either `cron` (text) or `every` (a timedelta), with `timezone`, `starts_at`,
+    `ends_at` and `jitter`. `missed` ("latest", "skip" or "all"), `missed_bound`, `misfire_grace`
+    and `overlap` ("allow" or "skip") say what happens to slots that can't fire in time. `key`,
+    `priority`, `headers`, `content_type` and `producer` are those of `publish`. Raises
+    InvalidSchedule, ScheduleExists, UnknownChannel, InvalidMessage or PayloadTooLarge.
+    """
+    definition = Definition.make({"name": name, "channel": channel, "payload": payload, **options})
+    return add(definition, is_declared=False)
+
+
+def add(definition: Definition, *, is_declared: bool) -> Schedule:
+    """Create the row of a definition. Raises what `create` raises."""
+    using = settings().DATABASE
+    now = nodes.clock(using)
+    rule = definition.make_rule(now)
+    row = Schedule(
+        **definition.columns(rule),
+        is_declared=is_declared,
+        rule_since=now,
+        next_slot=rule.next_slot(now),
+    )
+    row.due_at = _due_at(row)
+    check_channel(using, definition.channel)
+    try:
+        with transaction.atomic(using=using):
+            row.save(using=using, force_insert=True)
+    except IntegrityError as error:
+        raise ScheduleExists(definition.name) from error
+    wake_if_soon(using, row, now)
+    return row
+
+
+def update(name: str, /, **options: Any) -> Schedule:
+    """Change options of a schedule. A changed rule counts from now on.
+
+    Slots of the old rule that are due but did not fire yet are recorded as `changed`. Raises what
+    `create` raises, and UnknownSchedule.
+    """
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        row = lock(using, name)
+        definition = Definition.from_row(row).changed(options)
+        check_channel(using, definition.channel)
+        _change(using, row, definition)
+    return row
+
+
+def _change(using: str, row: Schedule, definition: Definition) -> None:
+    now = nodes.clock(using)
+    changes_rule = any(getattr(row, name) != getattr(definition, name) for name in RULE_FIELDS)
+    rule = definition.make_rule(now) if changes_rule else row.rule
+    if changes_rule:
+        _record_left(using, row, now)
+    for column, value in definition.columns(rule).items():
+        setattr(row, column, value)
+    if changes_rule:
+        row.__dict__.pop("rule", None)
+        row.rule_since = now
+        # The database's clock may have been set back: no slot fires twice.
+        row.next_slot = rule.next_slot(max(filter(None, (now, row.last_slot))))
+    row.failures, row.error = 0, ""
+    row.due_at = _due_at(row)
+    row.changed_at = Now()
+    try:
+        with transaction.atomic(using=using):
+            row.save(using=using)
+    except IntegrityError as error:
+        raise ScheduleExists(definition.name) from error
+    wake_if_soon(using, row, now)
+
+
+def pause(name: str, until: datetime | None = None) -> Schedule:
+    """Pause a schedule until an aware time, by default until it is resumed.
+
+    Slots inside the pause are missed slots: when it ends, `missed` decides about them. Raises
+    UnknownSchedule, and ValueError for a naive time.
+    """
+    check_pause(until)
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        row, now = lock(using, name), nodes.clock(using)
+        if until is not None and until <= now:
+            raise InvalidSchedule("until", f"The pause must end in the future, not at {until}.")
+        row.paused_at = row.paused_at if row.is_paused(now) else now
+        row.paused_until = until
+        _save_state(using, row)
+    wake_if_soon(using, row, now)
+    return row
+
+
+def resume(name: str) -> Schedule:
+    """End the pause of a schedule. `missed` decides about the slots inside it."""
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        row, now = lock(using, name), nodes.clock(using)
+        if row.is_paused(now):
+            row.paused_until = now
+            _save_state(using, row)
+    wake_if_soon(using, row, now)
+    return row
+
+
+def delete(name: str) -> None:
+    """Delete a schedule. The records of its slots stay until they are older than the retention."""
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        lock(using, name).delete(using=using)
+
+
+def lock(using: str, name: str) -> Schedule:
+    """Lock and return the row of a schedule, or raise UnknownSchedule."""
+    rows = Schedule.objects.using(using).select_for_update(of=("self",), no_key=True)
+    row = rows.filter(name=name).first() if "\x00" not in name else None
+    if row is None:
+        raise UnknownSchedule(name)
+    return row
+
+
+def check_channel(using: str, name: str) -> None:
+    """Raise UnknownChannel unless there is such a channel."""
+    known = isinstance(name, str) and "\x00" not in name
+    if not (known and Channel.objects.using(using).filter(name=name).exists()):
+        raise UnknownChannel(name)
+
+
+def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
+    """Wake the loops after the commit if they could not learn in time that the row is due."""
+    if row.due_at is not None and row.due_at <= now + 2 * LONGEST_SLEEP:
+        transaction.on_commit(lambda: _wake(using), using=using, robust=True)
+
+
+def _wake(using: str) -> None:
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT pg_notify(%s, '')", [WAKE_CHANNEL])
+
+
+def _due_at(row: Schedule) -> datetime | None:
+    """Return the time at which a loop must look at the row."""
+    if row.next_slot is None:
+        return None
+    fires_at = row.rule.fires_at(row.next_slot, row.name)
+    if row.paused_at is None:
+        return fires_at
+    return None if row.paused_until is None else max(fires_at, row.paused_until)
+
+
+def _save_state(using: str, row: Schedule) -> None:
+    row.due_at = _due_at(row)
+    row.changed_at = Now()
+    row.save(using=using, update_fields=["paused_at", "paused_until", "due_at", "changed_at"])
+
+
+def _record_left(using: str, row: Schedule, now: datetime) -> None:
+    """Record the slots of the present rule that are due and have no record."""
+    if row.next_slot is None:
+        return
+    left = _slots_until(row.rule, row.next_slot, now)
+    while batch := list(islice(left, PASS_SLOTS)):
+        planned = [
+            PlannedSlot(
+                slot,
+                row.rule.fires_at(slot, row.name),
+                SlotReason.PAUSED if is_in_pause(row, slot) else SlotReason.CHANGED,
+            )
+            for slot in batch
+        ]
+        record(using, [(row.pk, slot) for slot in planned])
+        row.last_slot, row.last_reason = planned[-1].slot, planned[-1].reason
+
+
+def _slots_until(rule: Rule, first: datetime, end: datetime) -> Iterator[datetime]:
+    """Yield the slots from `first` to `end`, both inclusive."""
+    return takewhile(lambda slot: slot <= end, chain([first], rule.slots_after(first)))

@@ -1,0 +1,241 @@
+"""Firing of due schedules: publish, record the slots, move the rows, in one transaction."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from django.db import DataError, OperationalError, transaction
+
+from pulljobs import emission
+from pulljobs.conf import settings
+from pulljobs.engine.encodings import integer_array
+from pulljobs.engine.validation import NewMessage
+from pulljobs.errors import PublishError, UnknownChannel
+from pulljobs.models import Producer
+from pulljobs.publishing import Receipt, publish_all_checked
+from pulljobs.schedules.models import Overlap, SlotReason
+from pulljobs.schedules.planning import DueSchedule, Plan, PlannedSlot, plan_pass
+from pulljobs.schedules.rules import format_slot
+from pulljobs.schedules.telemetry import ScheduleRefused, SlotsRecorded
+from pulljobs.storage.statements import brief, is_wait, retrying, run
+
+BATCH: Final = 200
+MOST_WAITS: Final = 2
+"""Waits for locks in one batch. Each takes up to two seconds."""
+LONGEST_RETRY: Final = timedelta(minutes=1)
+SCHEDULE_HEADER: Final = "Pulljobs-Schedule"
+SLOT_HEADER: Final = "Pulljobs-Slot"
+FULL: Final = "The key takes no more jobs now."
+BUSY: Final = "Another transaction holds a lock that the publish needs."
+
+Firing = tuple[Plan, PlannedSlot]
+
+
+def fire_due() -> int:
+    """Fire all due schedules, a batch a transaction. Return the number of slots recorded."""
+    recorded = 0
+    while (batch := fire_batch()) is not None:
+        recorded += batch
+    return recorded
+
+
+def fire_more() -> bool:
+    """Fire a batch of due schedules. Return True if more may be due."""
+    return fire_batch() is not None
+
+
+def fire_batch() -> int | None:
+    """Fire a batch and return the number of slots recorded, or None if no schedule is due."""
+    using = settings().DATABASE
+    return retrying(using, partial(_fire_batch, using))
+
+
+def message_of(schedule_name: str, slot: datetime, message: NewMessage) -> NewMessage:
+    """Return the message of a slot: with its id, and with headers that name schedule and slot."""
+    text = format_slot(slot)
+    return message._replace(
+        client_message_id=f"{schedule_name}:{text}",
+        headers={**message.headers, SCHEDULE_HEADER: schedule_name, SLOT_HEADER: text},
+    )
+
+
+def record(
+    using: str, slots: Sequence[tuple[int, PlannedSlot]], *, replaces: bool = False
+) -> dict[tuple[int, datetime], float]:
+    """Record slots of schedules. Return the seconds of lateness of each slot that was recorded."""
+    planned = [slot for _id, slot in slots]
+    params = {
+        "schedule_ids": integer_array(id for id, _slot in slots),
+        "slots": [slot.slot for slot in planned],
+        "fire_times": [slot.fires_at for slot in planned],
+        "message_ids": [slot.message_id for slot in planned],
+        "reasons": [str(slot.reason) for slot in planned],
+        "errors": [slot.error for slot in planned],
+        "replaces": replaces,
+    }
+    rows = run(using, "record_slots", params)
+    return {(row.schedule_id, row.slot_at): row.late_seconds for row in rows}
+
+
+def _fire_batch(using: str) -> int | None:
+    with brief(using):
+        rows = run(using, "due_schedules", {"wanted": BATCH}, kind=DueSchedule)
+        plans = [plan_pass(row) for row in rows]
+        _skip_overlaps(using, plans)
+        _publish_all(using, plans)
+        slots = [(plan.schedule.id, slot) for plan in plans for slot in plan.slots]
+        late = record(using, slots) if slots else {}
+        if plans:
+            _move(using, plans, late)
+        _emit(using, plans, late)
+    return len(slots) if rows else None
+
+
+def _skip_overlaps(using: str, plans: Iterable[Plan]) -> None:
+    """Skip slots while a job of the previous message is live, as the schedule wants it."""
+    plans = [plan for plan in plans if plan.schedule.overlap == Overlap.SKIP and plan.firing]
+    previous = {plan.schedule.last_message_id for plan in plans} - {None}
+    params = {"message_ids": integer_array(filter(None, previous))}
+    live = {row.message_id for row in run(using, "live_messages", params)} if previous else set()
+    for plan in plans:
+        first = plan.schedule.last_message_id not in live
+        for slot in plan.firing[first:]:  # A job of the first one will be live for the others.
+            slot.reason = SlotReason.OVERLAP
+
+
+def _publish_all(using: str, plans: Iterable[Plan]) -> None:
+    """Publish the messages of firing slots. A refusal is noted in the plan and stops no other."""
+    groups: defaultdict[tuple[str, int, bool], list[Firing]] = defaultdict(list)
+    one_by_one: list[Firing] = []
+    for plan in plans:
+        firing, schedule = [(plan, slot) for slot in plan.firing], plan.schedule
+        if len(firing) == 1:
+            keyed = schedule.key is not None
+            groups[schedule.channel_name, schedule.producer_id or 0, keyed] += firing
+        else:
+            one_by_one += firing
+    for _channel, group in sorted(groups.items()):
+        one_by_one += _publish_together(using, group)
+    _publish_each(using, one_by_one)
+
+
+def _publish_together(using: str, group: list[Firing]) -> list[Firing]:
+    """Publish on one channel. Return those that have to be published one by one."""
+    refusal = _publish(using, group)
+    if refusal is None:
+        return []
+    if len(group) > 1 and not isinstance(refusal, UnknownChannel):
+        return group
+    for plan, slot in group:
+        plan.refuse(slot, _first_line(refusal))
+    return []
+
+
+def _publish_each(using: str, firing: list[Firing]) -> None:
+    waited: set[tuple[str, str | None]] = set()
+    for plan, slot in firing:
+        key = plan.schedule.channel_name, plan.schedule.key
+        if plan.refusal:
+            continue
+        # Further waits for locks would keep the other schedules of the batch too long.
+        if key in waited or (plan.schedule.key is not None and len(waited) == MOST_WAITS):
+            plan.refuse(slot, BUSY)
+        elif (refusal := _publish(using, [(plan, slot)])) is not None:
+            if is_wait(refusal):
+                waited.add(key)
+            plan.refuse(slot, _first_line(refusal))
+
+
+def _publish(using: str, group: list[Firing]) -> Exception | None:
+    """Publish slots of one channel, all or none. Return the reason of a refusal."""
+    schedule = group[0][0].schedule
+    producer = Producer(pk=schedule.producer_id) if schedule.producer_id else None
+    messages = [_message(plan.schedule, slot) for plan, slot in group]
+    try:
+        with transaction.atomic(using=using):
+            receipts = publish_all_checked(schedule.channel_name, messages, producer, using)
+    except (PublishError, DataError) as error:
+        return error
+    except OperationalError as error:
+        if not is_wait(error):
+            raise
+        return error
+    for (plan, slot), receipt in zip(group, receipts, strict=True):
+        _note(plan, slot, receipt)
+    return None
+
+
+def _note(plan: Plan, slot: PlannedSlot, receipt: Receipt) -> None:
+    if receipt.key_full:
+        plan.refuse(slot, FULL)
+    else:
+        slot.message_id = receipt.message_id
+
+
+def _message(schedule: DueSchedule, slot: PlannedSlot) -> NewMessage:
+    # Not checked again: it was accepted, and the limits may differ by now.
+    message = NewMessage(
+        bytes(schedule.payload),
+        schedule.content_type,
+        schedule.headers,
+        schedule.key,
+        schedule.priority,
+    )
+    return message_of(schedule.name, slot.slot, message)
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error, for the rest of a database error may quote the message."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _move(using: str, plans: Sequence[Plan], late: dict[tuple[int, datetime], float]) -> None:
+    last = [plan.slots[-1] if plan.slots else None for plan in plans]
+    fired = [[slot for slot in plan.slots if slot.message_id is not None] for plan in plans]
+    failures = [plan.schedule.failures + 1 if plan.refusal else 0 for plan in plans]
+    params = {
+        "ids": integer_array(plan.schedule.id for plan in plans),
+        "next_slots": [plan.next_slot for plan in plans],
+        "due_ats": [_due_at(plan) for plan in plans],
+        "last_slots": [slot and slot.slot for slot in last],
+        "last_reasons": [slot and str(slot.reason) for slot in last],
+        "late_seconds": [
+            slot and late.get((plan.schedule.id, slot.slot))
+            for plan, slot in zip(plans, last, strict=True)
+        ],
+        "last_message_ids": [slots[-1].message_id if slots else None for slots in fired],
+        "failures": failures,
+        "errors": [plan.refusal for plan in plans],
+        "keep_pauses": [plan.is_cut or bool(plan.refusal) for plan in plans],
+    }
+    run(using, "move_schedules", params)
+
+
+def _due_at(plan: Plan) -> datetime | None:
+    schedule = plan.schedule
+    if plan.refusal:
+        pause = timedelta(seconds=2 ** min(schedule.failures, 6))
+        return schedule.now + min(pause, LONGEST_RETRY)
+    if plan.next_slot is None:
+        return None
+    return schedule.rule.fires_at(plan.next_slot, schedule.name)
+
+
+def _emit(using: str, plans: Iterable[Plan], late: dict[tuple[int, datetime], float]) -> None:
+    fired: defaultdict[str, list[float]] = defaultdict(list)
+    skipped: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for plan in plans:
+        schedule = plan.schedule
+        for slot in plan.slots:
+            if slot.message_id is None:
+                skipped[schedule.channel_name][str(slot.reason)] += 1
+            else:
+                seconds = late.get((schedule.id, slot.slot), 0.0)
+                fired[schedule.channel_name].append(seconds)
+        if plan.refusal:
+            refused = ScheduleRefused(schedule.channel_name, schedule.name, plan.refusal)
+            emission.emit_on_commit(using, refused)
+    for channel in fired.keys() | skipped.keys():
+        emission.emit_on_commit(using, SlotsRecorded(channel, fired[channel], skipped[channel]))

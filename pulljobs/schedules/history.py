@@ -1,0 +1,11 @@
+"""Upkeep of the records of slots."""
+
+from datetime import timedelta
+
+from pulljobs.storage.forgetting import AT_ONCE
+from pulljobs.storage.statements import run
+
+
+def forget_slots(using: str, age: timedelta) -> int:
+    """Delete a batch of records of slots that are older than `age`, and return their number."""
+    return len(run(using, "forget_slots", {"age": age, "wanted": AT_ONCE}))

@@ -1,0 +1,54 @@
+"""Loop of every worker process that fires due schedules, without a leader."""
+
+import time
+from typing import Final
+
+from pulljobs import loops
+from pulljobs.conf import settings
+from pulljobs.schedules import declaring, editing
+from pulljobs.schedules.firing import fire_more
+from pulljobs.storage.statements import run
+
+LONGEST_SLEEP: Final = editing.LONGEST_SLEEP.total_seconds()
+
+
+class ScheduleLoop:
+    """Loop that sleeps until the next slot, and wakes when a row changes.
+
+    Where no schedule is due it runs one statement in ten seconds.
+    """
+
+    wake_channel = editing.WAKE_CHANNEL
+
+    def __init__(self) -> None:
+        self._look_at = float("-inf")
+        self._is_woken = self._is_synced = False
+
+    def wake(self) -> None:
+        """Look at the table in the next pass. Any thread may call this."""
+        self._is_woken = True
+
+    def tick(self) -> float:
+        """Fire what is due, if it is time to look. Return the seconds until the next look."""
+        if not self._is_synced:
+            declaring.sync()
+            self._is_synced = True
+        if self._is_woken or time.monotonic() >= self._look_at:
+            self._is_woken = False
+            self._look()
+        return 0.0 if self._is_woken else max(0.0, self._look_at - time.monotonic())
+
+    def _look(self) -> None:
+        seconds = read_wait()
+        if seconds is not None and seconds <= 0:
+            loops.repeat_each([fire_more])
+            seconds = read_wait()
+        sleep = LONGEST_SLEEP if seconds is None else min(seconds, LONGEST_SLEEP)
+        self._look_at = time.monotonic() + max(sleep, 0.0)
+
+
+def read_wait() -> float | None:
+    """Return the seconds until the next schedule is due, or None if there is none."""
+    [row] = run(settings().DATABASE, "next_due", {})
+    seconds: float | None = row.seconds
+    return seconds

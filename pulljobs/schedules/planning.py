@@ -1,0 +1,138 @@
+"""Plan of one pass over a schedule: which of its slots fire, and why others are skipped."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from pulljobs.schedules.models import Missed, SlotReason
+from pulljobs.schedules.rules import Rule
+
+ON_TIME: Final = timedelta(seconds=15)
+"""Lateness up to which `skip` fires a slot: above the longest sleep of a loop."""
+PASS_SLOTS: Final = 1_000
+"""Slots of a schedule that one pass records at most. The next pass does the rest."""
+cached_rule: Final = lru_cache(maxsize=10_000)(Rule)
+
+
+class DueSchedule(NamedTuple):
+    """Row of due_schedules.sql."""
+
+    id: int
+    name: str
+    channel_name: str
+    cron: str
+    every: timedelta | None
+    timezone: str
+    starts_at: datetime | None
+    ends_at: datetime | None
+    jitter: timedelta
+    payload: bytes
+    content_type: str
+    headers: dict[str, str]
+    key: str | None
+    priority: int
+    producer_id: int | None
+    missed: str
+    missed_bound: int
+    misfire_grace: timedelta | None
+    overlap: str
+    paused_at: datetime | None
+    paused_until: datetime | None
+    next_slot: datetime
+    last_message_id: int | None
+    failures: int
+    error: str
+    now: datetime
+
+    @property
+    def rule(self) -> Rule:
+        return cached_rule(
+            self.cron, self.every, self.timezone, self.starts_at, self.ends_at, self.jitter
+        )
+
+
+@dataclass(slots=True)
+class PlannedSlot:
+    """Slot of a pass. One with the reason DUE fires, others are skipped."""
+
+    slot: datetime
+    fires_at: datetime
+    reason: SlotReason
+    message_id: int | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """Slots of a schedule that one pass records, in order, and the slot that comes next."""
+
+    schedule: DueSchedule
+    slots: list[PlannedSlot] = field(default_factory=list)
+    next_slot: datetime | None = None
+    is_cut: bool = False
+    """True if `next_slot` is due, too."""
+    refusal: str = ""
+    """Reason why publishing refused `next_slot`."""
+
+    @property
+    def firing(self) -> list[PlannedSlot]:
+        """Slots that fire."""
+        return [slot for slot in self.slots if slot.reason is SlotReason.DUE]
+
+    def refuse(self, refused: PlannedSlot, refusal: str) -> None:
+        """Leave this slot and those after it to a later pass."""
+        del self.slots[self.slots.index(refused) :]
+        self.next_slot, self.refusal = refused.slot, refusal
+
+
+def plan_pass(schedule: DueSchedule) -> Plan:
+    """Plan the slots that are due by the clock of the row."""
+    kept = schedule.missed_bound if schedule.missed == Missed.ALL else 1
+    plan = Plan(schedule)
+    for slot, fires_at in _times(schedule):
+        if fires_at > schedule.now or len(plan.slots) == PASS_SLOTS + kept:
+            plan.next_slot, plan.is_cut = slot, fires_at <= schedule.now
+            break
+        plan.slots.append(PlannedSlot(slot, fires_at, SlotReason.DUE))
+    if plan.is_cut:
+        plan.next_slot = plan.slots[PASS_SLOTS].slot
+        del plan.slots[PASS_SLOTS:]
+    newest = 0 if plan.is_cut else kept
+    for count, planned in enumerate(plan.slots):
+        is_newest = count >= len(plan.slots) - newest
+        _decide(schedule, planned, is_newest=is_newest)
+    return plan
+
+
+def _times(schedule: DueSchedule) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the slots from the next one on, and when they fire."""
+    rule, first = schedule.rule, schedule.next_slot
+    for slot in chain([first], rule.slots_after(first)):
+        yield slot, rule.fires_at(slot, schedule.name)
+
+
+def _decide(schedule: DueSchedule, planned: PlannedSlot, *, is_newest: bool) -> None:
+    """Set the reason of a slot, and the error if it was refused before."""
+    late = schedule.now - planned.fires_at
+    grace = schedule.misfire_grace
+    if grace is None and schedule.missed == Missed.SKIP:
+        grace = ON_TIME
+    if is_newest and (grace is None or late <= grace):
+        return
+    if schedule.failures and planned.slot == schedule.next_slot:
+        planned.reason, planned.error = SlotReason.REFUSED, schedule.error
+    elif is_in_pause(schedule, planned.slot):
+        planned.reason = SlotReason.PAUSED
+    elif is_newest and schedule.misfire_grace is not None:
+        planned.reason = SlotReason.LATE
+    else:
+        planned.reason = SlotReason.MISSED
+
+
+def is_in_pause(schedule: Any, slot: datetime) -> bool:
+    """Return True if a slot of this row is in its pause."""
+    begin, end = schedule.paused_at, schedule.paused_until
+    return begin is not None and begin <= slot and (end is None or slot < end)

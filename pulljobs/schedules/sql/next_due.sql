@@ -1,0 +1,8 @@
+-- Read how long it takes until the next schedule is due.
+-- Event: none; of a loop that has nothing to do, at most once in ten seconds.
+-- Parameters: none.
+-- Returns one row: seconds (0 or less: a schedule is due; NULL: no schedule will be due).
+-- Locks: none. Index: schedule due_at, its first entry.
+SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 AS seconds
+FROM pulljobs_schedule
+WHERE due_at IS NOT NULL

@@ -1,0 +1,18 @@
+"""End the pause of a schedule. Its policy decides about the slots inside the pause."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from pulljobs.management import job_actions
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.schedules import acting
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of the schedule")
+
+
+def handle(*, name: str, **options: Any) -> CommandResult:
+    row = acting.resume(name, by=job_actions.operator_name())
+    next_slot = None if row.next_slot is None else row.next_slot.isoformat()
+    return CommandResult.from_facts({"schedule": name, "next_slot": next_slot})

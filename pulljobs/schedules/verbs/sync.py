@@ -1,0 +1,50 @@
+"""Create the rows of schedules that code declares.
+
+With --update, existing rows get the options of their declarations as well.
+"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from pulljobs.management.output_blocks import Cell, FactsBlock, TableBlock, text_columns
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.schedules import declaring
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--update", action="store_true", help="update rows whose options differ from the code"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what --update would change, and change nothing"
+    )
+
+
+def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
+    declaring.discover()
+    updates = declaring.sync(update=update, dry_run=dry_run)
+    created = [each.name for each in updates if each.is_created]
+    changes = [
+        {"schedule": each.name, "option": option, "was": str(was), "is": str(new)}
+        for each in updates
+        for option, (was, new) in each.changes.items()
+        if option != "payload"  # It is not shown, as everywhere in the output of commands.
+    ]
+    gone = declaring.undeclared()
+    rows: list[list[Cell]] = [list(change.values()) for change in changes]
+    return CommandResult(
+        {"created": created, "dry_run": dry_run, "changes": changes, "undeclared": gone},
+        [
+            FactsBlock(
+                [
+                    ("created", ", ".join(created) or "none"),
+                    ("no longer declared", ", ".join(gone) or "none"),
+                ]
+            ),
+            TableBlock(
+                text_columns("schedule", "option", "was", "would be" if dry_run else "is"),
+                rows,
+                "No row was changed.",
+            ),
+        ],
+    )

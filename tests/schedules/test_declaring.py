@@ -1,0 +1,109 @@
+"""Tests of schedules that code declares."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from pulljobs import schedules
+from pulljobs.errors import ConfigurationError, InvalidSchedule
+from pulljobs.handlers import ClaimedJob, handler
+from pulljobs.models import Channel
+from pulljobs.schedules import declaring
+from pulljobs.schedules.models import Schedule
+from tests.handling import registry_of_its_own
+
+pytestmark = [pytest.mark.django_db, pytest.mark.storage]
+
+
+@pytest.fixture(autouse=True)
+def _own_declarations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(declaring, "_declared", {})
+    with registry_of_its_own():
+        yield
+
+
+def send(job: ClaimedJob) -> None:
+    pass
+
+
+def test_a_schedule_above_a_handler_publishes_on_its_channel() -> None:
+    registered = handler(channel="invoices", consumer="sending")(send)
+    assert schedules.every(cron="0 6 * * 1-5", timezone="Europe/Berlin")(registered) is send
+    [update] = schedules.sync()
+    assert update.is_created
+    row = Schedule.objects.get()
+    assert (row.name, row.channel_name, row.is_declared) == ("invoices-sending", "invoices", True)
+    assert Channel.objects.filter(name="invoices").exists()
+    assert schedules.sync() == []
+
+
+def test_a_row_counts_once_it_exists_until_it_is_updated() -> None:
+    schedules.declare("daily", "reports", {"kind": "all"}, cron="0 6 * * *")
+    schedules.sync()
+    schedules.update("daily", cron="0 7 * * *", priority=3)
+    assert schedules.sync() == []
+    [change] = schedules.sync(dry_run=True)
+    assert change.changes == {"cron": ("0 7 * * *", "0 6 * * *"), "priority": (3, 0)}
+    assert Schedule.objects.get().cron == "0 7 * * *"
+    schedules.sync(update=True)
+    row = Schedule.objects.get()
+    assert (row.cron, row.priority) == ("0 6 * * *", 0)
+    [unchanged] = schedules.sync(update=True)
+    assert unchanged.changes == {}
+
+
+def test_a_declared_interval_keeps_its_start() -> None:
+    schedules.declare("often", "reports", every=timedelta(minutes=5))
+    schedules.sync()
+    before = Schedule.objects.get()
+    [unchanged] = schedules.sync(update=True)
+    assert unchanged.changes == {}
+    assert Schedule.objects.get().next_slot == before.next_slot
+
+
+def test_a_dry_run_creates_nothing() -> None:
+    schedules.declare("daily", "reports", cron="0 6 * * *")
+    [update] = schedules.sync(dry_run=True)
+    assert update.is_created
+    assert not Schedule.objects.exists()
+    assert not Channel.objects.filter(name="reports").exists()
+
+
+def test_a_row_whose_declaration_is_gone_is_named_and_can_be_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schedules.declare("daily", "reports", cron="0 6 * * *")
+    schedules.sync()
+    assert declaring.undeclared() == []
+    monkeypatch.setattr(declaring, "_declared", {})
+    assert declaring.undeclared() == ["daily"]
+    schedules.delete("daily")
+    assert declaring.undeclared() == []
+
+
+def test_a_declaration_that_cannot_work_is_refused_when_it_is_imported() -> None:
+    with pytest.raises(InvalidSchedule, match=r"field 2 \(hour\)"):
+        schedules.declare("daily", "reports", cron="0 25 * * *")
+    with pytest.raises(InvalidSchedule, match="try 'timezone'"):
+        schedules.declare("daily", "reports", cron="0 5 * * *", timezon="UTC")
+    with pytest.raises(ConfigurationError, match="put @handler below it"):
+        schedules.every(cron="0 5 * * *")(send)
+
+
+def test_two_declarations_of_one_name_are_refused() -> None:
+    schedules.declare("daily", "reports", cron="0 6 * * *")
+    schedules.declare("daily", "reports", cron="0 6 * * *")
+    with pytest.raises(ConfigurationError, match="Two schedules are called 'daily'"):
+        schedules.declare("daily", "reports", cron="0 7 * * *")
+
+
+def test_a_declared_rule_that_is_over_stops_no_worker(caplog: pytest.LogCaptureFixture) -> None:
+    from datetime import UTC, datetime
+
+    ends_at = datetime(2020, 1, 1, tzinfo=UTC)
+    schedules.declare("over", "reports", cron="0 6 * * *", ends_at=ends_at)
+    schedules.declare("daily", "reports", cron="0 6 * * *")
+    schedules.sync()
+    assert list(Schedule.objects.values_list("name", flat=True)) == ["daily"]
+    assert "Schedule over is declared, but not created" in caplog.text

@@ -1,0 +1,188 @@
+"""Tests of the loop: in worker processes that are killed, and its cost where nothing is due."""
+
+import json
+import random
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+
+import pytest
+from django.db import connections
+
+from pulljobs import schedules
+from pulljobs.engine.sql import statement
+from pulljobs.schedules.editing import WAKE_CHANNEL
+from pulljobs.schedules.loop import LONGEST_SLEEP, ScheduleLoop
+from pulljobs.schedules.models import Schedule, Slot
+from pulljobs.schedules.verifying import verify
+from pulljobs.storage.statements import PLAN_FOR_QUEUES
+from pulljobs.worker.listener import WakeupListener
+from tests.factories import USING
+from tests.schedules.conftest import Make, make_due, reasons, reread
+from tests.sessions import SLACK, Thread, query, session, wait_until
+from tests.worker.processes import Stage, Worker
+
+KILLS = 8
+SECOND = timedelta(seconds=1)
+APPS = {"WORKER_APPS": "tests.worker.app pulljobs.schedules"}
+
+
+@pytest.fixture
+def stage(transactional_db: None, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    try:
+        yield stage
+    finally:
+        stage.end()
+
+
+def count_fired() -> int:
+    return Slot.objects.filter(message_id__isnull=False).count()
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_worker_wakes_for_a_new_schedule_and_fires_its_slots_in_time(stage: Stage) -> None:
+    stage.consumer()
+    worker = stage.worker(**APPS).ready()
+    first = schedules.create("first", "script", {}, every=SECOND)
+    wait_until(lambda: count_fired() >= 4)
+    late = list(Slot.objects.order_by("slot_at").values_list("late_seconds", flat=True))
+    assert 0 <= min(late) < 0.1 + SLACK
+    assert first.next_slot is not None
+    begin = first.next_slot - SECOND
+    assert Slot.objects.order_by("slot_at")[0].slot_at == begin + SECOND
+    assert worker.stop() == 0
+    assert verify().broken == {}
+    assert len(stage.history("started")) >= 1
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_each_slot_fires_once_or_is_recorded_as_skipped_while_workers_are_killed(
+    stage: Stage,
+) -> None:
+    stage.consumer()
+    workers = [stage.worker(**APPS).ready() for _ in range(2)]
+    for number in range(30):
+        schedules.create(f"second-{number}", "script", {"quiet": True}, every=SECOND, missed="all")
+    for _ in range(KILLS):
+        before = count_fired()
+        wait_until(lambda before=before: count_fired() >= before + 20)  # type: ignore[misc]
+        kill(workers.pop(random.randrange(2)))
+        workers.append(stage.worker(**APPS))
+    wait_until(lambda: count_fired() >= 30 * KILLS)
+    for worker in workers:
+        worker.ready().stop()
+    assert verify().broken == {}
+    assert set(Slot.objects.values_list("reason", flat=True)) <= {"due", "missed"}
+    [(fired, published)] = query(
+        "SELECT (SELECT count(*) FROM pulljobs_slot WHERE message_id IS NOT NULL),"
+        " (SELECT count(*) FROM pulljobs_message)"
+    )
+    assert fired == published
+
+
+def kill(worker: Worker) -> None:
+    worker.signal(signal.SIGKILL)
+    worker.kill_all()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_loop_without_due_schedules_runs_one_statement_in_ten_seconds() -> None:
+    assert Thread(measure_idle_loop).result() == (True, True)
+
+
+def measure_idle_loop() -> tuple[bool, bool]:
+    """Return whether the first pass sleeps long, and whether the second needs no connection."""
+    loop = ScheduleLoop()
+    sleeps_long = loop.tick() > LONGEST_SLEEP / 2
+    connections[USING].close()
+    loop.tick()
+    return sleeps_long, connections[USING].connection is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_loop_that_is_woken_looks_at_once(make: Make) -> None:
+    loop = ScheduleLoop()
+    assert loop.tick() > LONGEST_SLEEP / 2
+    row = make()
+    make_due(row)
+    assert loop.tick() > 0
+    assert reasons(row) == []
+    loop.wake()
+    loop.tick()
+    assert reasons(row) == ["due"]
+    assert reread(row).failures == 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.own_session
+def test_only_a_row_that_is_due_soon_wakes_the_loops(make: Make) -> None:
+    with session() as other:
+        other.autocommit = True
+        other.execute("LISTEN pulljobs_schedules")
+        make("hourly", every=timedelta(hours=1))
+        assert list(other.notifies(timeout=0.2, stop_after=1)) == []
+        make("often", every=SECOND)
+        assert len(list(other.notifies(timeout=5 + SLACK, stop_after=1))) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.own_session
+def test_the_listener_of_a_worker_wakes_the_loop_of_another_app(make: Make) -> None:
+    woken = Event()
+    listener = WakeupListener(USING, lambda ids: None, lambda ids: None, {WAKE_CHANNEL: woken.set})
+    try:
+        listener.tick()
+        assert woken.is_set()  # Rows may have changed before it listened.
+        woken.clear()
+        make(every=SECOND)
+        wait_until(lambda: listener.tick() == 0 and woken.is_set())
+    finally:
+        assert listener._listener is not None
+        listener._listener.close()
+
+
+@pytest.mark.django_db
+def test_a_pass_costs_the_same_with_a_hundred_thousand_schedules_that_are_not_due(
+    make: Make,
+) -> None:
+    make("first")
+    fill(1_000)
+    few = pages_read()
+    fill(100_000)
+    assert pages_read() <= few + 5
+    assert pages_read("next_due") <= few + 5
+
+
+def fill(count: int) -> None:
+    """Add copies of the schedule, of which ten are due."""
+    columns = [
+        str(field.column)
+        for field in Schedule._meta.concrete_fields
+        if field.column not in ("id", "name", "due_at")
+    ]
+    names = ", ".join(columns)
+    query("UPDATE pulljobs_schedule SET due_at = now() + interval '1 day'")
+    query(
+        f"INSERT INTO pulljobs_schedule (name, due_at, {names})"
+        f" SELECT 'copy-{count}-' || n, now() + CASE WHEN n <= 10 THEN -1 ELSE n END"
+        f" * interval '1 s', {names} FROM pulljobs_schedule, generate_series(1, %s) AS n"
+        " WHERE name = 'first'",
+        [count],
+    )
+
+
+def pages_read(name: str = "due_schedules") -> int:
+    """Return the pages that a statement reads, planned as on a worker's connection."""
+    query(PLAN_FOR_QUEUES)
+    try:
+        text = statement(name).replace("%(wanted)s", "200")
+        [(plan,)] = query(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}")
+    finally:
+        query("RESET enable_seqscan; RESET enable_bitmapscan; RESET plan_cache_mode; RESET jit")
+    plans = plan if isinstance(plan, list) else json.loads(plan)
+    return int(plans[0]["Plan"]["Shared Hit Blocks"] + plans[0]["Plan"]["Shared Read Blocks"])
