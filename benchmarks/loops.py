@@ -102,7 +102,7 @@ class OurLoop:
         return ClaimedIds([job.id for job, _message in claim.jobs], claim.taken.lease_token)
 
     def finish(self, claimed: ClaimedIds) -> int:
-        run = PastRun(time.monotonic(), time.monotonic())
+        run = PastRun(time.monotonic(), 0.0)
         helds = [Held(id, claimed.lease_token) for id in claimed.ids]
         done = pulling.finish([deliver(held, run=run) for held in helds])
         return len(done.states)
@@ -112,7 +112,7 @@ class PastRun(NamedTuple):
     """Run of a handler that has ended, on the monotonic clock."""
 
     begun_at: float
-    ended_at: float
+    run_seconds: float
 
 
 def make_loop(design: str) -> Loop:

@@ -91,13 +91,13 @@ class ClaimedJob:
         "_row",
         "begun_at",
         "deadline",
-        "ended_at",
         "failure",
         "handler",
         "hard_end",
         "held",
         "is_settled",
         "renew_at",
+        "run_seconds",
         "run_time",
         "settlement",
         "taken_away",
@@ -111,7 +111,7 @@ class ClaimedJob:
         self.held, self.handler, self.hard_end = held, grant.handler, grant.hard_end
         self.deadline, self.renew_at, self.run_time = grant.deadline, grant.renew_at, grant.run_time
         self.begun_at: float | None = None
-        self.ended_at: float | None = None
+        self.run_seconds: float | None = None
         self.settlement: Settlement | None = None
         self.taken_away = self.is_settled = False
         self.failure = ""  # Name of the exception that the handler raised.
@@ -279,6 +279,11 @@ class ClaimedJob:
         self.deadline, self.renew_at = self._grant.times(since, self.hard_end)
         if self.is_settled:  # Checked last: another thread may have settled the job just now.
             self.mark_settled()
+
+    def end_run(self) -> None:
+        """Note that the run ends now, unless it has ended or never begun."""
+        if self.begun_at is not None and self.run_seconds is None:
+            self.run_seconds = time.monotonic() - self.begun_at
 
     def mark_settled(self) -> None:
         """Note that the outcome is written before the handler ends: no lease is left to lose."""

@@ -88,7 +88,7 @@ def end_batch(
         "max_retries": "{}",
         "run_clock": 0.0,  # Spark does not report runs.
         "run_begins": "{}",
-        "run_ends": "{}",
+        "run_seconds": "{}",
     }
     return finish(session, params)
 

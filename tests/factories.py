@@ -120,10 +120,10 @@ def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
 
 @dataclass
 class TimedRun:
-    """Begin and end of a run on the monotonic clock."""
+    """Begin of a run on the monotonic clock, and its duration."""
 
     begun_at: float | None
-    ended_at: float | None
+    run_seconds: float | None
 
 
 def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -159,7 +158,7 @@ def _run_in_transaction(job: ClaimedJob) -> None:
     with transactions.atomic():
         outcome = _outcome_of_return(job, _run(job.handler.function, job))
         transactions.check()
-        job.ended_at = time.monotonic()
+        job.end_run()
         finished = _finish(job, outcome._replace(run=job))
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")

@@ -1,6 +1,5 @@
 """Result buffer: outcomes of jobs on their way to the flusher."""
 
-import time
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
@@ -8,7 +7,7 @@ from typing import Final
 
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
-from pulljobs.engine.outcomes import DELIVER, Settlement
+from pulljobs.engine.outcomes import DELIVER, UNREPORTED, Settlement
 from pulljobs.handlers import ClaimedJob
 from pulljobs.states import Event
 from pulljobs.worker.runs import HandlerRuns
@@ -40,7 +39,8 @@ class ResultBuffer:
 
     def add(self, job: ClaimedJob, settlement: Settlement | None) -> None:
         """Add the outcome of a job and report its result to the circuit."""
-        settlement = with_run(settlement, job)
+        if settlement is not None and settlement.run is UNREPORTED:
+            settlement = with_run(settlement, job)
         # Nearly all outcomes are plain deliveries, and hashing an enum is slow.
         is_plain = settlement is not None and settlement.event is DELIVER and job.verdict is None
         job.report_end(SUCCESS if is_plain else _result(job, settlement))
@@ -63,12 +63,9 @@ class ResultBuffer:
             self.add(job, settlement)
 
 
-def with_run(settlement: Settlement | None, job: ClaimedJob) -> Settlement | None:
+def with_run(settlement: Settlement, job: ClaimedJob) -> Settlement:
     """Return the outcome with the times of the run, which ends now unless it has ended."""
-    if settlement is None or settlement.run is not None:
-        return settlement
-    if job.begun_at is not None and job.ended_at is None:
-        job.ended_at = time.monotonic()
+    job.end_run()
     return settlement._replace(run=job)
 
 

@@ -99,7 +99,7 @@ class HandlerRuns:
     def __init__(self) -> None:
         # The thread that takes a job out of this dict decides about its outcome, without a lock.
         # A HandlerRun is made only for a reader: it would cost as much as all the rest of a run.
-        self._open: dict[ClaimedJob, tuple[RunSlot, float]] = {}
+        self._open: dict[ClaimedJob, RunSlot] = {}
         self._cancelled: dict[ClaimedJob, HandlerRun] = {}
         """Cancelled runs whose handlers have not ended."""
         self._cancelling = threading.Lock()
@@ -115,23 +115,21 @@ class HandlerRuns:
     def begin(self, job: ClaimedJob, slot: RunSlot, now: float) -> None:
         """Begin a run at that time of the monotonic clock."""
         job.begun_at = now
-        self._open[job] = slot, now
+        self._open[job] = slot
 
     def end(self, job: ClaimedJob) -> HandlerRun | None:
         """End a run. Return it if it was cancelled, so that its outcome does not count.
 
         Only the thread that ran the handler calls this, once a run.
         """
-        if (begun := self._open.pop(job, None)) is not None:
-            cancelled, (_slot, started_at) = None, begun
-        else:
-            cancelled = self._cancelled.pop(job)
-            started_at = cancelled.started_at
-        job.ended_at = now = time.monotonic()
+        is_open = self._open.pop(job, None) is not None
+        cancelled = None if is_open else self._cancelled.pop(job)
+        now = time.monotonic()
+        job.run_seconds = seconds = now - (job.begun_at or 0.0)  # `begin` has set it.
         if now > job.run_time.due:
-            job.run_time.note(now - started_at, now)
+            job.run_time.note(seconds, now)
         if self._times is not None:
-            self._times.append((job.handler.path, now - started_at))
+            self._times.append((job.handler.path, seconds))
         return cancelled
 
     def claim_outcome(self, run: HandlerRun) -> bool:
@@ -163,12 +161,16 @@ class HandlerRuns:
 
     def begun(self, slots: range) -> list[tuple[ClaimedJob, float]]:
         """Return the jobs, cancelled ones too, that run in these slots, and since when."""
-        cancelled = [(run.job, (run.place, run.started_at)) for run in [*self._cancelled.values()]]
-        runs = self._open.copy() | dict(cancelled)
-        return [(job, since) for job, (slot, since) in runs.items() if slot.number in slots]
+        cancelled = {run.job: run.place for run in [*self._cancelled.values()]}
+        runs = self._open.copy() | cancelled
+        return [(job, _begin_of(job)) for job, slot in runs.items() if slot.number in slots]
 
     def current(self) -> list[HandlerRun]:
         """Return all runs, including cancelled ones whose handlers go on."""
         begun = self._open.copy()
-        running = {job: HandlerRun(job, slot, since) for job, (slot, since) in begun.items()}
+        running = {job: HandlerRun(job, slot, _begin_of(job)) for job, slot in begun.items()}
         return list((running | self._cancelled).values())
+
+
+def _begin_of(job: ClaimedJob) -> float:
+    return job.begun_at or 0.0

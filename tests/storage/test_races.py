@@ -68,7 +68,7 @@ def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]
         "max_retries": [None],
         "run_clock": 0.0,
         "run_begins": [None],
-        "run_ends": [None],
+        "run_seconds": [None],
     }
     return run(other, "finish", params)
 

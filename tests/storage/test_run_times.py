@@ -18,10 +18,9 @@ Settle = Callable[[Held], Settlement]
 
 
 def run_of(settlement: Settlement, seconds_ago: float | None, lasted: float | None) -> Settlement:
-    """Return the outcome of a run that began and ended before now."""
+    """Return the outcome of a run that began before now."""
     begun = None if seconds_ago is None else time.monotonic() - seconds_ago
-    ended = None if begun is None or lasted is None else begun + lasted
-    return settlement._replace(run=TimedRun(begun, ended))
+    return settlement._replace(run=TimedRun(begun, lasted))
 
 
 def held_jobs(count: int) -> list[Held]:

@@ -86,7 +86,7 @@ def test_a_large_message_arrives_and_wakes_its_waiter(backend: int) -> None:
 def test_statements_that_run_together_arrive(backend: int) -> None:
     """`deliver` of many large claims: most of its ids are unknown, so that it only reads them."""
     unknown = "{" + ",".join(["9000000000000000000"] * (LARGE // 20)) + "}"
-    run = {"run_clock": 0.0, "run_begins": "{}", "run_ends": "{}"}
+    run = {"run_clock": 0.0, "run_begins": "{}", "run_seconds": "{}"}
     claims = [{"lease_token": uuid4(), "job_ids": unknown, **run} for _ in range(3)]
 
     def deliver() -> None:

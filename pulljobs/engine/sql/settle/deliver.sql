@@ -1,7 +1,7 @@
 -- Deliver jobs of one claim without results; this is the fast path of finish.sql.
 -- Event: deliver.
--- Parameters: lease_token uuid, job_ids bigint[], a job once, in ascending order; of each of them run_begins, run_ends float8[],
---   begin and end of its run (empty or NULL: not known) in seconds of a clock that is run_clock float8 now.
+-- Parameters: lease_token uuid, job_ids bigint[], a job once, in ascending order; of each of them run_begins, run_seconds float8[],
+--   begin of its run (empty or NULL: not known) on a clock of seconds that is at run_clock float8 now, and its duration.
 -- Returns one row: delivered bigint[] (NULL: all of them; what is missing was not held under that lease_token, and nothing was
 --   written for it); consumer_id if others of its jobs may be claimed now that could not before (else NULL), and then
 --   keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none).
@@ -41,7 +41,7 @@ archived AS (
         (SELECT claimed_at FROM lease),
         to_timestamp((SELECT date_part('epoch', clock_timestamp()) - %(run_clock)s::float8) + (%(run_begins)s::float8[])[number]),
         (SELECT clock_timestamp()),
-        (%(run_ends)s::float8[])[number] - (%(run_begins)s::float8[])[number],
+        (%(run_seconds)s::float8[])[number],
         retry_count,
         deliveries,
         (SELECT node_id FROM lease),
@@ -57,7 +57,7 @@ attempted AS (
     SELECT
         delivered.id, %(lease_token)s::uuid, lease.node_id, lease.via, lease.claimed_at,
         to_timestamp((SELECT date_part('epoch', clock_timestamp()) - %(run_clock)s::float8) + (%(run_begins)s::float8[])[number]),
-        clock_timestamp(), (%(run_ends)s::float8[])[number] - (%(run_begins)s::float8[])[number],
+        clock_timestamp(), (%(run_seconds)s::float8[])[number],
         coalesce(part.leased_until, lease.leased_until), coalesce(part.renewals, lease.renewals), 'deliver'
     FROM lease
     JOIN delivered ON lease.renewals > 0
@@ -70,7 +70,8 @@ attempted AS (
     WHERE coalesce(part.renewals, lease.renewals) > 0
 ),
 summary AS MATERIALIZED (
-    SELECT count(*) AS jobs, min(consumer_id) AS consumer_id
+    -- The jobs of a claim have one consumer.
+    SELECT count(*) AS jobs, (SELECT consumer_id FROM delivered LIMIT 1) AS consumer_id
     FROM delivered
 ),
 ended AS (

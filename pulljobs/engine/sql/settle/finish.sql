@@ -6,7 +6,7 @@
 --   and retry: a job that had in a worker is charged and becomes a suspect; one that is not known to have started is not charged, and
 --   becomes a suspect when that happens again; NULL: charged, and nothing more),
 --   max_retries int[] (of retry: retries in place of the consumer's; NULL: those of the consumer),
---   run_begins, run_ends float8[] (begin and end of the run in seconds of a clock that is run_clock float8 now).
+--   run_begins, run_seconds float8[] (begin of the run on a clock of seconds that is at run_clock float8 now, and its duration).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
 --   freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases without further jobs are deleted, unless another transaction has them locked.
@@ -156,7 +156,7 @@ settled AS MATERIALIZED (
     SELECT
         outcome.*,
         to_timestamp(date_part('epoch', clock_timestamp()) - %(run_clock)s::float8 + (%(run_begins)s::float8[])[number]) AS started_at,
-        (%(run_ends)s::float8[])[number] - (%(run_begins)s::float8[])[number] AS run_seconds
+        (%(run_seconds)s::float8[])[number] AS run_seconds
     FROM (
         SELECT * FROM delivered
         UNION ALL
