@@ -31,8 +31,8 @@ FROM
 """
 SETTLEMENTS: Final = """
 INSERT INTO pulljobs_archived_job (
-    id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count,
-    deliveries, node_id, lease_token, state, reason, error, result
+    id, job_id, message_id, consumer_id, created_at, claimed_at, started_at, settled_at,
+    run_seconds, retry_count, deliveries, node_id, lease_token, state, reason, error, result
 )
 SELECT
     ((extract(epoch FROM settled_at) * 1000)::bigint - 1577836800000 << 22) | (number & 4194303),
@@ -41,7 +41,9 @@ SELECT
     (SELECT min(id) FROM pulljobs_consumer) + number % {consumers},
     created_at,
     claimed_at,
+    started_at,
     settled_at,
+    extract(epoch FROM settled_at - started_at)::float8,
     CASE WHEN number % 20 = 0 THEN 1 ELSE 0 END,
     CASE WHEN number % 20 = 0 THEN 2 ELSE 1 END,
     ('00000000-0000-0000-0000-00000000000' || number % 4)::uuid,
@@ -55,7 +57,8 @@ FROM
     LATERAL (
         SELECT {since} + interval '2 days' * (number::float8 / {rows} * 0.999) AS settled_at
     ) AS settled,
-    LATERAL (SELECT settled_at - interval '3 seconds' * random() AS claimed_at) AS claimed,
+    LATERAL (SELECT settled_at - interval '3 seconds' * random() AS started_at) AS started,
+    LATERAL (SELECT started_at - interval '0.5 seconds' * random() AS claimed_at) AS claimed,
     LATERAL (SELECT claimed_at - interval '5 seconds' * random() AS created_at) AS created
 """
 

@@ -13,15 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SECONDS: Final = "(unix_micros({until}) - unix_micros({since})) / 1e6D"
-WAIT, RUN, TOTAL = (
-    SECONDS.format(since=since, until=until)
-    for since, until in (
-        ("created_at", "claimed_at"),
-        ("claimed_at", "settled_at"),
-        ("created_at", "settled_at"),
-    )
-)
-COUNTED: Final = f"""
+WAIT: Final = SECONDS.format(since="created_at", until="claimed_at")
+TOTAL: Final = SECONDS.format(since="created_at", until="settled_at")
+COUNTED: Final = """
 SELECT
     consumer_id,
     date_trunc('hour', settled_at),
@@ -31,15 +25,16 @@ SELECT
     sum(deliveries - 1),
     min(settled_at),
     max(settled_at),
-    sum({RUN}),
-    {{percentiles}}
-FROM {{{{archive}}}}
+    sum(run_seconds),
+    {percentiles}
+FROM {{archive}}
 GROUP BY ALL
 """
 NONE: Final = COUNTED.format(percentiles="max(job_id)")
 PERCENTILES: Final = COUNTED.format(
     percentiles=", ".join(
-        f"percentile_approx({measure}, array(0.5, 0.95, 0.99))" for measure in (WAIT, RUN, TOTAL)
+        f"percentile_approx({measure}, array(0.5, 0.95, 0.99))"
+        for measure in (WAIT, "run_seconds", TOTAL)
     )
 )
 

@@ -22,6 +22,7 @@ from pulljobs.admin.filters import (
 )
 from pulljobs.admin.search import SearchedRange
 from pulljobs.conf import settings
+from pulljobs.diagnosis import times
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.storage import settlements, text_matching
 from pulljobs.storage.windows import IdSpan, IdWindow
@@ -52,11 +53,19 @@ class ArchivedJobAdmin(JobRowsAdmin):
         (
             "Times",
             looks.in_two_columns(
-                "created_at", "claimed_at", "started_at", "settled_at", "run_seconds"
+                "created_at", "claimed_at", "started_at", "settled_at", "run_time"
             ),
         ),
     )
-    readonly_fields = ("xid", "live", "last_error", "result_json", "subscription_link", "node")
+    readonly_fields = (
+        "xid",
+        "live",
+        "last_error",
+        "result_json",
+        "subscription_link",
+        "node",
+        "run_time",
+    )
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         return settlements.window(settings().DATABASE, asking.settled(request.GET), span)
@@ -85,6 +94,11 @@ class ArchivedJobAdmin(JobRowsAdmin):
         if archived.result is None:
             return looks.NOTHING
         return looks.preformatted(json.dumps(archived.result, indent=2, ensure_ascii=False))
+
+    @admin.display(description="run time")
+    def run_time(self, archived: ArchivedJob) -> str:
+        seconds = archived.run_seconds
+        return looks.NOTHING if seconds is None else times.format_run_time(seconds)
 
     @admin.display(description="live job")
     def live(self, archived: ArchivedJob) -> SafeString | str:

@@ -26,7 +26,7 @@ from pulljobs.admin.filters import (
 )
 from pulljobs.admin.search import SearchedRange
 from pulljobs.conf import settings
-from pulljobs.diagnosis import explain
+from pulljobs.diagnosis import explain, timeline
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.states import LIVE, Event, State
 from pulljobs.storage import all_jobs
@@ -59,7 +59,7 @@ class JobAdmin(JobRowsAdmin):
             "Delivery",
             looks.in_two_columns("subscription_link", "key", "priority", "incremental_timeout"),
         ),
-        ("Progress", looks.in_two_columns("created", "due", "claimed", *COUNTS)),
+        ("Progress", looks.in_two_columns("created", "due", "claimed", "last_run", *COUNTS)),
     )
     readonly_fields = (
         "xid",
@@ -71,6 +71,7 @@ class JobAdmin(JobRowsAdmin):
         "created",
         "due",
         "claimed",
+        "last_run",
     )
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
@@ -128,6 +129,10 @@ class JobAdmin(JobRowsAdmin):
     @admin.display(description="first claimed at")
     def claimed(self, job: Job) -> str:
         return looks.format_time(job.first_claimed_at)
+
+    @admin.display(description="last run")
+    def last_run(self, job: Job) -> str:
+        return timeline.read_last_run(job.id) or looks.NOTHING
 
     @admin.display(description="held by")
     def holder(self, job: Job) -> str:

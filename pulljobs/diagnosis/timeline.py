@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from pulljobs import ids
 from pulljobs.conf import settings
+from pulljobs.diagnosis import times
 from pulljobs.models import ArchivedJob, Attempt, Job, Lease, Message, Node
 from pulljobs.states import State
 from pulljobs.storage import audit
@@ -72,6 +74,28 @@ def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
     return sorted(entries, key=lambda entry: entry.at)
 
 
+def read_last_run(job_id: int) -> str | None:
+    """Describe the last run of the job that a holder has reported, or return None."""
+    runs = [
+        (run["started_at"], run["run_seconds"])
+        for model in (Attempt, ArchivedJob)
+        for run in model.objects.using(settings().DATABASE)
+        .filter(job_id=job_id, started_at__isnull=False)
+        .order_by("-started_at")
+        .values("started_at", "run_seconds")[:1]
+    ]
+    if not runs:
+        return None
+    started_at, seconds = max(runs, key=itemgetter(0))
+    start = f"{localtime(started_at):%Y-%m-%d %H:%M:%S}"
+    if seconds is None:
+        return start
+    return _("%(start)s, for %(seconds)s") % {
+        "start": start,
+        "seconds": times.format_run_time(seconds),
+    }
+
+
 def _settled(using: str, job_id: int) -> list[ArchivedJob]:
     """Return the newest settlements. No index has their order, so the index on job ids is used."""
     rows = ArchivedJob.objects.using(using).filter(job_id=job_id)
@@ -110,6 +134,14 @@ def _claimed(row: Any, nodes: dict[UUID, str]) -> TimelineEntry:
     return TimelineEntry(row.claimed_at, "claimed", _("claimed"), detail)
 
 
+def _started(row: Attempt | ArchivedJob) -> Iterator[TimelineEntry]:
+    """Yield the begin of the run, if the holder has reported it."""
+    if row.started_at is not None:
+        seconds = row.run_seconds
+        detail = "" if seconds is None else _("ran for %s") % times.format_run_time(seconds)
+        yield TimelineEntry(row.started_at, "started", _("started"), detail)
+
+
 def _renewed(row: Lease | Attempt, at: datetime) -> Iterator[TimelineEntry]:
     if row.renewals:
         until = f"{localtime(row.leased_until):%H:%M:%S}"
@@ -130,6 +162,7 @@ def _of_attempts(
 ) -> Iterator[TimelineEntry]:
     for attempt in attempts:
         yield _claimed(attempt, nodes)
+        yield from _started(attempt)
         yield from _renewed(attempt, attempt.ended_at)
         if attempt.event in ENDED:
             yield TimelineEntry(
@@ -144,6 +177,7 @@ def _of_settlements(
     for row in settled:
         if row.lease_token and row.claimed_at and row.lease_token not in known:
             yield _claimed(row, nodes)
+            yield from _started(row)
         is_dead = row.state == State.DEAD
         what = _("dead: %s") % row.get_reason_display() if is_dead else _("delivered")
         counts = _("retries %(retries)d, deliveries %(deliveries)d") % {

@@ -1,4 +1,4 @@
-"""Times in UTC for diagnosis, because logs and nodes may be in other time zones."""
+"""Times in UTC for diagnosis, because logs and nodes may be in other time zones, and run times."""
 
 from datetime import UTC, datetime
 
@@ -11,3 +11,10 @@ def format_time(moment: datetime) -> str:
 def format_milliseconds(moment: datetime) -> str:
     """Return the time to the millisecond."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
+
+
+def format_run_time(seconds: float) -> str:
+    """Return the seconds with three digits, as milliseconds below a second."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 99.95 else f"{seconds:,.0f} s"

@@ -1,6 +1,7 @@
 """Every page of the admin renders, reads few rows and hides secrets."""
 
 import re
+import time
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -14,12 +15,22 @@ from django.urls import reverse
 
 from pulljobs import auditing, ids, operating
 from pulljobs.admin import looks
-from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job, Lease, Message, Producer
+from pulljobs.engine import outcomes
+from pulljobs.models import (
+    ArchivedJob,
+    Attempt,
+    AuditEntry,
+    Consumer,
+    Job,
+    Lease,
+    Message,
+    Producer,
+)
 from pulljobs.states import LIVE, State
 from pulljobs.storage import jobs
 from tests.admin.conftest import browser_of
 from tests.admin.pages import LISTS, listing, page, read_page, rows
-from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
+from tests.factories import USING, ConsumerFactory, JobFactory, TimedRun, claimed, published
 
 QUERIES = [
     {},
@@ -233,6 +244,50 @@ def test_the_page_of_a_settlement_links_the_job_if_it_is_still_there(
     text = read_page(operator, page("archivedjob", archived.pk))
     assert ids.encode(job.id) in text
     assert (page("job", job.id) in text) == (state == State.DEAD)
+
+
+def test_pages_show_when_a_run_began_and_how_long_it_took(
+    operator: Client, consumer: Consumer
+) -> None:
+    """The page of a live job shows its last run, and the timelines show every run once."""
+    [job_id] = published(consumer, payload="x")
+    live, now = page("job", job_id), time.monotonic()
+    assert field_text(read_page(operator, live), "last_run") == looks.NOTHING
+    for ago, seconds in ((3600, 0.25), (1800, 2.5)):
+        [held] = claimed(consumer)
+        jobs.renew(USING, [held])
+        failed = outcomes.retry(held, "x", after=timedelta(0))
+        jobs.finish(USING, [failed._replace(run=TimedRun(now - ago, seconds))])
+    began = Attempt.objects.order_by("id")[1].started_at
+    text = read_page(operator, live)
+    assert field_text(text, "last_run") == f"{looks.format_time(began)}, for 2.5 s"
+    assert runs_in_timeline(text) == ["ran for 250 ms", "ran for 2.5 s"]
+    [held] = claimed(consumer)
+    jobs.renew(USING, [held])
+    jobs.finish(USING, [outcomes.deliver(held, run=TimedRun(now, 0.001))])
+    text = read_page(operator, page("archivedjob", ArchivedJob.objects.get().pk))
+    assert field_text(text, "run_time") == "1 ms"
+    assert runs_in_timeline(text) == ["ran for 250 ms", "ran for 2.5 s", "ran for 1 ms"]
+
+
+def field_text(text: str, name: str) -> str:
+    """Return the text of a read-only field of a page."""
+    [shown] = re.findall(rf'field-{name}.*?<div class="readonly">(.*?)</div>', text, re.DOTALL)
+    return str(shown)
+
+
+def runs_in_timeline(text: str) -> list[str]:
+    return re.findall(r'<strong>started</strong> <span class="quiet">(.*?)</span>', text)
+
+
+def test_a_run_that_goes_on_has_a_begin_only(operator: Client, consumer: Consumer) -> None:
+    """Such a job was settled before its handler ran."""
+    published(consumer)
+    [held] = claimed(consumer)
+    jobs.finish(USING, [outcomes.deliver(held, run=TimedRun(time.monotonic(), None))])
+    text = read_page(operator, page("archivedjob", ArchivedJob.objects.get().pk))
+    assert field_text(text, "run_time") == looks.NOTHING
+    assert runs_in_timeline(text) == [""]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from tests.sessions import wait_for_other_transactions
 
 NODES = (uuid.UUID(int=1), uuid.UUID(int=2))
 SECOND = timedelta(seconds=1)
+AHEAD = SECOND / 2
+"""Time that a claimed job waited in its worker for a thread."""
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
 """Noon of the last day of a month, for rows on both sides of its end."""
 
@@ -43,13 +45,19 @@ class History:
     def settle(
         self, consumer: Consumer, at: datetime, *, wait: float = 1.0, run: float = 2.0, **given: Any
     ) -> ArchivedJob:
-        """Archive a job that was settled at a time, with its seconds of waiting and running."""
-        claimed_at = at - run * SECOND
+        """Archive a job that was settled at a time, with its seconds of waiting and running.
+
+        A field given as None is NULL, as for a job that was not claimed or did not run.
+        """
+        started_at = at - run * SECOND
+        claimed_at = started_at - AHEAD
         created_at = claimed_at - wait * SECOND
         fields = {
             "job_id": self.id_at(created_at),
             "created_at": created_at,
             "claimed_at": claimed_at,
+            "started_at": started_at,
+            "run_seconds": run,
             "retry_count": 0,
             "deliveries": 1,
             "node_id": NODES[0],

@@ -26,9 +26,10 @@ EVERYTHING: Final = {"low_id": 0, "high_id": 2**63 - 1, "high_xid": 2**62}
 COLUMNS: Final = {
     "archive": (
         "id, job_id, message_id, consumer_id, state, coalesce(reason, ''), epoch_us(created_at),"
-        " coalesce(epoch_us(claimed_at)::text, ''), epoch_us(settled_at), retry_count, deliveries,"
-        " coalesce(node_id, ''), coalesce(lease_token, ''), coalesce(md5(error), ''),"
-        " coalesce(md5(result), '')"
+        " coalesce(epoch_us(claimed_at)::text, ''), coalesce(epoch_us(started_at)::text, ''),"
+        " epoch_us(settled_at), coalesce(floor(run_seconds * 1e9)::bigint::text, ''),"
+        " retry_count, deliveries, coalesce(node_id, ''), coalesce(lease_token, ''),"
+        " coalesce(md5(error), ''), coalesce(md5(result), '')"
     ),
     "messages": (
         "id, channel_id, coalesce(producer_id::text, ''), epoch_us(published_at), priority,"

@@ -37,7 +37,15 @@ from pulljobs.states import State
 from pulljobs.storage import jobs
 from pulljobs.storage.rows import Taken
 from pyspark_pulljobs import connecting, selecting
-from tests.factories import MAX_LEASE, USING, ConsumerFactory, JobFactory, claimed, published
+from tests.factories import (
+    MAX_LEASE,
+    USING,
+    ConsumerFactory,
+    JobFactory,
+    TimedRun,
+    claimed,
+    published,
+)
 from tests.lake.cutting import STEPS
 from tests.lake.lakes import Cutter, assert_same, files, lake_at, lakes, ours, read_rows, run
 from tests.sessions import Thread, query, wait_for_other_transactions
@@ -106,7 +114,8 @@ class Writer:
     def _settlement(self, held: Held) -> outcomes.Settlement:
         if self._dice.random() < 0.5:
             return outcomes.reject(held, "bad | ünd\nworse")
-        return outcomes.deliver(held, f'{{"n": {self._dice.randrange(9)}}}')
+        run = TimedRun(time.monotonic() - 9, self._dice.random())
+        return outcomes.deliver(held, f'{{"n": {self._dice.randrange(9)}}}', run)
 
 
 def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_killed(
@@ -204,14 +213,19 @@ def test_values_come_as_they_are(place: Path, reader: str) -> None:
     publish(consumer.channel.name, b"\x00\xff\x10", key=text, headers={"a": text})
     publish(consumer.channel.name, b"")
     held = claimed(consumer, 2)
-    jobs.finish(USING, [outcomes.reject(held[0], text), outcomes.reject(held[1], "")])
+    run_of_first = TimedRun(time.monotonic() - 9, 0.1 + 0.2)
+    jobs.finish(
+        USING,
+        [outcomes.reject(held[0], text)._replace(run=run_of_first), outcomes.reject(held[1], "")],
+    )
     run("export", "--with-payload", "--reader", reader)
     assert_same(place)
     rows = read_rows(
         place, "messages", "key, payload, payload_bytes, json_extract_string(headers, 'a')"
     )
     assert sorted(rows, key=str) == [(text, b"\x00\xff\x10", 3, text), (None, b"", 0, None)]
-    assert sorted(read_rows(place, "archive", "error, result")) == [("", None), (text, None)]
+    rows = read_rows(place, "archive", "error, result, run_seconds, started_at IS NULL")
+    assert sorted(rows) == [("", None, None, True), (text, None, 0.1 + 0.2, False)]
 
 
 def test_payloads_go_by_choice(place: Path) -> None:

@@ -1,5 +1,6 @@
 """A day leaves PostgreSQL once the lake verifiably has all of it, and comes back unchanged."""
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -32,7 +33,7 @@ from pulljobs.storage import (
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import selecting
 from tests.days import drop_days, no_days
-from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.factories import USING, ConsumerFactory, TimedRun, claimed, published
 from tests.lake.lakes import assert_same, files, lake_at, lakes, ours, run
 from tests.sessions import query, session, wait_for_other_transactions
 
@@ -54,7 +55,8 @@ def settled_on(day: date, consumer: Consumer, count: int = 5) -> None:
     """Make settlements and messages of a past day, in partitions of that day."""
     published(consumer, count)
     held = claimed(consumer, count)
-    ends = [outcomes.deliver(claim, '{"n": 1}') for claim in held[1:]]
+    run_of_each = TimedRun(time.monotonic() - 1, 1 / 3)
+    ends = [outcomes.deliver(claim, '{"n": 1}', run_of_each) for claim in held[1:]]
     jobs.finish(USING, [*ends, outcomes.reject(held[0], "bad")])
     jobs.delete(USING, [held[0].job_id])
     for table in partitions.PARTITIONED:

@@ -212,7 +212,8 @@ def test_all_figures_of_an_hour_are_rolled_up(
             node_id=NODES[1],
             run=1000.0,
         )
-    history.settle(consumer, NOON, reason="killed", node_id=None, claimed_at=None)
+    never = dict.fromkeys(("claimed_at", "started_at", "run_seconds", "node_id"))
+    history.settle(consumer, NOON, reason="killed", **never)
     again = history.settle(consumer, NOON + 200 * SECOND, reason="timed_out", error=None, run=0.1)
     for _ in range(5):
         history.settle(consumer, NOON + 3000 * SECOND, wait=2990.0, run=1.0, job_id=again.job_id)
@@ -233,6 +234,29 @@ def test_all_figures_of_an_hour_are_rolled_up(
     month = row("month", NOON.replace(day=1, hour=0), consumer)
     assert (month.wait_p95, month.dead_by_reason) == (hour.wait_p95, hour.dead_by_reason)
     assert month.hot_keys.count() == 2
+
+
+def test_run_times_are_those_of_handlers_and_not_of_leases(
+    lake: Lake, history: History, consumer: Consumer
+) -> None:
+    """Holders other than workers report no runs: they hide no figure, and have none."""
+    remote = subscribed(NOON - timedelta(days=1), channel=consumer.channel)
+    unreported = {"started_at": None, "run_seconds": None}
+    for run in (1.0, 2.0, 6.0):
+        history.settle(consumer, NOON + HOUR / 2, run=run)
+        history.settle(consumer, NOON + HOUR / 2, run=600.0, **unreported)
+        history.settle(remote, NOON + HOUR / 2, run=600.0, **unreported)
+    lake.export()
+    lake.roll_up()
+    hour = row("hour", NOON, consumer)
+    assert (hour.delivered, hour.run_seconds, hour.slowest_seconds) == (6, 9.0, 6.0)
+    assert (hour.run_p50, hour.run_p99) == (2.0, 6.0)
+    assert [node.run_seconds for node in hour.nodes.all()] == [9.0]
+    for period in Period.values:
+        other = Rollup.objects.get(period=period, consumer=remote)
+        assert (other.delivered, other.run_seconds, other.slowest_seconds) == (3, 0.0, None)
+        assert (other.run_p50, other.run_p99) == (None, None)
+        assert other.total_p50 == 601.5
 
 
 def test_what_was_published_for_one_consumer_is_not_the_others(

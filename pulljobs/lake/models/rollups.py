@@ -20,10 +20,10 @@ class Period(models.TextChoices):
 
 
 MEASURES: Final = ("wait", "run", "total")
-"""Durations in seconds: from creation to claim, from claim to settlement, and both.
+"""Durations in seconds: from creation to claim, run time, and from creation to settlement.
 
-The wait is measured for jobs that were settled by their first delivery only, because for other jobs
-it would include the delays of retries.
+Only workers report run times. The wait is measured for jobs that were settled by their first
+delivery only, because for other jobs it would include the delays of retries.
 """
 QUANTILES: Final = (50, 95, 99)
 
@@ -94,7 +94,7 @@ class Rollup(models.Model):
     settled_again = models.BigIntegerField(default=0)
     """Settlements of jobs that had been DEAD, then redriven or revived."""
     run_seconds = models.FloatField(default=0.0)
-    """Sum of the times from claim to settlement."""
+    """Sum of the run times."""
     first_settled_at = models.DateTimeField(null=True)
     last_settled_at = models.DateTimeField(null=True)
     slowest_job = models.BigIntegerField(null=True)

@@ -31,11 +31,7 @@ SELECT
     retry_count,
     deliveries,
     first_death.id < settlement.id AS is_again,
-    CASE
-        -- The process that killed it did not hold it.
-        WHEN reason IN ('killed', 'purged', 'key_overflow') THEN NULL
-        ELSE (unix_micros(settled_at) - unix_micros(claimed_at)) / 1e6D
-    END AS run,
+    run_seconds AS run,
     (unix_micros(settled_at) - unix_micros(created_at)) / 1e6D AS total,
     CASE
         WHEN deliveries = 1 AND retry_count = 0 AND (first_death.id < settlement.id) IS NOT TRUE

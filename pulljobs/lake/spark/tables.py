@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SPARK_TYPES: Final = {
     pa.int64(): "long",
     pa.int32(): "int",
+    pa.float64(): "double",
     pa.string(): "string",
     pa.binary(): "binary",
     pa.timestamp("us", tz="UTC"): "timestamp",

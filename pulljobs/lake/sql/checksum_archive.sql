@@ -15,7 +15,10 @@ SELECT
         coalesce(reason, ''),
         (extract(epoch FROM created_at) * 1000000)::bigint,
         coalesce(((extract(epoch FROM claimed_at) * 1000000)::bigint)::text, ''),
+        coalesce(((extract(epoch FROM started_at) * 1000000)::bigint)::text, ''),
         (extract(epoch FROM settled_at) * 1000000)::bigint,
+        -- Nanoseconds: the servers of both sides write floating-point numbers differently.
+        coalesce(floor(run_seconds * 1e9::float8)::bigint::text, ''),
         retry_count,
         deliveries,
         coalesce(node_id::text, ''),
