@@ -280,11 +280,6 @@ class ClaimedJob:
         if self.is_settled:  # Checked last: another thread may have settled the job just now.
             self.mark_settled()
 
-    def end_run(self) -> None:
-        """Note that the run ends now, unless it has ended or never begun."""
-        if self.begun_at is not None and self.run_seconds is None:
-            self.run_seconds = time.monotonic() - self.begun_at
-
     def mark_settled(self) -> None:
         """Note that the outcome is written before the handler ends: no lease is left to lose."""
         self.is_settled = True

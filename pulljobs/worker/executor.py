@@ -18,7 +18,7 @@ from pulljobs.outcome_texts import clean, encoded, format_error
 from pulljobs.states import Event
 from pulljobs.storage.rows import Finished
 from pulljobs.worker import fork_guard, transactions
-from pulljobs.worker.runs import CancelReason, HandlerRun
+from pulljobs.worker.runs import CancelReason, HandlerRun, end_now
 
 ACK_FIRST: Final = AckPolicy.ACK_FIRST
 MANUAL: Final = AckPolicy.MANUAL
@@ -158,7 +158,7 @@ def _run_in_transaction(job: ClaimedJob) -> None:
     with transactions.atomic():
         outcome = _outcome_of_return(job, _run(job.handler.function, job))
         transactions.check()
-        job.end_run()
+        end_now(job)
         finished = _finish(job, outcome._replace(run=job))
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")

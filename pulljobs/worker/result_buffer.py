@@ -10,7 +10,7 @@ from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import DELIVER, UNREPORTED, Settlement
 from pulljobs.handlers import ClaimedJob
 from pulljobs.states import Event
-from pulljobs.worker.runs import HandlerRuns
+from pulljobs.worker.runs import HandlerRuns, end_now
 
 BufferedResult = tuple[ClaimedJob, Settlement | None]
 """Job and its outcome. With None nothing is written: the job is only in flight no more."""
@@ -65,7 +65,7 @@ class ResultBuffer:
 
 def with_run(settlement: Settlement, job: ClaimedJob) -> Settlement:
     """Return the outcome with the times of the run, which ends now unless it has ended."""
-    job.end_run()
+    end_now(job)
     return settlement._replace(run=job)
 
 

@@ -172,5 +172,11 @@ class HandlerRuns:
         return list((running | self._cancelled).values())
 
 
+def end_now(job: ClaimedJob) -> None:
+    """Note that the run of a job ends now, unless it has ended or never begun."""
+    if job.begun_at is not None and job.run_seconds is None:
+        job.run_seconds = time.monotonic() - job.begun_at
+
+
 def _begin_of(job: ClaimedJob) -> float:
     return job.begun_at or 0.0
