@@ -69,7 +69,6 @@ SOURCES: Final = {
             "node_id": "t.node_id::text",
             "lease_token": "t.lease_token::text",
             "result": "t.result::text",
-            "settled_xid": "t.settled_xid::text::bigint",
         },
     ),
     "messages": Source(

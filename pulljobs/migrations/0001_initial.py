@@ -2,7 +2,6 @@ import datetime
 import django.contrib.postgres.fields
 import django.contrib.postgres.indexes
 import django.db.models.deletion
-import django.db.models.functions.comparison
 import django.db.models.functions.datetime
 import pulljobs.models.fields
 import pulljobs.models.consumers
@@ -709,8 +708,8 @@ class Migration(migrations.Migration):
                 ("run_seconds", models.FloatField(null=True)),
                 (
                     "settled_xid",
-                    pulljobs.models.fields.Xid8Field(
-                        db_default=pulljobs.models.fields.CurrentTransaction()
+                    models.BigIntegerField(
+                        db_default=pulljobs.models.fields.TransactionNumber(), editable=False
                     ),
                 ),
                 ("retry_count", models.IntegerField()),
@@ -997,11 +996,8 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="archivedjob",
             index=django.contrib.postgres.indexes.BrinIndex(
-                django.db.models.functions.comparison.Cast(
-                    django.db.models.functions.comparison.Cast("settled_xid", models.TextField()),
-                    models.BigIntegerField(),
-                ),
                 autosummarize=True,
+                fields=["settled_xid"],
                 name="pulljobs_archived_xid",
                 pages_per_range=32,
             ),

@@ -3,10 +3,9 @@
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Cast
 
 from pulljobs import ids
-from pulljobs.models.fields import CurrentTransaction, TimeOrderedId, Xid8Field
+from pulljobs.models.fields import TimeOrderedId, TransactionNumber
 from pulljobs.models.jobs import REASONS, STATES, Lease
 from pulljobs.states import State
 
@@ -56,7 +55,7 @@ class ArchivedJob(models.Model):
     settled_at = models.DateTimeField()
     run_seconds = models.FloatField(null=True)
     """Seconds that the handler ran. It is NULL where `started_at` is, and if the run went on."""
-    settled_xid = Xid8Field(db_default=CurrentTransaction())
+    settled_xid = models.BigIntegerField(db_default=TransactionNumber(), editable=False)
     """Transaction that settled it. An export that follows it does not miss a late commit."""
     retry_count = models.IntegerField()
     deliveries = models.IntegerField()
@@ -70,9 +69,9 @@ class ArchivedJob(models.Model):
     class Meta:
         db_table = "pulljobs_archived_job"
         indexes = [
-            # It costs settlements next to nothing. xid8 itself has no such index, hence the casts.
+            # It costs settlements next to nothing.
             BrinIndex(
-                Cast(Cast("settled_xid", models.TextField()), models.BigIntegerField()),
+                fields=["settled_xid"],
                 name="pulljobs_archived_xid",
                 autosummarize=True,
                 pages_per_range=32,

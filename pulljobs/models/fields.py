@@ -1,10 +1,8 @@
 """Column types and database defaults that Django does not have."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import models
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
 from pulljobs.ids import EPOCH_MILLISECONDS
@@ -20,25 +18,8 @@ class TimeOrderedId(models.Func):
     output_field = models.BigIntegerField()
 
 
-class Xid8Field(models.BigIntegerField):  # type: ignore[type-arg]  # generic for mypy only
-    """Transaction id of 64 bits, which never wraps around."""
-
-    def db_type(self, connection: BaseDatabaseWrapper) -> str:
-        return "xid8"
-
-    def from_db_value(self, value: Any, *args: object) -> int | None:
-        return None if value is None else int(value)
-
-
-class CurrentTransaction(models.Func):
-    """Id of the current transaction, as xid8."""
-
-    template = "pg_current_xact_id()"
-    output_field = Xid8Field()
-
-
 class TransactionNumber(models.Func):
-    """Id of the current transaction as a plain number, which BRIN indexes support."""
+    """Id of the current transaction as a number, for which there are block range indexes."""
 
     template = "pg_current_xact_id()::text::bigint"
     output_field = models.BigIntegerField()

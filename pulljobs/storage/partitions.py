@@ -11,7 +11,7 @@ from pulljobs.storage.statements import query
 
 XIDS: Final[dict[str, LiteralString]] = {
     "pulljobs_message": "published_xid",
-    "pulljobs_archived_job": "settled_xid::text::bigint",
+    "pulljobs_archived_job": "settled_xid",
 }
 """Transaction id of a row, as the block range index has it."""
 PARTITIONED: Final = tuple(XIDS)

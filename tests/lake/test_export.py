@@ -386,7 +386,7 @@ def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
     run("export")
     before = lakes(place, "archive")
     far = 10**9
-    query("UPDATE pulljobs_archived_job SET settled_xid = %s::text::xid8", [far - 5])
+    query("UPDATE pulljobs_archived_job SET settled_xid = %s", [far - 5])
     query("UPDATE pulljobs_message SET published_xid = %s", [far - 5])
     query("UPDATE pulljobs_lake_run SET high_xid = %s, system_identifier = 1", [far])
     settled(consumer, 2)
@@ -425,7 +425,7 @@ def test_rows_of_the_old_cluster_that_the_lake_has_not_go_with_the_next_run(plac
     settled(consumer, 2)
     run("export")
     settled(consumer, 3)
-    query("UPDATE pulljobs_archived_job SET settled_xid = (10^9)::bigint::text::xid8")
+    query("UPDATE pulljobs_archived_job SET settled_xid = 10^9")
     query("UPDATE pulljobs_message SET published_xid = 10^9")
     query("UPDATE pulljobs_lake_run SET system_identifier = 1")
     assert run("rebase")["fresh"] == {"archive": 3, "messages": 3}

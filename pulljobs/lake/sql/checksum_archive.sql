@@ -26,6 +26,6 @@ SELECT
         coalesce(md5(error), ''),
         coalesce(md5(result::text), '')
     )), 15))::bit(60)::bigint AS checksum,
-    settled_xid::text::bigint < %(high_xid)s::bigint AS exported
+    settled_xid < %(high_xid)s::bigint AS exported
 FROM pulljobs_archived_job
 WHERE id >= %(low_id)s::bigint AND id < %(high_id)s::bigint

@@ -7,7 +7,7 @@ SELECT
     EXISTS (
         SELECT
         FROM pulljobs_archived_job
-        WHERE settled_xid::text::bigint >= %(low_xid)s::bigint AND settled_xid::text::bigint < %(high_xid)s::bigint
+        WHERE settled_xid >= %(low_xid)s::bigint AND settled_xid < %(high_xid)s::bigint
     )
     OR EXISTS (
         SELECT

@@ -21,9 +21,9 @@ SELECT
     lease_token::text AS lease_token,
     error,
     result::text AS result,
-    settled_xid::text::bigint AS settled_xid
+    settled_xid
 FROM pulljobs_archived_job
-WHERE settled_xid::text::bigint >= %(low_xid)s::bigint
-    AND settled_xid::text::bigint < %(high_xid)s::bigint
+WHERE settled_xid >= %(low_xid)s::bigint
+    AND settled_xid < %(high_xid)s::bigint
     AND id >= %(low_id)s::bigint
     AND id < %(high_id)s::bigint

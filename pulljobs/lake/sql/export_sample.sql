@@ -7,7 +7,7 @@ SELECT
     ARRAY(
         SELECT id
         FROM pulljobs_archived_job TABLESAMPLE SYSTEM (%(archive_percent)s::double precision)
-        WHERE settled_xid::text::bigint >= %(low_xid)s::bigint AND settled_xid::text::bigint < %(high_xid)s::bigint
+        WHERE settled_xid >= %(low_xid)s::bigint AND settled_xid < %(high_xid)s::bigint
         ORDER BY id
     ) AS archive_ids,
     ARRAY(

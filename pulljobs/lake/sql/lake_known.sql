@@ -11,8 +11,8 @@ SELECT
         ELSE (
             SELECT min(settled_at)
             FROM pulljobs_archived_job
-            WHERE settled_xid::text::bigint >= %(high_xid)s::bigint
-                AND settled_xid::text::bigint < pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+            WHERE settled_xid >= %(high_xid)s::bigint
+                AND settled_xid < pg_snapshot_xmax(pg_current_snapshot())::text::bigint
                 AND id < %(high_id)s::bigint
         )
     END AS settled_at

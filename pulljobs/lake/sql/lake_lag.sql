@@ -14,7 +14,7 @@ WITH RECURSIVE looked (low_xid, high_xid, settled_at) AS (
     SELECT below.high_xid, above.high_xid, (
         SELECT min(settled_at)
         FROM pulljobs_archived_job
-        WHERE settled_xid::text::bigint >= below.high_xid AND settled_xid::text::bigint < above.high_xid
+        WHERE settled_xid >= below.high_xid AND settled_xid < above.high_xid
     )
     FROM looked AS below
     CROSS JOIN LATERAL (

@@ -16,13 +16,13 @@ wrong AS MATERIALIZED (
         AND archived.id < %(high_id)s::bigint
         AND CASE
             WHEN exported.id IS NULL
-                THEN settled_xid::text::bigint < %(low_xid)s::bigint OR settled_xid::text::bigint >= %(next_xid)s::bigint
-            ELSE settled_xid::text::bigint >= %(low_xid)s::bigint
+                THEN settled_xid < %(low_xid)s::bigint OR settled_xid >= %(next_xid)s::bigint
+            ELSE settled_xid >= %(low_xid)s::bigint
         END
 ),
 changed AS (
     UPDATE pulljobs_archived_job AS archived
-    SET settled_xid = CASE WHEN fresh THEN pg_current_xact_id() ELSE '3'::xid8 END
+    SET settled_xid = CASE WHEN fresh THEN pg_current_xact_id()::text::bigint ELSE 3 END
     FROM wrong
     WHERE archived.id = wrong.id
     RETURNING fresh

@@ -19,7 +19,7 @@ NOW = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 def settled(hours_ago: int, xid: int) -> None:
     JobFactory.create(state=State.DELIVERED)
     query(
-        "UPDATE pulljobs_archived_job SET settled_xid = %s::text::xid8,"
+        "UPDATE pulljobs_archived_job SET settled_xid = %s,"
         " settled_at = now() - make_interval(hours => %s) WHERE id = %s",
         [xid, hours_ago, ArchivedJob.objects.latest("id").id],
     )

@@ -27,7 +27,7 @@ delivered AS (
 archived AS (
     INSERT INTO pulljobs_archived_job (
         id, job_id, message_id, consumer_id, created_at, claimed_at, started_at, settled_at, run_seconds,
-        retry_count, deliveries, node_id, lease_token, state
+        settled_xid, retry_count, deliveries, node_id, lease_token, state
     )
     -- Scalar subqueries are evaluated once, when the first job is deleted; a join would be for every job.
     SELECT
@@ -42,6 +42,8 @@ archived AS (
         to_timestamp((SELECT date_part('epoch', clock_timestamp()) - %(run_clock)s::float8) + (%(run_begins)s::float8[])[number]),
         (SELECT clock_timestamp()),
         (%(run_seconds)s::float8[])[number],
+        -- Once: the column's default would be computed for every job.
+        (SELECT pg_current_xact_id()::text::bigint),
         retry_count,
         deliveries,
         (SELECT node_id FROM lease),

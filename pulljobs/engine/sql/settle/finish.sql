@@ -167,7 +167,7 @@ settled AS MATERIALIZED (
 ),
 archived AS (
     INSERT INTO pulljobs_archived_job (
-        job_id, message_id, consumer_id, created_at, claimed_at, started_at, settled_at, run_seconds, retry_count, deliveries,
+        job_id, message_id, consumer_id, created_at, claimed_at, started_at, settled_at, run_seconds, settled_xid, retry_count, deliveries,
         node_id, lease_token, state, reason, error, result
     )
     SELECT
@@ -179,6 +179,7 @@ archived AS (
         settled.started_at,
         clock_timestamp(),
         settled.run_seconds,
+        (SELECT xid::text::bigint FROM transaction),
         settled.retry_count,
         settled.deliveries,
         lease.node_id,
