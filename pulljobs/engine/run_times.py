@@ -7,7 +7,7 @@ GAIN: Final = 1 / 8
 """Weight of a new run in the mean, as TCP weighs round trips (RFC 6298)."""
 DEVIATION_GAIN: Final = 1 / 4
 SAMPLE: Final = 0.001
-"""Seconds between two runs that are noted, because a note takes a while itself."""
+"""Seconds between the begins of runs that are noted, because a note takes a while itself."""
 MARGIN: Final = 2
 """Deviations above the mean that a run is expected to take."""
 UNKNOWN: Final = float("inf")
@@ -23,13 +23,17 @@ class RunTime:
     expected: float = UNKNOWN
     """Seconds that the next run takes, with a margin, or infinity while no run has ended."""
     due: float = 0.0
-    """Time of the monotonic clock from which on a run is noted. Quick runs are a sample."""
+    """Time of the monotonic clock from which on a run that begins is noted.
+
+    Quick runs are a sample, chosen by their begins: at a given time a long run is more likely to
+    end than one of many quick ones, and its process would claim too little.
+    """
     _mean: float = 0.0
     _deviation: float = 0.0
 
-    def note(self, seconds: float, now: float = 0.0) -> None:
-        """Note how long a run took that ended now."""
-        self.due = now + SAMPLE
+    def note(self, seconds: float, begun_at: float = 0.0) -> None:
+        """Note how long a run took that began at that time of the monotonic clock."""
+        self.due = begun_at + SAMPLE
         if self.expected == UNKNOWN:
             self.expected = self._mean = seconds
             return

@@ -124,10 +124,10 @@ class HandlerRuns:
         """
         is_open = self._open.pop(job, None) is not None
         cancelled = None if is_open else self._cancelled.pop(job)
-        now = time.monotonic()
-        job.run_seconds = seconds = now - (job.begun_at or 0.0)  # `begin` has set it.
-        if now > job.run_time.due:
-            job.run_time.note(seconds, now)
+        begun_at = job.begun_at or 0.0  # `begin` has set it.
+        job.run_seconds = seconds = time.monotonic() - begun_at
+        if begun_at > job.run_time.due:
+            job.run_time.note(seconds, begun_at)
         if self._times is not None:
             self._times.append((job.handler.path, seconds))
         return cancelled
