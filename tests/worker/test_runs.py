@@ -7,6 +7,7 @@ from functools import partial
 from itertools import count
 from threading import Barrier
 
+from pulljobs.engine.run_times import SAMPLE, RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.runs import CancelReason, HandlerRun, HandlerRuns
 from tests.worker.claiming import unclaimed
@@ -42,6 +43,21 @@ def test_run_is_cancelled_once_and_listed_until_its_handler_ends() -> None:
     assert cancellations == [cancelled]
     assert runs.current() == [other]
     assert not other.job.taken_away
+
+
+def test_quick_runs_are_sampled_by_their_begins() -> None:
+    """A long run must not be noted more often than a quick one, though it is awaited longer."""
+    runs, run_time = HandlerRuns(), RunTime()
+    slot, start = runs.slot(0, lambda run: None), time.monotonic() - 60
+    expected = list[float]()
+    for begun_at in (start, start + SAMPLE / 2, start + SAMPLE * 2):
+        job = unclaimed(next(_numbers))
+        job.run_time = run_time
+        runs.begin(job, slot, begun_at)
+        runs.end(job)
+        expected.append(run_time.expected)
+    first, second, third = expected
+    assert first == second != third
 
 
 def test_only_one_of_several_threads_decides_about_a_run() -> None:
