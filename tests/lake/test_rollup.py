@@ -212,7 +212,7 @@ def test_all_figures_of_an_hour_are_rolled_up(
             node_id=NODES[1],
             run=1000.0,
         )
-    never = dict.fromkeys(("claimed_at", "started_at", "run_seconds", "node_id"))
+    never: dict[str, Any] = dict.fromkeys(("claimed_at", "started_at", "run_seconds", "node_id"))
     history.settle(consumer, NOON, reason="killed", **never)
     again = history.settle(consumer, NOON + 200 * SECOND, reason="timed_out", error=None, run=0.1)
     for _ in range(5):
@@ -241,7 +241,7 @@ def test_run_times_are_those_of_handlers_and_not_of_leases(
 ) -> None:
     """Holders other than workers report no runs: they hide no figure, and have none."""
     remote = subscribed(NOON - timedelta(days=1), channel=consumer.channel)
-    unreported = {"started_at": None, "run_seconds": None}
+    unreported: dict[str, Any] = {"started_at": None, "run_seconds": None}
     for run in (1.0, 2.0, 6.0):
         history.settle(consumer, NOON + HOUR / 2, run=run)
         history.settle(consumer, NOON + HOUR / 2, run=600.0, **unreported)
