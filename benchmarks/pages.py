@@ -17,7 +17,7 @@ from django.urls import NoReverseMatch, reverse
 
 from benchmarks.database import consumer, own_database, query
 from benchmarks.report import print_report
-from pulljobs import auditing
+from pulljobs import auditing, operating
 from pulljobs.admin.operations import BY_SLUG
 from pulljobs.ids import EPOCH_MILLISECONDS
 from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, Node, Producer
@@ -37,11 +37,12 @@ MADE: Final = (
 """Expression of a unique id of the moment `at`."""
 ARCHIVE: Final = f"""
 INSERT INTO pulljobs_archived_job (
-    id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at,
-    retry_count, deliveries, state, reason, error, lease_token
+    id, job_id, message_id, consumer_id, created_at, claimed_at, started_at, settled_at,
+    run_seconds, retry_count, deliveries, state, reason, error, lease_token
 )
 SELECT {MADE}, {MADE}, {MADE}, (%(consumers)s::bigint[])[1 + n %% %(many)s],
-    at - interval '2 s', at - interval '1 s', at, 0, 1,
+    at - interval '2 s', at - interval '1 s', at - interval '0.9 s', at,
+    exp(n %% 97 / 20.0 - 4), 0, 1,
     CASE WHEN n %% 100 = 0 THEN 'DEAD' ELSE 'DELIVERED' END,
     CASE WHEN n %% 100 = 0 THEN 'rejected' END,
     CASE WHEN n %% 100 = 0 THEN 'bad' END,
@@ -139,6 +140,8 @@ def _fill(archived: int, queued: int) -> None:
     query("VACUUM ANALYZE pulljobs_job")
     query("VACUUM ANALYZE pulljobs_archived_job")
     query("ANALYZE pulljobs_message")
+    for _count in range(2):  # The first counts the whole archive.
+        operating.maintain()
     Consumer.objects.filter(pk=ids[1]).update(exclusive_keys=True)
     Node.objects.create(name="host:1", started_at=_now(), heartbeat_at=_now())
     _claim(ids[0])

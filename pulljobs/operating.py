@@ -15,6 +15,7 @@ from pulljobs.states import Reason, State
 from pulljobs.storage import (
     archive,
     clients,
+    counting,
     dead,
     forgetting,
     jobs,
@@ -206,10 +207,18 @@ def maintain() -> Upkeep:
     """Create partitions ahead of time, and drop those older than the retention, if one is set.
 
     A day of which an active keeper of `hooks.history_keepers` has no copy stays. A role that does
-    not own the tables deletes old rows and leaves partitions alone.
+    not own the tables deletes old rows and leaves partitions alone. It counts settlements as
+    well, unless the caller has a transaction open.
     """
+    counting.count_settlements(settings().DATABASE, is_patient=True)
     *_before, upkeep = maintaining()
     return upkeep
+
+
+def count_settlements() -> bool:
+    """Count settlements for the dashboard if that is due. Return False: the rest is due later."""
+    counting.count_settlements(settings().DATABASE)
+    return False
 
 
 def maintaining() -> Iterator[Upkeep]:
@@ -217,6 +226,7 @@ def maintaining() -> Iterator[Upkeep]:
     using, now = settings().DATABASE, settings()
     nodes.forget_waits(using)
     clients.forget_old(using)
+    counting.forget(using)
     upkeep = Upkeep([], [], partitions.not_owned(using))
     yield upkeep
     if not upkeep.not_owned:

@@ -9,7 +9,7 @@ from typing import Final
 
 from django.db import connections
 
-from pulljobs import loops, pulling, scheduling
+from pulljobs import loops, operating, pulling, scheduling
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.engine.deadlines import WorkDeadline
@@ -79,7 +79,7 @@ def _pass() -> bool:
     """Do a while of each part. Return True if there is more to do."""
     parts: list[Callable[[], bool]] = [_reap]
     if not serving.has_worker():
-        parts += [pulling.sweep_keys, scheduling.dispatch_more]
+        parts += [pulling.sweep_keys, scheduling.dispatch_more, operating.count_settlements]
     return loops.repeat_each(parts)
 
 

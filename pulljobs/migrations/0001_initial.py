@@ -67,6 +67,78 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="CountProgress",
+            fields=[
+                ("id", models.SmallIntegerField(primary_key=True, serialize=False)),
+                ("snapshot", models.TextField(null=True)),
+                ("counted_at", models.DateTimeField()),
+                ("open_from", models.DateTimeField()),
+                ("counted_from", models.DateTimeField()),
+                ("newest_dead", models.BigIntegerField(default=0)),
+            ],
+            options={
+                "db_table": "pulljobs_count_progress",
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="SettlementCount",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "period",
+                        "consumer_id",
+                        "starts_at",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                (
+                    "period",
+                    models.CharField(
+                        choices=[("minute", "Minute"), ("hour", "Hour"), ("day", "Day")],
+                        max_length=6,
+                    ),
+                ),
+                ("consumer_id", models.BigIntegerField()),
+                ("starts_at", models.DateTimeField()),
+                ("delivered", models.BigIntegerField()),
+                ("dead", models.BigIntegerField()),
+                ("retries", models.BigIntegerField()),
+                (
+                    "wait_buckets",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.SmallIntegerField(), size=None
+                    ),
+                ),
+                (
+                    "wait_jobs",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), size=None
+                    ),
+                ),
+                (
+                    "run_buckets",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.SmallIntegerField(), size=None
+                    ),
+                ),
+                (
+                    "run_jobs",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), size=None
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_settlement_count",
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
             name="BoundedKey",
             fields=[
                 (

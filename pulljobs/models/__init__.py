@@ -4,6 +4,7 @@ from pulljobs.models.archive import ArchivedJob, Attempt
 from pulljobs.models.audit import AuditedBatch, AuditEntry
 from pulljobs.models.channels import Channel, Producer
 from pulljobs.models.consumers import Consumer
+from pulljobs.models.counts import CountProgress, SettlementCount
 from pulljobs.models.dashboard import Dashboard
 from pulljobs.models.jobs import BoundedKey, ExclusiveKey, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
@@ -17,6 +18,7 @@ __all__ = [
     "BoundedKey",
     "Channel",
     "Consumer",
+    "CountProgress",
     "Dashboard",
     "ExclusiveKey",
     "HttpClient",
@@ -28,4 +30,5 @@ __all__ = [
     "Publication",
     "PullWaiter",
     "ScheduledMessage",
+    "SettlementCount",
 ]

@@ -55,6 +55,8 @@ class Backlog(NamedTuple):
     blocked_is_least: bool
     """There may be more blocked jobs: next to many DEAD jobs, not all candidates were read."""
     cap: int
+    dead_cap: int | None = None
+    """Cap of the DEAD jobs, if it is another."""
 
     @property
     def queued(self) -> int:
@@ -68,7 +70,8 @@ class Backlog(NamedTuple):
 
     def is_least(self, count: str) -> bool:
         """Return True if this count may be too low."""
-        is_cut_off: bool = getattr(self, count) >= self.cap
+        cap = self.dead_cap if count == "dead" and self.dead_cap else self.cap
+        is_cut_off: bool = getattr(self, count) >= cap
         return is_cut_off or (count == "blocked" and self.blocked_is_least)
 
 

@@ -28,9 +28,9 @@ def newest(using: str, consumer_ids: Sequence[int], wanted: int) -> list[Dead]:
     return run(using, "newest_dead", params, kind=Dead)
 
 
-def counts(using: str, consumer_ids: Sequence[int]) -> dict[int, int]:
-    """Return the number of DEAD jobs by consumer id, at most COUNTED."""
-    params = {"consumer_ids": list(consumer_ids), "cap": COUNTED}
+def counts(using: str, consumer_ids: Sequence[int], cap: int = COUNTED) -> dict[int, int]:
+    """Return the number of DEAD jobs by consumer id, at most `cap`."""
+    params = {"consumer_ids": list(consumer_ids), "cap": cap}
     return {row.consumer_id: row.dead for row in run(using, "count_dead", params)}
 
 

@@ -55,6 +55,8 @@ _APP: Final[Mapping[str, Privileges]] = {
     "pulljobs_http_client": ALL,
     "pulljobs_audit_entry": AMEND,
     "pulljobs_audited_batch": ADD,
+    "pulljobs_settlement_count": ALL,
+    "pulljobs_count_progress": AMEND,
 }
 _READ: Final[Mapping[str, Privileges]] = {
     **dict.fromkeys([*_APP, "django_migrations"], READ),

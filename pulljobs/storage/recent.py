@@ -11,11 +11,6 @@ SPANS: Final = 6
 """Spans in which a slice is read, so that the rows come from all over it."""
 CAP: Final = 300
 """Settlements that are read of a span. If there are more, their number is estimated."""
-TIMED: Final = 30
-"""Settlements of a span whose times are read."""
-
-Quantiles = tuple[float, float, float]
-"""Seconds at p50, p95 and p99."""
 
 
 class Settled(NamedTuple):
@@ -28,9 +23,6 @@ class Settled(NamedTuple):
     retries: float
     is_estimate: bool
     """There were more settlements than were read."""
-    waits: Quantiles | None
-    runs: Quantiles | None
-    """Quantiles of the settlements that were read."""
 
     @property
     def settlements(self) -> float:
@@ -51,8 +43,7 @@ class Slice(NamedTuple):
 
 def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
     """Return the settlements of the slices, which are numbered from 0."""
-    rows: list[Settled] = run(using, "recent", params(slices), kind=Settled)
-    return [row._replace(waits=_quantiles(row.waits), runs=_quantiles(row.runs)) for row in rows]
+    return run(using, "recent", params(slices), kind=Settled)
 
 
 def params(slices: Sequence[Slice]) -> dict[str, Any]:
@@ -67,13 +58,4 @@ def params(slices: Sequence[Slice]) -> dict[str, Any]:
         "first": min(ids_of_slice[0] for ids_of_slice in bounds),
         "last": max(ids_of_slice[-1] for ids_of_slice in bounds),
         "cap": CAP,
-        "timed": TIMED,
     }
-
-
-def _quantiles(seconds: Sequence[float | None] | None) -> Quantiles | None:
-    """Return the quantiles, or None without any. A clock set back makes no time negative."""
-    if not seconds or None in seconds:
-        return None
-    low, middle, high = (max(0.0, float(value or 0)) for value in seconds)
-    return low, middle, high

@@ -53,7 +53,14 @@ class Reaper:
     def _pass(self) -> bool:
         """Do a while of each part. Return True if there is more to do."""
         self._begin_upkeep()
-        parts = (self._reap, pulling.sweep_keys, scheduling.dispatch_more, self._maintain, _proceed)
+        parts = (
+            self._reap,
+            pulling.sweep_keys,
+            scheduling.dispatch_more,
+            operating.count_settlements,
+            self._maintain,
+            _proceed,
+        )
         return loops.repeat_each(parts)
 
     def _reap(self) -> bool:

@@ -1,7 +1,6 @@
-"""Figures of the last hour are read from the archive.
+"""Every settlement is counted in every range, whether it is in the counts already or not.
 
-Counts of a minute with few settlements are exact, others are estimates. The rollups of the lake are
-tested in tests/lake/without_spark.
+The rollups of the lake are tested in tests/lake/without_spark.
 """
 
 from collections.abc import Iterator
@@ -14,12 +13,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from pulljobs import ids
-from pulljobs.admin.dashboard import history, ranges
+from pulljobs.admin.dashboard import history, ranges, tiles
 from pulljobs.engine import outcomes
 from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer
 from pulljobs.states import State
-from pulljobs.storage import jobs, nodes, recent
+from pulljobs.storage import counting, jobs, nodes, recent, settlement_history
 from tests.dashboard.test_page import read_dashboard, visible_text
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed
@@ -32,14 +31,16 @@ MINUTE = timedelta(minutes=1)
 BOUNDED = {
     "pulljobs_node",
     "pulljobs_pull_waiter",
+    "pulljobs_count_progress",
     "pulljobs_message_default",  # not more than 10,000 are counted, where there should be none
     "pulljobs_archived_job_default",
 }
 """Tables that do not grow with jobs, or whose scan ends early."""
 ARCHIVED = """
 INSERT INTO pulljobs_archived_job (id, job_id, message_id, consumer_id, created_at, claimed_at,
-    settled_at, retry_count, deliveries, state, reason)
-SELECT %s + (n * %s::bigint << 22), n, n, %s, at - wait - run, at - run, at, dead, 1 + dead,
+    started_at, settled_at, run_seconds, retry_count, deliveries, state, reason)
+SELECT %s + (n * %s::bigint << 22), n, n, %s, at - wait - run, at - run, at - run, at,
+    date_part('epoch', run), dead, 1 + dead,
     CASE dead WHEN 1 THEN 'DEAD' ELSE 'DELIVERED' END, CASE dead WHEN 1 THEN 'rejected' END
 FROM (
     SELECT n, %s::timestamptz + n * %s * interval '1 ms' AS at, interval '1 s' AS wait,
@@ -68,70 +69,142 @@ def settle(consumer: Consumer, start: datetime, count: int, *, every_ms: int) ->
     query(ARCHIVED, [first, every_ms, consumer.pk, start, every_ms, count - 1])
 
 
+def read_range(name: str, now: datetime, consumer_id: int | None = None) -> history.History:
+    chosen = ranges.choose(name)
+    return chosen.source.read_history(chosen, now, consumer_id, list(all_consumers()))
+
+
+def all_consumers() -> list[int]:
+    return list(Consumer.objects.values_list("pk", flat=True))
+
+
 def last_hour(now: datetime, consumer_id: int | None = None) -> history.History:
+    return read_range("hour", now, consumer_id)
+
+
+def estimated_hour(now: datetime) -> history.History:
+    """Return the figures that `pulljobs top` shows of a time."""
     chosen = ranges.DEFAULT
-    return history.read_archive(chosen.slices(now), chosen.step, consumer_id)
+    return history.read_archive(chosen.slices(now), chosen.step)
 
 
-def test_a_quiet_minute_is_exact(consumer: Consumer, now: datetime) -> None:
+@pytest.mark.parametrize("count", [100, 5_000])
+def test_every_settlement_of_a_minute_is_counted(
+    consumer: Consumer, now: datetime, count: int
+) -> None:
     start = ranges.DEFAULT.slices(now)[-3].start
-    settle(consumer, start, 100, every_ms=100)
+    settle(consumer, start, count, every_ms=10)
     hour = last_hour(now)
     [point] = [point for point in hour.points if point.settled]
-    assert (point.start, point.delivered, point.dead, point.retries) == (start, 90, 10, 10)
-    assert not point.is_estimate
-    assert point.waits == pytest.approx((1.0, 1.0, 1.0))
-    assert hour.consumers[consumer.pk].delivered == 90
-    assert hour.trends[consumer.pk][-3] == 100
+    dead = count // 10
+    assert (point.start, point.delivered, point.dead) == (start, count - dead, dead)
+    assert point.retries == dead
+    assert point.waits == pytest.approx((1.0, 1.0, 1.0), rel=0.015)
+    last = (count - 1) / 1000
+    assert point.runs == pytest.approx((0.5 * last, 0.95 * last, 0.99 * last), rel=0.03)
+    assert hour.consumers[consumer.pk].delivered == count - dead
+    assert hour.trends[consumer.pk][-3] == count
 
 
-def test_a_busy_minute_is_a_close_estimate(consumer: Consumer, now: datetime) -> None:
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", ["hour", "day", "week", "month"])
+def test_every_range_has_every_settlement_once(
+    operator: Client, consumer: Consumer, now: datetime, name: str
+) -> None:
+    """Some are counted, some came later, and some of each are of another consumer."""
+    other = ConsumerFactory.create()
+    settle(consumer, now - timedelta(hours=25), 1_000, every_ms=89_000)
+    settle(other, now - timedelta(minutes=59, milliseconds=1), 500, every_ms=7_000)
+    counting.count_settlements(USING, is_patient=True)
+    settle(consumer, now - timedelta(seconds=9), 50, every_ms=100)
+    settle(other, now - timedelta(seconds=8, milliseconds=1), 70, every_ms=100)
+    start = ranges.choose(name).slices(now)[0].start
+    for consumer_id in (None, consumer.pk, other.pk):
+        read = read_range(name, now, consumer_id)
+        assert (read.total.delivered, read.total.dead) == by_archive(start, consumer_id)
+        assert sum(point.settled for point in read.points) == read.total.settled
+    for each in (consumer.pk, other.pk):
+        tally = read.consumers[each]
+        assert (tally.delivered, tally.dead) == by_archive(start, each)
+        assert sum(read.trends[each]) == tally.settled
+    delivered, dead = by_archive(start)
+    page = visible_text(read_dashboard(operator, range=name))
+    assert f"{dead} of {delivered + dead:,} settled in" in page
+
+
+def by_archive(start: datetime, consumer_id: int | None = None) -> tuple[int, int]:
+    [row] = query(
+        "SELECT count(*) FILTER (WHERE state = 'DELIVERED'), count(*) FILTER (WHERE state = 'DEAD')"
+        " FROM pulljobs_archived_job"
+        " WHERE settled_at >= %s AND consumer_id = coalesce(%s, consumer_id)",
+        [start, consumer_id],
+    )
+    return row[0], row[1]
+
+
+def test_the_page_says_where_its_figures_begin_and_end(
+    operator: Client, consumer: Consumer, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(consumer, ranges.DEFAULT.slices(now)[-3].start, 40, every_ms=1_000)
+    assert "Every settlement is counted." in visible_text(read_dashboard(operator))
+    monkeypatch.setattr("pulljobs.storage.settlement_history.UNCOUNTED", 30)
+    page = visible_text(read_dashboard(operator))
+    assert "are not counted yet: start a worker, or run manage.py pulljobs maintain." in page
+    assert "3 of 30 settled in 1 hour" in page
+
+
+def test_times_say_how_exact_they_are(operator: Client, consumer: Consumer, now: datetime) -> None:
+    settle(consumer, ranges.DEFAULT.slices(now)[-3].start, 40, every_ms=1_000)
+    page = visible_text(read_dashboard(operator))
+    assert page.count("Wait until claimed, ± 1.5 %") == 3
+    assert page.count("Run time, ± 1.5 %") == 3
+    assert "Wait and run times are estimates, at most 1.5 % off." in page
+
+
+def test_the_pace_is_that_of_the_last_minute(consumer: Consumer, now: datetime) -> None:
+    other = ConsumerFactory.create()
+    settle(consumer, now - timedelta(minutes=5), 30, every_ms=1_000)
+    settle(consumer, now - timedelta(seconds=20), 60, every_ms=100)
+    settle(other, now - timedelta(seconds=10), 20, every_ms=100)
+    pace = settlement_history.read_pace(USING, now)
+    assert (pace.per_minute(), pace.per_minute(consumer.pk), pace.per_minute(-1)) == (80, 60, 0)
+    assert not pace.is_estimate
+
+
+def test_a_pace_that_is_too_fast_to_count_is_that_of_a_shorter_time(
+    consumer: Consumer, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settlement_history, "LATEST", 100)
+    settle(consumer, now - timedelta(seconds=20), 200, every_ms=100)
+    pace = settlement_history.read_pace(USING, now)
+    assert pace.is_estimate
+    assert pace.per_minute() == pytest.approx(600, rel=0.02)
+    assert tiles.throughput_tile(pace, None).value.startswith("≈ ")
+
+
+def test_the_estimate_of_a_busy_minute_is_close(consumer: Consumer, now: datetime) -> None:
     start = ranges.DEFAULT.slices(now)[-3].start
     settle(consumer, start, 5_000, every_ms=12)
-    [point] = [point for point in last_hour(now).points if point.settled]
+    [point] = [point for point in estimated_hour(now).points if point.settled]
     assert point.is_estimate
     assert point.settled == pytest.approx(5_000, rel=0.02)
     assert point.dead == pytest.approx(500, rel=0.05)
 
 
-@pytest.mark.parametrize("count", [40, 5_000])
-def test_the_page_says_how_many_settlements_its_percentiles_cover(
-    operator: Client, consumer: Consumer, now: datetime, count: int
-) -> None:
-    settle(consumer, ranges.DEFAULT.slices(now)[-3].start, count, every_ms=12)
-    for chosen in ({}, {"consumer": consumer.pk}):
-        text = visible_text(read_dashboard(operator, **chosen))
-        assert ("every settlement of the hour is counted" in text) == (count == 40)
-        assert "the first 30 settlements of all consumers in every 10 seconds." in text
-
-
-def test_a_consumer_beyond_the_timed_settlements_is_counted_without_times(
-    consumer: Consumer, now: datetime
-) -> None:
-    start = ranges.DEFAULT.slices(now)[-3].start
-    settle(consumer, start, recent.TIMED + 10, every_ms=10)
-    rare = ConsumerFactory.create()
-    settle(rare, start + timedelta(seconds=1), 20, every_ms=10)
-    hour = last_hour(now)
-    assert (hour.consumers[rare.pk].delivered, hour.consumers[rare.pk].waits) == (18, None)
-    [point] = [point for point in last_hour(now, rare.pk).points if point.settled]
-    assert (point.settled, point.waits) == (20, None)
-
-
-def test_a_burst_is_not_extrapolated(consumer: Consumer, now: datetime) -> None:
+def test_the_estimate_of_a_burst_is_not_extrapolated(consumer: Consumer, now: datetime) -> None:
     start = ranges.DEFAULT.slices(now)[-3].start
     settle(consumer, start, 3 * recent.CAP, every_ms=1)
-    [point] = [point for point in last_hour(now).points if point.settled]
+    [point] = [point for point in estimated_hour(now).points if point.settled]
     assert point.settled == pytest.approx(3 * recent.CAP, rel=0.05)
 
 
-def test_the_caps_limit_the_rows_that_are_read_of_a_slice(
+def test_the_cap_limits_the_rows_that_are_read_for_an_estimate(
     consumer: Consumer, now: datetime
 ) -> None:
     slice = ranges.DEFAULT.slices(now)[-3]
     settle(consumer, slice.start, 20_000, every_ms=3)
     query("ANALYZE pulljobs_archived_job")
-    most = recent.SPANS * (recent.CAP + recent.TIMED + 1)
+    most = recent.SPANS * (recent.CAP + 1)
     assert most / 2 < rows_read(recent.params([slice])) <= most
 
 
@@ -154,27 +227,27 @@ def test_a_redriven_job_adds_no_wait(consumer: Consumer, now: datetime) -> None:
     jobs.redrive(USING, [job.id])
     jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, 1)])
     query("UPDATE pulljobs_archived_job SET created_at = created_at - interval '1 day'")
-    total = last_hour(now + MINUTE).total
+    total = last_hour(now + MINUTE).consumers[consumer.pk]
     assert (total.delivered, total.dead) == (1, 1)
     assert total.waits
-    assert total.waits[0] == total.waits[2] > 86_000
+    assert total.waits[0] == total.waits[2] > 85_000
     query("UPDATE pulljobs_archived_job SET created_at = claimed_at WHERE state = 'DEAD'")
-    assert last_hour(now + MINUTE).total.waits == (0.0, 0.0, 0.0)
+    assert last_hour(now + MINUTE).consumers[consumer.pk].waits == (0.0, 0.0, 0.0)
 
 
 def test_a_retried_or_revived_job_adds_no_wait(consumer: Consumer, now: datetime) -> None:
     JobFactory.create(consumer=consumer, state=State.DELIVERED)
-    assert last_hour(now + MINUTE).total.waits is not None
+    assert last_hour(now + MINUTE).consumers[consumer.pk].waits is not None
     for again in ("deliveries = 2", "deliveries = 1, retry_count = 1"):
         query(f"UPDATE pulljobs_archived_job SET {again}")
-        assert last_hour(now + MINUTE).total.waits is None
+        assert last_hour(now + MINUTE).consumers[consumer.pk].waits is None
 
 
 def test_a_killed_job_adds_no_run_time(consumer: Consumer, now: datetime) -> None:
     """The operator who killed it does not know when its handler ended."""
     job = JobFactory.create(consumer=consumer, state=State.INFLIGHT)
     jobs.kill(USING, [job.id], reason="killed")
-    total = last_hour(now + MINUTE).total
+    total = last_hour(now + MINUTE).consumers[consumer.pk]
     assert (total.dead, total.runs) == (1, None)
 
 
@@ -209,7 +282,8 @@ def _crowd(consumer: Consumer, now: datetime, *, analyzed: bool) -> None:
 
 def test_no_query_of_the_page_scans_a_growing_table(operator: Client, crowded: None) -> None:
     """The statements in SQL files are tested in tests/storage/test_plans.py."""
-    assert scans(operator, "hour") == []
+    for chosen in ("hour", "day", "week", "month"):
+        assert scans(operator, chosen) == []
 
 
 def scans(operator: Client, chosen: str) -> list[tuple[str, str]]:

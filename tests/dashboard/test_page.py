@@ -94,9 +94,20 @@ def test_states_of_all_consumers_are_counted(operator: Client, consumer: Consume
     assert tile(page, "Due later").startswith("5 ")
     assert tile(page, "In flight").startswith("1 ")
     assert tile(page, "Dead").startswith("2 ")
-    assert tile(page, "Failed").startswith("40 % of 5 settled")
+    assert tile(page, "Failed").startswith("40 % 2 of 5 settled")
     assert "orders / invoicing 4 5 0 1 2" in visible_text(page)
     assert "2 jobs are dead." in visible_text(page)
+
+
+def test_deaths_are_counted_beyond_the_cap_of_other_states(
+    operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulljobs.storage.backlog.CAPS", (3,))
+    JobFactory.create_batch(5, consumer=consumer, state=State.DEAD)
+    published(consumer, 5)
+    page = read_dashboard(operator)
+    assert tile(page, "Dead").startswith("5 ")
+    assert tile(page, "Ready").startswith("3+ ")
 
 
 def test_the_chart_counts_all_settlements_or_those_of_the_chosen_consumer(

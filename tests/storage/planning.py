@@ -10,6 +10,7 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
+from pulljobs import ids
 from pulljobs.engine.sql import statement
 from tests.sessions import Session
 
@@ -20,6 +21,7 @@ TABLES = (
     "pulljobs_lease",
     "pulljobs_archived_job_default",
     "pulljobs_message_default",
+    "pulljobs_settlement_count",
 )
 ALL = ", ".join(TABLES)
 
@@ -43,6 +45,12 @@ TERMS: dict[str, Any] = {
     "max_lease": timedelta(minutes=15),
 }
 GUARDED: dict[str, Any] = {"request_id": None, "guarded": False}
+UNCOUNTED: dict[str, Any] = {
+    "low": ids.first_of(NOW),
+    "high": 2**63 - 1,
+    "cap": None,
+    "is_recount": False,
+}
 PARAMS: dict[str, dict[str, Any]] = {
     "claim": {
         "consumer_id": 1,
@@ -144,6 +152,29 @@ PARAMS: dict[str, dict[str, Any]] = {
     "delivered": {"settlements": 100},
     "count_dead": {"consumer_ids": [1, 2], "cap": 100},
     "newest_dead": {"consumer_ids": [1, 2], "wanted": 100},
+    "count_settlements": {
+        **UNCOUNTED,
+        "periods": ["minute", "hour"],
+        "widths": [timedelta(minutes=1), timedelta(hours=1)],
+        "ages": [timedelta(hours=3), timedelta(days=9)],
+    },
+    "settlement_history": {
+        **UNCOUNTED,
+        "cap": 1_000,
+        "periods": ["minute", "hour"],
+        "since": [NOW - timedelta(hours=1)] * 2,
+        "until": [NOW] * 2,
+        "are_drawn": [True, False],
+        "with_times": [True, True],
+        "drawn_ids": [0],
+        "listed_ids": [1, 2],
+    },
+    "settled_since": {
+        "low": ids.first_of(NOW),
+        "high": 2**63 - 1,
+        "since": NOW,
+        "cap": 1_000,
+    },
     "recent": {
         "lows": [1_000, 2_000],
         "highs": [2_000, 3_000],
@@ -151,7 +182,6 @@ PARAMS: dict[str, dict[str, Any]] = {
         "first": 1_000,
         "last": 3_000,
         "cap": 100,
-        "timed": 50,
     },
 }
 

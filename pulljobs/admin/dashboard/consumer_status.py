@@ -13,11 +13,15 @@ from pulljobs.admin.dashboard import figures
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.conf import settings
 from pulljobs.models import Consumer, PullWaiter
-from pulljobs.storage import backlog, counts
+from pulljobs.storage import backlog, counts, dead
 from pulljobs.storage.backlog import Backlog
 
 SHOWN: Final = 40
 """Consumers in the table, the first by name. Sums and findings cover all."""
+
+
+DEAD_ROWS: Final = 200_000
+"""DEAD jobs that are counted of all consumers together, and 10,000 of each in any case."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ def read_standings(
     waiting, serving = _waiting(using), _serving(workers or ())
     ids = [consumer.pk for consumer in known]
     backlogs = {row.consumer_id: row for row in backlog.backlogs(using, ids)}
+    backlogs |= _count_dead(using, backlogs)
     return [
         ConsumerStatus(
             consumer,
@@ -93,6 +98,16 @@ def read_standings(
         )
         for number, consumer in enumerate(known)
     ]
+
+
+def _count_dead(using: str, backlogs: Mapping[int, Backlog]) -> dict[int, Backlog]:
+    """Return the backlogs whose DEAD jobs were cut off, with counts that read more of them."""
+    capped = [pk for pk, row in backlogs.items() if row.is_least("dead")]
+    if not capped:
+        return {}
+    cap = max(dead.COUNTED, DEAD_ROWS // len(capped))
+    counted = dead.counts(using, capped, cap)
+    return {pk: backlogs[pk]._replace(dead=counted[pk], dead_cap=cap) for pk in capped}
 
 
 def _serving(workers: Sequence[Worker]) -> Mapping[str, list[Worker]]:

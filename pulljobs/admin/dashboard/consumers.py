@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
 from django.utils.safestring import SafeString
@@ -18,6 +17,7 @@ from pulljobs.admin.dashboard.links import Links
 from pulljobs.diagnosis.serving import held_back_of
 from pulljobs.models import Consumer
 from pulljobs.storage.backlog import COUNTS
+from pulljobs.storage.settlement_history import Pace
 
 LONGEST_AGE: Final = 86_400.0
 """End of the logarithmic bars of ages."""
@@ -38,8 +38,8 @@ class ConsumerRow:
     standing: ConsumerStatus
     tally: Tally
     trend: Sequence[float]
-    known: timedelta
-    """Length of the time that was counted."""
+    per_minute: float
+    """Settlements of the last minute."""
     links: Links
 
     @property
@@ -85,11 +85,10 @@ class ConsumerRow:
 
     @property
     def drained_in(self) -> str:
-        """Time to settle all queued jobs at the pace of the range."""
-        if not (self.standing.queued and self.tally.settled and self.known):
+        """Time to settle all queued jobs at the pace of the last minute."""
+        if not (self.standing.queued and self.per_minute):
             return figures.NOTHING
-        seconds = self.standing.queued * self.known.total_seconds() / self.tally.settled
-        return figures.duration(seconds)
+        return figures.duration(self.standing.queued * 60 / self.per_minute)
 
     @property
     def settled(self) -> str:
@@ -138,7 +137,7 @@ class ConsumerRow:
 
 
 def make_rows(
-    standings: Sequence[ConsumerStatus], history: History, links: Links
+    standings: Sequence[ConsumerStatus], history: History, pace: Pace, links: Links
 ) -> list[ConsumerRow]:
     """Return the rows of the table."""
     blank = [0.0] * len(history.points)
@@ -147,7 +146,7 @@ def make_rows(
             standing,
             history.consumers.get(standing.consumer.pk, Tally()),
             history.trends.get(standing.consumer.pk, blank),
-            history.known,
+            pace.per_minute(standing.consumer.pk),
             links,
         )
         for standing in standings

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -32,11 +32,11 @@ from pulljobs.admin.dashboard.tiles import Tile
 from pulljobs.admin.dashboard.upkeep import Partitions, PinnedSnapshot, TableRow
 from pulljobs.admin.dashboard.workers import Worker, WorkerCard
 from pulljobs.conf import settings
+from pulljobs.engine.histograms import ERROR_PERCENT
 from pulljobs.models import Consumer
-from pulljobs.storage import nodes
+from pulljobs.storage import nodes, settlement_history
 from pulljobs.storage.reading import Reading, impatient
-
-RATE_MINUTES: Final = 5
+from pulljobs.storage.settlement_history import Pace
 
 
 class TitledChart(NamedTuple):
@@ -68,7 +68,7 @@ class Contents:
 
     now: Current
     history: History
-    recent: History
+    pace: Pace
     range: Range
     consumer: Consumer | None
     """Consumer whose history is drawn, or None for all consumers."""
@@ -82,6 +82,11 @@ class Contents:
     def read_at(self) -> datetime:
         """Time of the database at which the page was read."""
         return self.now.at
+
+    @property
+    def error_percent(self) -> float:
+        """Largest error of times, in per cent."""
+        return ERROR_PERCENT
 
     @property
     def ranges(self) -> list[Range]:
@@ -128,7 +133,7 @@ class Contents:
         known = None if Part.WORKERS in self.missed else self.now.workers
         made = [
             *tiles.backlog_tiles(self.now.standings, known, self.links),
-            tiles.throughput_tile(self.recent),
+            tiles.throughput_tile(self.pace, self.consumer),
             tiles.failed_tile(self.history, self.range),
         ]
         return [tile.as_unknown() if tile.part in self.missed else tile for tile in made]
@@ -149,7 +154,8 @@ class Contents:
     def charts(self) -> list[TitledChart]:
         """Charts of the range."""
         quantiles = [("line p50", "p50"), ("line p95", "p95"), ("line p99", "p99")]
-        waits, runs = _("Wait until claimed"), _("Run time")
+        waits = _("Wait until claimed, ± %s %%") % ERROR_PERCENT
+        runs = _("Run time, ± %s %%") % ERROR_PERCENT
         dead = ("dead", _("dead"))
         return [
             TitledChart(
@@ -179,7 +185,7 @@ class Contents:
     def rows(self) -> list[ConsumerRow]:
         """Rows of the table of consumers."""
         shown = self.now.standings[: consumer_status.SHOWN]
-        return consumers.make_rows(shown, self.history, self.links)
+        return consumers.make_rows(shown, self.history, self.pace, self.links)
 
     @property
     def cards(self) -> list[WorkerCard]:
@@ -205,15 +211,10 @@ def read_contents(chosen: Range, consumer: str | None, links: Links) -> Contents
         selected = next((row for row in known if str(row.pk) == consumer), None)
         pk = None if selected is None else selected.pk
         shown = [row.consumer.pk for row in now.standings[: consumer_status.SHOWN]]
-        minutes = ranges.DEFAULT.slices(now.at)[-1 - RATE_MINUTES : -1]
-        step = ranges.DEFAULT.step
-        recent = history.make_empty(minutes, step)
         past = history.make_empty(chosen.slices(now.at), chosen.step)
         return Contents(
             now=now,
-            recent=reading.part(
-                Part.THROUGHPUT, lambda: history.read_archive(minutes, step, pk), recent
-            ),
+            pace=reading.part(Part.THROUGHPUT, lambda: _read_pace(now.at), Pace(1.0, {})),
             history=reading.part(
                 Part.HISTORY, lambda: chosen.source.read_history(chosen, now.at, pk, shown), past
             ),
@@ -223,6 +224,10 @@ def read_contents(chosen: Range, consumer: str | None, links: Links) -> Contents
             missed=[Part(name) for name in reading.missed],
             error=reading.error,
         )
+
+
+def _read_pace(now: datetime) -> Pace:
+    return settlement_history.read_pace(settings().DATABASE, now)
 
 
 def _now(reading: Reading, links: Links) -> Current:

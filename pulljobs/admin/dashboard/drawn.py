@@ -18,7 +18,7 @@ from pulljobs.admin.dashboard.charts import (
 )
 from pulljobs.admin.dashboard.history import History, Point
 from pulljobs.admin.dashboard.ranges import Range
-from pulljobs.storage.recent import Quantiles
+from pulljobs.engine.histograms import Quantiles
 
 QUANTILES: Final = ("p50", "p95", "p99")
 

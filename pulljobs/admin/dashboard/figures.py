@@ -69,16 +69,12 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share. Only an exact 0 or 1 is shown as 0 % or 100 %."""
-    if 0 < share < 0.001:
-        return "< 0.1 %"
+    """Format a share with three digits. Only an exact 0 or 1 is shown as 0 % or 100 %."""
+    if 0 < share < 0.0001:
+        return "< 0.01 %"
     if 0.999 < share < 1:
         return "> 99.9 %"
-    return (
-        f"{share * 100:.1f} %"
-        if 0 < share < 0.1 or 0.9 < share < 1
-        else f"{share:.0%}".replace("%", " %")
-    )
+    return f"{share * 100:.3g} %"
 
 
 def clock(moment: datetime) -> str:

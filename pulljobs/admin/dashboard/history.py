@@ -1,13 +1,32 @@
-"""Settlements over time, and the reader of the last hour from the archive."""
+"""Settlements over time, from the counts, or for a minute from the archive."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from pulljobs.conf import settings
-from pulljobs.storage import recent
-from pulljobs.storage.recent import Quantiles, Settled, Slice
+from pulljobs.engine.histograms import Histogram, Quantiles
+from pulljobs.engine.sql import Row
+from pulljobs.models.counts import CountPeriod
+from pulljobs.storage import recent, settlement_history
+from pulljobs.storage.recent import Settled, Slice
+from pulljobs.storage.settlement_history import CountSpan, StoredCounts
+
+MINUTE: Final = timedelta(minutes=1)
+HOUR: Final = timedelta(hours=1)
+DAY: Final = timedelta(days=1)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+PERIODS: Final = {
+    MINUTE: CountPeriod.MINUTE.value,
+    HOUR: CountPeriod.HOUR.value,
+    DAY: CountPeriod.DAY.value,
+}
+WIDER: Final = {MINUTE: HOUR, HOUR: DAY}
+DRAWN: Final = 1
+TRENDS: Final = 2
+"""Numbers of the first two spans that `read_counts` reads. The others are sums by consumer."""
 
 
 @dataclass
@@ -52,16 +71,18 @@ class History:
     """Settlements of a range, step by step and by consumer."""
 
     points: list[Point]
-    known: timedelta
-    """Length of the time that was counted."""
     total: Tally
     consumers: dict[int, Tally]
     trends: dict[int, list[float]]
     """Settlements of each consumer, step by step."""
     is_worst: bool = False
     """True if times are the highest of several consumers, since percentiles can't be merged."""
+    has_rollups: bool = False
+    """True if figures before `known_from` are from the rollups of a lake."""
+    known_from: datetime | None = None
+    """Time from which settlements are known, if it is within the range."""
     known_until: datetime | None = None
-    """Time up to which the source counted settlements, if it lags, or None if it counted none."""
+    """Time up to which settlements are known, or None if all are."""
 
     @property
     def is_estimate(self) -> bool:
@@ -69,10 +90,114 @@ class History:
         return any(point.is_estimate for point in self.points)
 
 
+def read_counts(
+    slices: Sequence[Slice], step: timedelta, consumer_id: int | None, shown: Collection[int]
+) -> History:
+    """Return the settlements of a consumer, or of all, and of the consumers of the table."""
+    start, end = slices[0].start, slices[-1].start + step
+    period = PERIODS[step]
+    spans = [
+        CountSpan(period, start, end, is_drawn=True, with_times=True),
+        CountSpan(period, start, end, is_drawn=False, with_times=False),
+        *_cover(start, end, step),
+    ]
+    counted = settlement_history.read_counts(settings().DATABASE, spans, consumer_id, shown)
+    history = make_empty(slices, step)
+    tally = _CountsTally(history, start, step, consumer_id, shown)
+    for row in counted.rows:
+        tally.take(row)
+    tally.measure()
+    _mark_unknown(history, counted, start, step)
+    return history
+
+
+def _cover(start: datetime, end: datetime, step: timedelta) -> Iterator[CountSpan]:
+    """Yield few counts of the listed consumers that cover a range."""
+    if wider := WIDER.get(step):
+        whole = min(end, start + (EPOCH - start) % wider)
+        yield CountSpan(PERIODS[step], start, whole, is_drawn=False, with_times=True)
+        start, step = whole, wider
+    yield CountSpan(PERIODS[step], start, end, is_drawn=False, with_times=True)
+
+
+class _CountsTally:
+    """Sums of counts for a history."""
+
+    def __init__(
+        self,
+        history: History,
+        start: datetime,
+        step: timedelta,
+        consumer_id: int | None,
+        shown: Collection[int],
+    ) -> None:
+        self._history, self._start, self._step = history, start, step
+        self._consumer_id, self._shown = consumer_id, shown
+        self._times: dict[int, Times] = defaultdict(Times)
+        """Times by the number of the point."""
+        self._times_of_consumers: dict[int, Times] = defaultdict(Times)
+
+    def take(self, row: Row) -> None:
+        """Add a row of settlement_history.sql where it belongs."""
+        number = min((row.starts_at - self._start) // self._step, len(self._history.points) - 1)
+        if number < 0:
+            return
+        is_late = row.span is None
+        is_of_drawn = self._consumer_id in (None, row.consumer_id)
+        if row.span == DRAWN or (is_late and is_of_drawn):
+            for tally in (self._history.total, self._history.points[number]):
+                tally.count(row.delivered, row.dead, row.retries)
+            self._times[number].add(row)
+        is_listed = row.consumer_id in self._shown
+        if row.span == TRENDS or (is_late and is_listed):
+            self._history.trends[row.consumer_id][number] += row.delivered + row.dead
+        if row.span not in (DRAWN, TRENDS, None) or (is_late and is_listed):
+            tally = self._history.consumers[row.consumer_id]
+            tally.count(row.delivered, row.dead, row.retries)
+            self._times_of_consumers[row.consumer_id].add(row)
+
+    def measure(self) -> None:
+        """Compute the quantiles."""
+        for number, times in self._times.items():
+            times.measure(self._history.points[number])
+        for consumer_id, times in self._times_of_consumers.items():
+            times.measure(self._history.consumers[consumer_id])
+
+
+class Times:
+    """Histograms of the times of some settlements."""
+
+    def __init__(self) -> None:
+        self.waits, self.runs = Histogram(), Histogram()
+
+    def add(self, row: Row) -> None:
+        """Add the histograms of a row."""
+        self.waits.add(row.wait_buckets or (), row.wait_jobs or ())
+        self.runs.add(row.run_buckets or (), row.run_jobs or ())
+
+    def measure(self, tally: Tally) -> None:
+        """Set the quantiles of the tally."""
+        tally.waits, tally.runs = self.waits.quantiles(), self.runs.quantiles()
+
+
+def _mark_unknown(
+    history: History, counted: StoredCounts, start: datetime, step: timedelta
+) -> None:
+    """Mark the points of which settlements may be missing."""
+    if counted.counted_from is not None and counted.counted_from > start:
+        history.known_from = counted.counted_from
+    history.known_until = counted.known_until
+    for point in history.points:
+        if counted.known_until is not None and point.start + step > counted.known_until:
+            point.is_whole = False
+        if counted.counted_from is not None and point.start < counted.counted_from:
+            point.is_whole = False
+
+
 def read_archive(
     slices: Sequence[Slice], step: timedelta, consumer_id: int | None = None
 ) -> History:
-    """Return the settlements of a consumer, or of all, from the archive."""
+    """Return the settlements of a consumer, or of all, from the archive: estimates of many."""
     history = make_empty(slices, step)
     for row in recent.settled(settings().DATABASE, slices):
         if row.slice is not None and row.consumer_id is not None:
@@ -87,11 +212,10 @@ def read_archive(
 def make_empty(slices: Sequence[Slice], step: timedelta) -> History:
     """Return a history without settlements."""
     points = [Point(start=part.start, is_whole=part.end - part.start == step) for part in slices]
-    known = slices[-1].end - slices[0].start
     trends: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(slices))
-    return History(points, known, Tally(), defaultdict(Tally), trends)
+    return History(points, Tally(), defaultdict(Tally), trends)
 
 
 def _take(tally: Tally, row: Settled) -> None:
     tally.count(row.delivered, row.dead, row.retries)
-    tally.waits, tally.runs, tally.is_estimate = row.waits, row.runs, row.is_estimate
+    tally.is_estimate = row.is_estimate

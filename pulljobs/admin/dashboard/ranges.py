@@ -10,13 +10,9 @@ from django.utils.translation import gettext_lazy as _
 
 from pulljobs import hooks
 from pulljobs.admin.dashboard import figures, history
-from pulljobs.admin.dashboard.history import History
-from pulljobs.storage import recent
+from pulljobs.admin.dashboard.history import DAY, HOUR, MINUTE, History
+from pulljobs.engine.histograms import ERROR_PERCENT
 from pulljobs.storage.recent import Slice
-
-MINUTE: Final = timedelta(minutes=1)
-HOUR: Final = timedelta(hours=1)
-DAY: Final = timedelta(days=1)
 
 
 class HistorySource(Protocol):
@@ -31,27 +27,27 @@ class HistorySource(Protocol):
         """Yield sentences that say what the figures cover, and which of them are estimates."""
 
 
-class ArchiveSource:
-    """Settlements of the archive, of which a bounded number is read."""
+class CountSource:
+    """Counts of settlements, and what is not counted yet."""
 
     def read_history(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
     ) -> History:
-        return history.read_archive(chosen.slices(now), chosen.step, consumer_id)
+        return history.read_counts(chosen.slices(now), chosen.step, consumer_id, shown)
 
     def describe(self, history: History, chosen: "Range") -> Iterator[str]:
-        seconds = chosen.step.seconds // recent.SPANS
-        if not history.is_estimate:
-            yield _text("From the archive: every settlement of the hour is counted.")
-        else:
+        if history.known_until is not None:
             yield _text(
-                "From the archive: at most %(cap)s rows of every %(seconds)s seconds are read. "
-                "Where there are more, counts are estimates, marked ≈."
-            ) % {"cap": recent.CAP, "seconds": seconds}
-        yield _text(
-            "Percentiles are of the first %(timed)s settlements of all consumers in every "
-            "%(seconds)s seconds."
-        ) % {"timed": recent.TIMED, "seconds": seconds}
+                "Settlements after %s are not counted yet: start a worker, or run manage.py "
+                "pulljobs maintain."
+            ) % figures.timestamp(history.known_until)
+        elif history.known_from is not None:
+            yield _text("Every settlement from %s on is counted.") % figures.timestamp(
+                history.known_from
+            )
+        else:
+            yield _text("Every settlement is counted.")
+        yield _text("Wait and run times are estimates, at most %s %% off.") % ERROR_PERCENT
 
 
 @dataclass(frozen=True)
@@ -78,15 +74,32 @@ class Range:
         return [Slice(start, min(start + self.step, now)) for start in starts]
 
 
-DEFAULT: Final = Range("hour", _("1 hour"), 60, MINUTE, _("minute"), ArchiveSource(), figures.clock)
+COUNTS: Final = CountSource()
+DEFAULT: Final = Range("hour", _("1 hour"), 60, MINUTE, _("minute"), COUNTS, figures.clock)
+RANGES: Final = (
+    DEFAULT,
+    Range("day", _("24 hours"), 24, HOUR, _("hour"), COUNTS, figures.clock),
+    Range("week", _("7 days"), 7 * 24, HOUR, _("hour"), COUNTS, figures.day),
+    Range(
+        "month",
+        _("30 days"),
+        30,
+        DAY,
+        _("day (UTC)"),
+        COUNTS,
+        figures.utc_day,
+        figures.utc_date,
+    ),
+)
 
 
 def by_name() -> dict[str, Range]:
-    """Return the ranges by name: the hour, and those of `hooks.ranges`."""
+    """Return the ranges by name. One of `hooks.ranges` replaces that of the same name."""
     added: list[Range] = [chosen for name in hooks.ranges for chosen in hooks.load(name)]
-    return {chosen.name: chosen for chosen in (DEFAULT, *added)}
+    return {chosen.name: chosen for chosen in (*RANGES, *added)}
 
 
 def choose(name: str | None) -> Range:
-    """Return the range of that name, or the default."""
-    return by_name().get(name or "", DEFAULT)
+    """Return the range of that name, or the hour."""
+    known = by_name()
+    return known.get(name or "", known[DEFAULT.name])

@@ -14,6 +14,8 @@ from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.ranges import Range
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.admin.dashboard.workers import Worker
+from pulljobs.models import Consumer
+from pulljobs.storage.settlement_history import Pace
 
 MANY: Final = 0.05
 """Share of failures from which the tile is marked as bad."""
@@ -77,15 +79,17 @@ def _healthy(workers: Sequence[Worker]) -> str:
     return ngettext("%s healthy worker", "%s healthy workers", count) % count
 
 
-def throughput_tile(recent: History) -> Tile:
-    """Return the settlements a minute over some whole minutes."""
-    rate = recent.total.settled / max(1, len(recent.points))
-    about = "≈ " if recent.is_estimate else ""
+def throughput_tile(pace: Pace, consumer: Consumer | None) -> Tile:
+    """Return the settlements of the last minute, of a consumer or of all."""
+    note = _("in the last minute")
+    if pace.is_estimate:
+        note = _("at the pace of the last %s s") % figures.number(round(pace.seconds, 1))
+    about = "≈ " if pace.is_estimate else ""
     return Tile(
         _("Throughput"),
-        f"{about}{figures.number(round(rate, 1))}",
+        f"{about}{figures.number(pace.per_minute(None if consumer is None else consumer.pk))}",
         _("/ min"),
-        note=_("over the last %s minutes") % len(recent.points),
+        note=note,
         part=Part.THROUGHPUT,
     )
 
@@ -96,8 +100,12 @@ def failed_tile(history: History, chosen: Range) -> Tile:
     return Tile(
         _("Failed"),
         figures.NOTHING if share is None else figures.percent(share),
-        note=_("of %(count)s settled in %(range)s")
-        % {"count": figures.compact(round(history.total.settled)), "range": chosen.title},
+        note=_("%(dead)s of %(count)s settled in %(range)s")
+        % {
+            "dead": figures.number(history.total.dead),
+            "count": figures.number(history.total.settled),
+            "range": chosen.title,
+        },
         tone="bad" if share and share > MANY else "",
         part=Part.HISTORY,
     )

@@ -14,6 +14,7 @@ from pulljobs.lake import ledger, lock, verified_days
 from pulljobs.lake.spark import exporting, verifying
 from pulljobs.lake.spark.comparing import PARTITIONED
 from pulljobs.lake.spark.tables import Table
+from pulljobs.storage import counting
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 from pyspark_pulljobs.schemas import TABLES
@@ -43,6 +44,7 @@ def rebase(using: str, where: str) -> dict[str, int]:
             }
             verified_days.record_doubts(using, where)
             ledger.record_rebase(using, where, now, exporting.newest_run(where))
+            counting.recount(using)
     return fresh
 
 

@@ -1,6 +1,5 @@
-"""Ranges beyond the hour come from the rollups, and show which time the rollups lack."""
+"""Ranges of the dashboard have rollups for the time before settlements were counted."""
 
-import re
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
@@ -8,17 +7,16 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client, override_settings
 
-from pulljobs import operating
 from pulljobs.admin.dashboard import history, ranges
 from pulljobs.lake.models import Rollup, RollupRun
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, CountProgress
 from tests.dashboard.test_history import crowded, now, scans
 from tests.dashboard.test_page import read_dashboard, visible_text
-from tests.factories import ConsumerFactory, published
+from tests.factories import ConsumerFactory
 
 __all__ = ["crowded", "now"]
 pytestmark = pytest.mark.django_db
-FEW = {"pulljobs_rollup", "pulljobs_rollup_run"}
+FEW = {"pulljobs_rollup"}
 """Tables that do not grow with jobs."""
 
 
@@ -41,13 +39,14 @@ def test_rollups_tell_what_the_archive_need_not_keep(
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
     rolled_up(consumer, hour, delivered=90, dead=10, retries=7, waits=(0.1, 0.2, 0.3))
     rolled_up(other, hour, delivered=50, dead=0, retries=0, waits=(0.2, 0.4, 0.5))
+    counted_from(hour + timedelta(hours=1))
     day = past("day", now)
     assert (day.total.delivered, day.total.dead, day.total.retries) == (140, 10, 7)
     [point] = [point for point in day.points if point.settled]
     assert (point.start, point.waits) == (hour, (0.2, 0.4, 0.5))
     assert past("day", now, consumer.pk).total.waits == (0.1, 0.2, 0.3)
     page = visible_text(read_dashboard(operator, range="day"))
-    assert "From the rollups of the lake" in page
+    assert "Earlier settlements are from the rollups of the lake." in page
     assert "Choose a consumer to see its own." in page
 
 
@@ -61,6 +60,7 @@ def test_rollups_of_all_consumers_are_summed_and_only_those_shown_are_listed(
         start = hour - timedelta(hours=back)
         rolled_up(consumer, start, delivered=9, dead=1, retries=2, waits=waits)
         rolled_up(other, start, delivered=5, dead=0, retries=0, waits=(0.1, 0.1, 0.1))
+    counted_from(now)
     week = past("week", now, shown=[consumer.pk])
     assert (week.total.settled, week.total.waits) == (30, (0.2, 0.5, 0.6))
     assert (set(week.consumers), set(week.trends)) == ({consumer.pk}, {consumer.pk})
@@ -70,27 +70,14 @@ def test_rollups_of_all_consumers_are_summed_and_only_those_shown_are_listed(
     assert not past("week", now, consumer.pk).is_worst
 
 
-def test_what_is_queued_goes_as_fast_as_it_went_while_it_was_counted(
+def test_settlements_that_are_counted_are_not_taken_from_rollups(
     operator: Client, consumer: Consumer, now: datetime
 ) -> None:
-    """Rollups that began this morning know nothing of six days of the week."""
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
-    rolled_up(consumer, hour, delivered=100, dead=0, retries=0, waits=(0.1, 0.2, 0.3))
-    published(consumer, 10)
-    for chosen in ("day", "week"):
-        assert past(chosen, now).known == timedelta(hours=1)
-        assert "<td>6 min</td>" in read_dashboard(operator, range=chosen)
-
-
-def test_how_fast_it_went_in_an_unknown_time_is_not_known(
-    operator: Client, consumer: Consumer, now: datetime
-) -> None:
-    """No run records the end of the time that its rollups cover."""
-    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
-    rolled_up(consumer, hour, delivered=100, dead=0, retries=0, waits=(0.1, 0.2, 0.3))
-    RollupRun.objects.all().delete()
-    published(consumer, 10)
-    assert re.search(r"</svg></td>\s*<td>–</td>", read_dashboard(operator, range="day"))
+    rolled_up(consumer, hour, delivered=90, dead=10, retries=7, waits=(0.1, 0.2, 0.3))
+    counted_from(hour + timedelta(minutes=1))
+    assert past("day", now, shown=[consumer.pk]).total.settled == 0
+    assert "rollups" not in visible_text(read_dashboard(operator, range="day"))
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
@@ -100,6 +87,7 @@ def test_a_day_of_rollups_bears_its_own_date(
     """The day is one of UTC, whatever the time zone of the operator."""
     today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     rolled_up(consumer, today, delivered=7, dead=0, retries=0, waits=(0.1, 0.2, 0.3), period="day")
+    counted_from(today + timedelta(days=1))
     chosen = ranges.choose("month")
     with override_settings(TIME_ZONE=zone):
         assert chosen.label(today) == f"{today.day} {today:%b}"
@@ -108,10 +96,10 @@ def test_a_day_of_rollups_bears_its_own_date(
     assert f'<th scope="row">{today:%Y-%m-%d}</th><td>7</td>' in page
 
 
-def test_without_rollups_the_page_says_how_to_get_them(operator: Client) -> None:
-    operating.maintain()
-    assert "pulljobs lake rollup writes them" in visible_text(
-        read_dashboard(operator, range="week")
+def counted_from(start: datetime) -> None:
+    """Let settlements be counted from this time on."""
+    CountProgress.objects.create(
+        id=1, snapshot="1:1:", counted_at=start, open_from=start, counted_from=start
     )
 
 

@@ -1,0 +1,49 @@
+"""Histograms of durations, whose quantiles are off by at most 1.5 %.
+
+A bucket ends 3 % above its start, as in DDSketch (Masson, Rim and Lee, VLDB 2019). Histograms can
+be added, so the quantiles of a day are as exact as those of a minute. The bucket of a duration is
+computed in fragments/uncounted_settlements.sql.
+"""
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Final
+
+GROWTH: Final = 1.03
+ERROR_PERCENT: Final = 1.5
+ZERO: Final = -32768
+"""Bucket of durations of less than 10 microseconds, which also has negative ones."""
+QUANTILES: Final = (0.5, 0.95, 0.99)
+
+Quantiles = tuple[float, float, float]
+"""Seconds at p50, p95 and p99."""
+
+
+class Histogram(Counter[int]):
+    """Numbers of durations by bucket."""
+
+    def add(self, buckets: Iterable[int], durations: Iterable[int]) -> None:
+        """Add numbers of durations to their buckets."""
+        for bucket, count in zip(buckets, durations, strict=True):
+            self[bucket] += count
+
+    def quantiles(self) -> Quantiles | None:
+        """Return the quantiles by nearest rank, or None without durations."""
+        if not self:
+            return None
+        low, middle, high = (self._seconds_at(share) for share in QUANTILES)
+        return low, middle, high
+
+    def _seconds_at(self, share: float) -> float:
+        buckets = sorted(self)
+        reached = list(accumulate(self[bucket] for bucket in buckets))
+        rank = math.ceil(share * reached[-1] - 1e-9)
+        return seconds_of(buckets[bisect_left(reached, rank)])
+
+
+def seconds_of(bucket: int) -> float:
+    """Return the seconds from which no duration of the bucket differs by more than 1.5 %."""
+    return 0.0 if bucket == ZERO else 2 * GROWTH**bucket / (1 + GROWTH)

@@ -1,0 +1,110 @@
+"""Settlements over time: the counts, and from the archive what is not counted yet."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from pulljobs import ids
+from pulljobs.engine.sql import Row
+from pulljobs.models.counts import ALL_CONSUMERS
+from pulljobs.storage import counting
+from pulljobs.storage.statements import run
+
+UNCOUNTED: Final = 100_000
+"""Settlements that are read from the archive. There are more only if no process counts them."""
+REACH: Final = timedelta(minutes=2)
+"""Time before the last count of which the archive is read again.
+
+The settlements of a transaction that was open for longer show once they are counted.
+"""
+PACE: Final = timedelta(minutes=1)
+LATEST: Final = 200_000
+"""Settlements of a minute that are read. If there are more, the pace is that of a shorter time."""
+
+
+class CountSpan(NamedTuple):
+    """Counts of a period to read."""
+
+    period: str
+    since: datetime
+    until: datetime
+    is_drawn: bool
+    """True for counts of the drawn consumer, False for those of the listed consumers."""
+    with_times: bool
+
+
+class StoredCounts(NamedTuple):
+    """Counts that were read."""
+
+    rows: Sequence[Row]
+    """Rows of settlement_history.sql."""
+    counted_from: datetime | None
+    """Time from which settlements are counted, or None if the archive was read from its start."""
+    known_until: datetime | None
+    """Time of the last settlement that was read, or None if all were."""
+
+
+def read_counts(
+    using: str, spans: Sequence[CountSpan], drawn: int | None, listed: Collection[int]
+) -> StoredCounts:
+    """Return the counts of some spans and the settlements of all consumers after the last count.
+
+    `drawn` is a consumer, or None for the sums over all.
+    """
+    progress = counting.read_progress(using)
+    columns = dict(zip(CountSpan._fields, map(list, zip(*spans, strict=True)), strict=True))
+    params = {
+        "periods": columns["period"],
+        "since": columns["since"],
+        "until": columns["until"],
+        "are_drawn": columns["is_drawn"],
+        "with_times": columns["with_times"],
+        "drawn_ids": [ALL_CONSUMERS if drawn is None else drawn],
+        "listed_ids": list(listed),
+    }
+    bounds = counting.bounds(progress, REACH, UNCOUNTED)
+    rows = run(using, "settlement_history", params | bounds)
+    late = [row for row in rows if row.span is None]
+    is_behind = sum(row.delivered + row.dead for row in late) >= UNCOUNTED
+    return StoredCounts(
+        rows,
+        counted_from=progress.counted_from if progress and not progress.is_recount else None,
+        known_until=late[0].last_settled_at if is_behind else None,
+    )
+
+
+class Pace(NamedTuple):
+    """Settlements of the last seconds."""
+
+    seconds: float
+    settled: dict[int, int]
+    """Settlements by consumer."""
+
+    @property
+    def is_estimate(self) -> bool:
+        """True if there were too many settlements to read those of a whole minute."""
+        return self.seconds < PACE.total_seconds()
+
+    def per_minute(self, consumer_id: int | None = None) -> float:
+        """Return the settlements a minute of a consumer, or of all."""
+        settled = (
+            sum(self.settled.values()) if consumer_id is None else self.settled.get(consumer_id, 0)
+        )
+        return settled * 60 / self.seconds
+
+
+def read_pace(using: str, now: datetime) -> Pace:
+    """Return the settlements of the last minute, or of less time if they are too many to read."""
+    since = now - PACE
+    params = {
+        "low": ids.first_of(since - counting.MARGIN),
+        "high": counting.HIGHEST,
+        "since": since,
+        "cap": LATEST,
+    }
+    rows = run(using, "settled_since", params)
+    settled = {row.consumer_id: row.settled for row in rows}
+    seconds = PACE.total_seconds()
+    if sum(settled.values()) >= LATEST:
+        seconds = max(1.0, (now - rows[0].oldest).total_seconds())
+    return Pace(seconds, settled)
