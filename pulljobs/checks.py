@@ -17,7 +17,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 from psycopg import IsolationLevel
 
-from pulljobs import encryption
+from pulljobs import backoff, encryption
 from pulljobs.conf import (
     OF_DRF,
     SCOPES,
@@ -31,10 +31,12 @@ from pulljobs.conf import (
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.errors import LONGEST_DELAY
 
+MOST_RETRIES = 32_767
 MAY_BE_ZERO = {
     "MIN_FETCH_INTERVAL",
     "DEDUPE_WINDOW",
     "MIN_SCHEDULE_DELAY",
+    "PROTOCOL_MAX_RETRIES",
     "MAX_HEADERS",
     "MAX_HEADER_BYTES",
     "BACKOFF_INITIAL",
@@ -72,6 +74,7 @@ def check_settings(
         *_wrong_access(load(given)),
         *_wrong_push(load(given)),
         *_wrong_address(load(given)),
+        *_wrong_retries(load(given)),
         *_missing_extra(load(given)),
         *_lake_not_installed(load(given)),
         *_naive_times(),
@@ -232,6 +235,19 @@ def _wrong_address(settings: Settings) -> Iterator[CheckMessage]:
             hint="Write the whole URL, such as https://broker.example.com/.",
             id="pulljobs.E025",
         )
+
+
+def _wrong_retries(settings: Settings) -> Iterator[CheckMessage]:
+    """Check the retries of new consumers: a PUT with them would fail."""
+    problems = []
+    if (settings.PROTOCOL_MAX_RETRIES or 0) > MOST_RETRIES:
+        problems.append(f"PROTOCOL_MAX_RETRIES must be at most {MOST_RETRIES}.")
+    try:
+        backoff.expand(settings.PROTOCOL_RETRY_STRATEGY or backoff.NEVER)
+    except ValueError as error:
+        problems.append(f"PROTOCOL_RETRY_STRATEGY: {error}")
+    if problems:
+        yield Error(f"{SETTING}: {' '.join(problems)}", id="pulljobs.E034")
 
 
 def _missing_extra(settings: Settings) -> Iterator[CheckMessage]:

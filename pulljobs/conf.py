@@ -70,6 +70,10 @@ class Settings:
     """Time for which a client message id stays taken, unless the channel sets its own."""
     PROTOCOL_LEASE: timedelta = timedelta(seconds=32.25)
     """Lease duration of jobs taken by a job POST, unless the consumer sets its own."""
+    PROTOCOL_MAX_RETRIES: int | None = None
+    """Retries of consumers that a PUT creates. None: as for other new consumers."""
+    PROTOCOL_RETRY_STRATEGY: str = ""
+    """Retry strategy of consumers that a PUT creates. Empty: as for other new consumers."""
     MIN_SCHEDULE_DELAY: timedelta = timedelta(minutes=2)
     """Shortest time that a message must be scheduled ahead."""
     MAX_LEASE: timedelta = timedelta(seconds=900)

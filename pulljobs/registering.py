@@ -47,7 +47,7 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
         raise InvalidRegistration(
             f"The token must be up to {LONGEST} ASCII letters, digits and signs, without spaces."
         )
-    if model is Consumer and not is_absolute(fields["callback_url"]):
+    if model is Consumer and not _has_callback(fields):
         raise InvalidRegistration("callbackUrl must be an absolute http or https URL.")
     if model is Consumer and _is_masked(fields["callback_url"]):
         raise InvalidRegistration(
@@ -60,6 +60,12 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
         raise InvalidRegistration(
             f"The retry delays must have {LONGEST} characters or fewer, commas too: name fewer."
         )
+
+
+def _has_callback(fields: Mapping[str, Any]) -> bool:
+    """Return True for an absolute URL, or for none where nothing is pushed."""
+    url = fields["callback_url"]
+    return is_absolute(url) or (not url and fields["type"] == Consumer.Type.PULL)
 
 
 def check_name(name: str) -> None:

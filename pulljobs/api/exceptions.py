@@ -76,7 +76,7 @@ wrong_requeue: Final = partial(
     RefusedRequest, 400, "Send the consumer's token as the form field requeue."
 )
 not_a_form: Final = partial(
-    RefusedRequest, 415, "Send a form: Content-Type application/x-www-form-urlencoded."
+    RefusedRequest, 415, "Send a form: Content-Type application/x-www-form-urlencoded, or JSON."
 )
 precondition_missing: Final = partial(
     RefusedRequest,

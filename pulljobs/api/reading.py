@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import (
     Any,
+    Final,
     NamedTuple,
     NoReturn,
     TypeVar,
@@ -14,9 +15,9 @@ from typing import (
     is_typeddict,
 )
 
-from django.http import QueryDict
+from rest_framework.request import Request
 
-from pulljobs.api import exceptions
+from pulljobs.api import exceptions, raw_bodies
 from pulljobs.api.bodies import (
     Field,
     ItemsUpTo,
@@ -30,6 +31,7 @@ from pulljobs.api.value_checks import CHECKS, Check, Refuse
 from pulljobs.conf import settings
 
 B = TypeVar("B", bound=Mapping[str, Any])
+JSON: Final = "application/json"
 GivenFields = Mapping[str, Any]
 """A JSON object with its keys in lower case."""
 
@@ -93,7 +95,20 @@ def pick_fields(body: type[B], given: GivenFields) -> B:
     )
 
 
-def pick_form_fields(form: Any, sent: QueryDict) -> dict[str, str]:
+def read_form_or_json(request: Request, body: Any) -> Mapping[str, str]:
+    """Return the fields of a form, or the texts of a JSON object. Raise 415 for other types."""
+    if request.META.get("CONTENT_TYPE", "").partition(";")[0] != JSON:
+        return cast("Mapping[str, str]", raw_bodies.read_form(request))
+    text = raw_bodies.read_limited(request, raw_bodies.LARGEST_FORM, "send shorter fields")
+    given = read_object(text, exceptions.bad_body)
+    fields = {field.name: given.get(field.key) for field in fields_of(body)}
+    for name, value in fields.items():
+        if not isinstance(value, str | None):
+            raise exceptions.bad_field(f"{name} must be text.")
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def pick_form_fields(form: Any, sent: Mapping[str, str]) -> dict[str, str]:
     """Return the texts of a form, empty where absent, unchecked, for registering checks them."""
     return {field.name: sent.get(field.name, "") for field in fields_of(form)}
 

@@ -1,6 +1,6 @@
 """Producers that publish over HTTP."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -50,12 +50,13 @@ class Producer(Closing, _PublishFlows):
     """Thread-safe producer of one channel, to be closed or used as a context.
 
     Every message has an id, given or new, by which the broker recognises a repeat after a lost
-    answer. A request is repeated for up to `timeout` seconds.
+    answer. A request is repeated for up to `timeout` seconds. With several URLs, of servers of one
+    broker, a repeat goes to the next server.
     """
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str | Sequence[str],
         channel: str,
         producer: str,
         *,
@@ -106,7 +107,7 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str | Sequence[str],
         channel: str,
         producer: str,
         *,

@@ -3,14 +3,15 @@
 import asyncio
 import gzip
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from pulljobs.client.bodies import now
 from pulljobs.client.calls import Answer, Call, Flow, Pause
 from pulljobs.client.connecting import Connection, httpx
 from pulljobs.client.errors import ClientError, Unreachable
+from pulljobs.errors import ConfigurationError
 
 T = TypeVar("T")
 Came = Answer | Unreachable | None
@@ -19,17 +20,39 @@ UNSENDABLE: Final = (
     "The request cannot be sent: a header has a character that HTTP does not allow. "
     "Look at the producer's id and the worker_id."
 )
+UNAVAILABLE: Final = 503
 SLOW: Final = "The broker answers too slowly: its answer was not complete in time."
 TRANSFER_SECONDS: Final = 60.0
 """Seconds for an answer in addition to its first byte: one that trickles is given up."""
 
 
-class Sender:
-    """Synchronous sender to one broker."""
+class Servers(Generic[T]):
+    """Connections to the servers of one broker, of which one is used until it fails."""
 
-    def __init__(self, base_url: str, tokens: Mapping[str, str], connection: Connection) -> None:
+    def __init__(self, base_urls: str | Sequence[str], make: Callable[[str], T]) -> None:
+        urls = [base_urls] if isinstance(base_urls, str) else list(base_urls)
+        if not urls:
+            raise ConfigurationError("Name at least one URL of the broker.")
+        self.connections = [make(url) for url in urls]
+        self.current = self.connections[0]
+
+    def leave(self, failed: T) -> None:
+        """Use the next server, unless another thread has left the failed server already."""
+        if failed is self.current:
+            after = self.connections.index(failed) + 1
+            self.current = self.connections[after % len(self.connections)]
+
+
+class Sender:
+    """Synchronous sender to one broker, at one URL or several."""
+
+    def __init__(
+        self, base_url: str | Sequence[str], tokens: Mapping[str, str], connection: Connection
+    ) -> None:
         self._gzip_from = connection.gzip_from
-        self._http = httpx.Client(**connection.options(base_url, tokens))
+        self._servers = Servers(
+            base_url, lambda url: httpx.Client(**connection.options(url, tokens))
+        )
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its value."""
@@ -42,21 +65,27 @@ class Sender:
             came = self._do(effect)
 
     def close(self) -> None:
-        self._http.close()
+        for server in self._servers.connections:
+            server.close()
 
     def _do(self, effect: Call | Pause) -> Came:
         if isinstance(effect, Pause):
             time.sleep(effect.seconds)
             return None
+        server = self._servers.current
         try:
-            return self._send(effect)
+            answer = self._send(server, effect)
         except Unreachable as error:
+            self._servers.leave(server)
             return error
+        if answer.status == UNAVAILABLE:
+            self._servers.leave(server)
+        return answer
 
-    def _send(self, call: Call) -> Answer:
+    def _send(self, server: "httpx.Client", call: Call) -> Answer:
         sent_at = now()
         try:
-            with self._http.stream(**_request(call, self._gzip_from)) as response:
+            with server.stream(**_request(call, self._gzip_from)) as response:
                 body = b"".join(_in_time(response, sent_at + call.seconds + TRANSFER_SECONDS))
             return _answer(response, body, sent_at)
         except httpx.LocalProtocolError:
@@ -67,11 +96,15 @@ class Sender:
 
 
 class AsyncSender:
-    """Asynchronous sender to one broker."""
+    """Asynchronous sender to one broker, at one URL or several."""
 
-    def __init__(self, base_url: str, tokens: Mapping[str, str], connection: Connection) -> None:
+    def __init__(
+        self, base_url: str | Sequence[str], tokens: Mapping[str, str], connection: Connection
+    ) -> None:
         self._gzip_from = connection.gzip_from
-        self._http = httpx.AsyncClient(**connection.options(base_url, tokens))
+        self._servers = Servers(
+            base_url, lambda url: httpx.AsyncClient(**connection.options(url, tokens))
+        )
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its value."""
@@ -84,7 +117,8 @@ class AsyncSender:
             came = await self._do(effect)
 
     async def close(self) -> None:
-        await self._http.aclose()
+        for server in self._servers.connections:
+            await server.aclose()
 
     async def _do(self, effect: Call | Pause) -> Came:
         if isinstance(effect, Pause):
@@ -97,10 +131,21 @@ class AsyncSender:
 
     async def send(self, call: Call) -> Answer:
         """Send a request once. Return its answer, or raise Unreachable if there is none."""
+        server = self._servers.current
+        try:
+            answer = await self._send(server, call)
+        except Unreachable:
+            self._servers.leave(server)
+            raise
+        if answer.status == UNAVAILABLE:
+            self._servers.leave(server)
+        return answer
+
+    async def _send(self, server: "httpx.AsyncClient", call: Call) -> Answer:
         sent_at = now()
         try:
             async with asyncio.timeout(call.seconds + TRANSFER_SECONDS):
-                response = await self._http.request(**_request(call, self._gzip_from))
+                response = await server.request(**_request(call, self._gzip_from))
             return _answer(response, response.content, sent_at)
         except TimeoutError:
             raise Unreachable(SLOW) from None

@@ -21,11 +21,17 @@ REPLACEMENTS: Final[Mapping[str, str]] = {
     "http": "your web server",
     "log": "LOGGING",
     "scheduler": "PULLJOBS['MIN_SCHEDULE_DELAY']",
-    "dlq": "nothing: dead jobs are counted when they are requested",
+    "dlq": "/job-status, which counts dead jobs when it is requested",
     "prune": "PULLJOBS['RETENTION']",
     "gateway-auth": "PULLJOBS['GATEWAY_SECRETS']",
 }
 """Replacement in a Django project for each section that does not create rows."""
+SETTINGS: Final[Mapping[str, str]] = {
+    "max_retries": "PROTOCOL_MAX_RETRIES",
+    "retry_strategy": "PROTOCOL_RETRY_STRATEGY",
+    "protocol_lease_duration": "PROTOCOL_LEASE",
+}
+"""Setting for a field that the broker has for all of its consumers."""
 USED_SECTIONS: Final = {
     "broker",
     "consumer-connection",
@@ -89,8 +95,17 @@ class _BrokerFileReader:
         known = {*USED_SECTIONS, *self._section("initial-consumers")}
         for name in sections:
             if name not in known:
-                replacement = REPLACEMENTS.get(name, "nothing here")
-                self.file.elsewhere.append(f"[{name}]: see {replacement}.")
+                replacement = REPLACEMENTS.get(name)
+                text = f"see {replacement}" if replacement else "it has no counterpart"
+                self.file.elsewhere.append(f"[{name}]: {text}.")
+        self.file.elsewhere += self._settings()
+
+    def _settings(self) -> Iterator[str]:
+        """Yield the settings that give the broker's values to consumers that a PUT creates."""
+        for name, setting in SETTINGS.items():
+            if name in self._retries:
+                value = f"PULLJOBS[{setting!r}] = {self._retries[name]!r}".replace("datetime.", "")
+                yield f"{name.replace('_', ' ')} of consumers that a PUT creates: set {value}."
 
     def _section(self, name: str) -> dict[str, str]:
         return self._sections.get(name, {})

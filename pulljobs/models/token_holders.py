@@ -27,6 +27,8 @@ def validate_name(name: str) -> None:
         raise ValidationError(
             f"The id must have 1 to {_LONGEST_NAME} characters, without slashes and NUL."
         )
+    if name in (".", ".."):
+        raise ValidationError(f"The id must not be {name!r}, which paths of URLs resolve.")
 
 
 class TokenHolder(models.Model):

@@ -1,5 +1,6 @@
 """A user of Django that manages the broker over HTTP."""
 
+import json
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
@@ -39,6 +40,9 @@ class Manager:
     def put(self, url: str, seen: Any = None, *, content_type: str = FORM, **fields: Any) -> Any:
         """`seen`: an answer whose Last-Modified goes back, or a text to send instead."""
         return self._send("PUT", url, seen, urlencode(fields), content_type)
+
+    def put_json(self, url: str, given: Any, seen: Any = None) -> Any:
+        return self._send("PUT", url, seen, json.dumps(given), "application/json")
 
     def delete(self, url: str, seen: Any = None) -> Any:
         return self._send("DELETE", url, seen, "", "")

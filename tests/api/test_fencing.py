@@ -165,9 +165,9 @@ def _take(census: Subscription, job_id: int, timeout: dict[str, Any], _number: i
 @pytest.mark.parametrize(
     ("meanwhile", "expected"),
     [
-        (lambda held: pulling.finish([outcomes.reject(held, "by another")]), 409),
+        (lambda held: pulling.finish([outcomes.reject(held, "by another")]), 400),
         (lambda held: pulling.finish([outcomes.deliver(held)]), 202),
-        (lambda held: operating.kill([held.job_id], by="a test"), 409),
+        (lambda held: operating.kill([held.job_id], by="a test"), 400),
     ],
 )
 def test_a_request_that_was_overtaken_overwrites_nothing(
@@ -177,7 +177,7 @@ def test_a_request_that_was_overtaken_overwrites_nothing(
     caller: Caller,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Between the read of the job and its write, another request settles the job."""
+    """Another request settles the job after the read. The answer is that of a later request."""
     held = taken_by_post(census, publish())
     finish = pulling.finish
 

@@ -68,7 +68,14 @@ def test_what_it_makes(file: Path) -> None:
         "producer shop",
     ]
     assert (output["changed"], output["unchanged"], output["skipped"]) == ([], [], [])
-    assert output["elsewhere"] == ["[scheduler]: see PULLJOBS['MIN_SCHEDULE_DELAY']."]
+    by_put = "of consumers that a PUT creates: set PULLJOBS"
+    assert output["elsewhere"] == [
+        "[scheduler]: see PULLJOBS['MIN_SCHEDULE_DELAY'].",
+        f"max retries {by_put}['PROTOCOL_MAX_RETRIES'] = 7.",
+        f"retry strategy {by_put}['PROTOCOL_RETRY_STRATEGY'] = '1,2,3'.",
+        "protocol lease duration "
+        f"{by_put}['PROTOCOL_LEASE'] = timedelta(seconds=14, microseconds=250000).",
+    ]
     orders, shop = Channel.objects.get(), Producer.objects.get()
     assert (orders.title, orders.has_token("channel-token")) == ("Orders, all of them", True)
     assert (shop.name, shop.has_token("shop-token")) == ("shop", True)
@@ -166,3 +173,10 @@ def test_a_file_that_can_t_be_read(content: bytes, file: Path) -> None:
 def test_a_file_without_entries(file: Path) -> None:
     file.write_text("")
     assert load(file)["made"] == []
+
+
+def test_a_section_without_a_counterpart_is_named(file: Path) -> None:
+    file.write_text(f"{GOOD}[dlq]\nsize=1\n[other]\nsize=1\n")
+    texts = load(file)["elsewhere"]
+    assert "[dlq]: see /job-status, which counts dead jobs when it is requested." in texts
+    assert "[other]: it has no counterpart." in texts

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.db import OperationalError
 from django.db.models.functions import Now
 from django.test import override_settings
@@ -14,6 +15,7 @@ from django.utils.http import http_date
 
 from pulljobs import operating
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Producer
+from pulljobs.models.token_holders import validate_name
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
@@ -163,12 +165,14 @@ def test_a_put_that_changes_nothing_leaves_the_time(
     "content_type",
     [
         "",
-        "application/json",
+        "text/json",
         "multipart/form-data; boundary=x",
         "Application/x-www-form-urlencoded",
     ],
 )
-def test_only_a_form_is_taken(url: str, content_type: str, orders: Any, manager: Manager) -> None:
+def test_only_a_form_or_json_is_taken(
+    url: str, content_type: str, orders: Any, manager: Manager
+) -> None:
     assert manager.put(url, orders, content_type=content_type, token="t").status_code == 415
 
 
@@ -204,13 +208,60 @@ def test_bodies_and_names_that_are_too_long(manager: Manager) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "/hook", "example.com", "ftp://a/b", "mailto:x", "http://", "http://a b/", "http://[x"],
+    ["/hook", "example.com", "ftp://a/b", "mailto:x", "http://", "http://a b/", "http://[x"],
 )
 def test_the_callback_url_must_be_absolute(url: str, orders: Any, manager: Manager) -> None:
-    """A pull consumer needs a callback URL, too."""
+    """A pull consumer may leave it out."""
     path = "/channel/orders/consumer/k"
     assert manager.put(path, callbackUrl=url, type="pull").status_code == 400
     assert manager.get(path).status_code == 404
+
+
+def test_a_pull_consumer_needs_no_callback_url_and_a_push_consumer_does(
+    orders: Any, manager: Manager
+) -> None:
+    path = "/channel/orders/consumer/k"
+    assert manager.put(path).status_code == 400
+    assert manager.put(path, type="push").status_code == 400
+    made = manager.put(path, type="pull")
+    assert (made.status_code, made.json()["CallbackURL"]) == (200, "")
+    assert manager.put(path, made).status_code == 400, "it would become a push consumer"
+
+
+def test_a_put_takes_json(orders: Any, manager: Manager) -> None:
+    path, fields = "/channel/orders/consumer/k", {"callbackUrl": URL, "type": "pull", "name": "K"}
+    made = manager.put_json(path, fields)
+    assert made.status_code == 200, made.content
+    assert (made.json()["CallbackURL"], made.json()["Type"]) == (URL, "pull")
+    assert (
+        manager.put(path, made, token=made.json()["Token"], **fields)["Last-Modified"]
+        == (made["Last-Modified"])
+    ), "a form with these fields changes nothing"
+
+
+@pytest.mark.parametrize("given", [{"name": 5}, {"token": ["t"]}, [], "x"])
+def test_json_that_is_not_an_object_of_texts_is_refused(given: Any, manager: Manager) -> None:
+    assert manager.put_json("/producer/p", given).status_code == 400
+    assert not Producer.objects.exists()
+
+
+@pytest.mark.parametrize("name", [".", "%2E%2E"])
+def test_a_name_that_paths_resolve_is_refused(name: str, manager: Manager) -> None:
+    assert manager.put(f"/producer/{name}").status_code in (400, 404)
+    with pytest.raises(ValidationError, match="paths of URLs resolve"):
+        validate_name(".")
+
+
+@override_settings(PULLJOBS={"PROTOCOL_MAX_RETRIES": 7, "PROTOCOL_RETRY_STRATEGY": "1,2,3"})
+def test_new_consumers_have_the_retries_of_the_settings(orders: Any, manager: Manager) -> None:
+    """A later PUT leaves them to the operator."""
+    path = "/channel/orders/consumer/k"
+    made = manager.put(path, type="pull", token="t")
+    consumer = Consumer.objects.get()
+    assert (consumer.max_retries, consumer.retry_delays) == (7, [1, 2, 3])
+    Consumer.objects.update(max_retries=2)
+    assert manager.put(path, made, type="pull", token="t").status_code == 200
+    assert Consumer.objects.get().max_retries == 2
 
 
 @pytest.mark.parametrize(

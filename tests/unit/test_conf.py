@@ -169,6 +169,8 @@ def test_settings_follow_an_override() -> None:
         ({"PUSH_ALLOWED_NETWORKS": ["10.1.2.3/16"]}, "pulljobs.E013"),
         ({"PUSH_ALLOWED_NETWORKS": ["intranet"]}, "pulljobs.E013"),
         ({"ADDRESS": "broker.example.com"}, "pulljobs.E025"),
+        ({"PROTOCOL_RETRY_STRATEGY": "often"}, "pulljobs.E034"),
+        ({"PROTOCOL_MAX_RETRIES": 99999}, "pulljobs.E034"),
         ({"ADDRESS": "https://broker..example.com/"}, "pulljobs.E025"),
         ({"PUSH_PORTS": [0]}, "pulljobs.E014"),
         ({"PUSH_PORTS": ["https"]}, "pulljobs.E014"),

@@ -45,8 +45,8 @@ class RegistryFormBody(TypedDict):
 
 
 class ConsumerFormBody(RegistryFormBody):
-    callbackUrl: Annotated[
-        str, TextUpTo(2000), Format("uri"), Help("Required for pull consumers, too.")
+    callbackUrl: NotRequired[
+        Annotated[str, TextUpTo(2000), Format("uri"), Help("Required for push consumers.")]
     ]
     type: NotRequired[Annotated[ConsumerType, Help("Absent: push.")]]
 

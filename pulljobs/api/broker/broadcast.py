@@ -35,7 +35,7 @@ SECRETS: Final = re.compile(
     r"|authorization|proxy-.*|cookie"
 )
 """Headers for the server or a proxy before it, which readers of the message must not see."""
-_INTEGER: Final = re.compile(r"[+-]?([0-9]{1,18})")
+_INTEGER: Final = re.compile(r"[+-]?([0-9]+)")
 
 
 class Broadcast(ProtocolView):
@@ -90,9 +90,12 @@ def _read_schedule(request: Request) -> datetime | None:
 
 
 def _read_priority(request: Request) -> int:
-    """Return the priority without its sign, or 0 if it is unreadable."""
+    """Return the priority without its sign, or 0 if it is no number. Raise 400 above HIGHEST."""
     number = _INTEGER.fullmatch(request.headers.get(PRIORITY, ""))
-    return min(int(number[1]), HIGHEST) if number else 0
+    digits = number[1].lstrip("0") if number else ""
+    if len(digits) > len(str(HIGHEST)) or int(digits or 0) > HIGHEST:
+        raise exceptions.bad_field(f"{PRIORITY} must be a number from 0 to {HIGHEST}.")
+    return int(digits or 0)
 
 
 def _read_metadata(request: Request) -> dict[str, str]:

@@ -74,7 +74,7 @@ class SingleJobView(PullConsumerView):
         if event is None:
             return Response(status=202)
         if event in (Event.DELIVER, Event.REJECT):
-            return _settle(consumer, addressed, event, has_token=lease_token is not None)
+            return _settle(consumer, addressed, event, asked, lease_token)
         return _take(consumer, addressed, asked)
 
     def delete(self, request: Request, job: str, **names: str) -> Response:
@@ -141,13 +141,15 @@ def _take(consumer: Consumer, job: AddressedJob, asked: TransitionBody) -> Respo
     if isinstance(taken, Refusal):
         raise job_refusals.not_taken(taken)
     if taken is None:
-        return _answer_overtaken(consumer, job, asked)
+        return _answer_overtaken(consumer, job, asked, None)
     return Response(status=202, headers=_lease_headers(taken))
 
 
-def _answer_overtaken(consumer: Consumer, job: AddressedJob, asked: TransitionBody) -> Response:
+def _answer_overtaken(
+    consumer: Consumer, job: AddressedJob, asked: TransitionBody, lease_token: str | None
+) -> Response:
     """Answer a request that another one overtook as if it had come after it."""
-    if _find_event(find_job(consumer, ids.encode(job.id)), asked, None) is None:
+    if _find_event(find_job(consumer, ids.encode(job.id)), asked, lease_token) is None:
         return Response(status=202)
     raise job_refusals.overtaken()
 
@@ -157,8 +159,14 @@ def _lease_headers(taken: Taken) -> dict[str, str]:
     return {LEASE_TOKEN: str(taken.lease_token), LEASE_EXPIRES_AT: until}
 
 
-def _settle(consumer: Consumer, job: AddressedJob, event: Event, *, has_token: bool) -> Response:
-    if not has_token and job.via != Lease.Via.POST:
+def _settle(
+    consumer: Consumer,
+    job: AddressedJob,
+    event: Event,
+    asked: TransitionBody,
+    lease_token: str | None,
+) -> Response:
+    if lease_token is None and job.via != Lease.Via.POST:
         raise job_refusals.held_elsewhere()
     held = Held(job.id, job.lease_token or NO_LEASE)
     outcome = outcomes.deliver(held) if event == Event.DELIVER else outcomes.reject(held, ERROR)
@@ -166,5 +174,5 @@ def _settle(consumer: Consumer, job: AddressedJob, event: Event, *, has_token: b
     if finished.locked:
         raise exceptions.row_locked()
     if job.id not in finished.states:
-        raise job_refusals.overtaken()
+        return _answer_overtaken(consumer, job, asked, lease_token)
     return Response(status=202)

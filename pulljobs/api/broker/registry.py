@@ -9,14 +9,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import QuerySet
-from django.http import QueryDict
 from django.utils import http
 from django.utils.crypto import get_random_string
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import registering
-from pulljobs.api import exceptions, raw_bodies
+from pulljobs.api import exceptions
 from pulljobs.api.authentication import find_row
 from pulljobs.api.base_views import UserView, channel_of, consumer_of
 from pulljobs.api.broker import resources
@@ -30,7 +29,7 @@ from pulljobs.api.broker.links import (
     read_cut,
 )
 from pulljobs.api.permissions import Needs, is_permitted
-from pulljobs.api.reading import pick_form_fields
+from pulljobs.api.reading import pick_form_fields, read_form_or_json
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
@@ -115,8 +114,12 @@ class RegistryView(UserView):
         """Return the fields that identify the row in the URL."""
         return {"name": names[self.model._meta.model_name]}
 
-    def fields(self, form: QueryDict) -> dict[str, Any]:
+    def fields(self, form: Mapping[str, str]) -> dict[str, Any]:
         """Return the fields that a PUT sets in addition to title and token."""
+        return {}
+
+    def first_fields(self) -> dict[str, Any]:
+        """Return the fields that only the PUT that creates the row sets."""
         return {}
 
     def get(self, request: Request, **names: str) -> Response:
@@ -126,11 +129,13 @@ class RegistryView(UserView):
 
     def put(self, request: Request, **names: str) -> Response:
         """Create the row, or change it if the caller has seen its newest version."""
-        form, key = raw_bodies.read_form(request), self.key(names)
+        form, key = read_form_or_json(request, ConsumerFormBody), self.key(names)
         fields: dict[str, Any] = {}
 
         def decide(existing: TokenHolder | None) -> dict[str, Any]:
-            if existing is not None:
+            if existing is None:
+                fields.update(self.first_fields())
+            else:
                 check_precondition(request, existing)
             fields.update(self.fields(form), **_row_fields(form, key["name"]))
             return fields
@@ -178,8 +183,16 @@ class ConsumerView(RegistryView):
     def key(self, names: Mapping[str, str]) -> dict[str, Any]:
         return {"channel": channel_of(names), "name": names["consumer"]}
 
-    def fields(self, form: QueryDict) -> dict[str, Any]:
-        """Return callback URL and type. Pull consumers need a URL, too, and the default is push."""
+    def first_fields(self) -> dict[str, Any]:
+        """Return the retries that the settings give to new consumers."""
+        given = {
+            "max_retries": settings().PROTOCOL_MAX_RETRIES,
+            "retry_strategy": settings().PROTOCOL_RETRY_STRATEGY or None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def fields(self, form: Mapping[str, str]) -> dict[str, Any]:
+        """Return callback URL and type. The default is push, which needs the URL."""
         given = pick_form_fields(ConsumerFormBody, form)
         return {
             "callback_url": given["callbackUrl"],
@@ -200,7 +213,7 @@ class ConsumerView(RegistryView):
         return Response(status=204)
 
 
-def _row_fields(form: QueryDict, id: str) -> dict[str, Any]:
+def _row_fields(form: Mapping[str, str], id: str) -> dict[str, Any]:
     """Return title and token. The defaults are no title and a random token."""
     given = pick_form_fields(RegistryFormBody, form)
     return {

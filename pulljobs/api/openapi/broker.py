@@ -15,6 +15,7 @@ from pulljobs.api.openapi.operation import (
 )
 
 FORM: Final = "application/x-www-form-urlencoded"
+JSON: Final = "application/json"
 NUMBER: Final = {"type": "integer", "minimum": 0}
 BYTES: Final = {"type": "string", "format": "binary", "minLength": 1}
 CURSORS: Final = (
@@ -78,7 +79,7 @@ def put(kind: str, answer: Any, form: Any, refusals: Any = ()) -> ApiOperation:
     return ApiOperation(
         summary=f"Create or change a {kind}",
         answer=answer,
-        body={FORM: form},
+        body={FORM: form, JSON: form},
         parameters=(UNMODIFIED, MODIFIED),
         refusals=(400, 412, 413, 415, *refusals),
     )

@@ -1,0 +1,95 @@
+"""Producers that know several servers of one broker publish to the next when one fails."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from pulljobs.client import AsyncProducer, Connection, Producer, Unreachable
+from pulljobs.errors import ConfigurationError
+from tests.client.broker import FakeBroker
+from tests.client.names import SHOP
+
+URLS = ["http://one", "http://two", "http://three"]
+
+
+class Servers:
+    """Servers of one broker, of which some fail. `asked` counts the requests by server."""
+
+    def __init__(
+        self, failing: Callable[[httpx.Request], httpx.Response] | None, *down: str
+    ) -> None:
+        self.broker, self.failing, self.down = FakeBroker(), failing, set(down)
+        self.asked: Counter[str] = Counter()
+
+    @property
+    def connection(self) -> Connection:
+        return Connection(transport=httpx.MockTransport(self.answer))
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked[request.url.host] += 1
+        if request.url.host not in self.down:
+            return self.broker.answer(request)
+        if self.failing is None:
+            raise httpx.ConnectError("refused", request=request)
+        return self.failing(request)
+
+
+def unavailable(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(503, json={"detail": "It stops."})
+
+
+def lost(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadTimeout("no answer", request=request)
+
+
+@pytest.mark.parametrize("failing", [None, unavailable, lost])
+def test_a_publish_goes_to_the_next_server_and_stays_there(failing: Any) -> None:
+    cluster = Servers(failing, "one", "two")
+    with Producer(URLS, "orders", "shop", connection=cluster.connection, **SHOP) as producer:
+        for number in range(5):
+            producer.publish({"order": number}, message_id=f"m-{number}")
+    assert cluster.broker.published == {f"m-{number}" for number in range(5)}
+    assert (cluster.asked["one"], cluster.asked["two"]) == (1, 1)
+
+
+async def _publish_async(cluster: Servers) -> None:
+    producer = AsyncProducer(URLS, "orders", "shop", connection=cluster.connection, **SHOP)
+    async with producer:
+        await producer.publish({"order": 1}, message_id="m-1")
+
+
+def test_an_asynchronous_producer_does_so_too() -> None:
+    cluster = Servers(None, "one")
+    asyncio.run(_publish_async(cluster))
+    assert cluster.broker.published == {"m-1"}
+    assert cluster.asked["one"] == 1
+
+
+def test_a_server_that_came_back_is_used_when_the_others_fail() -> None:
+    cluster = Servers(None, "one")
+    urls = URLS[:2]
+    with Producer(urls, "orders", "shop", connection=cluster.connection, **SHOP) as producer:
+        producer.publish("a", message_id="a")
+        cluster.down = {"two"}
+        producer.publish("b", message_id="b")
+    assert cluster.broker.published == {"a", "b"}
+
+
+def test_the_last_error_is_raised_if_every_server_fails() -> None:
+    cluster = Servers(None, "one", "two", "three")
+    connection = cluster.connection
+    with (
+        Producer(URLS, "orders", "shop", connection=connection, timeout=0.5, **SHOP) as producer,
+        pytest.raises(Unreachable),
+    ):
+        producer.publish("a")
+    assert not cluster.broker.published
+
+
+def test_no_server_at_all_is_a_clear_error() -> None:
+    with pytest.raises(ConfigurationError, match="at least one URL"):
+        Producer([], "orders", "shop", **SHOP)
