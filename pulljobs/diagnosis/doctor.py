@@ -132,7 +132,7 @@ def dead_jobs() -> Iterator[Finding]:
         path, jobs = _path(consumers[consumer_id]), "job" if count == 1 else "jobs"
         more = " or more" if count >= dead.COUNTED else ""
         text = (
-            f"{path} has {count:,} dead {jobs}{more}: see their errors with `pulljobs list --state "
+            f"{path} has {count:,} dead {jobs}{more}: see the errors with `pulljobs list --state "
             f"DEAD --only {path}`, then redrive or delete them."
         )
         if count:
