@@ -5,6 +5,7 @@ import random
 import signal
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -38,6 +39,10 @@ def stage(transactional_db: None, tmp_path: Path) -> Iterator[Stage]:
         stage.end()
 
 
+def has_fired(slots: int) -> bool:
+    return count_fired() >= slots
+
+
 def count_fired() -> int:
     return Slot.objects.filter(message_id__isnull=False).count()
 
@@ -69,8 +74,7 @@ def test_each_slot_fires_once_or_is_recorded_as_skipped_while_workers_are_killed
     for number in range(30):
         schedules.create(f"second-{number}", "script", {"quiet": True}, every=SECOND, missed="all")
     for _ in range(KILLS):
-        before = count_fired()
-        wait_until(lambda before=before: count_fired() >= before + 20)  # type: ignore[misc]
+        wait_until(partial(has_fired, count_fired() + 20))
         kill(workers.pop(random.randrange(2)))
         workers.append(stage.worker(**APPS))
     wait_until(lambda: count_fired() >= 30 * KILLS)
