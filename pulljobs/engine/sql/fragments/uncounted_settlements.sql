@@ -3,9 +3,12 @@
 --   first (NULL: all); is_recount boolean: nothing of the archive counts as counted.
 -- Index: primary key of the archive, from `low` on; of jobs that may have been dead before, archived job_id.
 progress AS MATERIALIZED (
-    SELECT coalesce(max(snapshot), '1:1:')::pg_snapshot AS counted, coalesce(max(newest_dead), 0) AS newest_dead
-    FROM pulljobs_count_progress
-    WHERE id = 1 AND NOT %(is_recount)s::boolean
+    SELECT *, pg_snapshot_xmin(counted)::text::bigint AS lowest_xid
+    FROM (
+        SELECT coalesce(max(snapshot), '1:1:')::pg_snapshot AS counted, coalesce(max(newest_dead), 0) AS newest_dead
+        FROM pulljobs_count_progress
+        WHERE id = 1 AND NOT %(is_recount)s::boolean
+    ) AS stored
 ),
 settled AS MATERIALIZED (
     SELECT
@@ -28,7 +31,8 @@ settled AS MATERIALIZED (
     WHERE id >= %(low)s::bigint
         AND id < %(high)s::bigint
         -- Transactions are counted once each, in whatever order they commit.
-        AND NOT pg_visible_in_snapshot(settled_xid, (SELECT counted FROM progress))
+        AND settled_xid >= (SELECT lowest_xid FROM progress)
+        AND NOT pg_visible_in_snapshot(settled_xid::text::xid8, (SELECT counted FROM progress))
     ORDER BY id
     LIMIT %(cap)s::int
 ),
