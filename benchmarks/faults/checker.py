@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from typing import Final
 
 from benchmarks.faults.history import (
@@ -21,6 +21,15 @@ from benchmarks.faults.history import (
     Line,
 )
 from benchmarks.faults.job_claims import NEVER, JobClaim, JobClaims, collect_claims, note_ends
+from benchmarks.faults.liveness import (
+    Bounds,
+    Disturbances,
+    Wait,
+    deaf_processes,
+    late_runs,
+    unrelated_waits,
+    untrue_answers,
+)
 from benchmarks.faults.tables import Tables
 
 
@@ -32,6 +41,12 @@ class Case:
     tables: Tables
     threads: int = 0
     """Threads that run handlers in each process."""
+    bounds: Bounds | None = None
+    """Times that the run promises, or None if its faults delay every job."""
+    replaced: Sequence[str] = ()
+    """Sentences about processes that ended and were not killed by the director."""
+    clients: frozenset[int] = frozenset()
+    """Processes of HTTP clients: their server does not know which jobs have started."""
 
     @cached_property
     def claims(self) -> JobClaims:
@@ -39,6 +54,16 @@ class Case:
         claims = collect_claims(self.lines)
         note_ends(claims, self.lines)
         return claims
+
+    @cached_property
+    def disturbances(self) -> Disturbances:
+        """Faults by the jobs and processes that they concerned."""
+        return Disturbances(self.lines)
+
+    @cached_property
+    def waits(self) -> list[Wait]:
+        """Waits that no fault explains."""
+        return list(unrelated_waits(self.lines, self.claims.by_job, self.disturbances))
 
     def jobs(self, event: str) -> set[int]:
         """Return the ids of the jobs that have a line of this event."""
@@ -171,20 +196,64 @@ def only_what_started_is_charged(case: Case) -> Iterator[str]:
     threads.
     """
     unwritten: Counter[int] = Counter()
-    for job, claims in case.claims.by_job.items():
-        for first, second in pairwise(claims):
-            charged = second.claimed.retry_count - first.claimed.retry_count
-            is_gap = second.claimed.deliveries - first.claimed.deliveries > 1
-            if charged <= 0 or is_gap:
-                continue
-            if first.killed_at < NEVER:
-                unwritten[first.claimed.process] += not first.started
-            elif charged > 1 or not first.started:
-                text = f"{job} was charged {charged} for {first.lease_token}"
-                yield f"{text}, which had not started it"
+    for first, second, charged in _charges(case):
+        if first.killed_at < NEVER:
+            unwritten[first.claimed.process] += not first.started
+        elif charged > 1 or not first.started:
+            text = f"{first.job} was charged {charged} for {first.lease_token}"
+            yield f"{text}, which had not started it"
     for process, count in unwritten.items():
         if count > case.threads:
             yield f"{count} jobs were charged for {process}, which had not started them"
+
+
+def _charges(case: Case) -> Iterator[tuple[JobClaim, JobClaim, int]]:
+    """Yield pairs of claims between which a job was charged, with the number of retries.
+
+    The pairs are left out between which a claim has no line.
+    """
+    for first, second in chain.from_iterable(map(pairwise, case.claims.by_job.values())):
+        charged = second.claimed.retry_count - first.claimed.retry_count
+        is_gap = second.claimed.deliveries - first.claimed.deliveries > 1
+        if charged > 0 and not is_gap and not _was_cut_off(case, first, second):
+            yield first, second, charged
+
+
+def _was_cut_off(case: Case, first: JobClaim, second: JobClaim) -> bool:
+    """Return True if an HTTP client was frozen or killed while it held the job.
+
+    The server can't know which jobs of such a client have started, and charges all of them.
+    """
+    process, until = first.claimed.process, second.claimed.since
+    is_concerned = case.disturbances.concern_process(process, first.claimed.since, until)
+    return process in case.clients and is_concerned
+
+
+def unrelated_jobs_do_not_wait(case: Case) -> Iterator[str]:
+    """Check that no job waits longer than its lease duration for what a fault does to others."""
+    if case.bounds is None:
+        return
+    for wait in case.waits:
+        bound = case.bounds.lease_duration * (1 + wait.lost_claims)
+        if wait.seconds > bound:
+            yield f"{wait.job} waited {wait.seconds:.1f} s to be {wait.text}, at {wait.since:.1f}"
+
+
+def living_processes_stay(case: Case) -> Iterator[str]:
+    """Check that no process ends, and none is replaced, unless the director killed it."""
+    yield from case.replaced
+
+
+def runs_end_with_their_leases(case: Case) -> Iterator[str]:
+    """Check that no handler of an HTTP client goes on after its lease."""
+    yield from late_runs(_all_claims(case))
+
+
+def readiness_is_true(case: Case) -> Iterator[str]:
+    """Check that `/readyz` is true within its documented time."""
+    if case.bounds is not None:
+        yield from untrue_answers(case.lines, case.disturbances, case.bounds)
+        yield from deaf_processes(case.lines, case.disturbances, case.bounds)
 
 
 def _all_claims(case: Case) -> Iterator[JobClaim]:
@@ -202,6 +271,10 @@ RULES: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     keys_run_one_at_a_time,
     nothing_runs_twice_without_cause,
     only_what_started_is_charged,
+    unrelated_jobs_do_not_wait,
+    living_processes_stay,
+    runs_end_with_their_leases,
+    readiness_is_true,
 )
 
 

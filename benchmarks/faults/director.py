@@ -1,5 +1,6 @@
 """Director of a run: it starts a server and processes, injects faults and collects the result."""
 
+import json
 import random
 import sys
 import tempfile
@@ -15,16 +16,26 @@ import psycopg
 
 from benchmarks.faults import history, tables
 from benchmarks.faults.checker import Case
-from benchmarks.faults.kinds import KINDS, THROUGH_THE_PROXY, Targets, repair
+from benchmarks.faults.kinds import KINDS, THROUGH_THE_PROXY, repair
+from benchmarks.faults.liveness import Bounds
 from benchmarks.faults.plan import Plan
-from benchmarks.faults.processes import Processes
+from benchmarks.faults.prober import Prober
+from benchmarks.faults.processes import Process, Processes
 from benchmarks.faults.progress import Progress
 from benchmarks.faults.schedule import STALLED, fault_times, shuffle_forever
 from benchmarks.faults.server import OwnServer, own_server, wait_for
+from benchmarks.faults.targets import CLIENT_KINDS, Targets
 from benchmarks.faults.verifier import Verifier
 
 LOOK_SECONDS: Final = 0.1
 STOP_SECONDS: Final = 60.0
+LIVENESS_LEASES: Final = 4
+"""Lease durations after which a loop counts as hung in rounds, so that a few suffice to show it."""
+READY_SECONDS: Final = 3.0
+"""Three heartbeats of a worker in the settings of a run."""
+VERIFY: Final = 5.0
+VERIFY_SELDOM: Final = 30.0
+"""Seconds between two runs of `verify`, which take processor time from the processes under test."""
 UNFINISHED: Final = "SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'"
 
 
@@ -44,11 +55,14 @@ def run(plan: Plan, state: Path | None = None, keep: Path | None = None) -> RunR
     Raise only if the run cannot start or end. With `state` the server stays in that directory,
     with `keep` the histories and logs stay there.
     """
+    with own_server(state) as own:
+        return run_on(own, plan, keep)
+
+
+def run_on(own: OwnServer, plan: Plan, keep: Path | None = None) -> RunResult:
+    """Run a plan on a server whose database is empty."""
     random.seed(plan.seed)
-    with (
-        own_server(state) as own,
-        tempfile.TemporaryDirectory(prefix="pulljobs-faults-") as temporary,
-    ):
+    with tempfile.TemporaryDirectory(prefix="pulljobs-faults-") as temporary:
         if keep is not None:
             keep.mkdir()
         return Director(plan, own, keep or Path(temporary)).run()
@@ -65,27 +79,44 @@ class Director:
             lease_duration=plan.lease_duration,
             broken=plan.broken,
             older=plan.older,
+            **({"liveness": LIVENESS_LEASES * plan.lease_duration} if plan.rounds else {}),
         )
         self.targets = Targets(own, self.processes, plan)
         self.progress = Progress(self.processes.history)
         self.complaints: list[str] = []
         self.injected: list[str] = []
+        self.replaced: list[str] = []
 
     def run(self) -> RunResult:
         """Run the plan to its end. End all processes whatever happens."""
         try:
             self.begin()
             with self.verified():
-                self.inject_faults()
-                self.wait_for_the_rest()
+                with self.probed():
+                    self.inject_faults()
+                    self.wait_for_the_rest()
                 self.end_processes()
             with self.server.connect() as connection:
                 at_end = tables.read_tables(connection)
         finally:
             self.processes.end()
+        return RunResult(self.make_case(at_end), self.targets, self.complaints, self.injected)
+
+    def make_case(self, at_end: tables.Tables) -> Case:
+        """Return the case for the checker, and write the director's own lines to a file."""
+        rows = "\n".join(json.dumps(line) for line in self.processes.lines)
+        (self.processes.directory / "director").write_text(rows)
         lines = [*history.read_history(self.processes.history), *self.processes.lines]
-        case = Case(sorted(lines, key=lambda line: line.at), at_end, self.plan.concurrency)
-        return RunResult(case, self.targets, self.complaints, self.injected)
+        return Case(
+            sorted(lines, key=lambda line: line.at),
+            at_end,
+            threads=self.plan.concurrency,
+            bounds=Bounds(self.plan.lease_duration, READY_SECONDS) if self.plan.rounds else None,
+            replaced=self.replaced,
+            clients=frozenset(
+                process.pid for process in self.processes.started if process.role == "client"
+            ),
+        )
 
     @contextmanager
     def verified(self) -> Iterator[None]:
@@ -93,23 +124,51 @@ class Director:
         if self.plan.broken:
             yield
             return
-        with Verifier(self.processes) as verifier:
+        with Verifier(self.processes, VERIFY_SELDOM if self.plan.rounds else VERIFY) as verifier:
             yield
         if not verifier.verify():
             self.complaints.append("verify could not run, though no fault was active any more")
         self.complaints += verifier.complaints
 
+    @contextmanager
+    def probed(self) -> Iterator[None]:
+        """Ask workers and servers whether they are ready, if the faults come in rounds."""
+        if not self.plan.rounds:
+            yield
+            return
+        with Prober(self.with_health_port, self.processes.lines.append) as prober:
+            yield
+        self.complaints += prober.silent(self.with_health_port())
+
+    def with_health_port(self) -> list[Process]:
+        """Return the living workers and servers."""
+        return [*self.processes.living("worker"), *self.processes.living("server")]
+
     def begin(self) -> None:
-        """Start the proxy, workers, claimers and publishers."""
+        """Start proxies, workers, claimers, clients and publishers."""
         self.processes.prepare(exclusive=bool(self.plan.keys))
-        if THROUGH_THE_PROXY & set(self.plan.faults):
-            self.targets.proxy = self.processes.proxy(self.server.directory)
+        behind_a_proxy = bool(THROUGH_THE_PROXY & set(self.plan.faults))
+        if behind_a_proxy:
+            self.targets.proxies.append(self.processes.proxy(self.server.directory))
         for _worker in range(self.plan.workers):
-            self.processes.worker(*self.plan.worker_flags)
+            self.targets.start_worker()
         for _claimer in range(self.plan.claimers):
-            self.processes.claimer()
-        if self.plan.older:  # Otherwise the first worker may do all jobs.
+            self.targets.start_claimer()
+        if self.plan.clients:
+            self.targets.start_web_server(behind_a_proxy=behind_a_proxy)
+        for number in range(self.plan.clients):
+            self.targets.start_client(CLIENT_KINDS[number % len(CLIENT_KINDS)])
+        if self.plan.older or self.plan.rounds:  # Otherwise the first worker may do all jobs.
             wait_for(self.workers_are_up, "the workers' start")
+        self.start_publishers()
+
+    def start_publishers(self) -> None:
+        """Start a paced publisher, or one for each release."""
+        if self.plan.rate is not None:
+            self.processes.paced_publisher(
+                rate=self.plan.rate, seconds=self.plan.seconds, largest=self.plan.largest
+            )
+            return
         releases = (True, False) if self.plan.older else (False,)
         jobs = self.plan.jobs and self.plan.jobs // len(releases)
         for older in releases:
@@ -123,8 +182,20 @@ class Director:
             [up] = connection.execute("SELECT count(*) FROM pulljobs_node").fetchone() or (0,)
         return bool(up >= self.plan.workers)
 
+    def inject_rounds(self) -> None:
+        """Inject faults one after the other, each followed by a pause."""
+        wait_for(lambda: bool(self.progress.update()), "the first delivery")
+        names = shuffle_forever(self.plan.faults)
+        for _round in range(self.plan.rounds or 0):
+            time.sleep(self.plan.every)
+            self.inject(next(names))
+        time.sleep(self.plan.every)
+
     def inject_faults(self) -> None:
         """Inject the faults of the plan, each in a thread, and repair what is left of them."""
+        if self.plan.rounds:
+            self.inject_rounds()
+            return
         names, breaking = shuffle_forever(self.plan.faults), []
         for _time in fault_times(
             self.plan, self.progress, lambda: not self.processes.living("publisher")
@@ -172,10 +243,10 @@ class Director:
     def end_processes(self) -> None:
         """End the processes in order. Complain about processes that ended by themselves."""
         self.processes.over.touch()
-        self.complaints += self.processes.unexpected_ends()
+        self.replaced += self.processes.unexpected_ends()
         self.complaints += self.processes.idle_releases()
-        for worker in self.processes.living("worker"):
-            code = worker.end(STOP_SECONDS)
+        for process in [*self.processes.living("client"), *self.processes.living("worker")]:
+            code = process.end(STOP_SECONDS)
             if code != 0:
-                self.complaints.append(f"a worker ended with {code} after SIGTERM")
+                self.complaints.append(f"a {process.role} ended with {code} after SIGTERM")
         wait_for(lambda: not self.processes.living("claimer"), "the claimers' end")

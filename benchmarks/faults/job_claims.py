@@ -8,6 +8,7 @@ from benchmarks.faults.history import (
     ANSWERED,
     CLAIMED,
     ENDED,
+    FROZE,
     GIVING_BACK,
     KILLED,
     LOST,
@@ -16,11 +17,12 @@ from benchmarks.faults.history import (
     RENEWED,
     SENT,
     STARTED,
+    WORKED,
     Line,
 )
 
 RETURNING = ("retry", "release")
-OF_A_CLAIM = frozenset({CLAIMED, RENEWED, STARTED, ENDED, SENT, ANSWERED})
+OF_A_CLAIM = frozenset({CLAIMED, RENEWED, STARTED, WORKED, FROZE, ENDED, SENT, ANSWERED})
 """Events whose lines belong to the claim of a job."""
 NEVER = float("inf")
 
@@ -51,6 +53,11 @@ class JobClaim:
         return max(line.since + line.seconds for line in [self.claimed, *self.lines[RENEWED]])
 
     @property
+    def lease_end(self) -> float:
+        """Latest end of the lease: the database began it before the answer."""
+        return max(line.at + line.seconds for line in [self.claimed, *self.lines[RENEWED]])
+
+    @property
     def surely_until(self) -> float:
         """Time until which the process surely held the job, from the answer of its claim on."""
         return min([self.leased_until, self.let_go, *(line.at for line in self.lines[SENT])])
@@ -71,11 +78,15 @@ class JobClaim:
         return len(self.lines[SENT]) > len(self.lines[ANSWERED])
 
     @property
+    def is_queued_again(self) -> bool:
+        """True if an answer says that the job is queued again."""
+        return QUEUED in [line.outcome for line in self.accepted]
+
+    @property
     def may_have_returned(self) -> bool:
         """True if the holder asked to queue the job again and was not refused."""
         is_asked = any(line.outcome in RETURNING for line in self.lines[SENT])
-        is_queued = QUEUED in [line.outcome for line in self.accepted]
-        return is_queued or (is_asked and self.is_unanswered)
+        return self.is_queued_again or (is_asked and self.is_unanswered)
 
 
 @dataclass(frozen=True)

@@ -3,29 +3,20 @@
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
-from benchmarks.faults.plan import Plan
-from benchmarks.faults.processes import Process, Processes
 from benchmarks.faults.roles import clock
-from benchmarks.faults.server import NAME, OwnServer, Restart
+from benchmarks.faults.server import NAME
+from benchmarks.faults.targets import Targets
+from benchmarks.faults.waits import WAITS
 
 CLOCK_SECONDS: Final = 600.0
 CUTS: Final = 3
-LOCKED_LEASES: Final = 4
-"""Number of lease durations for which rows stay locked."""
-HELD_JOBS: Final = (
-    "SELECT FROM pulljobs_job WHERE state = 'INFLIGHT' LIMIT 3 FOR UPDATE SKIP LOCKED"
-)
-HELD_LEASES: Final = "SELECT FROM pulljobs_lease LIMIT 2 FOR UPDATE SKIP LOCKED"
-WHOLE: Final = 0.25
-"""Share of the kills and stops that hit a whole worker with its supervisor."""
 SELDOM: Final = 499
 """Number of rows for every row that cannot be written."""
 TABLES: Final = (
@@ -41,40 +32,18 @@ WRITABLE: Final = "RESET default_transaction_read_only"
 BY_THE_WORKERS: Final = f"datname = current_database() AND usename = '{NAME}'"
 
 
-@dataclass
-class Targets:
-    """Server and processes that faults act on."""
-
-    server: OwnServer
-    processes: Processes
-    plan: Plan
-    proxy: Process | None = None
-    restarts: list[Restart] = field(default_factory=list)
-    kills: int = 0
-
-    def pause(self) -> None:
-        """Wait for about the length of a fault."""
-        time.sleep(self.plan.hold * random.uniform(0.5, 1.5))
-
-    @contextmanager
-    def superuser(self) -> Iterator[psycopg.Connection[Any]]:
-        """Connect as the superuser."""
-        with self.server.connect(autocommit=True) as connection:
-            yield connection
-
-
 def kill(targets: Targets) -> None:
     """Send SIGKILL to a working process, or to a worker with its supervisor."""
-    worker, pids = _victim(targets)
+    worker, pids = targets.choose_victim()
     worker.kill(pids)
     targets.kills += 1
     if not worker.is_alive():
-        _replace(targets, worker)
+        targets.replace(worker)
 
 
 def stop(targets: Targets) -> None:
     """Stop a worker, mostly for longer than its lease, and continue it."""
-    worker, pids = _victim(targets)
+    worker, pids = targets.choose_victim()
     worker.stop(
         pids, targets.plan.lease_duration * (targets.plan.frozen or random.uniform(0.5, 2.5))
     )
@@ -147,34 +116,10 @@ def move_clock(targets: Targets) -> None:
     clock.move(worker.clock, 0)
 
 
-def lock_rows(targets: Targets) -> None:
-    """Keep some jobs and their leases locked in another session for several leases."""
-    with targets.superuser() as connection, connection.transaction():
-        for held in (HELD_JOBS, HELD_LEASES):
-            connection.execute(held)
-        time.sleep(LOCKED_LEASES * targets.plan.lease_duration)
-
-
-def stall(targets: Targets) -> None:
-    """Let the server and its clients wait for each other for a second, at any byte."""
-    for _time in range(CUTS):
-        _signal_proxy(targets, signal.SIGUSR2)
-        time.sleep(targets.plan.hold * random.uniform(1, 2))
-
-
-def lose(targets: Targets) -> None:
-    """Lose a worker with its machine: its sessions stay open on the server, with their locks."""
-    _signal_proxy(targets, signal.SIGHUP)
-    worker, _pids = _victim(targets)
-    worker.kill(worker.pids())
-    targets.kills += 1
-    _replace(targets, worker)
-
-
 def cut(targets: Targets) -> None:
     """Cut connections after their commit and before its answer."""
     for _time in range(CUTS):
-        _signal_proxy(targets, signal.SIGUSR1)
+        targets.signal_proxies(signal.SIGUSR1)
         time.sleep(targets.plan.hold * random.uniform(0, 1) / CUTS)
 
 
@@ -189,11 +134,9 @@ KINDS: Final[dict[str, Callable[[Targets], None]]] = {
     "row": refuse_rows,
     "clock": move_clock,
     "cut": cut,
-    "rows": lock_rows,
-    "stall": stall,
-    "lose": lose,
+    **WAITS,
 }
-THROUGH_THE_PROXY: Final = frozenset({"cut", "stall", "lose"})
+THROUGH_THE_PROXY: Final = frozenset({"cut", "stall", "lose", "gone"})
 
 
 def repair(targets: Targets) -> None:
@@ -201,29 +144,6 @@ def repair(targets: Targets) -> None:
     with targets.superuser() as connection:
         _reload(connection, WRITABLE)
         connection.execute(ALL_LUCKY)
-
-
-def _signal_proxy(targets: Targets, number: int) -> None:
-    if targets.proxy is None:
-        raise LookupError("No proxy runs: a plan with this fault starts one.")
-    targets.proxy.popen.send_signal(number)
-
-
-def _victim(targets: Targets) -> tuple[Process, list[int]]:
-    """Choose a worker or claimer, and one of its working processes or all of them."""
-    processes = [*targets.processes.living("worker"), *targets.processes.living("claimer")]
-    working = [process for process in processes if process.at_work()] or processes
-    worker = random.choice(working)
-    if random.random() < WHOLE:
-        return worker, worker.pids()
-    return worker, [random.choice(worker.at_work() or worker.pids())]
-
-
-def _replace(targets: Targets, dead: Process) -> None:
-    if dead.role == "worker":
-        targets.processes.worker(*targets.plan.worker_flags)
-    else:
-        targets.processes.claimer()
 
 
 def _reload(connection: psycopg.Connection[Any], change: str) -> None:

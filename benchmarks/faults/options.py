@@ -6,10 +6,13 @@ from typing import Any, Final
 
 from benchmarks.faults.plan import Plan
 
-KINDS: Final = (
+OVERLAPPING: Final = (
     "kill", "stop", "restart", "terminate", "readonly", "exhaust", "lock", "row", "clock", "cut",
     "rows", "stall", "lose",
 )  # fmt: skip
+"""Kinds that happen in turn, and while others last."""
+IN_ROUNDS: Final = ("rows", "gone", "lose", "freeze", "hold", "raise", "stall")
+"""Kinds that happen one after the other."""
 
 
 def add_to(commands: Any) -> None:
@@ -17,11 +20,15 @@ def add_to(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "faults", help="inject faults under real processes and judge their histories"
     )
-    parser.set_defaults(module="benchmarks.faults.report")
+    parser.set_defaults(module="benchmarks.faults.command")
     parser.add_argument(
-        "--faults", type=_names, default=KINDS, metavar="A,B",
-        help=f"kinds of faults, or none: {', '.join(KINDS)}; default: all",
+        "--faults", type=_names, metavar="A,B",
+        help=f"kinds of faults, or none: {', '.join(OVERLAPPING)}; with --rounds"
+        f" {', '.join(IN_ROUNDS)}; default: all",
     )  # fmt: skip
+    parser.add_argument(
+        "--rounds", type=int, help="number of faults of each kind, one after the other"
+    )
     parser.add_argument("--minutes", type=float, help="how long faults are injected")
     parser.add_argument("--times", type=int, help="number of faults, spread over --jobs if given")
     parser.add_argument("--jobs", type=int, help="to publish; default: until the faults end")
@@ -34,6 +41,10 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--claimers", type=int, default=plan.claimers, help="that lose leases")
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="average time of a job")
     parser.add_argument("--keys", type=int, default=plan.keys, help="number of exclusive keys")
+    parser.add_argument(
+        "--locked", type=float, default=plan.locked,
+        help="seconds for which a round locks rows",
+    )  # fmt: skip
     parser.add_argument(
         "--lease", dest="lease_duration", type=float, default=plan.lease_duration, help="seconds"
     )
@@ -52,7 +63,10 @@ def add_to(commands: Any) -> None:
 
 def make_plan(options: argparse.Namespace) -> Plan:
     """Return the plan. Raise SystemExit if nothing would end the run."""
-    given = {name: getattr(options, name) for name in Plan.__dataclass_fields__}
+    given = {
+        name: getattr(options, name) for name in Plan.__dataclass_fields__ if hasattr(options, name)
+    }
+    given["faults"] = OVERLAPPING if options.faults is None else options.faults
     if options.times is None and options.minutes is None and options.jobs is None:
         raise SystemExit("Nothing would end the run: add --minutes, --times or --jobs.")
     return Plan(**given)
@@ -60,8 +74,19 @@ def make_plan(options: argparse.Namespace) -> Plan:
 
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name for name in text.split(",") if name and name != "none")
-    if unknown := set(names) - set(KINDS):
+    known = dict.fromkeys((*OVERLAPPING, *IN_ROUNDS))
+    if unknown := set(names) - set(known):
         raise argparse.ArgumentTypeError(
-            f"no kind {', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}, or none"
+            f"no kind {', '.join(sorted(unknown))}: choose from {', '.join(known)}, or none"
         )
     return names
+
+
+def check_kinds(options: argparse.Namespace) -> None:
+    """Raise SystemExit for a kind that this way of running does not have."""
+    known = IN_ROUNDS if options.rounds else OVERLAPPING
+    if unknown := set(options.faults or ()) - set(known):
+        way = "with --rounds" if options.rounds else "without --rounds"
+        raise SystemExit(
+            f"No kind {', '.join(sorted(unknown))} {way}: choose from {', '.join(known)}."
+        )

@@ -30,6 +30,16 @@ class Plan:
     """Length of a stop in lease durations, or None for 0.5 to 2.5."""
     older: Path | None = None
     """Tree of an older release, for every other worker and a second publisher."""
+    rounds: int | None = None
+    """Number of faults, one after the other and each followed by a pause of `every` seconds."""
+    rate: float | None = None
+    """Jobs to publish a second, or None to keep many queued."""
+    clients: int = 0
+    """Number of HTTP clients, which one server serves."""
+    largest: int = 0
+    """Largest payload in bytes, or 0 for payloads without padding."""
+    locked: float = 60.0
+    """Seconds for which rows are locked in a round."""
     broken: str = ""
     """Names of the breaks to install, separated by commas."""
     seed: int | None = None

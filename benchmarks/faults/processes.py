@@ -8,16 +8,19 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from benchmarks.faults.history import CONTINUED, KILLED, STOPPED, Line, process_of
+from benchmarks.faults.prober import READYZ, ask, free_port
 from benchmarks.faults.proxy import SOCKET
 from benchmarks.faults.roles import clock
 from benchmarks.faults.server import wait_for
 from example_project.state import BASE_DIR
 
-ROLES: Final = "benchmarks.faults.roles"
+PACKAGE: Final = "benchmarks.faults"
+ROLES: Final = f"{PACKAGE}.roles"
 SETTINGS: Final = "benchmarks.faults.settings"
 
 
@@ -32,10 +35,13 @@ class Processes:
         lease_duration: float,
         broken: str = "",
         older: Path | None = None,
+        liveness: float = 60.0,
     ) -> None:
         self.directory, self.history = directory, directory / "history"
         self.enough, self.over = directory / "enough", directory / "over"
         """Files whose existence ends publishers without a number of jobs, and claimers."""
+        self.orders = directory / "orders"
+        """File with the jobs that a paced publisher publishes next."""
         self.history.mkdir()
         self.lease_duration, self.older = lease_duration, older
         self.lines: list[Line] = []
@@ -48,6 +54,7 @@ class Processes:
             "FAULTS_HOST": str(host),
             "FAULTS_LEASE": str(lease_duration),
             "FAULTS_BREAK": broken,
+            "FAULTS_LIVENESS": str(liveness),
         }
 
     def prepare(self, *, exclusive: bool) -> None:
@@ -60,31 +67,64 @@ class Processes:
     def proxy(self, server: Path) -> "Process":
         """Start a proxy that all processes started later connect through."""
         self.environment["FAULTS_HOST"] = str(self.directory)
-        proxy = self.start("proxy", "benchmarks.faults.proxy", str(self.directory), str(server))
+        proxy = self.start("proxy", f"{PACKAGE}.proxy", str(self.directory), str(server))
         wait_for((self.directory / SOCKET).exists, "the proxy")
         return proxy
 
-    def worker(self, *flags: str) -> "Process":
+    def web_server(self) -> "Process":
+        """Start a server for HTTP clients, which leaves no history, and wait until it is ready."""
+        port = free_port()
+        given = {"DJANGO_SETTINGS_MODULE": f"{PACKAGE}.web_settings", "FAULTS_HISTORY": ""}
+        command = ("uvicorn", "benchmarks.faults.web:application", "--port", str(port))
+        flags = ("--lifespan", "off", "--log-level", "warning")
+        server = self.start("server", *command, *flags, port=port, **given)
+        wait_for(lambda: ask(port, READYZ).status == HTTPStatus.OK, "the HTTP server")
+        return server
+
+    def web_proxy(self, server: "Process") -> "Process":
+        """Start a proxy before a server for HTTP clients."""
+        port = free_port()
+        proxy = self.start("proxy", f"{PACKAGE}.proxy", str(port), str(server.port), port=port)
+        wait_for(lambda: ask(port, READYZ).status == HTTPStatus.OK, "the proxy of the HTTP server")
+        return proxy
+
+    def client(self, port: int, kind: str) -> "Process":
+        """Start an HTTP client with handlers of a kind, plain or async."""
+        return self.start("client", f"{ROLES}.client", f"http://127.0.0.1:{port}", kind, port=port)
+
+    def order(self, count: int, channel: str = "faults", **payload: object) -> None:
+        """Have the paced publisher publish jobs with this payload."""
+        with self.orders.open("a") as orders:
+            orders.write(json.dumps({"channel": channel, "count": count, **payload}) + "\n")
+
+    def worker(self, *flags: str, port: int = 0) -> "Process":
         """Start a worker. Every other worker runs the older release if there is one."""
         followed = self.directory / f"clock-{len(self.started)}"
         clock.make(followed)
         is_turn = sum(process.role == "worker" for process in self.started) % 2 == 0
         command = ("django", "runpullworker", "--verbosity", "0", *flags)
-        return self.start("worker", *command, older=is_turn, FAULTS_CLOCK=str(followed))
+        return self.start("worker", *command, older=is_turn, port=port, FAULTS_CLOCK=str(followed))
 
     def publisher(self, *, older: bool = False, **script: object) -> "Process":
         """Start a publisher with the values of its script."""
         script["until"] = str(self.enough)
         return self.start("publisher", f"{ROLES}.publisher", json.dumps(script), older=older)
 
-    def claimer(self) -> "Process":
-        """Start a raw claimer."""
-        return self.start("claimer", f"{ROLES}.claimer", str(self.over))
+    def paced_publisher(self, **script: object) -> "Process":
+        """Start a paced publisher with the values of its script."""
+        files = {"until": str(self.enough), "orders": str(self.orders)}
+        return self.start("publisher", f"{ROLES}.paced_publisher", json.dumps({**script, **files}))
 
-    def start(self, role: str, *arguments: str, older: bool = False, **given: str) -> "Process":
+    def claimer(self, pause: float, batch: int) -> "Process":
+        """Start a raw claimer that claims up to `batch` jobs, then pauses for so many seconds."""
+        return self.start("claimer", f"{ROLES}.claimer", str(self.over), str(pause), str(batch))
+
+    def start(
+        self, role: str, *arguments: str, older: bool = False, port: int = 0, **given: str
+    ) -> "Process":
         """Start a process, from the older release if `older` and the run has an older release."""
         tree = self.older if older and self.older else BASE_DIR
-        self.started.append(Process(self, role, arguments, given, tree))
+        self.started.append(Process(self, role, arguments, given, tree, port))
         return self.started[-1]
 
     def run_to_end(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -143,8 +183,10 @@ class Process:
         arguments: Sequence[str],
         given: dict[str, str],
         tree: Path,
+        port: int,
     ) -> None:
         self.processes, self.role, self.tree = processes, role, tree
+        self.port, self.arguments = port, arguments
         self.clock = Path(given.get("FAULTS_CLOCK", ""))
         self.has_worked = False
         """True once a process was seen at work, even if it is dead by now."""
@@ -158,6 +200,11 @@ class Process:
                 stderr=output,
                 start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        """Id of the first process."""
+        return self.popen.pid
 
     def is_alive(self) -> bool:
         """Return True if the process has not ended."""

@@ -1,15 +1,20 @@
-"""Proxy for PostgreSQL that can cut, stall and outlive connections.
+"""Proxy for PostgreSQL or HTTP that can cut, stall and outlive connections.
 
-    python -m benchmarks.faults.proxy LISTEN_DIRECTORY SERVER_DIRECTORY
+    python -m benchmarks.faults.proxy LISTEN TARGET
+
+Each address is the directory of a PostgreSQL socket or a port on 127.0.0.1.
 
 On SIGUSR1 the next connection that sends something is the victim. The proxy keeps back the answers
 of the server until it is ready for the next query, so the commit is through, and cuts both ends.
 
-On SIGUSR2 it passes nothing on for a second, in the middle of requests and answers. After SIGHUP
-the sessions of clients that end stay open on the server, as if their hosts were lost.
+On SIGUSR2 it chooses a byte of what follows. Before that byte it stops reading and passes nothing
+on for a second, on all connections. After SIGHUP the sessions of clients that end stay open on the
+server, as if their hosts were lost.
 """
 
 import asyncio
+import math
+import random
 import signal
 import sys
 import time
@@ -22,6 +27,8 @@ READY: Final = b"Z\x00\x00\x00\x05"
 """Bytes before the last byte of an answer, which is I when no transaction is open."""
 CHUNK: Final = 1 << 16
 STALL_SECONDS: Final = 1.0
+FARTHEST_BYTE: Final = 1 << 21
+"""Bytes after SIGUSR2 among which the byte of the stall is chosen, near bytes more often."""
 LOST_SECONDS: Final = 10.0
 """Time for which sessions of lost clients stay open, and for which clients count as lost."""
 
@@ -29,40 +36,49 @@ LOST_SECONDS: Final = 10.0
 class Proxy:
     """Proxy of all connections."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: str) -> None:
         self._target = target
         self._wanted = 0
         self._stalled_until = self._lost_until = 0.0
+        self._bytes_left: int | None = None
+        """Bytes to pass on before the next stall, or None if none is due."""
         self.cut = 0
 
     def request_cut(self) -> None:
         """Cut the next connection that sends something."""
         self._wanted += 1
 
-    def stall(self) -> None:
-        """Pass nothing on for a second."""
-        self._stalled_until = time.monotonic() + STALL_SECONDS
+    def request_stall(self) -> None:
+        """Choose the byte at which the proxy stalls."""
+        self._bytes_left = round(math.exp(random.uniform(0, math.log(FARTHEST_BYTE))))
 
     def lose_clients(self) -> None:
         """Keep the sessions of clients that end from now on."""
         self._lost_until = time.monotonic() + LOST_SECONDS
 
     async def pass_on(self, chunk: bytes, writer: asyncio.StreamWriter) -> None:
-        """Send a chunk, in two parts if the proxy stalls in between."""
-        sent = 0
-        while (left := self._stalled_until - time.monotonic()) > 0:
-            sent = sent or len(chunk) // 2
-            writer.write(chunk[:sent])
-            chunk, sent = chunk[sent:], 0
-            await asyncio.sleep(left)
+        """Send a chunk, in two parts if the byte of a stall is in it."""
+        await self._wait()
+        if self._bytes_left is not None:
+            passed = min(self._bytes_left, len(chunk))
+            writer.write(chunk[:passed])
+            chunk, self._bytes_left = chunk[passed:], self._bytes_left - passed
+            if chunk:
+                self._bytes_left = None
+                self._stalled_until = time.monotonic() + STALL_SECONDS
+                await self._wait()
         writer.write(chunk)
         with suppress(OSError):
             await writer.drain()
 
+    async def _wait(self) -> None:
+        while (left := self._stalled_until - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass a connection on until it ends at one side or is cut."""
         try:
-            server = await asyncio.open_unix_connection(str(self._target / SOCKET))
+            server = await self._connect()
         except OSError:
             writer.close()
             return
@@ -75,6 +91,17 @@ class Proxy:
         if time.monotonic() < self._lost_until:
             await asyncio.sleep(LOST_SECONDS)
         server[1].close()
+
+    async def _connect(self) -> "Ends":
+        if self._target.isdecimal():
+            return await asyncio.open_connection("127.0.0.1", int(self._target))
+        return await asyncio.open_unix_connection(str(Path(self._target) / SOCKET))
+
+    async def listen(self, address: str) -> asyncio.Server:
+        """Accept connections at an address."""
+        if address.isdecimal():
+            return await asyncio.start_server(self.serve, "127.0.0.1", int(address))
+        return await asyncio.start_unix_server(self.serve, str(Path(address) / SOCKET))
 
     def take_victim(self) -> bool:
         """Return True if the connection that calls is to be cut."""
@@ -120,19 +147,19 @@ async def _read(ends: Ends) -> bytes:
         return b""
 
 
-async def main(listen: Path, target: Path) -> None:
-    """Serve on the socket in `listen` and connect to the socket in `target`."""
+async def main(listen: str, target: str) -> None:
+    """Serve at one address and connect to the other."""
     proxy = Proxy(target)
     for number, handle in (
         (signal.SIGUSR1, proxy.request_cut),
-        (signal.SIGUSR2, proxy.stall),
+        (signal.SIGUSR2, proxy.request_stall),
         (signal.SIGHUP, proxy.lose_clients),
     ):
         asyncio.get_running_loop().add_signal_handler(number, handle)
-    server = await asyncio.start_unix_server(proxy.serve, str(listen / SOCKET))
+    server = await proxy.listen(listen)
     async with server:
         await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], sys.argv[2]))

@@ -1,42 +1,46 @@
-"""Handler of the workers. The payload decides how long it runs and how it ends.
+"""Handlers of the workers. The payload decides how long they run and how they end (`endings`)."""
 
-well       returns
-fail       raises, the first time
-interrupt  raises KeyboardInterrupt, the first time
-discard    raises Discard
-hold       keeps the interpreter to itself for longer than its lease, the first time
-"""
-
-import ctypes
+import asyncio
 import time
-from typing import Final
+from typing import Any
 
-from benchmarks.faults.history import ENDED, STARTED, Entry
-from benchmarks.faults.roles.environment import LEASE_DURATION, history_writer
-from pulljobs.errors import Discard
+from benchmarks.faults.history import ENDED, FROZE, STARTED, Entry
+from benchmarks.faults.roles.endings import HOLD, hold_interpreter, raise_ending
+from benchmarks.faults.roles.environment import history_writer
 from pulljobs.handlers import ClaimedJob, handler
-
-HELD_LEASES: Final = 1.5
-"""Lease durations for which a handler keeps the interpreter to itself."""
 
 
 @handler(channel="faults", consumer="worked")
-def worked(job: ClaimedJob) -> None:
-    """Sleep, and end as the payload says."""
+def worked(job: ClaimedJob) -> str:
+    """Sleep, and end as the payload says. The result is as long as the payload says."""
     script = job.json()
-    is_first = not job.retry_count
     _note(STARTED, job)
     time.sleep(script["seconds"])
-    if script["end"] == "hold" and is_first:
-        ctypes.PyDLL(None).usleep(round(HELD_LEASES * LEASE_DURATION * 1_000_000))
+    if script["end"] == HOLD and not job.retry_count:
+        since = time.monotonic()
+        hold_interpreter()
+        history_writer().write(FROZE, [_entry(job)], since=since)
+    return _end(job, script)
+
+
+@handler(channel="faults-async", consumer="awaited")
+async def awaited(job: ClaimedJob) -> str:
+    """Sleep on the event loop, and end as the payload says."""
+    script = job.json()
+    _note(STARTED, job)
+    await asyncio.sleep(script["seconds"])
+    return _end(job, script)
+
+
+def _end(job: ClaimedJob, script: dict[str, Any]) -> str:
     _note(ENDED, job)
-    if script["end"] == "fail" and is_first:
-        raise ValueError("failure asked for by the payload")
-    if script["end"] == "interrupt" and is_first:
-        raise KeyboardInterrupt
-    if script["end"] == "discard":
-        raise Discard("discard asked for by the payload")
+    raise_ending(script, is_first=not job.retry_count)
+    return "x" * int(script.get("result", 0))
 
 
 def _note(event: str, job: ClaimedJob) -> None:
-    history_writer().write(event, [Entry(job.id, job.held.lease_token)])
+    history_writer().write(event, [_entry(job)])
+
+
+def _entry(job: ClaimedJob) -> Entry:
+    return Entry(job.id, job.held.lease_token)

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 from benchmarks.faults import director
@@ -52,10 +53,16 @@ def make_report(plan: Plan, result: RunResult) -> dict[str, Any]:
 def _text(report: dict[str, Any]) -> str:
     lines = [f"{name}: {value}" for name, value in report.items() if name not in SHOWN_LAST]
     lines += [f"restart: {line}" for line in report["restarts"]]
-    lines += [f"complaint: {line}" for line in report["complaints"]]
+    lines += broken_lines(report)
+    return "\n".join([*lines, "clean" if report["clean"] else "NOT CLEAN"])
+
+
+def broken_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return the complaints and the broken rules with examples."""
+    lines = [f"complaint: {line}" for line in report["complaints"]]
     for rule, (count, *examples) in report["broken"].items():
         lines += [f"BROKEN {rule}, {count} times:", *(f"  {line}" for line in examples)]
-    return "\n".join([*lines, "clean" if report["clean"] else "NOT CLEAN"])
+    return lines
 
 
 SHOWN_LAST: Final = ("clean", "broken", "complaints", "restarts")

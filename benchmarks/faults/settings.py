@@ -15,7 +15,11 @@ DATABASES = {
     }
 }
 INSTALLED_APPS = [app for app in BENCHMARK_APPS if app != "benchmarks.noop"] + ["benchmarks.faults"]
-PULLJOBS = {"REAP_INTERVAL": timedelta(seconds=0.5), "HEARTBEAT_INTERVAL": timedelta(seconds=1)}
+PULLJOBS = {
+    "REAP_INTERVAL": timedelta(seconds=0.5),
+    "HEARTBEAT_INTERVAL": timedelta(seconds=1),
+    "LIVENESS_TIMEOUT": timedelta(seconds=float(os.environ.get("FAULTS_LIVENESS", "60"))),
+}
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -7,16 +7,16 @@ from typing import Any, Final
 
 from benchmarks.faults.processes import Processes
 
-PAUSE: Final = 5.0
 COMMAND: Final = ("django", "pulljobs", "--json", "verify", "--rows", "20000", "--patience", "3")
 
 
 class Verifier:
     """Thread that runs `verify` again and again inside the `with` block."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: Processes, pause: float) -> None:
+        """`pause` is the number of seconds between two runs."""
         self.complaints: list[str] = []
-        self._processes, self._over = processes, threading.Event()
+        self._processes, self._pause, self._over = processes, pause, threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
     def __enter__(self) -> "Verifier":
@@ -41,5 +41,5 @@ class Verifier:
         return bool(report)
 
     def _watch(self) -> None:
-        while not self._over.wait(PAUSE):
+        while not self._over.wait(self._pause):
             self.verify()

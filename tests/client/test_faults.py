@@ -15,6 +15,7 @@ import pytest
 from benchmarks.faults import history, tables
 from benchmarks.faults.checker import Case, find_faults
 from benchmarks.faults.history import ENDED, PUBLISHED, STARTED, Entry, HistoryWriter
+from benchmarks.faults.roles.recorder import Recorder
 from pulljobs import ids, pulling
 from pulljobs.client import Backoff, Connection, Consumer, Producer, Retry, full_jitter, linear
 from pulljobs.models import ArchivedJob
@@ -22,7 +23,6 @@ from tests.api.leases.processes import Site
 from tests.client.conftest import subscribe
 from tests.client.names import SHOP, SUBSCRIPTION
 from tests.client.proxy import Proxy, proxy_before
-from tests.client.recording import Recorder
 from tests.client.test_flow import running
 from tests.sessions import Thread, query, session, wait_until
 
@@ -69,18 +69,18 @@ def publish(proxy: Proxy) -> list[str]:
 
 def consume(proxy: Proxy, directory: Path) -> None:
     """Consume until all jobs are done. Some handlers fail, and some are slow."""
-    transport = Recorder(directory)
+    transport = Recorder(HistoryWriter(directory, "client"))
 
     def handle(message: Any) -> None:
         entry = Entry(ids.decode(message.id), message.job.lease_token)
-        transport.pen.write(STARTED, [entry])
+        transport.writer.write(STARTED, [entry])
         time.sleep(random.expovariate(100))
         fate = random.random()
         if fate < 0.1:
             raise Retry(after=timedelta())
         if fate < 0.15:
             raise ValueError("broken")
-        transport.pen.write(ENDED, [entry])
+        transport.writer.write(ENDED, [entry])
 
     consumer = Consumer(
         handle,

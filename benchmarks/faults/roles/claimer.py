@@ -1,9 +1,10 @@
 """Process that claims and settles by the Python API and often loses its leases.
 
-    python -m benchmarks.faults.roles.claimer UNTIL
+    python -m benchmarks.faults.roles.claimer UNTIL PAUSE BATCH
 
 It forgets some claims, settles some late and keeps some by renewing. It reaps what other processes
-forgot. It ends when the file UNTIL exists.
+forgot. It claims up to BATCH jobs, then pauses for PAUSE seconds. It ends when the file UNTIL
+exists.
 """
 
 import random
@@ -25,7 +26,6 @@ from pulljobs.engine.outcomes import Held, Settlement  # noqa: E402
 from pulljobs.models import Consumer  # noqa: E402
 from pulljobs.pulling import Puller  # noqa: E402
 
-BATCH: Final = 40
 FORGOTTEN, LATE, KEPT, RETRIED = 0.02, 0.15, 0.05, 0.05
 IDLE_SECONDS: Final = 0.02
 ERROR_SECONDS: Final = 0.1
@@ -34,8 +34,8 @@ ERROR_SECONDS: Final = 0.1
 class Claimer:
     """Claims of one process, with those to settle late and those to renew."""
 
-    def __init__(self, until: Path) -> None:
-        self.until = until
+    def __init__(self, until: Path, pause: float, batch: int) -> None:
+        self.until, self.pause, self.batch = until, pause, batch
         self.puller: Puller | None = None
         self.late: list[tuple[float, list[Held]]] = []
         self.kept: list[tuple[float, list[Held]]] = []
@@ -44,9 +44,10 @@ class Claimer:
         """Claim and settle until the file exists."""
         while not self.until.exists():
             try:
-                self.puller = self.puller or Puller("default", Consumer.objects.get())
+                self.puller = self.puller or Puller("default", Consumer.objects.get(name="worked"))
                 if not self.turn(self.puller):
                     time.sleep(IDLE_SECONDS)
+                time.sleep(self.pause)
             except (DatabaseError, InterfaceError):
                 connection.close()
                 time.sleep(ERROR_SECONDS)
@@ -70,7 +71,7 @@ class Claimer:
 
     def claim(self, puller: Puller) -> list[Held]:
         """Claim a random number of jobs."""
-        claim = puller.claim(random.randint(1, BATCH))
+        claim = puller.claim(random.randint(1, self.batch))
         if claim.taken is None:
             return []
         return [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
@@ -98,4 +99,4 @@ def _settlement(held: Held) -> Settlement:
 
 
 if __name__ == "__main__":
-    Claimer(Path(sys.argv[1])).run()
+    Claimer(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])).run()

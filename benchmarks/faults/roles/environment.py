@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.faults.history import HistoryWriter
 
-HISTORY: Final = Path(os.environ["FAULTS_HISTORY"]) if "FAULTS_HISTORY" in os.environ else None
+HISTORY: Final = Path(os.environ["FAULTS_HISTORY"]) if os.environ.get("FAULTS_HISTORY") else None
 ROLE: Final = os.environ.get("FAULTS_ROLE", "")
 LEASE_DURATION: Final = float(os.environ.get("FAULTS_LEASE", "30"))
 """Lease duration of every consumer in seconds."""

@@ -1,4 +1,4 @@
-"""Creation of the tables, the partitions and one consumer.
+"""Creation of the tables, the partitions and the consumers: one of threads and one of tasks.
 
 python -m benchmarks.faults.roles.prepare '{"lease_duration": SECONDS, "exclusive": BOOLEAN}'
 """
@@ -6,7 +6,7 @@ python -m benchmarks.faults.roles.prepare '{"lease_duration": SECONDS, "exclusiv
 import json
 import sys
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import django
 
@@ -22,18 +22,18 @@ WITHOUT_END: Final = 10_000
 
 
 def main(*, lease_duration: float, exclusive: bool) -> None:
-    """Migrate the database and create the consumer."""
+    """Migrate the database and create the consumers."""
     call_command("migrate", verbosity=0)
     operating.maintain()
-    Consumer.objects.create(
-        channel=Channel.objects.create(name="faults"),
-        name="worked",
-        lease_duration=timedelta(seconds=lease_duration),
-        retry_strategy="constant:0.1",
-        max_retries=WITHOUT_END,
-        max_deliveries=WITHOUT_END,
-        exclusive_keys=exclusive,
-    )
+    fields: dict[str, Any] = {
+        "lease_duration": timedelta(seconds=lease_duration),
+        "retry_strategy": "constant:0.1",
+        "max_retries": WITHOUT_END,
+        "max_deliveries": WITHOUT_END,
+        "exclusive_keys": exclusive,
+    }
+    for channel, name in (("faults", "worked"), ("faults-async", "awaited")):
+        Consumer.objects.create(channel=Channel.objects.create(name=channel), name=name, **fields)
 
 
 if __name__ == "__main__":

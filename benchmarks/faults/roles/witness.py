@@ -73,7 +73,7 @@ def _claim(writer: HistoryWriter, genuine: Callable[..., Any]) -> Callable[..., 
                 using, partial(writer.write, CLAIMED, entries, since=since, seconds=LEASE_DURATION)
             )
             # A lost job of a claimer is charged, so all its jobs are recorded as started.
-            if ROLE == "claimer":
+            if ROLE in ("claimer", "vanisher"):
                 _when_written(using, partial(writer.write, STARTED, entries))
         return claimed
 

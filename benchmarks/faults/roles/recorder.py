@@ -1,8 +1,7 @@
-"""Recorder of requests and answers of a client, for the checker of histories."""
+"""Recorder of requests and answers of an HTTP client, for the checker of histories."""
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +12,7 @@ from benchmarks.faults.history import (
     DELIVERED,
     LOST,
     QUEUED,
+    RENEWED,
     SENT,
     Entry,
     HistoryWriter,
@@ -24,11 +24,14 @@ STATES = {"DELIVERED": DELIVERED, "RETRY": QUEUED, "RELEASE": QUEUED, "DEAD": "D
 
 
 class Recorder(httpx.AsyncHTTPTransport):
-    """On the wire: a repeat that brings what was brought before is no claim."""
+    """Transport that records claims, renewals and outcomes, with their answers.
 
-    def __init__(self, directory: Path) -> None:
+    A repeated pull that returns the jobs of an earlier answer is no claim.
+    """
+
+    def __init__(self, writer: HistoryWriter) -> None:
         super().__init__()
-        self.pen = HistoryWriter(directory, "client")
+        self.writer = writer
         self._claimed: set[tuple[str, str]] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -36,7 +39,7 @@ class Recorder(httpx.AsyncHTTPTransport):
         asked: Any = json.loads(request.content or b"{}")
         verb = request.url.path.rpartition("/")[2]
         if verb == "ack":
-            self.pen.write(
+            self.writer.write(
                 SENT, [_entry(result, EVENTS[result["Outcome"]]) for result in asked["Results"]]
             )
         response = await super().handle_async_request(request)
@@ -53,14 +56,21 @@ class Recorder(httpx.AsyncHTTPTransport):
                 for job in new
             ]
             if new:
-                self.pen.write(CLAIMED, entries, since=since, seconds=new[0]["LeaseSeconds"])
+                self.writer.write(CLAIMED, entries, since=since, seconds=new[0]["LeaseSeconds"])
         elif verb == "ack":
             pairs = zip(asked["Results"], answer["Results"], strict=True)
             entries = [
                 _entry(job, STATES[job["Outcome"]] if status["Status"] == "ok" else LOST)
                 for job, status in pairs
             ]
-            self.pen.write(ANSWERED, entries, since=since)
+            self.writer.write(ANSWERED, entries, since=since)
+        elif verb == "renew":
+            self._note_renewed(asked, answer, since)
+
+    def _note_renewed(self, asked: Any, answer: Any, since: float) -> None:
+        for lease, result in zip(asked["Leases"], answer["Results"], strict=True):
+            if (seconds := result.get("RemainingSeconds")) is not None:
+                self.writer.write(RENEWED, [_entry(lease)], since=since, seconds=seconds)
 
     def _is_new(self, job: Any) -> bool:
         known = (job["ID"], job["LeaseToken"]) in self._claimed
