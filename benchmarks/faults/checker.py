@@ -196,7 +196,7 @@ def only_what_started_is_charged(case: Case) -> Iterator[str]:
     threads.
     """
     unwritten: Counter[int] = Counter()
-    for first, second, charged in _charges(case):
+    for first, _second, charged in _charges(case):
         if first.killed_at < NEVER:
             unwritten[first.claimed.process] += not first.started
         elif charged > 1 or not first.started:

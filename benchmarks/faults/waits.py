@@ -33,6 +33,8 @@ OPEN_TRANSACTIONS: Final = (
     " AND state_change < clock_timestamp() - interval '0.5 s'"
 )
 STALLS: Final = 5
+BETWEEN_ERRORS: Final = 0.3
+"""Seconds between jobs that fail, so that others succeed and no consumer is held back."""
 FROZEN_LEASES: Final = 2.0
 """Lease durations for which an HTTP client is frozen."""
 LONG_JOBS: Final = 8
@@ -134,7 +136,8 @@ def raise_errors(targets: Targets) -> None:
     """Have handlers raise every BaseException, in threads and on event loops."""
     for end in BASE_EXCEPTIONS:
         for channel in ("faults", "faults-async"):
-            targets.processes.order(2, channel, seconds=0.05, end=end)
+            targets.processes.order(1, channel, seconds=0.05, end=end)
+            time.sleep(BETWEEN_ERRORS)
 
 
 def stall(targets: Targets) -> None:

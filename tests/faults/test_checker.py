@@ -9,15 +9,24 @@ from benchmarks.faults.checker import RULES, Case, find_faults
 from benchmarks.faults.history import (
     ANSWERED,
     CLAIMED,
+    CONTINUED,
+    ENDED,
+    FROZE,
     GIVING_BACK,
     KILLED,
+    LOCKED,
     PUBLISHED,
+    READY,
     RENEWED,
     ROLLED_BACK,
     SENT,
     STARTED,
+    STOPPED,
+    UNREADY,
+    WORKED,
     Line,
 )
+from benchmarks.faults.liveness import DEAF_JOBS, Bounds
 from benchmarks.faults.tables import Live, Settled, Tables
 
 A, B = 100, 200
@@ -62,6 +71,46 @@ def give_back(process: int, since: float, but: str) -> Line:
 
 def by(*tokens: str, state: str = "DELIVERED") -> Tables:
     return Tables(archived={1: [Settled(token, state, 0) for token in tokens]})
+
+
+def publish(since: float, at: float | None = None) -> Line:
+    return say(PUBLISHED, "-", since, at)
+
+
+def end(token: str, since: float) -> Line:
+    return say(ENDED, token, since)
+
+
+def lock(since: float, at: float, job: int = 1, process: int = 0) -> Line:
+    return Line(LOCKED, job, "-", process, since, at)
+
+
+def freeze(since: float, at: float, process: int = A) -> list[Line]:
+    return [
+        Line(STOPPED, 0, "-", process, since, since),
+        Line(CONTINUED, 0, "-", process, at, at),
+    ]
+
+
+def probe(event: str, since: float, at: float | None = None, process: int = A) -> Line:
+    return Line(event, 0, "-", process, since, since if at is None else at, "503")
+
+
+def late_steps(*moments: float) -> Lines:
+    return [claim("a", 0, 1), *(say(WORKED, "a", at) for at in moments), *settle("a", 15, 16)]
+
+
+def others(since: float, until: float) -> Lines:
+    """Return claims of other jobs by another process, and of two by this one at the ends."""
+    count = DEAF_JOBS + 2
+    step = (until - since) / count
+    claims = [
+        claim("b", since + step * number, since + step * number)._replace(job=number + 2)
+        for number in range(1, count)
+    ]
+    own = [claim("a", at, at)._replace(job=-int(at) - 1) for at in (since, until)]
+    answers = [probe(READY, at) for at in range(int(since), int(until) + 1)]
+    return [*own, *claims, *answers]
 
 
 GOOD: dict[str, tuple[Lines, Tables]] = {
@@ -142,6 +191,46 @@ GOOD["jobs of a key in turn, though the first worker was frozen at its answer"] 
     ],
     Tables(archived={1: by("a").archived[1], 2: by("b").archived[1]}, keys={1: "k", 2: "k"}),
 )
+GOOD |= {
+    "locked by another session while it waited": (
+        [publish(0), lock(1, 30), claim("a", 31, 32), *settle("a", 33, 34)],
+        by("a"),
+    ),
+    "claimed with an answer that was lost with its process": (
+        [publish(0), claim("a", 15, 16, deliveries=2), *settle("a", 17, 18)],
+        by("a"),
+    ),
+    "held by a lost machine whose sessions stayed open": (
+        [
+            publish(0),
+            claim("a", 0, 1),
+            run("a", 1),
+            kill(A, 2),
+            lock(2, 20, job=0, process=A),
+            claim("b", 25, 26, deliveries=1),
+            *settle("b", 27, 28),
+        ],
+        by("b"),
+    ),
+    "settled late by a frozen process": (
+        [
+            publish(0),
+            claim("a", 0, 1),
+            run("a", 1),
+            renew("a", 4, 5),
+            end("a", 6),
+            *freeze(6.5, 18),
+            *settle("a", 19, 20),
+        ],
+        by("a"),
+    ),
+    "one step of a frozen handler after its lease": (late_steps(5, 12), by("a")),
+    "not ready while it is frozen, and shortly after": (
+        [*freeze(0, 8), probe(UNREADY, 4), probe(UNREADY, 10), probe(READY, 12)],
+        Tables(),
+    ),
+    "ready for a moment after it froze": ([*freeze(0, 8), probe(READY, 2)], Tables()),
+}
 BAD: dict[str, tuple[Lines, Tables]] = {
     "was acknowledged and is nowhere": ([say(PUBLISHED, "-", 0)], Tables()),
     "was rolled back and is there": ([say(ROLLED_BACK, "-", 0)], by("a")),
@@ -263,11 +352,52 @@ BAD["was claimed while 1 held their key k"] = (
         keys={1: "k", 2: "k"},
     ),
 )
+BAD |= {
+    "waited 12.0 s to be published": (
+        [publish(0, 12), claim("a", 12, 13), *settle("a", 14, 15)],
+        by("a"),
+    ),
+    "waited 12.0 s to be claimed, at 0.0": (
+        [publish(0), claim("a", 12, 13), *settle("a", 14, 15)],
+        by("a"),
+    ),
+    "waited 12.0 s to be claimed, at 11.0": (
+        [
+            publish(0),
+            claim("a", 0, 1),
+            run("a", 1),
+            claim("b", 23, 24, deliveries=1),
+            *settle("b", 25, 26),
+        ],
+        by("b"),
+    ),
+    "waited 12.0 s to be begun": (
+        [publish(0), claim("a", 0, 1), renew("a", 9, 10), run("a", 13), *settle("a", 14, 15)],
+        by("a"),
+    ),
+    "waited 12.0 s to be settled": (
+        [
+            publish(0),
+            claim("a", 0, 1),
+            run("a", 1),
+            end("a", 2),
+            renew("a", 9, 10),
+            *settle("a", 13, 14),
+        ],
+        by("a"),
+    ),
+    "ran for 2.0 s after a had ended": (late_steps(5, 12, 13), by("a")),
+    "was not ready (503) at 12.0, unexplained": ([*freeze(0, 8), probe(UNREADY, 12)], Tables()),
+    "was ready 4.0 s after it had stopped to work": ([*freeze(0, 8), probe(READY, 4)], Tables()),
+    "took 6.0 s to say that it is ready": ([probe(READY, 0, 6)], Tables()),
+    "was ready and claimed nothing for 8.0 s": (others(20, 28), Tables()),
+}
 RENAMED = {"was claimed under d, though a knew of it": "was claimed under d while a held it"}
 
 
 def case(lines: Lines, tables: Tables) -> Case:
-    return Case(sorted(lines, key=lambda line: line.at), tables, threads=1)
+    in_order = sorted(lines, key=lambda line: line.at)
+    return Case(in_order, tables, threads=1, bounds=Bounds(lease_duration=10, ready=3))
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -283,6 +413,7 @@ def test_bad_history_is_reported(name: str) -> None:
 
 def test_every_rule_is_broken_here() -> None:
     broken = {rule for lines, tables in BAD.values() for rule in find_faults(case(lines, tables))}
+    broken |= find_faults(Case([], Tables(), replaced=["worker-7 ended by itself"])).keys()
     assert broken == {rule.__name__ for rule in RULES}
 
 
@@ -296,3 +427,26 @@ def test_killed_process_is_charged_for_no_more_than_its_threads_may_have_begun()
     history = sorted([*lines, kill(A, 2)], key=lambda line: line.at)
     assert find_faults(Case(history, tables, threads=2)) == {}
     assert find_faults(Case(history, tables, threads=1)).keys() == {"only_what_started_is_charged"}
+
+
+def test_a_frozen_client_is_charged_for_what_it_held() -> None:
+    """Its server does not know which jobs have started. A worker's supervisor does."""
+    lines = [claim("a", 0, 1), *freeze(2, 15), claim("b", 12, 13, retry_count=1)]
+    history = sorted([*lines, *settle("b", 14, 15)], key=lambda line: line.at)
+    assert find_faults(Case(history, by("b"), clients=frozenset({A}))) == {}
+    assert find_faults(Case(history, by("b"))).keys() == {"only_what_started_is_charged"}
+
+
+def test_a_handler_that_holds_the_interpreter_explains_the_waits_in_its_process() -> None:
+    lines = [
+        publish(0),
+        claim("a", 0, 1),
+        run("a", 1),
+        say(FROZE, "a", 1, 14),
+        end("a", 14),
+        *settle("a", 15, 16, "LOST"),
+        claim("b", 12, 13),
+        *settle("b", 14, 15),
+        probe(UNREADY, 10),
+    ]
+    assert find_faults(case(lines, by("b"))) == {}

@@ -4,24 +4,39 @@ claim   claims jobs that other processes hold
 fence   settles under any lease token
 flush   drops some outcomes and reports them as written
 publish reports a commit and removes the job
+wait    holds back some outcomes for longer than a lease
+charge  charges some jobs without running them
+ready   says always that a process is ready
+replace lets the supervisor replace a healthy process
+
+`client_breaks` has those of HTTP clients.
 """
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, LiteralString
 
 from django.db import connections
 
+from benchmarks.faults.roles import client_breaks
+from benchmarks.faults.roles.environment import LEASE_DURATION
 from pulljobs import publishing
+from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.sql import statement
+from pulljobs.handlers import ClaimedJob
 from pulljobs.states import Event, State
 from pulljobs.storage import jobs, statements
 from pulljobs.storage.rows import Finished
+from pulljobs.worker import thread_pool
+from pulljobs.worker.shared_state import SharedState
 
 SHARE: Final = 0.02
 SHARE_OF_PUBLISHES: Final = 0.2
+HEALTHY_SECONDS: Final = 8.0
+"""Time after which the break `replace` makes a process look unhealthy."""
 Changes = Mapping[str, Sequence[tuple[str, str]]]
 HELD_BY_OTHERS: Final = (
     ("AND state = 'QUEUED'", "AND state IN ('QUEUED', 'INFLIGHT')"),
@@ -49,7 +64,8 @@ SETTLE_ANY_TOKEN: Final[Changes] = {
 def install(names: str) -> None:
     """Install the breaks whose names are given, separated by commas."""
     for name in filter(None, names.split(",")):
-        BREAKS[name]()
+        if name not in client_breaks.BREAKS:
+            BREAKS[name]()
 
 
 def _change(changes: Changes) -> None:
@@ -94,6 +110,41 @@ def _forget_publishes() -> None:
     _replace(publishing, "publish_many", publish_many)
 
 
+def _hold_back_outcomes() -> None:
+    genuine = jobs.finish
+
+    def finish(using: str, settlements: Sequence[Settlement], **options: Any) -> Finished:
+        if settlements and random.random() < SHARE:
+            time.sleep(1.5 * LEASE_DURATION)
+        return genuine(using, settlements, **options)
+
+    _replace(jobs, "finish", finish)
+
+
+def _charge_without_a_run() -> None:
+    genuine = thread_pool.perform
+
+    def perform(job: ClaimedJob) -> Settlement | None:
+        if random.random() < SHARE:
+            return outcomes.retry(job.held, "charged without a run")
+        return genuine(job)
+
+    _replace(thread_pool, "perform", perform)
+
+
+def _seem_ready() -> None:
+    _replace(SharedState, "is_ready", lambda state, patience: True)
+
+
+def _seem_unhealthy() -> None:
+    genuine, since = SharedState.beat, time.monotonic()
+
+    def beat(state: SharedState, *, is_healthy: bool) -> None:
+        genuine(state, is_healthy=is_healthy and time.monotonic() < since + HEALTHY_SECONDS)
+
+    _replace(SharedState, "beat", beat)
+
+
 def _replace(module: Any, name: str, value: Any) -> None:
     setattr(module, name, value)
 
@@ -103,4 +154,8 @@ BREAKS: Final[dict[LiteralString, Callable[[], None]]] = {
     "fence": lambda: _change(SETTLE_ANY_TOKEN),
     "flush": _forget_flushes,
     "publish": _forget_publishes,
+    "wait": _hold_back_outcomes,
+    "charge": _charge_without_a_run,
+    "ready": _seem_ready,
+    "replace": _seem_unhealthy,
 }

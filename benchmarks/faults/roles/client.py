@@ -11,8 +11,9 @@ import time
 from typing import Any, Final
 
 from benchmarks.faults.history import ENDED, STARTED, WORKED, Entry
+from benchmarks.faults.roles import client_breaks
 from benchmarks.faults.roles.endings import raise_ending
-from benchmarks.faults.roles.environment import history_writer
+from benchmarks.faults.roles.environment import BREAK, history_writer
 from benchmarks.faults.roles.recorder import Recorder
 from pulljobs import ids
 from pulljobs.client import AsyncMessage, Connection, Consumer, Message, Subscription
@@ -27,8 +28,9 @@ def handle(message: Message) -> None:
     """Sleep in steps until the job is done or its lease is over, and end as the payload says."""
     script = message.json()
     _note(STARTED, message)
-    until = time.monotonic() + script["seconds"]
-    while time.monotonic() < until and not message.lost:
+    for _step in range(round(script["seconds"] / STEP_SECONDS)):
+        if message.lost:
+            break
         _note(WORKED, message)
         time.sleep(STEP_SECONDS)
     _end(message, script)
@@ -38,8 +40,7 @@ async def handle_async(message: AsyncMessage) -> None:
     """Sleep in steps until the job is done or the client cancels it."""
     script = message.json()
     _note(STARTED, message)
-    until = time.monotonic() + script["seconds"]
-    while time.monotonic() < until:
+    for _step in range(round(script["seconds"] / STEP_SECONDS)):
         _note(WORKED, message)
         await asyncio.sleep(STEP_SECONDS)
     _end(message, script)
@@ -56,6 +57,7 @@ def _note(event: str, message: Any) -> None:
 
 
 if __name__ == "__main__":
+    client_breaks.install(BREAK)
     Consumer(
         handle_async if sys.argv[2] == "async" else handle,
         sys.argv[1],
@@ -63,6 +65,7 @@ if __name__ == "__main__":
         max_in_flight=IN_FLIGHT,
         concurrency=CONCURRENCY,
         max_attempts=10_000,
+        requeue_delay=None,  # that of the consumer
         auto_renew=True,
         connection=Connection(transport=Recorder(history_writer())),
     ).run()
