@@ -31,8 +31,8 @@ LOOK_SECONDS: Final = 0.1
 STOP_SECONDS: Final = 60.0
 LIVENESS_LEASES: Final = 4
 """Lease durations after which a loop counts as hung in rounds, so that a few suffice to show it."""
-READY_SECONDS: Final = 3.0
-"""Three heartbeats of a worker in the settings of a run."""
+HEARTBEATS: Final = 3
+"""Heartbeats without which a worker is not ready, in a lease duration."""
 VERIFY: Final = 5.0
 VERIFY_SELDOM: Final = 30.0
 """Seconds between two runs of `verify`, which take processor time from the processes under test."""
@@ -68,6 +68,21 @@ def run_on(own: OwnServer, plan: Plan, keep: Path | None = None) -> RunResult:
         return Director(plan, own, keep or Path(temporary)).run()
 
 
+def make_bounds(plan: Plan) -> Bounds | None:
+    """Return the times that a run promises, or None if its faults delay every job."""
+    return Bounds(plan.lease_duration, ready=plan.lease_duration) if plan.rounds else None
+
+
+def make_timing(plan: Plan) -> dict[str, str]:
+    """Return environment variables that shorten the times of workers for rounds."""
+    if not plan.rounds:
+        return {}
+    return {
+        "FAULTS_LIVENESS": str(LIVENESS_LEASES * plan.lease_duration),
+        "FAULTS_HEARTBEAT": str(plan.lease_duration / HEARTBEATS),
+    }
+
+
 class Director:
     """One run of a plan."""
 
@@ -79,7 +94,7 @@ class Director:
             lease_duration=plan.lease_duration,
             broken=plan.broken,
             older=plan.older,
-            **({"liveness": LIVENESS_LEASES * plan.lease_duration} if plan.rounds else {}),
+            timing=make_timing(plan),
         )
         self.targets = Targets(own, self.processes, plan)
         self.progress = Progress(self.processes.history)
@@ -111,7 +126,7 @@ class Director:
             sorted(lines, key=lambda line: line.at),
             at_end,
             threads=self.plan.concurrency,
-            bounds=Bounds(self.plan.lease_duration, READY_SECONDS) if self.plan.rounds else None,
+            bounds=make_bounds(self.plan),
             replaced=self.replaced,
             clients=frozenset(
                 process.pid for process in self.processes.started if process.role == "client"

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -35,7 +35,7 @@ class Processes:
         lease_duration: float,
         broken: str = "",
         older: Path | None = None,
-        liveness: float = 60.0,
+        timing: Mapping[str, str] | None = None,
     ) -> None:
         self.directory, self.history = directory, directory / "history"
         self.enough, self.over = directory / "enough", directory / "over"
@@ -54,7 +54,7 @@ class Processes:
             "FAULTS_HOST": str(host),
             "FAULTS_LEASE": str(lease_duration),
             "FAULTS_BREAK": broken,
-            "FAULTS_LIVENESS": str(liveness),
+            **(timing or {}),
         }
 
     def prepare(self, *, exclusive: bool) -> None:

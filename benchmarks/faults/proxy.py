@@ -7,8 +7,8 @@ Each address is the directory of a PostgreSQL socket or a port on 127.0.0.1.
 On SIGUSR1 the next connection that sends something is the victim. The proxy keeps back the answers
 of the server until it is ready for the next query, so the commit is through, and cuts both ends.
 
-On SIGUSR2 it chooses a byte of what follows. Before that byte it stops reading and passes nothing
-on for a second, on all connections. After SIGHUP the sessions of clients that end stay open on the
+On SIGUSR2 it chooses a byte of what follows. At that byte it stops reading and passes nothing on
+for a second, on all connections. After SIGHUP the sessions of clients that end stay open on the
 server, as if their hosts were lost.
 """
 
@@ -27,6 +27,8 @@ READY: Final = b"Z\x00\x00\x00\x05"
 """Bytes before the last byte of an answer, which is I when no transaction is open."""
 CHUNK: Final = 1 << 16
 STALL_SECONDS: Final = 1.0
+PATIENCE_SECONDS: Final = 1.0
+"""Time after which the proxy stalls in the middle of a chunk, though its byte is not reached."""
 FARTHEST_BYTE: Final = 1 << 21
 """Bytes after SIGUSR2 among which the byte of the stall is chosen, near bytes more often."""
 LOST_SECONDS: Final = 10.0
@@ -39,7 +41,7 @@ class Proxy:
     def __init__(self, target: str) -> None:
         self._target = target
         self._wanted = 0
-        self._stalled_until = self._lost_until = 0.0
+        self._stalled_until = self._lost_until = self._patient_until = 0.0
         self._bytes_left: int | None = None
         """Bytes to pass on before the next stall, or None if none is due."""
         self.cut = 0
@@ -51,6 +53,7 @@ class Proxy:
     def request_stall(self) -> None:
         """Choose the byte at which the proxy stalls."""
         self._bytes_left = round(math.exp(random.uniform(0, math.log(FARTHEST_BYTE))))
+        self._patient_until = time.monotonic() + PATIENCE_SECONDS
 
     def lose_clients(self) -> None:
         """Keep the sessions of clients that end from now on."""
@@ -60,7 +63,8 @@ class Proxy:
         """Send a chunk, in two parts if the byte of a stall is in it."""
         await self._wait()
         if self._bytes_left is not None:
-            passed = min(self._bytes_left, len(chunk))
+            is_late = time.monotonic() > self._patient_until
+            passed = min(self._bytes_left, len(chunk) // 2 if is_late else len(chunk))
             writer.write(chunk[:passed])
             chunk, self._bytes_left = chunk[passed:], self._bytes_left - passed
             if chunk:

@@ -23,11 +23,10 @@ USUAL: Final = Plan(
     rounds=1,
     workers=2,
     claimers=0,
-    concurrency=4,
+    concurrency=8,
     seconds=0.1,
     rate=20.0,
     lease_duration=3.0,
-    hold=1.0,
     every=3.0,
 )
 LARGEST_PAYLOAD: Final = 1 << 20

@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.faults.history import CLAIMED, FROZE, LOCKED, Line
 from benchmarks.faults.processes import ROLES, Process
-from benchmarks.faults.proxy import LOST_SECONDS
+from benchmarks.faults.proxy import LOST_SECONDS, PATIENCE_SECONDS, STALL_SECONDS
 from benchmarks.faults.roles.endings import BASE_EXCEPTIONS, HELD_LEASES, HOLD
 from benchmarks.faults.server import wait_for
 from benchmarks.faults.targets import Targets
@@ -33,11 +33,13 @@ OPEN_TRANSACTIONS: Final = (
     " AND state_change < clock_timestamp() - interval '0.5 s'"
 )
 STALLS: Final = 5
+BETWEEN_STALLS: Final = STALL_SECONDS + PATIENCE_SECONDS
+"""Least time between two stalls, each of which is over by then."""
 BETWEEN_ERRORS: Final = 0.3
 """Seconds between jobs that fail, so that others succeed and no consumer is held back."""
 FROZEN_LEASES: Final = 2.0
 """Lease durations for which an HTTP client is frozen."""
-LONG_JOBS: Final = 8
+LONG_JOBS: Final = 4
 LONG_SECONDS: Final = 1.5
 """Time of jobs that are ordered so that a fault meets them while they run."""
 FIRST_SECOND: Final = 0.9
@@ -143,8 +145,8 @@ def raise_errors(targets: Targets) -> None:
 def stall(targets: Targets) -> None:
     """Let the server and its clients wait for each other for a second, at any byte."""
     for _time in range(STALLS):
-        targets.signal_proxies(signal.SIGUSR2)
-        time.sleep(targets.plan.hold * random.uniform(1, 2))
+        random.choice(targets.proxies).popen.send_signal(signal.SIGUSR2)
+        time.sleep(BETWEEN_STALLS * random.uniform(1, 1.5))
 
 
 WAITS: Final[dict[str, Callable[[Targets], None]]] = {
