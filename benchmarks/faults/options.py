@@ -46,7 +46,7 @@ def add_to(commands: Any) -> None:
         help="seconds for which a round locks rows",
     )  # fmt: skip
     parser.add_argument(
-        "--lease", dest="lease_duration", type=float, default=plan.lease_duration, help="seconds"
+        "--lease", dest="lease_duration", type=float, help="seconds; default: 2, and 3 in rounds"
     )
     parser.add_argument(
         "--older",
@@ -64,7 +64,9 @@ def add_to(commands: Any) -> None:
 def make_plan(options: argparse.Namespace) -> Plan:
     """Return the plan. Raise SystemExit if nothing would end the run."""
     given = {
-        name: getattr(options, name) for name in Plan.__dataclass_fields__ if hasattr(options, name)
+        name: getattr(options, name)
+        for name in Plan.__dataclass_fields__
+        if getattr(options, name, None) is not None
     }
     given["faults"] = OVERLAPPING if options.faults is None else options.faults
     if options.times is None and options.minutes is None and options.jobs is None:

@@ -62,8 +62,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _plan(kind: str, options: argparse.Namespace) -> Plan:
-    changes = {"rounds": options.rounds, "locked": options.locked}
-    return replace(PLANS[kind], broken=options.broken, seed=options.seed, **changes)
+    plan = replace(PLANS[kind], rounds=options.rounds, locked=options.locked, seed=options.seed)
+    lease_duration = options.lease_duration or plan.lease_duration
+    return replace(plan, broken=options.broken, lease_duration=lease_duration)
 
 
 def _report(kind: str, plan: Plan, result: RunResult, seconds: float) -> dict[str, Any]:
