@@ -74,14 +74,16 @@ def _report(kind: str, plan: Plan, result: RunResult, seconds: float) -> dict[st
         "rounds": plan.rounds,
         "seconds": round(seconds),
         "jobs": report["acknowledged"],
-        "longest wait": round(_longest_wait(result.case), 1),
+        "longest wait": round(_longest_wait(result.case, plan.lease_duration), 1),
         "verdict": "clean" if report["clean"] else "NOT CLEAN",
         **report,
     }
 
 
-def _longest_wait(case: Case) -> float:
-    return max((wait.seconds for wait in case.waits), default=0.0)
+def _longest_wait(case: Case, lease_duration: float) -> float:
+    """Return the longest wait in seconds, without the leases of claims whose answers were lost."""
+    waits = (wait.seconds - lease_duration * wait.lost_claims for wait in case.waits)
+    return max(waits, default=0.0)
 
 
 def _table(reports: list[dict[str, Any]]) -> Iterator[str]:
