@@ -88,12 +88,12 @@ class Prober:
         if answer.status == OK:
             self._has_begun.add(process.pid)
         if process.pid in self._has_begun and process.is_alive():
-            for pid, is_ready in _read(process.pid, answer):
+            for pid, is_ready in _read_health(process.pid, answer):
                 event = READY if is_ready else UNREADY
                 self._write(Line(event, 0, "-", pid, since, at, str(answer.status)))
 
 
-def _read(pid: int, answer: Answer) -> Iterator[tuple[int, bool]]:
+def _read_health(pid: int, answer: Answer) -> Iterator[tuple[int, bool]]:
     """Yield what an answer says about the children of a worker, or about a process without any."""
     children = answer.body.get("children")
     if not children:

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
             plan = _plan(kind, options)
             result = run_on(own, plan, options.keep and options.keep / kind)
             reports.append(_report(kind, plan, result, time.monotonic() - began))
-            print(_row(reports[-1]) if not options.json else "", file=sys.stderr, flush=True)
+            print(_row(reports[-1]), file=sys.stderr, flush=True)
             own.prepare()
     print(json.dumps(reports) if options.json else "\n".join(_table(reports)))
     sys.exit(0 if all(report["clean"] for report in reports) else 1)

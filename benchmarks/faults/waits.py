@@ -42,6 +42,8 @@ FROZEN_LEASES: Final = 2.0
 LONG_JOBS: Final = 4
 LONG_SECONDS: Final = 1.5
 """Time of jobs that are ordered so that a fault meets them while they run."""
+SETTLED_SECONDS: Final = 1.0
+"""Time after which a transaction that is still open is one of a lost worker."""
 FIRST_SECOND: Final = 0.9
 """Age of the lease up to which a worker is lost in its first second."""
 
@@ -93,8 +95,10 @@ def lose(targets: Targets) -> None:
     time.sleep(random.uniform(0, FIRST_SECOND))
     since = time.monotonic()
     pids = targets.kill_whole(worker)
-    time.sleep(LOST_SECONDS - (time.monotonic() - since))
-    if _has_open_transactions(targets):
+    time.sleep(SETTLED_SECONDS)
+    is_locked = _has_open_transactions(targets)
+    time.sleep(max(0.0, since + LOST_SECONDS - time.monotonic()))
+    if is_locked:
         targets.processes.lines += _lines(LOCKED, pids, since)
 
 
