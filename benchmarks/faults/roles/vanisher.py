@@ -46,9 +46,12 @@ def main(announced: Path) -> None:
 def _claim() -> list[Held]:
     """Claim up to two jobs, and wait until there is one."""
     puller = Puller("default", Consumer.objects.get(name="worked"))
-    while (claim := puller.claim(2)).taken is None or not claim.jobs:
+    while True:
+        claim = puller.claim(2)
+        if claim.taken is not None and claim.jobs:
+            token = claim.taken.lease_token
+            return [Held(job.id, token) for job, _message in claim.jobs]
         time.sleep(PAUSE)
-    return [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
 
 
 def _write(file: Path, job_ids: list[int]) -> None:
