@@ -22,7 +22,7 @@ WITHOUT_END: Final = 10_000
 
 
 def main(*, lease_duration: float, exclusive: bool) -> None:
-    """Migrate the database and create the consumers."""
+    """Migrate the database and create the consumers, or change those that migrate created."""
     call_command("migrate", verbosity=0)
     operating.maintain()
     fields: dict[str, Any] = {
@@ -32,8 +32,9 @@ def main(*, lease_duration: float, exclusive: bool) -> None:
         "max_deliveries": WITHOUT_END,
         "exclusive_keys": exclusive,
     }
-    for channel, name in (("faults", "worked"), ("faults-async", "awaited")):
-        Consumer.objects.create(channel=Channel.objects.create(name=channel), name=name, **fields)
+    for channel_name, name in (("faults", "worked"), ("faults-async", "awaited")):
+        channel, _is_new = Channel.objects.get_or_create(name=channel_name)
+        Consumer.objects.update_or_create(channel=channel, name=name, defaults=fields)
 
 
 if __name__ == "__main__":
