@@ -74,10 +74,15 @@ class Processes:
     def web_server(self) -> "Process":
         """Start a server for HTTP clients, which leaves no history, and wait until it is ready."""
         port = free_port()
-        given = {"DJANGO_SETTINGS_MODULE": f"{PACKAGE}.web_settings", "FAULTS_HISTORY": ""}
         command = ("uvicorn", "benchmarks.faults.web:application", "--port", str(port))
         flags = ("--lifespan", "off", "--log-level", "warning")
-        server = self.start("server", *command, *flags, port=port, **given)
+        settings = f"{PACKAGE}.web_settings"
+        server = self.start(
+            *("server", *command, *flags),
+            port=port,
+            DJANGO_SETTINGS_MODULE=settings,
+            FAULTS_HISTORY="",
+        )
         wait_for(lambda: ask(port, READYZ).status == HTTPStatus.OK, "the HTTP server")
         return server
 
