@@ -30,7 +30,7 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.states import Event, State
 from pulljobs.storage import jobs, statements
 from pulljobs.storage.rows import Finished
-from pulljobs.worker import thread_pool
+from pulljobs.worker import executor, thread_pool
 from pulljobs.worker.shared_state import SharedState
 
 SHARE: Final = 0.02
@@ -122,7 +122,7 @@ def _hold_back_outcomes() -> None:
 
 
 def _charge_without_a_run() -> None:
-    genuine = thread_pool.perform
+    genuine = executor.perform
 
     def perform(job: ClaimedJob) -> Settlement | None:
         if random.random() < SHARE:
