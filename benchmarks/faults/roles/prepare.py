@@ -34,7 +34,10 @@ def main(*, lease_duration: float, exclusive: bool) -> None:
     }
     for channel_name, name in (("faults", "worked"), ("faults-async", "awaited")):
         channel, _is_new = Channel.objects.get_or_create(name=channel_name)
-        Consumer.objects.update_or_create(channel=channel, name=name, defaults=fields)
+        consumer, _is_new = Consumer.objects.get_or_create(channel=channel, name=name)
+        for field, value in fields.items():
+            setattr(consumer, field, value)
+        consumer.save()
 
 
 if __name__ == "__main__":
