@@ -32,6 +32,8 @@ LEFT_OUT: Final = shutil.ignore_patterns(
 DATABASE: Final = "test_mutations"
 PATIENCE: Final = 300
 CAUGHT: Final = "caught"
+FAILED: Final = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
+"""Exit codes of a test that failed, or that an exception such as KeyboardInterrupt ended."""
 LIBRARIES: Final = ("django.contrib.auth.hashers", "django.test", "factory", "hypothesis")
 IMPORTED_BEFORE: Final = "ignore::pytest.PytestAssertRewriteWarning"
 OURS: Final = {"benchmarks", "example_project", "pulljobs", "pyspark_pulljobs", "tests"}
@@ -110,8 +112,9 @@ def _try(tree: Path, database: str, test: str, kept: str) -> Trial:
         return Trial("SURVIVED")
     lines = output.read_text("utf-8").strip().splitlines()
     errors = [line[1:].strip() for line in lines if line.startswith("E  ")]
-    has_failed = process.exitcode == pytest.ExitCode.TESTS_FAILED
-    return Trial(CAUGHT if has_failed else "NOT RUN", errors[0] if errors else lines[-1])
+    return Trial(
+        CAUGHT if process.exitcode in FAILED else "NOT RUN", errors[0] if errors else lines[-1]
+    )
 
 
 def _run_pytest(

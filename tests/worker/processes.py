@@ -70,11 +70,23 @@ class Worker:
             raise AssertionError(f"still there after {seconds} s: {self.log}") from None
 
     def pause(self, seconds: float) -> None:
-        """Pause all processes of the worker, as Docker pauses a container."""
+        """Pause all processes of the worker, as Docker pauses a container.
+
+        The supervisor continues first, and looks at its children while they are still silent.
+        """
         os.killpg(self.process.pid, signal.SIGSTOP)
         until = time.monotonic() + seconds
         wait_until(lambda: time.monotonic() > until)
+        waits = self._waits
+        self.signal(signal.SIGCONT)
+        wait_until(lambda: self._waits >= waits + 2)  # The first goes on with an older wait.
         os.killpg(self.process.pid, signal.SIGCONT)
+
+    @property
+    def _waits(self) -> int:
+        """How often the supervisor has begun to wait, by the kernel."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
     def stop(self) -> int:
         self.signal()
