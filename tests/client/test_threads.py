@@ -19,7 +19,7 @@ from pulljobs.client import (
     Unreachable,
     sending,
 )
-from pulljobs.client.calls import Call
+from pulljobs.client.calls import Call, Flow
 from pulljobs.client.sending import AsyncSender, Sender
 from tests.client.broker import FakeBroker
 from tests.client.names import SUBSCRIPTION
@@ -165,9 +165,12 @@ def send_async(url: str, call: Call) -> None:
 
 
 def send(url: str, call: Call) -> None:
+    def ask() -> Flow[None]:
+        yield call
+
     sender = Sender(url, {}, Connection())
     try:
-        sender._send(call)
+        sender.run(ask())
     finally:
         sender.close()
 

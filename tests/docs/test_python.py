@@ -13,7 +13,15 @@ from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Consumer, options
 
 PAGE = (BASE_DIR / "docs" / "reference" / "python.md").read_text("utf-8")
-FOR_THE_WORKER = {"extend", "is_late_at", "mark_settled", "report_end"}
+FOR_THE_WORKER = {
+    "extend",
+    "is_late_at",
+    "limited",
+    "limits",
+    "mark_settled",
+    "report_end",
+    "timeout",
+}
 TYPES = {
     models.BooleanField: "bool",
     models.CharField: "str",

@@ -84,7 +84,7 @@ class Worker:
 
     @property
     def _waits(self) -> int:
-        """How often the supervisor has begun to wait, by the kernel."""
+        """Number of times that the supervisor has begun to wait, by the kernel."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
