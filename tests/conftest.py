@@ -83,7 +83,7 @@ def _no_reaper_stays() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings() -> None:
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
     """Keep the tables of the tests empty: the example's handlers declare channels."""
     sender = apps.get_app_config("pulljobs")
     post_migrate.disconnect(dispatch_uid="pulljobs.declared", sender=sender)
