@@ -118,7 +118,7 @@ class Received(Generic[Done, Left]):
 
     @property
     def is_due(self) -> bool:
-        """True if half of the lease is over."""
+        """True if half of the lease is over, so that it is time to renew it."""
         return bodies.now() > self.deadline - self._half
 
     @property

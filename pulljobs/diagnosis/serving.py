@@ -32,7 +32,7 @@ def has_worker() -> bool:
 
 
 def gone() -> list[Node]:
-    """Return the nodes of the last day whose heartbeat ended without a stop."""
+    """Return the nodes whose heartbeats ended within the last day although they did not stop."""
     rows = Node.objects.using(settings().DATABASE).filter(stopped_at=None)
     limit = heartbeat_limit()
     return list(

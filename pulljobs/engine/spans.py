@@ -104,7 +104,7 @@ def traced(
 
 @contextmanager
 def within(headers: Mapping[str, str]) -> Iterator[None]:
-    """Be part of the caller's trace, unless an instrumentation has seen to that."""
+    """Put the block into the trace of the headers, unless it is in a trace already."""
     known = _context_in(headers)
     if known is None or trace.get_current_span().get_span_context().is_valid:
         yield

@@ -86,9 +86,10 @@ def _waiting(using: str) -> Mapping[int, int]:
 
 
 def _holding(using: str) -> Collection[int]:
-    """Return the consumers of which HTTP clients or Spark hold jobs.
+    """Return the ids of consumers whose jobs are leased to HTTP clients or to Spark.
 
-    Workers report what they serve, and their leases may outlive them.
+    Leases of workers do not count: workers report what they serve, and a lease may outlive its
+    worker.
     """
     rows = Lease.objects.using(using).filter(leased_until__gt=Now())
     others = rows.exclude(via__in=(Lease.Via.WORKER, Lease.Via.PUSH))

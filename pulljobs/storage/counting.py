@@ -68,7 +68,7 @@ def read_progress(using: str) -> Row | None:
 def bounds(
     progress: Row | None, reach: timedelta | None = None, cap: int | None = None
 ) -> dict[str, Any]:
-    """Return the parameters of fragments/uncounted_settlements.sql.
+    """Return the parameters that bound the search for settlements that are not counted yet.
 
     Transactions that were open for longer than `reach` before the last count are left out.
     """

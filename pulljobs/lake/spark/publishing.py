@@ -101,7 +101,7 @@ def _choose_guarded() -> str:
 
 @contextmanager
 def _guarded(options: Mapping[str, str]) -> Iterator["Publish"]:
-    """Open and guard the publish while the block runs, then clean up after failures."""
+    """Hold a bulk publish open for the block, then remove the staged rows of failed ones."""
     from pyspark_pulljobs import publishing, requests, staging
     from pyspark_pulljobs.session import open_session
 

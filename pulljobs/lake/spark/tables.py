@@ -104,7 +104,7 @@ class Table:
         return ", ".join(f"`{field.name}` {SPARK_TYPES[field.type]}" for field in fields)
 
     def commit(self, run: int, files: Iterable[ExportedFile], names: Mapping[str, str]) -> None:
-        """Add the files of a run under their new names. Raise LakeError if it is there already."""
+        """Add the files of a run under their new names, or raise LakeError if the run is there."""
         table = self._made()
         if (table.transaction_version(self._application) or 0) >= run:
             raise LakeError(f"{self.location} has the files of run {run}, or of a later one.")
