@@ -35,12 +35,12 @@ def test_there_is_neither_a_table_nor_a_command_nor_a_profile_of_the_lake() -> N
         call_command("pulljobs", "lake", "export")
 
 
-def test_the_dashboard_draws_the_last_hour_and_names_neither_lake_nor_spark(
+def test_the_dashboard_draws_every_range_and_names_neither_lake_nor_spark(
     operator: Client,
 ) -> None:
     page = read_dashboard(operator, range="week")
-    assert "?range=hour" in page
-    assert "?range=week" not in page
+    for name in ("hour", "day", "week", "month"):
+        assert f"?range={name}" in page
     assert "lake" not in page.lower()
     assert "Spark" not in page
 
