@@ -8,7 +8,7 @@ from django.test import Client
 from pulljobs.admin.dashboard import attention, consumer_status, failures, workers
 from pulljobs.models import Consumer
 from pulljobs.states import State
-from pulljobs.storage import backlog
+from pulljobs.storage import backlog, dead
 from tests.dashboard.test_page import (
     read_dashboard,
     report_heartbeat,
@@ -80,6 +80,8 @@ def test_capped_counts_are_marked_in_problems(
     operator: Client, hidden: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog, "CAPS", (2,))
+    monkeypatch.setattr(dead, "COUNTED", 2)
+    monkeypatch.setattr(consumer_status, "DEAD_ROWS", 2)
     JobFactory.create_batch(3, consumer=hidden, state=State.DEAD)
     assert "2+ jobs are dead." in visible_text(read_dashboard(operator))
 

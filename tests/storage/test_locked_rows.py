@@ -187,7 +187,7 @@ def test_a_claim_in_a_loop_behind_a_pooler_waits_for_its_turn_with_a_bound() -> 
             Thread(claim_one).result()
 
 
-@pytest.mark.parametrize("is_pooled", [True, False])
+@pytest.mark.parametrize("is_pooled", [True, pytest.param(False, marks=pytest.mark.own_session)])
 def test_a_statement_of_djangos_own_in_a_loop_has_a_bound(
     consumer: Consumer, is_pooled: bool
 ) -> None:
