@@ -11,7 +11,11 @@ import pytest
 from example_project.state import BASE_DIR
 from tests import second
 
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.processes,
+    pytest.mark.xdist_group("without the lake"),  # they share a database
+]
 CHOSEN: Final = (
     "tests/unit",
     "tests/publishing/test_publish.py",
