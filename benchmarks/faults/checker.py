@@ -57,7 +57,7 @@ class Case:
 
     @cached_property
     def disturbances(self) -> Disturbances:
-        """Faults by the jobs and processes that they concerned."""
+        """Faults of the run, by the jobs and processes that each fault concerned."""
         return Disturbances(self.lines)
 
     @cached_property

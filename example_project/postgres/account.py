@@ -59,7 +59,10 @@ class Account:
 
 
 def server_account(data: Path) -> Account:
-    """Return this account. Root gets the owner of the existing data directory, else `nobody`."""
+    """Return the account that runs the server: this one, or for root the owner of the data.
+
+    Without data, root runs the server as the system account `nobody`.
+    """
     if os.geteuid() != 0:
         return Account()
     owner = data.stat().st_uid if data.exists() else 0

@@ -64,7 +64,7 @@ def message_of(schedule_name: str, slot: datetime, message: NewMessage) -> NewMe
 def record(
     using: str, slots: Sequence[tuple[int, PlannedSlot]], *, replaces: bool = False
 ) -> dict[tuple[int, datetime], float]:
-    """Record slots of schedules. Return the seconds of lateness of each slot that was recorded."""
+    """Record slots of schedules. Return by how many seconds each recorded slot is late."""
     planned = [slot for _id, slot in slots]
     params = {
         "schedule_ids": integer_array(id for id, _slot in slots),
