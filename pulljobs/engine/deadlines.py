@@ -2,18 +2,23 @@
 
 A caller that waits inside of libpq for a server that neither reads nor answers cannot be woken from
 where it waits. So one thread a process watches the statements that have a bound. When one is
-overdue, the thread asks the server to cancel it. When that changes nothing either, the thread
-shuts down the socket, and the caller gets an OperationalError. Each overdue statement has a thread
-of its own for this, because a request to cancel may get no answer either.
+overdue, the thread asks the server to cancel it, again and again, because a request that arrives
+between two statements cancels nothing. When that does not help in time, the thread shuts down the
+socket, and the caller gets an OperationalError. Each overdue statement has a thread of its own for
+this, because a request to cancel may get no answer either.
 """
 
+import logging
 import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import psycopg
+
+logger = logging.getLogger("pulljobs.engine")
 
 NAME: Final = "pulljobs-deadlines"
 GRACE_SECONDS: Final = 5.0
@@ -30,12 +35,12 @@ _thread: threading.Thread | None = None
 class Deadline:
     """Context manager that bounds the time of the statements run in it on one connection."""
 
-    __slots__ = ("_is_cancelled", "_lock", "_raw", "_seconds", "due")
+    __slots__ = ("_cut_at", "_lock", "_raw", "_seconds", "due")
 
     def __init__(self, raw: "psycopg.Connection[Any] | None", seconds: float) -> None:
         self._raw, self._seconds = raw, seconds
         self._lock = threading.Lock()
-        self._is_cancelled = False
+        self._cut_at: float | None = None
         self.due = 0.0
 
     def __enter__(self) -> None:
@@ -50,20 +55,22 @@ class Deadline:
             _watched.discard(self)
 
     def enforce(self) -> None:
-        """Cancel the statement, or cut the connection when that was done already."""
+        """Ask the server to cancel the statement, or cut the connection when the grace is over."""
         with self._lock:
-            raw = self._connection()
-            if self not in _watched or raw is None or raw.closed:
+            raw, now = self._connection(), time.monotonic()
+            if self not in _watched or raw is None or raw.closed or now < self.due:
                 return
-            if self._is_cancelled:
+            if self._cut_at is None:
+                self._cut_at = now + GRACE_SECONDS
+            if now >= self._cut_at:
+                self.due = now + GRACE_SECONDS
                 shut_down(raw)
                 return
-            self._is_cancelled = True
-            self.due = time.monotonic() + GRACE_SECONDS
             try:
-                raw.cancel_safe(timeout=GRACE_SECONDS)
-            except psycopg.Error:
-                self.due = 0.0  # The server can't be asked: cut the connection in the next pass.
+                raw.cancel_safe(timeout=self._cut_at - now)
+            except psycopg.Error as error:
+                logger.warning("The server was not asked to cancel a late statement: %s", error)
+            self.due = min(time.monotonic() + PASS_SECONDS, self._cut_at)
 
     def _connection(self) -> "psycopg.Connection[Any] | None":
         """Return the connection that is in use."""
@@ -92,7 +99,7 @@ class WorkDeadline(Deadline):
         """Let the time start again, because the server has answered."""
         with self._lock:
             self.due = time.monotonic() + self._seconds
-            self._is_cancelled = False
+            self._cut_at = None
 
     def _connection(self) -> "psycopg.Connection[Any] | None":
         raw: psycopg.Connection[Any] | None = self._wrapper.connection
@@ -101,10 +108,11 @@ class WorkDeadline(Deadline):
 
 def shut_down(raw: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
     """End the waits on a connection. Its user gets an error and closes it."""
-    if raw.closed:
-        return
-    with socket.socket(fileno=os.dup(raw.pgconn.socket)) as duplicate:
-        duplicate.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError, psycopg.Error):  # its user may close it at this moment
+        descriptor = raw.pgconn.socket
+        with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+            if raw.pgconn.socket == descriptor:  # else it may be that of another connection by now
+                duplicate.shutdown(socket.SHUT_RDWR)
 
 
 def _start() -> None:

@@ -12,6 +12,7 @@ import pytest
 from django.db import OperationalError, connections
 
 from pulljobs.engine import deadlines
+from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.models import Message
 from pulljobs.publishing import publish, publish_many
 from pulljobs.storage import listen, statements
@@ -124,8 +125,10 @@ def test_a_server_that_stays_away_costs_the_connection_and_not_the_caller(
     assert b"a new connection works" in stored()
 
 
-@pytest.mark.usefixtures("_short_limits")
-def test_a_publish_that_waits_for_a_lock_is_cancelled_and_changes_nothing() -> None:
+def test_a_publish_that_waits_for_a_lock_is_cancelled_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statements, "LONGEST_SECONDS", 0.3)
     consumer = ConsumerFactory.create()
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message IN EXCLUSIVE MODE")
@@ -134,3 +137,14 @@ def test_a_publish_that_waits_for_a_lock_is_cancelled_and_changes_nothing() -> N
     assert stored() == []
     publish(consumer.channel.name, b"x", message_id="1")
     assert stored() == [b"x"], "the connection is fit for use"
+
+
+def test_a_cancellation_that_meets_no_statement_is_repeated() -> None:
+    connections[USING].ensure_connection()
+    deadline = WorkDeadline(connections[USING], 0.0)
+    with session() as other, deadline:
+        other.execute("LOCK TABLE pulljobs_message IN EXCLUSIVE MODE")
+        began = deadline.due
+        wait_until(lambda: deadline.due > began)
+        with pytest.raises(OperationalError, match="user request"):
+            Message.objects.update(payload=b"")

@@ -97,10 +97,9 @@ def test_a_day_of_rollups_bears_its_own_date(
 
 
 def counted_from(start: datetime) -> None:
-    """Let settlements be counted from this time on."""
-    CountProgress.objects.create(
-        id=1, snapshot="1:1:", counted_at=start, open_from=start, counted_from=start
-    )
+    """Let settlements be counted from this time on, even if a reaper has begun to count."""
+    progress = {"snapshot": "1:1:", "counted_at": start, "open_from": start, "counted_from": start}
+    CountProgress.objects.update_or_create(id=1, defaults=progress)
 
 
 def rolled_up(
