@@ -88,11 +88,14 @@ class HistoryWriter:
 
 def read_history(directory: Path) -> list[Line]:
     """Return the lines of all processes in the order in which they were written."""
-    lines = [line for file in directory.iterdir() for line in _read(file)]
+    lines = [line for file in directory.iterdir() for line in read_file(file)]
     return sorted(lines, key=lambda line: line.at)
 
 
-def _read(file: Path) -> Iterator[Line]:
+def read_file(file: Path) -> Iterator[Line]:
+    """Yield the lines of one process in the order in which they were written."""
+    if not file.exists():
+        return
     process = process_of(file)
     for text in file.read_bytes().splitlines(keepends=True):
         if text.endswith(b"\n"):  # Otherwise the process was killed while it wrote.

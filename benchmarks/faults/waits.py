@@ -7,11 +7,12 @@ import json
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from benchmarks.faults.history import CLAIMED, FROZE, LOCKED, Line
+from benchmarks.faults.history import CLAIMED, FROZE, LOCKED, WORKED, Line, read_file
 from benchmarks.faults.processes import ROLES, Process
 from benchmarks.faults.proxy import LOST_SECONDS, PATIENCE_SECONDS, STALL_SECONDS
 from benchmarks.faults.roles.endings import BASE_EXCEPTIONS, HELD_LEASES, HOLD
@@ -44,6 +45,9 @@ LONG_SECONDS: Final = 1.5
 """Time of jobs that are ordered so that a fault meets them while they run."""
 SETTLED_SECONDS: Final = 1.0
 """Time after which a transaction that is still open is one of a lost worker."""
+LONG_STEPS: Final = 5
+"""Steps that no other job has."""
+RECENT_SECONDS: Final = 0.2
 FIRST_SECOND: Final = 0.9
 """Age of the lease up to which a worker is lost in its first second."""
 
@@ -124,9 +128,16 @@ def _wait_for_claim(targets: Targets) -> Process:
 
 def freeze(targets: Targets) -> None:
     """Freeze an HTTP client for longer than its leases while its handlers run."""
-    targets.processes.order(LONG_JOBS, seconds=LONG_SECONDS, end="well")
-    time.sleep(LONG_SECONDS / 2)
-    client = random.choice(targets.processes.living("client"))
+    busy: list[Process] = []
+
+    def has_busy_client() -> bool:
+        targets.processes.order(LONG_JOBS, seconds=LONG_SECONDS, end="well")
+        time.sleep(LONG_SECONDS / 2)
+        busy[:] = filter(_is_in_a_long_job, targets.processes.living("client"))
+        return bool(busy)
+
+    wait_for(has_busy_client, "a client that runs a long job")
+    client = random.choice(busy)
     client.stop([client.popen.pid], FROZEN_LEASES * targets.plan.lease_duration)
 
 
@@ -181,6 +192,14 @@ def _count(process: Process, event: str) -> int:
 
 def _file(process: Process, pid: int) -> Path:
     return process.processes.history / f"{process.role}-{pid}"
+
+
+def _is_in_a_long_job(client: Process) -> bool:
+    """Return True if a handler of the client has made many steps, the last of them just now."""
+    steps = [line for line in read_file(_file(client, client.pid)) if line.event == WORKED]
+    running = {line.job for line in steps if line.at > time.monotonic() - RECENT_SECONDS}
+    counts = Counter(line.job for line in steps)
+    return any(counts[job] >= LONG_STEPS for job in running)
 
 
 def _count_all(targets: Targets, event: str) -> int:

@@ -5,10 +5,13 @@ import os
 import pytest
 
 from tests.faults.conftest import Faults
+from tests.sessions import SLACK
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 JOBS = os.environ.get("PULLJOBS_TEST_JOBS") or "1000"
 ONLY_CLAIMERS = ("--faults", "none", "--workers", "0", "--claimers", "3", "--lease", "0.5")
+LEASE = 3.0 + SLACK / 5
+"""Lease duration of the rounds in seconds, and the bound of all waits."""
 MIXED = "kill,stop,restart,terminate,cut,row"
 
 
@@ -43,3 +46,34 @@ def test_checker_reports_what_is_broken_on_purpose(
     """One of six runs shows it: on a busy machine all claimers of a run may be equally slow."""
     runs = (faults("--break", broken, "--jobs", JOBS, *ONLY_CLAIMERS) for _ in range(6))
     assert any(rules <= set(report["broken"]) for report in runs)
+
+
+def test_rounds_of_a_fault_delay_and_charge_no_unrelated_job(faults: Faults) -> None:
+    reports = faults("--rounds", "1", "--faults", "raise,hold,freeze", "--lease", str(LEASE))
+    assert [report["kind"] for report in reports] == ["freeze", "hold", "raise"]
+    assert [(report["broken"], report["complaints"]) for report in reports] == [({}, [])] * 3
+    assert all(report["longest wait"] < LEASE < report["jobs"] for report in reports)
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken", "rules"),
+    [
+        (
+            "hold",
+            "wait,charge,ready",
+            {
+                "unrelated_jobs_do_not_wait",
+                "only_what_started_is_charged",
+                "readiness_is_true",
+            },
+        ),
+        ("raise", "replace", {"living_processes_stay"}),
+        ("freeze", "outlive", {"runs_end_with_their_leases"}),
+    ],
+)
+def test_rounds_report_what_is_broken_on_purpose(
+    faults: Faults, kind: str, broken: str, rules: set[str]
+) -> None:
+    [report] = faults("--rounds", "1", "--faults", kind, "--break", broken, "--lease", str(LEASE))
+    assert not report["clean"]
+    assert rules <= set(report["broken"]), report

@@ -6,6 +6,7 @@ outlive  hides from handlers that their lease is over
 from collections.abc import Callable
 from typing import Any, Final
 
+from pulljobs.client.lease_guard import LeaseGuard
 from pulljobs.client.messages import Received
 
 
@@ -18,7 +19,9 @@ def install(names: str) -> None:
 
 def _outlive() -> None:
     received: Any = Received
+    guard: Any = LeaseGuard
     received.lost = False
+    guard._cut_off = lambda guard: False  # Also after an answer that the lease is lost.
 
 
 BREAKS: Final[dict[str, Callable[[], None]]] = {"outlive": _outlive}
