@@ -65,6 +65,12 @@ class Project:
     def query(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
         return self._session.execute(sql.SQL(text), params).fetchall()
 
+    def change(self, *texts: str) -> None:
+        """Run statements without parameters in one transaction."""
+        with self._session.transaction():
+            for text in texts:
+                self._session.execute(sql.SQL(text))
+
     def number(self, text: str, *params: Any) -> int:
         """Query a number. Return 0 while the tables do not exist."""
         try:
