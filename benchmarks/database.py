@@ -21,14 +21,15 @@ DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 @contextmanager
-def own_database(*, durable: bool = True) -> Iterator[None]:
+def own_database(*, durable: bool = True, kept: bool = False) -> Iterator[None]:
     """Create and migrate a database, and drop it at the end.
 
     Processes that are started inside the block use this database, too. With `durable` the server
-    has to wait for its disk. Benchmarks that do not measure writes can do without.
+    has to wait for its disk. Benchmarks that do not measure writes can do without. With `kept` the
+    database stays, and the next block that keeps it finds its rows.
     """
     outer = connection.settings_dict["NAME"]
-    connection.creation.create_test_db(verbosity=0, autoclobber=True)
+    connection.creation.create_test_db(verbosity=0, autoclobber=True, keepdb=kept)
     os.environ["PULLJOBS_BENCHMARK"] = "1"
     try:
         if durable:
@@ -44,7 +45,7 @@ def own_database(*, durable: bool = True) -> Iterator[None]:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-        connection.creation.destroy_test_db(outer, verbosity=0)
+        connection.creation.destroy_test_db(outer, verbosity=0, keepdb=kept)
 
 
 def refuse_unsafe() -> None:

@@ -1,4 +1,4 @@
-"""SQL time of every page of the admin, over an archive and a backlog of millions of rows."""
+"""Times of every page of the admin, over an archive and a backlog of millions of rows."""
 
 import argparse
 import sys
@@ -101,12 +101,15 @@ Page = tuple[str, str]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Time every page. Exit with 1 if the SQL of a page takes more than 300 ms."""
-    with own_database(durable=False):
-        _fill(options.archived, options.queued)
-        table = [_measured(client, page) for client in [_operator()] for page in _pages()]
-    table.sort(key=lambda row: -float(row["SQL ms"]))
-    slow = [row["page"] for row in table if row["SQL ms"] > LIMIT_MS]
+    """Time every page. Exit with 1 if the server takes more than 300 ms for a page."""
+    with own_database(durable=False, kept=options.keep):
+        if not ArchivedJob.objects.exists():
+            _fill(options.archived, options.queued)
+        client = _operator()
+        pages = [page for page in _pages() if options.only in page[0]]
+        table = [_measured(client, page) for page in pages]
+    table.sort(key=lambda row: -float(row["all ms"]))
+    slow = [row["page"] for row in table if row["all ms"] > LIMIT_MS]
     print_report({"Pages": table}, {"pages": len(table), "over_300_ms": slow}, as_json=options.json)
     if slow:
         sys.exit(1)
@@ -182,7 +185,8 @@ def _now() -> Any:
 
 def _operator() -> Client:
     client = Client()
-    client.force_login(User.objects.create_superuser("olga"))
+    user = User.objects.filter(username="olga").first() or User.objects.create_superuser("olga")
+    client.force_login(user)
     return client
 
 
@@ -281,7 +285,7 @@ def _measured(client: Client, page: Page) -> dict[str, Any]:
     """Return the best of three visits after a first visit, because other processes may be busy."""
     name, url = page
     client.get(url)
-    return min((_visit(client, name, url) for _turn in range(3)), key=lambda row: row["SQL ms"])
+    return min((_visit(client, name, url) for _turn in range(3)), key=lambda row: row["all ms"])
 
 
 def _visit(client: Client, name: str, url: str) -> dict[str, Any]:
