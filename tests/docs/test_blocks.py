@@ -21,7 +21,9 @@ def test_handlers_are_in_apps() -> None:
     assert "# shop/pull_handlers.py" not in firsts
 
 
-@pytest.mark.parametrize("page", ["from-celery", "from-django-tasks"])
+@pytest.mark.parametrize(
+    "page", ["from-celery", "from-django-tasks", "from-faststream", "from-nats", "from-nsq"]
+)
 def test_code_of_other_systems_compiles(page: str) -> None:
     for code in texts(f"docs/moving/{page}.md", "py"):
         compile(code, page, "exec")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.core import mail
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.test import modify_settings, override_settings
 from django.utils import timezone
 
@@ -52,6 +52,19 @@ def test_a_task_of_celery_runs_by_celery_or_by_pulljobs(monkeypatch: pytest.Monk
             made["orders.ordering"].place_order(8, "bob@example.org")
         assert [run.job.state for run in drain()] == [State.DELIVERED]
     assert sent == [{"order_id": 7, "email": "ann@example.org"}]
+    assert [message.to for message in mail.outbox] == [["bob@example.org"]]
+
+
+@pytest.mark.parametrize("page", ["from-faststream.md", "from-nats.md", "from-nsq.md"])
+def test_a_receipt_is_sent_once_its_order_is_saved(page: str) -> None:
+    """An order that is rolled back sends none."""
+    with shop(f"moving/{page}") as made:
+        place_order = made["orders.ordering"].place_order
+        with transaction.atomic():
+            place_order(7, "ann@example.org")
+            transaction.set_rollback(True)
+        place_order(8, "bob@example.org")
+        assert [run.job.state for run in drain()] == [State.DELIVERED]
     assert [message.to for message in mail.outbox] == [["bob@example.org"]]
 
 
