@@ -13,7 +13,8 @@ from django.db import connections
 from django.test import override_settings
 
 from pulljobs.models import Consumer, Lease, Node
-from pulljobs.storage import nodes
+from pulljobs.storage import clients, nodes
+from pulljobs.storage.clients import ClientNote
 from tests.commands.terminal import ESCAPE
 from tests.commands.verbs import CASES, EVERY, MISTAKES, RUNS
 from tests.days import no_days
@@ -121,6 +122,21 @@ def test_a_database_without_migrations_is_one_line_of_error(
 def test_a_frame_of_a_database_that_fails_exits_with_1(unmigrated: None) -> None:
     frame, code = answer("top", "--once")
     assert (code, "run manage.py migrate" in frame["error"]) == (1, True)
+
+
+def test_a_consumer_names_the_clients_that_pull_over_http(consumer: Consumer) -> None:
+    """Who pulls, from where, in what version and when last: as text and as JSON."""
+    clients.record(USING, [ClientNote(consumer.pk, "c-1", "shop-3", "10.0.0.9", "pulljobs/0.1")])
+    result, code = answer("inspect", "consumer", "orders/invoicing")
+    [client] = result["clients"]
+    assert code == 0
+    assert client["name"] == "c-1"
+    assert client["host"] == "shop-3"
+    assert client["address"] == "10.0.0.9"
+    assert client["agent"] == "pulljobs/0.1"
+    assert client["first_seen_at"] == client["seen_at"]
+    shown = text("inspect", "consumer", "orders/invoicing")
+    assert re.search(r"c-1 +shop-3 +10\.0\.0\.9 +pulljobs/0\.1 +20", shown)
 
 
 @pytest.mark.parametrize("kind", ["consumer", "node"])

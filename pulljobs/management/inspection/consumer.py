@@ -1,15 +1,22 @@
-"""Inspection of a consumer: its settings, its status, the nodes that serve it, its dead jobs."""
+"""Inspection of a consumer: settings, status, nodes and HTTP clients that serve it, dead jobs."""
 
-from typing import Final
+from typing import Any, Final
 
 from pulljobs.conf import settings
 from pulljobs.management import lookups
 from pulljobs.management.inspection import shared
-from pulljobs.management.output_blocks import Block, FactsBlock, StyledText, title
+from pulljobs.management.output_blocks import (
+    Block,
+    FactsBlock,
+    StyledText,
+    TableBlock,
+    text_columns,
+    title,
+)
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.management.top import json_content, tables
 from pulljobs.management.top.frame import TopFrame, ViewSize
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, HttpClient
 from pulljobs.storage import dead
 
 SETTINGS: Final = (
@@ -19,22 +26,29 @@ SETTINGS: Final = (
     "max_in_flight", "max_waiting",
 )  # fmt: skip
 FIELDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_at")
+CLIENT_FIELDS: Final = ("name", "host", "address", "agent", "first_seen_at", "seen_at")
 
 
 def inspect(path: str) -> CommandResult:
     """Describe the consumer `CHANNEL/CONSUMER`."""
     consumer = lookups.find_consumer(path)
     now = shared.read_status(shared.CONSUMER_PARTS, lambda: [consumer])
-    failures = read_failures([consumer])
+    failures, clients = read_failures([consumer]), _read_clients(consumer)
     content = {
         "kind": "consumer",
         "name": path_of(consumer),
         **shared.field_values(consumer, *FIELDS),
         "settings": shared.field_values(consumer, *SETTINGS),
         "now": next((json_content.consumer_content(now, status) for status in now.consumers), None),
+        "clients": clients,
         "failures": shared.failures_content(failures),
     }
-    return shared.status_result(now, content, _lines(consumer, now, failures))
+    lines = [
+        *_lines(consumer, now),
+        *_render_clients(clients),
+        *shared.render_failures(failures),
+    ]
+    return shared.status_result(now, content, lines)
 
 
 def list_all() -> CommandResult:
@@ -62,7 +76,21 @@ def read_failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
     return [(paths[job.consumer_id], job) for job in newest]
 
 
-def _lines(consumer: Consumer, now: TopFrame, failures: list[tuple[str, dead.Dead]]) -> list[Block]:
+def _read_clients(consumer: Consumer) -> list[dict[str, Any]]:
+    """Return the HTTP clients of the last day, the one that was seen last first."""
+    rows = HttpClient.objects.using(settings().DATABASE).filter(consumer=consumer)
+    return list(rows.order_by("-seen_at", "-pk").values(*CLIENT_FIELDS)[: shared.MAX_LISTED])
+
+
+def _render_clients(clients: list[dict[str, Any]]) -> list[Block]:
+    if not clients:
+        return []
+    names = [name.replace("_", " ") for name in CLIENT_FIELDS]
+    rows = [[shared.format_value(value) for value in client.values()] for client in clients]
+    return [title("HTTP clients of the last day"), TableBlock(text_columns(*names), rows)]
+
+
+def _lines(consumer: Consumer, now: TopFrame) -> list[Block]:
     return [
         title(f"Consumer {path_of(consumer)}"),
         FactsBlock([*shared.format_facts(shared.field_values(consumer, *FIELDS)), *_serving(now)]),
@@ -70,7 +98,6 @@ def _lines(consumer: Consumer, now: TopFrame, failures: list[tuple[str, dead.Dea
         *tables.render_consumers(now, "name", ViewSize()),
         title("Settings"),
         FactsBlock(shared.format_facts(shared.field_values(consumer, *SETTINGS))),
-        *shared.render_failures(failures),
     ]
 
 
