@@ -125,7 +125,7 @@ def test_a_frame_of_a_database_that_fails_exits_with_1(unmigrated: None) -> None
 
 
 def test_a_consumer_names_the_clients_that_pull_over_http(consumer: Consumer) -> None:
-    """Who pulls, from where, in what version and when last: as text and as JSON."""
+    """Host, address, version and times are in the text and in JSON."""
     clients.record(USING, [ClientNote(consumer.pk, "c-1", "shop-3", "10.0.0.9", "pulljobs/0.1")])
     result, code = answer("inspect", "consumer", "orders/invoicing")
     [client] = result["clients"]
