@@ -52,9 +52,7 @@ class ArchivedJobAdmin(JobRowsAdmin):
         ),
         (
             "Times",
-            looks.in_two_columns(
-                "created_at", "claimed_at", "started_at", "settled_at", "run_time"
-            ),
+            looks.in_two_columns("created", "claimed", "started", "settled", "run_time"),
         ),
     )
     readonly_fields = (
@@ -64,6 +62,10 @@ class ArchivedJobAdmin(JobRowsAdmin):
         "result_json",
         "subscription_link",
         "node",
+        "created",
+        "claimed",
+        "started",
+        "settled",
         "run_time",
     )
 
@@ -84,6 +86,18 @@ class ArchivedJobAdmin(JobRowsAdmin):
     def rows_of(self, request: HttpRequest, ids: list[int]) -> list[ArchivedJob]:
         rows = self.get_queryset(request).select_related(*self.list_select_related)
         return list(rows.filter(pk__in=ids).order_by("-pk"))
+
+    @admin.display(description="created at")
+    def created(self, archived: ArchivedJob) -> str:
+        return looks.format_time(archived.created_at)
+
+    @admin.display(description="claimed at")
+    def claimed(self, archived: ArchivedJob) -> str:
+        return looks.format_time(archived.claimed_at)
+
+    @admin.display(description="started at")
+    def started(self, archived: ArchivedJob) -> str:
+        return looks.format_time(archived.started_at)
 
     @admin.display(description="settled at")
     def settled(self, archived: ArchivedJob) -> str:

@@ -280,6 +280,21 @@ def runs_in_timeline(text: str) -> list[str]:
     return re.findall(r'<strong>started</strong> <span class="quiet">(.*?)</span>', text)
 
 
+def test_the_page_of_a_settlement_shows_seconds(operator: Client, consumer: Consumer) -> None:
+    """Most jobs are created and settled within a minute."""
+    job = JobFactory.create(consumer=consumer, state=State.DEAD)
+    [archived] = ArchivedJob.objects.filter(job_id=job.id)
+    ArchivedJob.objects.filter(pk=archived.pk).update(
+        created_at=archived.settled_at - timedelta(seconds=3),
+        claimed_at=archived.settled_at - timedelta(seconds=2),
+        started_at=archived.settled_at - timedelta(seconds=1),
+    )
+    text = read_page(operator, page("archivedjob", archived.pk))
+    for seconds, name in enumerate(("settled", "started", "claimed", "created")):
+        at = archived.settled_at - timedelta(seconds=seconds)
+        assert field_text(text, name) == looks.format_time(at)
+
+
 def test_a_run_that_goes_on_has_a_begin_only(operator: Client, consumer: Consumer) -> None:
     """Such a job was settled before its handler ran."""
     published(consumer)
