@@ -307,7 +307,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("redrive", "Redrive"),
-                            ("release", "requeue"),
+                            ("release", "Requeue"),
                             ("kill", "Kill"),
                             ("reschedule", "Reschedule"),
                             ("delete", "Delete"),

@@ -19,7 +19,7 @@ class AuditEntry(models.Model):
 
     class Act(models.TextChoices):
         REDRIVE = Event.REDRIVE.value
-        RELEASE = Event.RELEASE.value, "requeue"
+        RELEASE = Event.RELEASE.value, "Requeue"
         KILL = Event.KILL.value
         RESCHEDULE = Event.RESCHEDULE.value
         DELETE = Event.DELETE.value
