@@ -15,7 +15,7 @@ from pytest_django import DjangoDbBlocker
 
 from tests import second
 from tests.emptying import empty_tables
-from tests.sessions import wait_until
+from tests.sessions import session, wait_until
 
 if second.IS_ON:
     second.prepare()
@@ -30,6 +30,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start long tests first, in their random order, so that none is left alone at the end."""
+    every = int(os.environ.get("PULLJOBS_TEST_EVERY") or 1)
+    items[:] = sorted(items, key=lambda item: item.nodeid)[::every] if every > 1 else items
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if second.IS_ON:
         second.open_to(items)
@@ -75,11 +77,29 @@ def _tables_are_emptied_quickly() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_reaper_stays() -> Iterator[None]:
-    """End the reaper that a request of the test started: it would reap in the tests that follow."""
+    """End the reaper that a request of the test started: it would reap in the tests that follow.
+
+    It also counts, and commits that even if the test commits nothing.
+    """
     yield
-    if (reaping := sys.modules.get("pulljobs.api.reaping")) is not None:
-        reaping.close()  # waits for a few seconds, but a pass may take longer
-        wait_until(lambda: reaping.NAME not in [thread.name for thread in threading.enumerate()])
+    reaping = sys.modules.get("pulljobs.api.reaping")
+    if reaping is None or reaping.NAME not in _threads():
+        return
+    reaping.close()  # waits for a few seconds, but a pass may take longer
+    wait_until(lambda: reaping.NAME not in _threads())
+    with session() as other:
+        other.execute(FORGET_PROGRESS)
+        other.commit()
+
+
+FORGET_PROGRESS = """
+DELETE FROM pulljobs_count_progress
+WHERE id IN (SELECT id FROM pulljobs_count_progress FOR UPDATE SKIP LOCKED)
+"""
+
+
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
 
 
 @pytest.fixture(scope="session")

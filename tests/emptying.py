@@ -5,7 +5,9 @@
 
 from typing import Any, Final
 
-from django.db import connections
+import psycopg
+from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from tests.second import as_owner
 
@@ -35,7 +37,22 @@ END $$
 """
 
 
+ATTEMPTS: Final = 5
+"""Tries after deadlocks with a thread or process of the test that still reads."""
+
+
 def empty_tables(*_case: Any) -> None:
     for connection in connections.all():
-        with as_owner(connection), connection.cursor() as cursor:
-            cursor.execute(EMPTY)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                _empty(connection)
+                break
+            except OperationalError as error:
+                is_deadlock = isinstance(error.__cause__, psycopg.errors.DeadlockDetected)
+                if attempt == ATTEMPTS or not is_deadlock:
+                    raise
+
+
+def _empty(connection: BaseDatabaseWrapper) -> None:
+    with as_owner(connection), connection.cursor() as cursor:
+        cursor.execute(EMPTY)

@@ -161,8 +161,19 @@ def _text(reason: object) -> str:
 
 
 def ends_task(error: BaseException) -> bool:
-    """Return True if this task ends, and not only a task that a handler awaits."""
+    """Return True if this task ends, and not only a task that a handler awaits.
+
+    A coroutine that is closed gets GeneratorExit from outside of its task. A handler raises it
+    inside, as any other error.
+    """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
-    return isinstance(error, GeneratorExit)
+    return isinstance(error, GeneratorExit) and not _is_in_task()
+
+
+def _is_in_task() -> bool:
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:  # the event loop has ended
+        return False

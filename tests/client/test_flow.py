@@ -378,7 +378,7 @@ def test_a_back_off_whose_strategy_fails_loses_no_word(caplog: pytest.LogCapture
     assert "The strategy of backoff failed: ValueError: broken" in caplog.text
 
 
-ENDS = [asyncio.CancelledError, SystemExit, KeyboardInterrupt]
+ENDS = [asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit]
 
 
 @pytest.mark.parametrize("error", ENDS)

@@ -154,8 +154,8 @@ def wait_for(port: int) -> None:
             return
 
 
-def storage_suite(port: int, *, pooled: bool = False, plans: bool = False) -> str:
-    """Run the storage tests on the server at that port.
+def storage_suite(port: int, *, pooled: bool = False, plans: bool = False, every: int = 1) -> str:
+    """Run the storage tests on the server at that port, or every so many of them.
 
     Return the output. The tests of plans take long. They run here on the oldest server and
     elsewhere on the newest.
@@ -168,6 +168,7 @@ def storage_suite(port: int, *, pooled: bool = False, plans: bool = False) -> st
         *elsewhere,
         DATABASE_URL=f"postgres://pulljobs@127.0.0.1:{port}/postgres",
         DATABASE_POOLED="1" if pooled else "",
+        PULLJOBS_TEST_EVERY=str(every),
     )
 
 

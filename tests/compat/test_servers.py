@@ -27,15 +27,16 @@ def directory() -> Iterator[Path]:
         yield opened
 
 
-def assert_passed(output: str, at_least: int = 400) -> None:
+def assert_passed(output: str, at_least: int = 300) -> None:
     passed = re.search(r"(\d+) passed", output)
     assert passed, output
     assert int(passed[1]) >= at_least, output
 
 
 def test_postgresql_16(directory: Path) -> None:
+    """A version between the oldest and the newest here, with a quarter of the tests."""
     with postgres(wheel_programs(16), directory) as port:
-        assert_passed(storage_suite(port))
+        assert_passed(storage_suite(port, every=1 if WHOLE else 4))
 
 
 def test_postgresql_15_of_debian(directory: Path) -> None:
@@ -64,7 +65,7 @@ def pooled(directory: Path) -> Iterator[int]:
 
 
 def test_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    assert_passed(storage_suite(pooled, pooled=True))
+    assert_passed(storage_suite(pooled, pooled=True, every=1 if WHOLE else 2))
 
 
 def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:

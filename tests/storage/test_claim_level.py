@@ -226,14 +226,15 @@ def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_i
 def _passing(*, full: int, left: int) -> tuple[Puller, int]:
     """Return the state after full claims that passed a locked job, with jobs left.
 
-    It is older than any claim, so no open transaction holds the floor below it.
+    It is older than any claim, so no open transaction holds the floor below it. Transactions of
+    other tests may hold the floor for a while.
     """
     puller = Puller(USING, ConsumerFactory.create())
-    made = published(puller.consumer, 500 + full * LARGE + left)
+    made = published(puller.consumer, 1_000 + full * LARGE + left)
     while floor_of(puller) == low_water_marks._BEGINNING:
-        assert ids(puller, 5) == made[:5]
-        made = made[5:]
-        query("SELECT pg_sleep(0.02)")
+        assert ids(puller, 1) == made[:1]
+        made = made[1:]
+        query("SELECT pg_sleep(0.05)")
     ids(puller, len(made) - full * LARGE - left - 1)
     passed, *rest = made[-full * LARGE - left - 1 :]
     with session() as other:
