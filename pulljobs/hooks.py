@@ -2,17 +2,18 @@
 
 The app fills them in its `AppConfig.ready()`. The core reads them and never imports the app.
 
-    app_labels       apps whose tables belong to PULLJOBS['DATABASE']
-    subcommands      verbs of `manage.py pulljobs`
-    history_keepers  copies that must exist before a day of history is dropped
-    ranges           ranges of the dashboard's charts
-    gauges           metrics read from the database
-    roles            roles of `manage.py pulljobs grants`
-    statements       statements that replace those of the core
-    worker_loops     loops of every worker process
-    app_tables       privileges of the role `app` on tables of other apps
-    forgetters       functions that delete old rows
-    doctor_checks    checks of `manage.py pulljobs doctor`
+    app_labels          apps whose tables belong to PULLJOBS['DATABASE']
+    subcommands         verbs of `manage.py pulljobs`
+    history_keepers     copies that must exist before a day of history is dropped
+    ranges              ranges of the dashboard's charts
+    dashboard_sections  sections of the dashboard
+    gauges              metrics read from the database
+    roles               roles of `manage.py pulljobs grants`
+    statements          statements that replace those of the core
+    worker_loops        loops of every worker process
+    app_tables          privileges of the role `app` on tables of other apps
+    forgetters          functions that delete old rows
+    doctor_checks       checks of `manage.py pulljobs doctor`
 
 Strings are dotted names that `load` imports on first use, so a worker loads no pages and a page
 loads no commands. Statements of SQL have a registry of their own, `engine.sql.add_package`,
@@ -76,6 +77,8 @@ history_keepers: Final[list[str]] = []
 """Objects that implement `HistoryKeeper`."""
 ranges: Final[list[str]] = []
 """Sequences of `admin.dashboard.ranges.Range`."""
+dashboard_sections: Final[list[str]] = []
+"""Functions `(at, links)` that return an `admin.dashboard.sections.Section`, or None."""
 gauges: Final[dict[str, str]] = {}
 """Modules with FAMILIES and `read_samples(using)`, by the value of `pulljobs_read_ok`'s label."""
 roles: Final[dict[str, DatabaseRole]] = {}

@@ -314,6 +314,8 @@ class Migration(migrations.Migration):
                             ("pause", "Pause"),
                             ("resume", "Resume"),
                             ("rotate token", "Rotate"),
+                            ("create", "Create"),
+                            ("update", "Update"),
                             ("fire", "Fire"),
                             ("backfill", "Backfill"),
                         ],

@@ -26,6 +26,8 @@ class AuditEntry(models.Model):
         PAUSE = "pause"
         RESUME = "resume"
         ROTATE = "rotate token"
+        CREATE = "create"
+        UPDATE = "update"
         FIRE = "fire"
         BACKFILL = "backfill"
 

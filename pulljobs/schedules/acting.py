@@ -1,15 +1,42 @@
 """Actions of operators on schedules, with their entries in the audit trail."""
 
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 
 from pulljobs import auditing
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry
+from pulljobs.publishing import Payload
 from pulljobs.schedules import backfilling, editing
 from pulljobs.schedules.models import Schedule, Slot
 from pulljobs.schedules.rules import format_slot
+
+
+def create(
+    name: str, channel: str, payload: Payload = None, *, by: str, **options: Any
+) -> Schedule:
+    """Create a schedule. Raises what `editing.create` raises."""
+    with transaction.atomic(using=settings().DATABASE):
+        row = editing.create(name, channel, payload, **options)
+        _note(AuditEntry.Act.CREATE, row.name, by=by)
+    return row
+
+
+def update(name: str, /, *, by: str, **options: Any) -> Schedule:
+    """Change options of a schedule. The entry has their names, without values."""
+    with transaction.atomic(using=settings().DATABASE):
+        row = editing.update(name, **options)
+        _note(AuditEntry.Act.UPDATE, f"{name}: {', '.join(sorted(options))}", by=by)
+    return row
+
+
+def delete(name: str, *, by: str) -> None:
+    """Delete a schedule. No job is deleted with it."""
+    with transaction.atomic(using=settings().DATABASE):
+        editing.delete(name)
+        _note(AuditEntry.Act.DELETE, name, by=by, done=0)
 
 
 def pause(name: str, until: datetime | None, *, by: str) -> Schedule:

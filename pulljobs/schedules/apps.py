@@ -19,4 +19,5 @@ class SchedulesConfig(AppConfig):
         hooks.app_tables["pulljobs_schedule"] = "SELECT, INSERT, UPDATE, DELETE"
         hooks.app_tables["pulljobs_slot"] = "SELECT, INSERT, UPDATE, DELETE"
         hooks.doctor_checks.append("pulljobs.schedules.doctor:check_schedules")
+        hooks.dashboard_sections.append("pulljobs.schedules.admin.dashboard:read_section")
         hooks.forgetters.append("pulljobs.schedules.history:forget_slots")

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from itertools import islice, takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.db import transaction
 
@@ -21,6 +21,15 @@ from pulljobs.storage import nodes
 
 MOST_SLOTS: Final = 1_000
 """Slots of one backfill at most."""
+
+
+class BackfillPlan(NamedTuple):
+    """Past slots of a window."""
+
+    left: list[datetime]
+    """Slots that did not fire, in order."""
+    fired: int
+    """Number of slots that fired."""
 
 
 def fire_now(name: str) -> Slot:
@@ -44,26 +53,35 @@ def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
     left alone. Joins the caller's transaction. Return the records in order. Raises
     UnknownSchedule, InvalidSchedule for more than 1,000 slots, and what `publish` raises.
     """
-    check_aware("start", start)
-    check_aware("end", end)
     using = settings().DATABASE
     with transaction.atomic(using=using):
-        row, now = lock(using, name), nodes.clock(using)
-        slots = _slots_between(row, start, min(filter(None, (end, row.next_slot, now))))
-        fired = Slot.objects.using(using).filter(
-            schedule_id=row.pk, slot_at__in=slots, message_id__isnull=False
-        )
-        done = set(fired.values_list("slot_at", flat=True))
+        row = lock(using, name)
         planned = [
             PlannedSlot(slot, row.rule.fires_at(slot, row.name), SlotReason.BACKFILL)
-            for slot in slots
-            if slot not in done
+            for slot in plan_backfill(row, start, end).left
         ]
         _publish(using, row, planned)
         records = Slot.objects.using(using).filter(
             schedule_id=row.pk, slot_at__in=[slot.slot for slot in planned]
         )
         return list(records.order_by("slot_at"))
+
+
+def plan_backfill(row: Schedule, start: datetime, end: datetime) -> BackfillPlan:
+    """Return which past slots of a schedule in [`start`, `end`) a backfill would fire.
+
+    Raises InvalidSchedule for a naive time and for more than 1,000 slots.
+    """
+    check_aware("start", start)
+    check_aware("end", end)
+    using = settings().DATABASE
+    now = nodes.clock(using)
+    slots = _slots_between(row, start, min(filter(None, (end, row.next_slot, now))))
+    records = Slot.objects.using(using).filter(
+        schedule_id=row.pk, slot_at__in=slots, message_id__isnull=False
+    )
+    fired = set(records.values_list("slot_at", flat=True))
+    return BackfillPlan([slot for slot in slots if slot not in fired], len(fired))
 
 
 def _slots_between(row: Schedule, start: datetime, end: datetime) -> list[datetime]:

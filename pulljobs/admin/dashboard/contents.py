@@ -15,6 +15,7 @@ from pulljobs.admin.dashboard import (
     failures,
     history,
     ranges,
+    sections,
     tiles,
     upkeep,
     workers,
@@ -28,6 +29,7 @@ from pulljobs.admin.dashboard.history import History
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.ranges import Range
 from pulljobs.admin.dashboard.reading import PATIENCE, Part
+from pulljobs.admin.dashboard.sections import Section
 from pulljobs.admin.dashboard.tiles import Tile
 from pulljobs.admin.dashboard.upkeep import Partitions, PinnedSnapshot, TableRow
 from pulljobs.admin.dashboard.workers import Worker, WorkerCard
@@ -60,6 +62,8 @@ class Current:
     snapshots: Sequence[PinnedSnapshot]
     partitions: Partitions | None
     failures: Failures | None
+    sections: Sequence[Section]
+    """Sections of other apps."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ class Contents:
             *attention.check_workers(now.workers),
             *attention.check_snapshots(now.snapshots),
             *attention.check_tables(now.tables),
+            *(finding for section in now.sections for finding in section.findings),
         ]
         if now.partitions is not None:
             findings += attention.check_partitions(now.partitions)
@@ -245,4 +250,5 @@ def _now(reading: Reading, links: Links) -> Current:
         tables=reading.part(Part.TABLES, lambda: upkeep.read_tables(at), []),
         snapshots=reading.part(Part.SNAPSHOTS, upkeep.read_snapshots, []),
         partitions=reading.part(Part.PARTITIONS, lambda: upkeep.read_partitions(at), None),
+        sections=list(sections.read_sections(reading, at, links)),
     )

@@ -21,32 +21,33 @@ class Links:
 
     def job(self, job_id: int) -> str | None:
         """Return the URL of a job."""
-        return self._page(Job, "change", job_id)
+        return self.page(Job, "change", job_id)
 
     def jobs(self, **query: Any) -> str | None:
         """Return the URL of the list of jobs with these filters."""
-        return self._page(Job, "changelist", query=query)
+        return self.page(Job, "changelist", query=query)
 
     def consumer(self, consumer_id: int) -> str | None:
         """Return the URL of a consumer."""
-        return self._page(Consumer, "change", consumer_id)
+        return self.page(Consumer, "change", consumer_id)
 
     def node(self, node_id: Any) -> str | None:
         """Return the URL of a node."""
-        return self._page(Node, "change", node_id)
+        return self.page(Node, "change", node_id)
 
-    def _page(
+    def page(
         self, model: type[Model], kind: str, *ids: Any, query: Mapping[str, Any] | None = None
     ) -> str | None:
+        """Return the URL of a page of a model, such as its `change` page or its `changelist`."""
         if not self._is_shown(model):
             return None
-        name = f"admin:pulljobs_{model._meta.model_name}_{kind}"
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}"
         address = reverse(name, args=ids, current_app=self._site.name)
         return f"{address}?{urlencode(query)}" if query else address
 
     def _is_shown(self, model: type[Model]) -> bool:
         if model not in self._shown:
-            permission = f"pulljobs.view_{model._meta.model_name}"
+            permission = f"{model._meta.app_label}.view_{model._meta.model_name}"
             self._shown[model] = self._site.is_registered(model) and self._request.user.has_perm(
                 permission
             )

@@ -19,5 +19,6 @@ class Part(TextChoices):
     TABLES = "tables", _("tables")
     SNAPSHOTS = "snapshots", _("snapshots")
     PARTITIONS = "partitions", _("partitions")
+    SECTIONS = "sections", _("sections of other apps")
     THROUGHPUT = "throughput", _("throughput")
     HISTORY = "history", _("history")

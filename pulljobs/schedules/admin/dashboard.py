@@ -1,0 +1,121 @@
+"""Section of the dashboard: which schedules are due next, and what became of the last slots."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.attention import Attention
+from pulljobs.admin.dashboard.links import Links
+from pulljobs.admin.dashboard.sections import Section
+from pulljobs.conf import settings
+from pulljobs.schedules.doctor import LATE
+from pulljobs.schedules.firing import LONGEST_RETRY
+from pulljobs.schedules.models import FIRED, Schedule, Slot, SlotReason
+
+NAME: Final = "schedules"
+SHOWN: Final = 5
+COUNTED: Final = 2_000
+"""Newest records that are read."""
+WITHIN: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class RecentSlots:
+    """Records of the last hour, or the newest of them."""
+
+    records: Sequence[tuple[str, float]]
+    """Reason and lateness of each record."""
+
+    @property
+    def fired(self) -> str:
+        """Number of slots that fired."""
+        count = sum(reason in FIRED for reason, _late in self.records)
+        return figures.counted(count, is_least=len(self.records) == COUNTED)
+
+    @property
+    def skipped(self) -> list[tuple[str, str]]:
+        """Reasons of skipped slots with their numbers, the most frequent first."""
+        counts = Counter(reason for reason, _late in self.records if reason not in FIRED)
+        return [
+            (str(SlotReason(reason).label), figures.number(count))
+            for reason, count in counts.most_common()
+        ]
+
+    @property
+    def latest(self) -> str:
+        """Largest lateness of a slot that fired when it was due, or an empty text."""
+        late = [late for reason, late in self.records if reason == SlotReason.DUE]
+        return figures.duration(max(late)) if late else ""
+
+
+@dataclass(frozen=True)
+class UpcomingSchedule:
+    """Schedule that is due soon, or late."""
+
+    row: Schedule
+    address: str | None
+    seconds: float
+    """Seconds until it is due, below zero if it is late."""
+
+    @property
+    def time(self) -> str:
+        """Time until it is due."""
+        if self.seconds < 0:
+            return _("late by %s") % figures.duration(-self.seconds)
+        return _("in %s") % figures.duration(self.seconds)
+
+
+@dataclass(frozen=True)
+class SchedulesContent:
+    """Contents of the section."""
+
+    upcoming: Sequence[UpcomingSchedule]
+    recent: RecentSlots
+    address: str | None
+    """URL of the list of schedules."""
+
+
+def read_section(at: datetime, links: Links) -> Section | None:
+    """Return the section, or None if no schedule is due and none had a slot recently.
+
+    Each statement reads a bounded part of an index, however many schedules there are.
+    """
+    using = settings().DATABASE
+    rows = Schedule.objects.using(using).defer("payload", "headers").order_by("due_at")
+    due = list(rows.filter(due_at__isnull=False)[:SHOWN])
+    records = Slot.objects.using(using).filter(slot_at__gt=at - WITHIN).order_by("-slot_at")
+    recent = RecentSlots(list(records.values_list("reason", "late_seconds")[:COUNTED]))
+    if not due and not recent.records:
+        return None
+    upcoming = [_describe(row, at, links) for row in due]
+    content = SchedulesContent(upcoming, recent, links.page(Schedule, "changelist"))
+    template = "admin/pulljobs_schedules/dashboard.html"
+    return Section(NAME, template, content, list(_check(rows, at)))
+
+
+def _describe(row: Schedule, at: datetime, links: Links) -> UpcomingSchedule:
+    due_at = at if row.due_at is None else row.due_at
+    address = links.page(Schedule, "change", row.pk)
+    return UpcomingSchedule(row, address, (due_at - at).total_seconds())
+
+
+def _check(rows: QuerySet[Schedule], at: datetime) -> Iterator[Attention]:
+    """Yield schedules that can't publish, and those that no process fires."""
+    for row in rows.filter(failures__gt=0, due_at__lte=at + LONGEST_RETRY)[:SHOWN]:
+        values = {"name": row.name, "error": row.error}
+        yield Attention(True, _("Schedule %(name)s can't publish: %(error)s") % values, NAME)
+    late = rows.filter(failures=0, due_at__lt=at - LATE)[:SHOWN]
+    if names := [row.name for row in late]:
+        text = ngettext(
+            "No process fires the schedule %s, which is due.",
+            "No process fires schedules that are due, such as %s.",
+            len(names),
+        )
+        yield Attention(True, text % ", ".join(names), NAME)

@@ -1,0 +1,224 @@
+"""Form of a schedule. It checks with the code of the verbs, which write the row."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Final
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.functional import cached_property
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs.conf import settings
+from pulljobs.engine.validation import JSON
+from pulljobs.errors import InvalidSchedule, PayloadTooLarge, PulljobsError
+from pulljobs.models import Channel, Producer
+from pulljobs.schedules.admin.fields import (
+    HeadersField,
+    IntervalField,
+    PayloadField,
+    SiteTimeField,
+)
+from pulljobs.schedules.definitions import HIGHEST_BOUND, RULE_FIELDS, Definition
+from pulljobs.schedules.models import LONGEST_NAME, Missed, Overlap, Schedule
+from pulljobs.schedules.reading import UpcomingSlot, format_slots
+from pulljobs.schedules.rule_checks import LONGEST_CRON
+from pulljobs.schedules.rules import Rule, make_rule
+from pulljobs.storage import nodes
+
+PREVIEW: Final = "_preview"
+"""Name of the button that shows the next slots and saves nothing."""
+SHOWN_SLOTS: Final = 10
+CONTENT: Final = ("payload", "content_type", "headers")
+"""Fields that take the permission to see payloads."""
+PLAIN: Final = ("name", *RULE_FIELDS, "missed", "missed_bound", "misfire_grace", "overlap", "key",
+    "priority", "producer", "headers")  # fmt: skip
+"""Fields that are called as the option of the schedule."""
+CLASSES: Final[Mapping[type[forms.Widget], str]] = {
+    forms.TextInput: "vTextField",
+    forms.Textarea: "vLargeTextField",
+    forms.NumberInput: "vIntegerField",
+}
+"""Classes by which the admin sizes fields."""
+SITE_TIME: Final = _("In the time zone of this site.")
+
+
+class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy only
+    name = forms.CharField(max_length=LONGEST_NAME, help_text=_("Without slashes."))
+    channel = forms.ModelChoiceField(Channel.objects.none(), to_field_name="name")
+    cron = forms.CharField(
+        max_length=LONGEST_CRON,
+        required=False,
+        label=_("Cron rule"),
+        help_text=_(
+            "Minute, hour, day of month, month, day of week: 0 6 * * 1-5 is at 6 on weekdays. "
+            "With six fields the first is the second."
+        ),
+    )
+    every = IntervalField(
+        required=False,
+        label=_("Or every"),
+        help_text=_("In place of a cron rule: 90s, 15m, 12h or 30d, in real time."),
+    )
+    timezone = forms.CharField(
+        max_length=64,
+        initial="UTC",
+        label=_("Time zone"),
+        help_text=_("IANA name, such as Europe/Berlin."),
+    )
+    starts_at = SiteTimeField(required=False, label=_("Starts at"), help_text=SITE_TIME)
+    ends_at = SiteTimeField(required=False, label=_("Ends at"), help_text=SITE_TIME)
+    jitter = IntervalField(
+        required=False,
+        label=_("Jitter"),
+        help_text=_("Delays each slot by a fixed part of it, such as 30s."),
+    )
+    missed = forms.ChoiceField(
+        choices=Missed.choices, initial=Missed.LATEST, label=_("Missed slots")
+    )
+    missed_bound = forms.IntegerField(
+        min_value=1, max_value=HIGHEST_BOUND, initial=100, label=_("Bound of missed slots")
+    )
+    misfire_grace = IntervalField(
+        required=False,
+        label=_("Grace"),
+        help_text=_("A slot that is later than this is skipped, such as 1h."),
+    )
+    overlap = forms.ChoiceField(
+        choices=Overlap.choices,
+        initial=Overlap.ALLOW,
+        label=_("While a job of the previous message is live"),
+    )
+    payload = PayloadField(required=False, help_text=_("Empty JSON is null."))
+    content_type = forms.CharField(max_length=255, initial=JSON, label=_("Content type"))
+    headers = HeadersField(required=False, help_text=_("One a line, as name: value."))
+    key = forms.CharField(max_length=255, required=False, empty_value=None)
+    priority = forms.IntegerField(initial=0)
+    producer = forms.ModelChoiceField(Producer.objects.none(), required=False)
+    rule: Rule | None = None
+    """Rule of the form if it is valid."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        using = settings().DATABASE
+        for name, model in (("channel", Channel), ("producer", Producer)):
+            if name in self.fields:
+                choice: Any = self.fields[name]
+                choice.queryset = model._default_manager.using(using).order_by("name")
+        for field in self.fields.values():
+            field.widget.attrs.setdefault("class", CLASSES.get(type(field.widget), ""))
+        if self.instance.pk is not None:
+            self.initial.update(initial_of(self.instance))
+
+    def is_valid(self) -> bool:
+        """Return False for a preview as well, so that the admin shows the form again."""
+        return super().is_valid() and PREVIEW not in self.data
+
+    def clean_jitter(self) -> Any:
+        return self.cleaned_data["jitter"] or timedelta()
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        rows = Schedule.objects.using(settings().DATABASE).filter(name=name)
+        if rows.exclude(pk=self.instance.pk).exists():
+            raise ValidationError(_("There is a schedule of that name already."))
+        return name
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if cleaned.get("payload") and cleaned.get("content_type") == JSON:
+            try:
+                json.loads(cleaned["payload"])
+            except (ValueError, RecursionError) as error:
+                self.add_error("payload", _("This is no JSON: %s.") % error)
+        return cleaned
+
+    def _post_clean(self) -> None:
+        """Check the rule and the definition. The row is left alone, because a verb writes it."""
+        if set(RULE_FIELDS) <= self.cleaned_data.keys():
+            self._check(self._check_rule)
+        if not self.errors:
+            self._check(self._check_definition)
+
+    def _check(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except InvalidSchedule as error:
+            self.add_error(error.field if error.field in self.fields else None, str(error))
+        except PayloadTooLarge as error:
+            self.add_error("payload" if "payload" in self.fields else None, str(error))
+        except PulljobsError as error:
+            self.add_error(None, str(error))
+
+    def _check_rule(self) -> None:
+        if self.instance.pk is not None and not set(RULE_FIELDS) & set(self.changed_data):
+            self.rule = self.instance.rule
+        else:
+            self.rule = make_rule(
+                now=self.now, **{name: self.cleaned_data[name] for name in RULE_FIELDS}
+            )
+
+    def _check_definition(self) -> None:
+        assert self.rule is not None
+        if self.instance.pk is None:
+            definition = Definition.make(self.options())
+        else:
+            definition = Definition.from_row(self.instance).changed(self.changed_options())
+        definition.columns(self.rule)
+
+    @cached_property
+    def now(self) -> datetime:
+        """Time by the database's clock."""
+        return nodes.clock(settings().DATABASE).astimezone(UTC)
+
+    def preview(self) -> list[UpcomingSlot]:
+        """Return the next slots of the rule in the form, or none if it is not valid."""
+        if self.rule is None:
+            return []
+        slots = islice(self.rule.slots_after(self.now), SHOWN_SLOTS)
+        return list(format_slots(self.rule, self.now, slots))
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the schedule, as `create` takes them."""
+        cleaned: Mapping[str, Any] = self.cleaned_data
+        options = {name: cleaned[name] for name in PLAIN if name in cleaned}
+        options["channel"] = cleaned["channel"].name
+        if "payload" in cleaned:
+            options |= _content(cleaned["payload"], cleaned["content_type"])
+        return options
+
+    def changed_options(self) -> dict[str, Any]:
+        """Return the options that differ from the row, as `update` takes them."""
+        changed = set(self.changed_data)
+        for together in ({"cron", "every"}, {"payload", "content_type"}):
+            if changed & together:
+                changed |= together
+        return {name: value for name, value in self.options().items() if name in changed}
+
+
+def initial_of(row: Schedule) -> dict[str, Any]:
+    """Return the values of the fields for a row."""
+    values = {name: getattr(row, name) for name in (*PLAIN, "content_type")}
+    return values | {
+        "channel": row.channel_name,
+        "producer": row.producer_id,
+        "jitter": row.jitter or None,
+        "payload": read_text(row) or "",
+    }
+
+
+def read_text(row: Schedule) -> str | None:
+    """Return the payload of a schedule as text, or None if it is no text."""
+    try:
+        text = bytes(row.payload).decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text
+
+
+def _content(text: str, content_type: str) -> dict[str, Any]:
+    if not text and content_type == JSON:
+        return {"payload": None, "content_type": None}
+    return {"payload": text.encode(), "content_type": content_type}
