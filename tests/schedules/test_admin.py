@@ -20,6 +20,8 @@ from tests.admin.conftest import browser_of
 from tests.admin.pages import listing, page, post_form, read_page, rows, trail
 from tests.factories import USING
 from tests.schedules.conftest import Make, make_due, message_ids, now, reasons, reread
+from tests.sessions import query
+from tests.storage.test_page_plans import _scanned
 
 pytestmark = pytest.mark.django_db
 LIST = "schedules_schedule"
@@ -519,3 +521,26 @@ def test_the_dashboard_names_schedules_that_are_due_late_or_refused(
     for number in range(10):
         make(f"more-{number}")
     assert len(queries(operator, dashboard)) == before
+
+
+@pytest.mark.owner
+def test_the_section_of_the_dashboard_reads_a_bounded_part_of_two_indexes(
+    operator: Client, make: Make
+) -> None:
+    row = make()
+    columns = [field.column for field in Schedule._meta.fields if field.name not in ("id", "name")]
+    copied = ", ".join(columns).replace("due_at", "now() + n * interval '1 s'")
+    query(
+        f"INSERT INTO pulljobs_schedule (name, {', '.join(columns)})"
+        f" SELECT 'copy-' || n, {copied} FROM pulljobs_schedule, generate_series(1, 20000) AS n"
+    )
+    query(
+        "INSERT INTO pulljobs_slot (schedule_id, slot_at, late_seconds, reason)"
+        " SELECT %s, now() - n * interval '1 s', 0, 'missed' FROM generate_series(1, 20000) AS n",
+        [row.pk],
+    )
+    query("ANALYZE pulljobs_schedule, pulljobs_slot")
+    statements = queries(operator, "/admin/pulljobs/dashboard/")
+    own = [sql for sql in statements if re.search(r"pulljobs_(schedule|slot)\b", sql)]
+    assert len(own) == 4
+    assert [sql for sql in own if _scanned(sql)] == []
