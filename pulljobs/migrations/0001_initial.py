@@ -720,12 +720,12 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("rejected", "rejected"),
-                            ("retries_exhausted", "retries_exhausted"),
-                            ("max_deliveries", "max_deliveries"),
-                            ("timed_out", "timed_out"),
+                            ("retries_exhausted", "retries exhausted"),
+                            ("max_deliveries", "max deliveries"),
+                            ("timed_out", "timed out"),
                             ("killed", "killed"),
                             ("purged", "purged"),
-                            ("key_overflow", "key_overflow"),
+                            ("key_overflow", "key overflow"),
                         ],
                         max_length=20,
                         null=True,
@@ -807,12 +807,12 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("rejected", "rejected"),
-                            ("retries_exhausted", "retries_exhausted"),
-                            ("max_deliveries", "max_deliveries"),
-                            ("timed_out", "timed_out"),
+                            ("retries_exhausted", "retries exhausted"),
+                            ("max_deliveries", "max deliveries"),
+                            ("timed_out", "timed out"),
                             ("killed", "killed"),
                             ("purged", "purged"),
-                            ("key_overflow", "key_overflow"),
+                            ("key_overflow", "key overflow"),
                         ],
                         max_length=20,
                         null=True,

@@ -14,7 +14,7 @@ from pulljobs.models.fields import TimeOrderedId
 from pulljobs.states import Reason, State
 
 STATES = [(state.value, state.value) for state in State]
-REASONS = [(reason.value, reason.value) for reason in Reason]
+REASONS = [(reason.value, reason.value.replace("_", " ")) for reason in Reason]
 
 
 def _state() -> Case:

@@ -41,6 +41,15 @@ def older(text: str) -> str | None:
     return link[1].replace("&amp;", "&") if link else None
 
 
+def test_a_list_names_reasons_in_plain_words(operator: Client, consumer: Consumer) -> None:
+    """The state of a dead job and the filter have the same words."""
+    job = JobFactory.create(state=State.DEAD, consumer=consumer)
+    Job.objects.filter(pk=job.id).update(reason="retries_exhausted")
+    text = read_page(operator, listing("job"), reason="retries_exhausted")
+    assert ">DEAD, retries exhausted</span>" in text
+    assert ">retries exhausted</a>" in text
+
+
 def test_live_and_archived_jobs_are_in_one_list(operator: Client, consumer: Consumer) -> None:
     """A job is there once, in its present state, and an archived job leads to its settlement."""
     made = {state: JobFactory.create(state=state, consumer=consumer).id for state in State}

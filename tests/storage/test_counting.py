@@ -250,6 +250,13 @@ def test_the_first_count_of_a_large_archive_is_left_to_the_command(
     assert counted()[0] == 6
 
 
+def test_counts_of_an_empty_archive_are_complete_from_their_minute_on(consumer: Consumer) -> None:
+    """Otherwise the first column of a new project would be marked as incomplete."""
+    counting.count_settlements(USING)
+    progress = CountProgress.objects.get()
+    assert progress.counted_from == progress.counted_at.replace(second=0, microsecond=0)
+
+
 def test_a_pass_of_the_reaper_counts(consumer: Consumer) -> None:
     archive(consumer, 5)
     node = uuid4()

@@ -97,7 +97,9 @@ advanced AS (
             ELSE open_from
         END,
         counted_from = CASE
-            WHEN progress.snapshot IS NULL THEN coalesce((SELECT min(slot) FROM numbers), now())
+            WHEN progress.snapshot IS NULL THEN coalesce(
+                (SELECT min(slot) FROM numbers), date_bin('1 minute', now(), timestamptz 'epoch')
+            )
             ELSE counted_from
         END,
         newest_dead = greatest(newest_dead, (SELECT max(job_id) FROM died))
