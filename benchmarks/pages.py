@@ -195,7 +195,8 @@ def _pages() -> Iterator[Page]:
 
     Of a list the first page and a later page are yielded.
     """
-    noop, channel = consumer(), Channel.objects.get()
+    noop = consumer()
+    channel = noop.channel
     for model in ("job", "archivedjob"):
         yield from _lists(model, noop, channel)
     models = ("channel", "producer", "consumer", "node", "httpclient", "scheduledmessage")
@@ -254,7 +255,7 @@ def _rows(noop: Consumer, channel: Channel) -> Iterator[Page]:
     rows_by_model: dict[str, Any] = {
         "channel": channel,
         "consumer": noop,
-        "producer": Producer.objects.get(),
+        "producer": Producer.objects.get(name="bench"),
         "node": Node.objects.first(),
         "archivedjob": ArchivedJob.objects.order_by("-id").first(),
         "auditentry": AuditEntry.objects.first(),
