@@ -528,7 +528,9 @@ def test_the_section_of_the_dashboard_reads_a_bounded_part_of_two_indexes(
     operator: Client, make: Make
 ) -> None:
     row = make()
-    columns = [field.column for field in Schedule._meta.fields if field.name not in ("id", "name")]
+    columns = [
+        str(field.column) for field in Schedule._meta.fields if field.name not in ("id", "name")
+    ]
     copied = ", ".join(columns).replace("due_at", "now() + n * interval '1 s'")
     query(
         f"INSERT INTO pulljobs_schedule (name, {', '.join(columns)})"

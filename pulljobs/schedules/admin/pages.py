@@ -41,7 +41,7 @@ FIELDSETS: Final = (
 @admin.register(Schedule)
 class ScheduleAdmin(ReadOnlyAdmin):
     form = ScheduleForm
-    list_display = ("name", "rule_text", "status", "channel_name", "due", "last")
+    list_display = ("name", "rule_text", "status", "channel", "due", "last")
     list_filter = (ScheduleStateFilter, OriginFilter, ScheduleChannelFilter)
     list_per_page = 50
     search_fields = ("name",)
@@ -66,6 +66,10 @@ class ScheduleAdmin(ReadOnlyAdmin):
     @admin.display(description=_("state"))
     def status(self, row: Any) -> SafeString:
         return looks.show_state(row, row.listed_at)
+
+    @admin.display(description=_("channel"))
+    def channel(self, row: Schedule) -> str:
+        return row.channel_name
 
     @admin.display(description=_("next slot"))
     def due(self, row: Any) -> SafeString | str:
