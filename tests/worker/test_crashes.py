@@ -11,6 +11,7 @@ import pytest
 from pulljobs import jobs
 from pulljobs.models import ArchivedJob, Job, Node
 from pulljobs.worker import child_slot, shared_state
+from pulljobs.worker.debounce import OBSERVATIONS
 from pulljobs.worker.lease_recovery import LeaseRecovery
 from tests.factories import USING
 from tests.sessions import pass_time, wait_until
@@ -83,6 +84,33 @@ def test_the_supervisor_survives_a_thousand_failures_in_a_row(
     for _failure in range(1100):
         empty.tick(None)
     assert empty.exit_code is None
+
+
+class SilentChild:
+    """Child process whose heartbeats are overdue, as all are after a pause of the machine."""
+
+    pid, exit_code = 1, None
+    is_unhealthy = True
+    is_stopping = is_killed = is_late = is_silent = was_unhealthy = False
+
+    def __init__(self, *_args: object) -> None:
+        self.stops = 0
+
+    def stop(self, by: float) -> None:
+        self.stops += 1
+
+
+def test_a_child_that_looks_unhealthy_for_a_moment_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_slot, "ChildProcess", SilentChild)
+    recovery = LeaseRecovery(USING)
+    slot = child_slot.ChildSlot(
+        get_context("spawn"), limits(), recovery.add, recovery.note_running, 0
+    )
+    for _look in range(OBSERVATIONS):  # the first starts the child
+        slot.tick(None)
+    assert vars(slot.child)["stops"] == 0
+    slot.tick(None)
+    assert vars(slot.child)["stops"] == 1
 
 
 def test_a_handler_that_ends_its_process_is_charged_whatever_the_exit_code(stage: Stage) -> None:

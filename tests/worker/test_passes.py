@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import OperationalError
 
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.run_times import RunTime
@@ -219,3 +220,25 @@ def test_a_burst_ends_when_no_consumer_has_a_job(monkeypatch: pytest.MonkeyPatch
         bench.fetcher.tick()
         bench.in_flight.drop(pools[-1].jobs)
     assert len(pools[-1].taken) == 1
+
+
+def test_jobs_of_a_claim_whose_answer_was_lost_are_claimed_again_uncharged(
+    bench: FetcherBench,
+) -> None:
+    """The claim was committed: without that its jobs would wait for the end of their lease."""
+    _consumer, pool = bench.add(3, WidePool)
+    claim = Puller.claim
+
+    def lose_answer(puller: Puller, *args: Any, **options: Any) -> Claim:
+        claim(puller, *args, **options)
+        raise OperationalError("the connection is lost")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Puller, "claim", lose_answer)
+        with pytest.raises(OperationalError):
+            bench.fetcher.tick()
+    assert set(Job.objects.values_list("state", flat=True)) == {"INFLIGHT"}
+    bench.fetcher.rotation.look_at_all()
+    bench.fetcher.tick()
+    assert len(pool.taken) == 3
+    assert set(Job.objects.values_list("retry_count", "deliveries")) == {(0, 1)}

@@ -47,7 +47,9 @@ def test_an_idle_worker_claims_a_released_job_within_two_seconds(stage: Stage) -
     held = claimed(consumer, 3)
     worker = stage.worker("--concurrency", "2", "--max-fetch-interval", "600").ready()
     stage.publish(1)
-    stage.wait_for("ended", 1)
+    wait_until(lambda: ArchivedJob.objects.count() == 1)
+    idle_at = time.monotonic() + 1  # by then it has looked again, as it does after it was woken
+    wait_until(lambda: time.monotonic() > idle_at)
     at = time.monotonic()
     pulling.finish([outcomes.release(job) for job in held])
     wait_until(lambda: released <= set(stage.runs()))
