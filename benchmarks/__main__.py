@@ -35,6 +35,8 @@ def _options() -> argparse.ArgumentParser:
         add(commands)
     for add in (_add_http, _add_long_poll, _add_client, _add_push, _add_pages):
         add(commands)
+    for add in (_add_schedules, _add_schedule_faults):
+        add(commands)
     faults.add_to(commands)
     peers.add_to(commands)
     return parser
@@ -204,6 +206,33 @@ def _add_pages(commands: Commands) -> None:
     pages.add_argument("--only", default="", help="pages whose name contains this text")
     pages.add_argument("--keep", action="store_true", help="keep the database for the next run")
     pages.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_schedules(commands: Commands) -> None:
+    parser = commands.add_parser("schedules", help="cost of a pass, and lateness of slots")
+    parser.set_defaults(
+        module="benchmarks.schedules.measures", settings="benchmarks.schedules.settings"
+    )
+    parser.add_argument("--schedules", type=int, nargs="+", default=[1_000, 100_000])
+    parser.add_argument("--rounds", type=int, default=50, help="passes of each number")
+    parser.add_argument("--rate", type=int, default=500, help="slots due a second")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measure of lateness")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_schedule_faults(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "schedule-faults", help="schedules fire while workers and the server are killed"
+    )
+    parser.set_defaults(module="benchmarks.schedules.faults")
+    parser.add_argument("--workers", type=int, default=20, help="half have a wrong clock")
+    parser.add_argument("--seconds", type=float, default=300.0, help="how long faults happen")
+    parser.add_argument("--schedules", type=int, default=1_000)
+    parser.add_argument("--often", type=int, default=100, help="schedules that fire each second")
+    parser.add_argument("--pause", type=float, default=2.0, help="average seconds between faults")
+    parser.add_argument("--seed", type=int, help="of the random choices")
+    parser.add_argument("--state", type=Path, help="directory in which the server stays")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
 
 
 if __name__ == "__main__":

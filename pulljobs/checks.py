@@ -17,7 +17,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 from psycopg import IsolationLevel
 
-from pulljobs import backoff, encryption
+from pulljobs import backoff, encryption, hooks
 from pulljobs.conf import (
     OF_DRF,
     SCOPES,
@@ -188,8 +188,9 @@ def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
     if settings.API_ACCESS not in list(Access):
         words = ", ".join(Access)
         yield Error(f"{SETTING}['API_ACCESS'] must be one of: {words}.", id="pulljobs.E009")
-    for scope in settings.THROTTLES.keys() - SCOPES:
-        nearest = "".join(get_close_matches(str(scope), SCOPES, 1, 0))
+    scopes = SCOPES | hooks.api_scopes
+    for scope in settings.THROTTLES.keys() - scopes:
+        nearest = "".join(get_close_matches(str(scope), scopes, 1, 0))
         yield Error(
             f"{SETTING}['THROTTLES'][{scope!r}] is no route; did you mean {nearest!r}?",
             id="pulljobs.E006",

@@ -37,7 +37,7 @@ SCOPES = frozenset({
     "messages-status", "metrics", "openapi", "pause", "producer", "producers", "pull",
     "queued-jobs", "renew", "requeue-dead-job", "scheduled-message", "scheduled-messages",
 })  # fmt: skip
-"""Routes of the API. Throttles are set by these names."""
+"""Routes of the core's API. Throttles are set by these names, and by `hooks.api_scopes`."""
 
 
 class Access(StrEnum):

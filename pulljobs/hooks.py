@@ -8,19 +8,24 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     ranges              ranges of the dashboard's charts
     dashboard_sections  sections of the dashboard
     gauges              metrics read from the database
+    counters            metrics counted from telemetry events
+    api_routes          routes of the HTTP API
+    api_operations      descriptions of these routes for the OpenAPI document
+    api_scopes          names of these routes, by which throttles are set
     roles               roles of `manage.py pulljobs grants`
     statements          statements that replace those of the core
     worker_loops        loops of every worker process
     app_tables          privileges of the role `app` on tables of other apps
     forgetters          functions that delete old rows
     doctor_checks       checks of `manage.py pulljobs doctor`
+    verifiers           checks of `manage.py pulljobs verify`
 
 Strings are dotted names that `load` imports on first use, so a worker loads no pages and a page
 loads no commands. Statements of SQL have a registry of their own, `engine.sql.add_package`,
 because Spark's executors use them without Django.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pkgutil import resolve_name
@@ -70,6 +75,17 @@ class DatabaseRole:
     creates_tables: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class VerifiedPart:
+    """Result of a verifier: how many rows it looked at, and those that break an invariant."""
+
+    looked_at: int
+    broken: Mapping[str, Sequence[str]]
+    """Rows as text by the name of the invariant."""
+    invariants: Mapping[str, str]
+    """Meanings of the invariants by their names."""
+
+
 app_labels: Final[set[str]] = {"pulljobs"}
 subcommands: Final[dict[str, str]] = {}
 """Modules by the name of the verb, as `management.subcommands` uses them."""
@@ -81,6 +97,13 @@ dashboard_sections: Final[list[str]] = []
 """Functions `(at, links)` that return an `admin.dashboard.sections.Section`, or None."""
 gauges: Final[dict[str, str]] = {}
 """Modules with FAMILIES and `read_samples(using)`, by the value of `pulljobs_read_ok`'s label."""
+counters: Final[dict[str, str]] = {}
+"""Modules with FAMILIES that register their events at `metrics.recorder.record`, by app."""
+api_routes: Final[dict[str, str]] = {}
+"""Modules with `urlpatterns`, by the tag of their operations. Refusals are problems (RFC 9457)."""
+api_operations: Final[list[str]] = []
+"""Mappings of `api.openapi.operation.ApiOperation` by route and method."""
+api_scopes: Final[set[str]] = set()
 roles: Final[dict[str, DatabaseRole]] = {}
 worker_loops: Final[dict[str, str]] = {}
 """Classes that implement `WorkerLoop`, by the name of the loop."""
@@ -90,6 +113,8 @@ forgetters: Final[list[str]] = []
 """Functions `(using, age)` that delete a batch of rows of that age and return their number."""
 doctor_checks: Final[list[str]] = []
 """Functions that yield `diagnosis.database_checks.Finding`."""
+verifiers: Final[dict[str, str]] = {}
+"""Functions without arguments that only read and return a `VerifiedPart`, by what they look at."""
 statements: Final[dict[str, str]] = {}
 """Names of statements that take the same parameters, by the name of the core's."""
 

@@ -17,7 +17,7 @@ from typing import Final
 from generators import code, commands, http, reference, statements
 from pulljobs import errors
 from pulljobs.client import errors as client_errors
-from pulljobs.metrics.families import COUNTED, families_read
+from pulljobs.metrics.families import families_counted, families_read
 
 BLOCK: Final = re.compile(r"^```\{generated\} (\w+)\n.*?^```$", re.DOTALL | re.MULTILINE)
 
@@ -30,7 +30,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "events": code.render_events,
     "http": http.render_api,
     "invariants": reference.render_invariants,
-    "metrics_counted": partial(reference.render_metrics, COUNTED),
+    "metrics_counted": lambda: reference.render_metrics(families_counted()),
     "metrics_read": lambda: reference.render_metrics(families_read()),
     "settings": reference.render_settings,
     "statements": statements.render_statements,

@@ -22,6 +22,11 @@ PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
         "publish publish_many apublish apublish_many Draft Receipt",
     ),
     "scheduling": ("pulljobs.scheduling", "schedule"),
+    "schedules": (
+        "pulljobs.schedules",
+        "every declare declare_for_task create create_for_task update pause resume delete fire_now "
+        "backfill slot_of sync",
+    ),
     "jobs": ("pulljobs.jobs", "get wait JobView"),
     "operating": (
         "pulljobs.operating",

@@ -10,7 +10,7 @@ from typing import Final
 
 from django.core.management.base import CommandError
 
-from example_project.census.pull_handlers import CHANNEL
+from example_project.census.pull_handlers import CHANNEL, REPEATS
 from example_project.state import BASE_DIR
 
 MANAGE: Final = BASE_DIR / "manage.py"
@@ -65,7 +65,7 @@ class Worker:
     def _start(self) -> None:
         self._process = subprocess.Popen(
             # In this directory, so that relative paths in the environment mean the same to both.
-            [sys.executable, MANAGE, "runpullworker", "--only", CHANNEL, *self._flags],
+            [sys.executable, MANAGE, "runpullworker", "--only", CHANNEL, REPEATS, *self._flags],
             # The summary lists failed runs, so their warnings are not shown.
             env={**os.environ, "LOG_LEVEL": "ERROR"},
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Handlers of the two consumers of the census. `runpullworker` imports this module by its name."""
+"""Handlers of the census. `runpullworker` imports this module by its name."""
 
 import os
 from datetime import timedelta
@@ -10,6 +10,8 @@ from example_project.census.models import Count
 from pulljobs.handlers import ClaimedJob, handler
 
 CHANNEL: Final = "python-files"
+REPEATS: Final = "census-repeats"
+"""Channel on which the schedule of `demo --serve` publishes."""
 HISTORY: Final = "CENSUS_HISTORY"
 """Variable that names a file outside of the database, which tests compare with its rows."""
 
@@ -36,6 +38,15 @@ def digest(job: ClaimedJob) -> dict[str, str]:
     """Hash a file. The archive keeps the returned value with the job."""
     _remember(job)
     return {"sha256": plain.digest(_path(job))}
+
+
+@handler(channel=REPEATS, consumer="begin", transactional=True)
+def begin_again(job: ClaimedJob) -> int:
+    """Begin another census. Its messages and the end of the job are committed together."""
+    from example_project.census import runs
+    from example_project.census.files import python_files
+
+    return runs.begin(python_files(job.json()["limit"])).jobs
 
 
 def _path(job: ClaimedJob) -> Path:

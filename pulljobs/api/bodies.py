@@ -183,6 +183,8 @@ def describe(field: Field) -> str:
         return "must be an object"
     if get_origin(field.kind) is list:
         return "must be a list of objects"
+    if get_origin(field.kind) is dict:
+        return "must be an object of texts"
     if is_choice(field.kind):
         return f"must be one of {', '.join(choices_of(field.kind))}"
     bounds = _describe_bounds(field.mark(Bounds))

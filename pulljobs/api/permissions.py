@@ -17,7 +17,7 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
 from pulljobs.storage import protocol
 
-VIEWING: Final = re.compile(r"pulljobs\.view_")
+VIEWING: Final = re.compile(r"pulljobs(_[a-z]+)?\.view_")
 
 Needs = Mapping[str, Sequence[str]]
 """Permissions by method: a user must have all of them."""

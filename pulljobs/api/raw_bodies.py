@@ -10,11 +10,22 @@ from rest_framework.request import Request
 from pulljobs.api import exceptions
 
 FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
 LARGEST_FORM = 16 * 1024
 GZIP = 16 + zlib.MAX_WBITS
 MOST_MEMBERS = 100
 PART = 16 * 1024
 """Bytes read at once: at most as many are copied after the end of a member."""
+
+
+def refuse_foreign_form(request: Request) -> None:
+    """Refuse a form that a page of another site has a browser send with its user's login.
+
+    Browsers send the Origin. Other clients do not, and their Content-Type is ignored.
+    """
+    content_type = request.META.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
+    if "Origin" in request.headers and content_type != JSON:
+        raise exceptions.not_json()
 
 
 def read_limited(request: Request, largest: int, advice: str) -> bytes:

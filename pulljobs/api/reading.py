@@ -147,7 +147,16 @@ def _make_check(field: Field) -> Check:
         return _check_object_of(field.kind)
     if is_choice(field.kind):
         return _check_choice_of(field.kind)
+    if get_origin(field.kind) is dict:
+        return _check_texts
     return CHECKS[field.kind](field)
+
+
+def _check_texts(value: Any, refuse: Refuse) -> dict[str, str]:
+    """Check an object whose values are texts. Publishing checks the names and values."""
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise ValueError(value)
+    return value
 
 
 def _check_items_of(field: Field) -> Check:

@@ -11,6 +11,7 @@ except ImportError as error:
         "python -m pip install 'pulljobs[api]'"
     ) from error
 
+from pulljobs import hooks
 from pulljobs.api import error_answers
 from pulljobs.api.base_views import UnknownPath
 from pulljobs.api.broker import urls as broker_urls
@@ -21,10 +22,14 @@ from pulljobs.api.openapi.view import OpenApi
 # A project may have pages of its own at all other paths.
 UNKNOWN = re_path(r"^(channel|producer|channels|producers)(/|$)", UnknownPath.as_view())
 
+ADDED = [
+    pattern for module in hooks.api_routes.values() for pattern in hooks.load(module).urlpatterns
+]
+
 app_name = "pulljobs"
 urlpatterns = [
     *(guard(pattern) for pattern in broker_urls.urlpatterns),
     guard(path("openapi.json", OpenApi.as_view(), name="openapi")),
-    *(guard(pattern, error_answers.as_problem) for pattern in lease_urls.urlpatterns),
+    *(guard(pattern, error_answers.as_problem) for pattern in (*lease_urls.urlpatterns, *ADDED)),
     UNKNOWN,
 ]

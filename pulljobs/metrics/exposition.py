@@ -13,12 +13,11 @@ from prometheus_client.samples import Sample
 from pulljobs.conf import settings
 from pulljobs.engine import telemetry
 from pulljobs.metrics import recorder
-from pulljobs.metrics.families import COUNTED
+from pulljobs.metrics.families import families_counted
 from pulljobs.metrics.gauges import Gauges
 from pulljobs.metrics.sharing import VARIABLE
 
 GAUGES: Final = Gauges()
-OURS: Final = frozenset(family.name.removesuffix("_total") for family in COUNTED)
 
 _end: Callable[[], None] | None = None
 
@@ -62,8 +61,9 @@ class Counted:
         files = [
             str(file) for file in Path(os.environ[VARIABLE]).glob("*.db") if _has_content(file)
         ]
+        ours = {family.name.removesuffix("_total") for family in families_counted()}
         for metric in MultiProcessCollector.merge(files):  # type: ignore[no-untyped-call]
-            if self._with_others or metric.name in OURS:
+            if self._with_others or metric.name in ours:
                 yield metric
 
 

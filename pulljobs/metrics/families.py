@@ -211,6 +211,12 @@ READ: Final = (
 """Gauges from the database. Every scraped target reports the same values: do not sum them."""
 
 
+def families_counted() -> tuple[Family, ...]:
+    """Return COUNTED and the families of `hooks.counters`."""
+    modules = map(hooks.load, hooks.counters.values())
+    return (*COUNTED, *(family for module in modules for family in module.FAMILIES))
+
+
 def families_read() -> tuple[Family, ...]:
     """Return READ and the families of `hooks.gauges`."""
     modules = map(hooks.load, hooks.gauges.values())

@@ -10,7 +10,7 @@ from typing import Any, Final
 from prometheus_client import Counter, Histogram
 
 from pulljobs.engine import telemetry
-from pulljobs.metrics.families import COUNTED, SECONDS, Type
+from pulljobs.metrics.families import SECONDS, Type, families_counted
 from pulljobs.states import Event, State
 
 FROM_THE_START: Final = (
@@ -57,36 +57,40 @@ def _create() -> Mapping[str, Any]:
         family.name: Batches(family.name, family.meaning, family.labels, buckets=SECONDS)
         if family.type is Type.HISTOGRAM
         else Counter(family.name, family.meaning, family.labels)
-        for family in COUNTED
+        for family in families_counted()
     }
 
 
 @singledispatch
 def record(event: object) -> None:
     """Count an event. Events without a metric are ignored."""
+    metrics()  # It loads the modules of other apps, which may register this event.
+    count_event = record.dispatch(type(event))
+    if count_event is not record.registry[object]:
+        count_event(event)
 
 
 @record.register
 def _(event: telemetry.JobsPublished) -> None:
-    _count("pulljobs_messages_published_total", event.channel, by=event.messages)
-    _count("pulljobs_jobs_published_total", event.channel, by=event.jobs)
+    count("pulljobs_messages_published_total", event.channel, by=event.messages)
+    count("pulljobs_jobs_published_total", event.channel, by=event.jobs)
 
 
 @record.register
 def _(event: telemetry.MessageHeldBack) -> None:
-    _count("pulljobs_scheduled_held_back_total", event.channel)
+    count("pulljobs_scheduled_held_back_total", event.channel)
 
 
 @record.register
 def _(event: telemetry.JobsClaimed) -> None:
     _introduce(event.channel, event.consumer)
-    _count("pulljobs_jobs_claimed_total", event.channel, event.consumer, by=event.jobs)
-    _observe("pulljobs_wait_seconds", event.channel, event.consumer, event.waits)
+    count("pulljobs_jobs_claimed_total", event.channel, event.consumer, by=event.jobs)
+    observe("pulljobs_wait_seconds", event.waits, event.channel, event.consumer)
 
 
 @record.register
 def _(event: telemetry.HandlersRan) -> None:
-    _observe("pulljobs_run_seconds", event.channel, event.consumer, event.seconds)
+    observe("pulljobs_run_seconds", event.seconds, event.channel, event.consumer)
 
 
 @record.register
@@ -103,12 +107,12 @@ def _(event: telemetry.JobsExpired) -> None:
 
 @record.register
 def _(event: telemetry.LeasesLost) -> None:
-    _count("pulljobs_leases_lost_total", event.channel, event.consumer, by=event.jobs)
+    count("pulljobs_leases_lost_total", event.channel, event.consumer, by=event.jobs)
 
 
 @record.register
 def _(event: telemetry.JobRefused) -> None:
-    _count("pulljobs_outcomes_refused_total", event.channel, event.consumer)
+    count("pulljobs_outcomes_refused_total", event.channel, event.consumer)
 
 
 @record.register
@@ -133,39 +137,41 @@ def _(event: telemetry.GivingUpFailed) -> None:
 
 @record.register
 def _(event: telemetry.PushAnswered) -> None:
-    _count("pulljobs_push_answers_total", event.channel, event.consumer, event.answer)
+    count("pulljobs_push_answers_total", event.channel, event.consumer, event.answer)
 
 
 @record.register
 def _(event: telemetry.CircuitChanged) -> None:
-    _count("pulljobs_circuit_changes_total", event.channel, event.consumer, event.state)
+    count("pulljobs_circuit_changes_total", event.channel, event.consumer, event.state)
 
 
 @record.register
 def _(event: telemetry.LoopFailed) -> None:
-    _count("pulljobs_loop_failures_total", event.loop)
+    count("pulljobs_loop_failures_total", event.loop)
 
 
 @record.register
 def _(event: telemetry.LeftBehind) -> None:
-    _count("pulljobs_jobs_left_behind_total", by=len(event.jobs))
+    count("pulljobs_jobs_left_behind_total", by=len(event.jobs))
 
 
 def _finished(channel: str, consumer: str, event: str, state: str, *, by: int) -> None:
-    _count("pulljobs_jobs_finished_total", channel, consumer, event, state, by=by)
+    count("pulljobs_jobs_finished_total", channel, consumer, event, state, by=by)
 
 
 def _failed(channel: str, consumer: str, kind: str) -> None:
-    _count("pulljobs_handler_failures_total", channel, consumer, kind)
+    count("pulljobs_handler_failures_total", channel, consumer, kind)
 
 
-def _count(name: str, *labels: str, by: int = 1) -> None:
+def count(name: str, *labels: str, by: int = 1) -> None:
+    """Add to a counter."""
     metric = metrics()[name]
     (metric.labels(*labels) if labels else metric).inc(by)
 
 
-def _observe(name: str, channel: str, consumer: str, amounts: Sequence[float]) -> None:
-    metrics()[name].labels(channel, consumer).observe_all(amounts)
+def observe(name: str, amounts: Sequence[float], *labels: str) -> None:
+    """Observe amounts in a histogram."""
+    metrics()[name].labels(*labels).observe_all(amounts)
 
 
 @cache
@@ -175,4 +181,4 @@ def _introduce(channel: str, consumer: str) -> None:
         _finished(channel, consumer, event, state, by=0)
     for kind in ("raised", "timed_out"):
         metrics()["pulljobs_handler_failures_total"].labels(channel, consumer, kind).inc(0)
-    _count("pulljobs_leases_lost_total", channel, consumer, by=0)
+    count("pulljobs_leases_lost_total", channel, consumer, by=0)

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from pulljobs.schedules.declaring import declare, every, sync
     from pulljobs.schedules.editing import create, delete, pause, resume, update
     from pulljobs.schedules.reading import slot_of
-    from pulljobs.schedules.tasks import create_for_task
+    from pulljobs.schedules.tasks import create_for_task, declare_for_task
 
 _MODULES = {
     "backfill": "backfilling",
     "create": "editing",
     "create_for_task": "tasks",
     "declare": "declaring",
+    "declare_for_task": "tasks",
     "delete": "editing",
     "every": "declaring",
     "fire_now": "backfilling",
@@ -38,6 +39,7 @@ __all__ = [
     "create",
     "create_for_task",
     "declare",
+    "declare_for_task",
     "delete",
     "every",
     "fire_now",

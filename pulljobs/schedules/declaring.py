@@ -10,7 +10,8 @@ what code says.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,12 @@ from django.db import transaction
 
 from pulljobs import handlers
 from pulljobs.conf import settings
-from pulljobs.errors import ConfigurationError, InvalidSchedule, ScheduleExists
+from pulljobs.errors import (
+    ConfigurationError,
+    InvalidSchedule,
+    PulljobsError,
+    ScheduleExists,
+)
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Channel
 from pulljobs.publishing import Payload
@@ -32,6 +38,8 @@ logger = logging.getLogger("pulljobs")
 BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """Time of the check of a declaration: a rule that is over by now may stay declared."""
 _declared: Final[dict[str, Definition]] = {}
+_refused: list[tuple[str, PulljobsError]] | None = None
+"""Declarations that a check collects in place of raising their errors."""
 
 
 class ScheduleUpdate(NamedTuple):
@@ -49,11 +57,22 @@ def declare(name: str, channel: str, payload: Payload = None, **options: Any) ->
     Workers create its row when they start. InvalidSchedule for a definition that can't work, and
     ConfigurationError for a name that has another declaration.
     """
-    definition = Definition.make({"name": name, "channel": channel, "payload": payload, **options})
+    try:
+        _declare({"name": name, "channel": channel, "payload": payload, **options})
+    except PulljobsError as error:
+        if _refused is None:
+            raise
+        _refused.append((name, error))
+
+
+def _declare(options: Mapping[str, Any]) -> None:
+    definition = Definition.make(options)
     definition.columns(definition.make_rule(BEGINNING))
-    if _declared.get(name, definition) != definition:
-        raise ConfigurationError(f"Two schedules are called {name!r}: rename one of them.")
-    _declared[name] = definition
+    if _declared.get(definition.name, definition) != definition:
+        raise ConfigurationError(
+            f"Two schedules are called {definition.name!r}: rename one of them."
+        )
+    _declared[definition.name] = definition
 
 
 def every(
@@ -80,6 +99,21 @@ def every(
 def discover() -> None:
     """Import the modules in which apps declare handlers and schedules."""
     handlers.autodiscover()
+
+
+@contextmanager
+def collecting_errors() -> Iterator[list[tuple[str, PulljobsError]]]:
+    """Yield a list that gets the name and the error of each declaration that is refused meanwhile.
+
+    The list is empty where the modules of the handlers were imported before: `declare` raised then.
+    """
+    global _refused
+    refused: list[tuple[str, PulljobsError]] = []
+    _refused = refused
+    try:
+        yield refused
+    finally:
+        _refused = None
 
 
 def declared() -> dict[str, Definition]:

@@ -91,6 +91,10 @@ class Definition:
             "producer": self.producer,
         }
 
+    def stored_payload(self) -> bytes:
+        """Return the payload as the row has it."""
+        return bytes(self._message().payload)
+
     def _check_name(self) -> None:
         name = self.name
         valid = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()

@@ -11,6 +11,8 @@ from cronsim import CronSim, CronSimError
 
 from pulljobs.errors import LONGEST_DELAY, InvalidSchedule
 
+FIRST_YEAR: Final = 1900
+LAST_YEAR: Final = 9000
 LEAST_INTERVAL: Final = timedelta(seconds=1)
 MACROS: Final = {
     "@yearly": "0 0 1 1 *",
@@ -176,10 +178,14 @@ def _zones() -> dict[str, str]:
 
 
 def check_aware(field: str, moment: datetime | None) -> None:
-    """Raise InvalidSchedule for a naive time."""
+    """Raise InvalidSchedule for a naive time, and for one that calendars may not reach."""
     if moment is not None and (not isinstance(moment, datetime) or moment.utcoffset() is None):
         raise InvalidSchedule(
             field, f"{field} must be an aware datetime, not {moment!r}: give it a time zone."
+        )
+    if moment is not None and not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise InvalidSchedule(
+            field, f"{field} is {moment}: choose a year from {FIRST_YEAR} to {LAST_YEAR}."
         )
 
 

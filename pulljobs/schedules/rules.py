@@ -36,7 +36,8 @@ SECOND: Final = timedelta(seconds=1)
 DAY: Final = timedelta(days=1)
 COMPARED: Final = 100
 """Slots between which the shortest interval is looked for."""
-NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
+NEVER: Final = datetime(9500, 1, 1, tzinfo=UTC)
+"""Time after which no slot is looked for. The longest interval from it can be represented."""
 
 
 @dataclass(frozen=True)

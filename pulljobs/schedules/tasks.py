@@ -1,5 +1,6 @@
 """Schedules of Django's tasks: the message is that of an enqueued task."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,9 +8,10 @@ from django.db import transaction
 
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidSchedule
+from pulljobs.schedules.declaring import declare
 from pulljobs.schedules.editing import create
 from pulljobs.schedules.models import Schedule
-from pulljobs.tasks_backend import PullJobsBackend, enqueueing
+from pulljobs.tasks_backend import PullJobsBackend, enqueueing, results
 from pulljobs.tasks_backend.interface import AnyTask, Task
 
 
@@ -26,16 +28,53 @@ def create_for_task(
     task's. Joins the caller's transaction. Raises what `create` raises, InvalidSchedule for a task
     of another backend or with a `run_after`, and TypeError if an argument is not JSON.
     """
+    channel, payload = content_of(task, args, kwargs)
+    with transaction.atomic(using=settings().DATABASE):
+        enqueueing.subscribe(_backend_of(task), task.queue_name)
+        return create(name, channel, payload, priority=task.priority, **options)
+
+
+def declare_for_task(
+    name: str,
+    task: AnyTask,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
+    """Declare a schedule that runs a task, with the arguments of `create_for_task`."""
+    channel, payload = content_of(task, args, kwargs)
+    declare(name, channel, payload, priority=task.priority, **options)
+
+
+def content_of(
+    task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> tuple[str, dict[str, Any]]:
+    """Return the channel and the payload of a task. Raises what `create_for_task` raises."""
     if not isinstance(task, Task):
         raise InvalidSchedule("task", f"task must be a task of Django, not {task!r}.")
+    backend = _backend_of(task)
+    if task.run_after is not None:
+        raise InvalidSchedule("task", "The rule says when a task runs: leave out run_after.")
+    payload = enqueueing.make_content(task, args, kwargs or {})
+    return backend.channel_of(task.queue_name), payload
+
+
+def find_missing(payload: bytes) -> str | None:
+    """Return the name of the task in a payload if there is no such task, else None."""
+    name = ""
+    try:
+        content = json.loads(payload)
+        name = str(content["task"])
+        results.task_of(content)
+    except (KeyError, *results.NO_TASK):
+        return name
+    return None
+
+
+def _backend_of(task: AnyTask) -> PullJobsBackend:
     backend = task.get_backend()
     if not isinstance(backend, PullJobsBackend):
         raise InvalidSchedule(
             "task", f"Task {task.module_path} has another backend: use one of pulljobs."
         )
-    if task.run_after is not None:
-        raise InvalidSchedule("task", "The rule says when a task runs: leave out run_after.")
-    payload = enqueueing.make_content(task, args, kwargs or {})
-    with transaction.atomic(using=settings().DATABASE):
-        channel = enqueueing.subscribe(backend, task.queue_name)
-        return create(name, channel, payload, priority=task.priority, **options)
+    return backend

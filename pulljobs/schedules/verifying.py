@@ -14,6 +14,7 @@ from typing import Final
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.engine.sql import Row
+from pulljobs.hooks import VerifiedPart
 from pulljobs.schedules.models import Schedule, SlotReason
 from pulljobs.schedules.rules import format_slot
 from pulljobs.storage import nodes
@@ -60,6 +61,12 @@ def verify(since: datetime | None = None, until: datetime | None = None) -> Veri
     for row in _rows(using):
         _verify(using, row, begin, now if until is None else min(until, now), result)
     return result
+
+
+def verify_part() -> VerifiedPart:
+    """Check the slots of the last day, for `manage.py pulljobs verify`."""
+    result = verify()
+    return VerifiedPart(result.slots, result.broken, INVARIANTS)
 
 
 def _rows(using: str) -> Iterator[Schedule]:

@@ -54,6 +54,13 @@ BAD = [
     b'{"Payload": "x", "Headers": {"a": "\\u0000"}, "Priority": 1e400}',
     "{}".encode("utf-16"),
     b"\xef\xbb\xbf{}",
+    b'{"Channel": "orders", "Cron": "* * * * *", "Payload": "\\ud800"}',
+    b'{"Channel": "orders", "Cron": "* * * * *", "Headers": {"a": "\\u0000"}}',
+    b'{"Channel": "orders", "Cron": "* * * * *", "Key": "\\ud800"}',
+    b'{"Channel": "orders", "EverySeconds": 1e308, "StartsAt": "9999-12-31T23:59:59Z"}',
+    b'{"Channel": "orders", "EverySeconds": 1e-320}',
+    b'{"Channel": "orders", "Cron": "* * * * *", "StartsAt": "0001-01-01T00:00:00Z"}',
+    b'{"From": "0001-01-01T00:00:00Z", "To": "9999-12-31T23:59:59Z"}',
     b"\x00",
 ]
 FORM = "application/x-www-form-urlencoded"
@@ -91,7 +98,7 @@ def test_odd_names_in_a_url_match_no_row(headers: dict[str, str]) -> None:
     before = contents()
     good = {"channel": "orders", "consumer": "census"}
     for method, path in OPERATIONS:
-        names = ["channel", "consumer", "producer", "job", "message"]
+        names = ["channel", "consumer", "producer", "job", "message", "schedule"]
         for odd_name in (name for name in names if f"{{{name}}}" in path):
             for what, text in ODD.items():
                 url = path
@@ -109,6 +116,9 @@ def test_bad_json_is_never_a_500(headers: dict[str, str]) -> None:
     for body in BAD:
         for url in ("pull", "ack", "renew", "pause", f"job/{job}"):
             answer = send("POST", f"{root}/{url}", body, headers, JSON)
+            assert answer.status_code < 500, (url, body[:50])
+        for method, url in (("PUT", ""), ("POST", "/pause"), ("POST", "/backfill")):
+            answer = send(method, f"/schedule/daily{url}", body, headers, JSON)
             assert answer.status_code < 500, (url, body[:50])
         batch = send("POST", "/channel/orders/broadcast-batch", body, headers, JSON)
         assert batch.status_code < 500, body[:50]
@@ -130,6 +140,9 @@ def test_no_body_is_read_beyond_its_limit(headers: dict[str, str]) -> None:
         body = b"x" * (limit + 1)
         assert send("POST", url, body, headers).status_code in (404, 413), url
     assert send("PUT", "/channel/new", b"x" * 20_000, headers).status_code == 413
+    large = b"x" * (8 * 1024 * 1024 + 1)
+    assert send("PUT", "/schedule/new", large, headers).status_code == 413
+    assert send("POST", "/schedule/new/pause", b"x" * 2_000, headers).status_code == 413
 
 
 def test_headers_of_a_message_can_t_break_those_of_an_answer(

@@ -9,6 +9,7 @@ from django.core.checks import run_checks
 from django.test import override_settings
 from django.utils.functional import SimpleLazyObject
 
+from pulljobs import hooks
 from pulljobs.api.openapi.document import routes
 from pulljobs.api.throttling import seconds_to_wait
 from pulljobs.conf import SCOPES
@@ -103,4 +104,4 @@ def test_a_check_names_a_scope_without_a_route() -> None:
 
 
 def test_scopes_are_the_routes_but_those_of_health() -> None:
-    assert {route.name for route in routes()} - {"livez", "readyz"} == SCOPES
+    assert {route.name for route in routes()} - {"livez", "readyz"} == SCOPES | hooks.api_scopes

@@ -17,10 +17,11 @@ from schemathesis.specs.openapi.checks import (
 )
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-from pulljobs import ids
+from pulljobs import ids, schedules
 from pulljobs.api.broker.registry import render_http_date
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.publishing import publish_many
+from pulljobs.schedules.models import Schedule
 from pulljobs.scheduling import schedule
 from pulljobs.states import State
 from tests.api.caller import Subscription, claimed_by_worker, job_in, publish, subscription
@@ -31,6 +32,7 @@ PLACES = {
     "producer": ["shop"],
     "job": [*State, "WORKER"],
     "message": ["first"],
+    "schedule": ["daily"],
 }
 """Names for paths: those that exist, or the state by which to find a job."""
 
@@ -84,9 +86,10 @@ class World(NamedTuple):
         }
         in_an_hour = datetime.now(UTC) + timedelta(hours=1)
         schedule(orders.channel, b"later", in_an_hour, message_id="first", producer=producer)
+        schedules.create("daily", "orders", b"\x89PNG", cron="0 6 * * *")
         changed_at = Channel.objects.get().changed_at
-        for model in (Consumer, Producer):
-            model.objects.update(changed_at=changed_at)
+        for model in (Consumer, Producer, Schedule):
+            model._default_manager.update(changed_at=changed_at)
         return cls(orders, jobs_of(orders), headers, render_http_date(changed_at))
 
     def answer(self, case: Case[Any], named: int) -> Any:

@@ -47,3 +47,14 @@ def test_a_job_redriven_in_the_admin_dies_again(project: Project) -> None:
     demo.signal(signal.SIGINT)
     assert demo.end() == 0, demo.err
     assert project.worker_groups() == set()
+
+
+def test_a_schedule_repeats_the_census_until_the_demo_ends(project: Project) -> None:
+    demo = project.demo("--limit=20", "--serve", "--port=0", "--every=1s")
+    demo.says("The census is repeated every 0:00:01")
+    wait_until(lambda: project.number("SELECT count(*) FROM census_run WHERE jobs = 40") >= 3)
+    fired = "SELECT count(*) FROM pulljobs_slot WHERE message_id IS NOT NULL"
+    assert project.number(fired) >= 2
+    demo.signal(signal.SIGINT)
+    assert demo.end() == 0, demo.err
+    assert project.number("SELECT count(*) FROM pulljobs_schedule") == 0

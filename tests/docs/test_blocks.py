@@ -22,7 +22,15 @@ def test_handlers_are_in_apps() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["from-celery", "from-django-tasks", "from-faststream", "from-nats", "from-nsq"]
+    "page",
+    [
+        "from-celery",
+        "from-celery-beat",
+        "from-django-tasks",
+        "from-faststream",
+        "from-nats",
+        "from-nsq",
+    ],
 )
 def test_code_of_other_systems_compiles(page: str) -> None:
     for code in texts(f"docs/moving/{page}.md", "py"):

@@ -14,8 +14,10 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.test import modify_settings, override_settings
 from django.utils import timezone
 
-from pulljobs import handlers
+from pulljobs import handlers, schedules
 from pulljobs.models import Job, Message
+from pulljobs.schedules import declaring
+from pulljobs.schedules.models import Schedule
 from pulljobs.states import State
 from pulljobs.tasks_backend import PullJobsBackend, handler
 from pulljobs.tasks_backend.interface import task_backends
@@ -110,6 +112,45 @@ def test_tasks_of_django_keep_running_by_another_backend() -> None:
                     timedelta(minutes=5)
                 }
         reload_backends()
+
+
+def test_times_of_celery_beat_become_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that cannot be moved are left alone with the reason, and the others are disabled."""
+    monkeypatch.setattr(declaring, "_declared", {})
+    rows = [
+        beat_row("weekly", crontab=beat_crontab(day_of_week="mon")),
+        beat_row("often", interval=SimpleNamespace(period="minutes", every=5), expire_seconds=60),
+        beat_row("both days", crontab=beat_crontab(day_of_month="1-7", day_of_week="mon")),
+        beat_row("down", crontab=beat_crontab(day_of_week="fri-mon")),
+        beat_row("once", interval=SimpleNamespace(period="days", every=1), one_off=True),
+    ]
+    with shop("moving/from-celery-beat.md") as made:
+        left = made["orders.moving_beat"].move(rows, "reports")
+        schedules.sync()
+        moved = {row.name: row for row in Schedule.objects.all()}
+        assert moved.keys() == {"weekly", "often", "daily report"}
+        schedules.fire_now("daily report")
+        [run] = drain()
+        assert str(run.job.result).startswith("daily report of 2")
+    assert left.keys() == {"both days", "down", "once"}
+    assert "fri-sat,sun-mon" in left["down"].lower()
+    assert [row.enabled for row in rows] == [False, False, True, True, True]
+    assert (moved["weekly"].cron, moved["weekly"].timezone) == ("0 6 * * mon", "Europe/Berlin")
+    assert moved["often"].every == timedelta(minutes=5)
+    assert moved["often"].misfire_grace == timedelta(minutes=1)
+
+
+def beat_row(name: str, **given: Any) -> SimpleNamespace:
+    """Return a row as django-celery-beat has it."""
+    absent = dict.fromkeys(["crontab", "interval", "start_time", "expires", "expire_seconds"])
+    fields = {"kwargs": '{"kind": "all"}', "args": "[]", "one_off": False, "enabled": True}
+    return SimpleNamespace(name=name, save=lambda: None, **{**absent, **fields, **given})
+
+
+def beat_crontab(**given: str) -> SimpleNamespace:
+    fields = {"minute": "0", "hour": "6", "timezone": "Europe/Berlin"}
+    any_day = dict.fromkeys(["day_of_month", "month_of_year", "day_of_week"], "*")
+    return SimpleNamespace(**{**any_day, **fields, **given})
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from typing import Final
 
 from pulljobs.engine import telemetry
+from pulljobs.schedules.telemetry import ScheduleRefused, SlotsRecorded
 from pulljobs.states import Event, State
 
 PLACE: Final = ("orders", "billing")
@@ -26,4 +27,6 @@ EVERY: Final = (
     telemetry.CircuitChanged(*PLACE, "open", 1, 2.0),
     telemetry.LoopFailed("fetcher", "OperationalError", 1.0),
     telemetry.LeftBehind((1, 2)),
+    SlotsRecorded("orders", [0.02, 0.5], {"missed": 3, "overlap": 1}),
+    ScheduleRefused("orders", "daily", "no channel"),
 )

@@ -25,7 +25,7 @@ from pulljobs.engine.telemetry import (
     JobsPublished,
 )
 from pulljobs.metrics import exposition, recorder
-from pulljobs.metrics.families import COUNTED, Family
+from pulljobs.metrics.families import Family, families_counted
 from pulljobs.publishing import publish_many
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.metrics.events import EVERY
@@ -74,7 +74,7 @@ def test_metrics_are_made_once_whichever_threads_count_first(
                 meeting.wait(0.2)
             return iter(())
 
-    monkeypatch.setattr(fresh, "COUNTED", Families())
+    monkeypatch.setattr(fresh, "families_counted", Families)
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda _thread: fresh.metrics(), range(2))
     assert first is second
@@ -85,7 +85,7 @@ def test_every_counted_family_has_its_event() -> None:
     for event in EVERY:
         recorder.record(event)
     names = {metric.name for metric in REGISTRY.collect() if metric.samples}
-    assert {family.name.removesuffix("_total") for family in COUNTED} <= names
+    assert {family.name.removesuffix("_total") for family in families_counted()} <= names
 
 
 def test_series_of_a_consumer_begin_at_0() -> None:

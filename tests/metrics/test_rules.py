@@ -60,6 +60,11 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"table": "t"},
     ),
     "PulljobsLakeLags": ({"pulljobs_lake_lag_seconds": "9000x90"}, {}),
+    "PulljobsSchedulesLate": ({"pulljobs_schedule_late_seconds": "90x90"}, {}),
+    "PulljobsSchedulesRefused": (
+        {'pulljobs_schedule_refusals_total{channel="orders"}': "0+1x90"},
+        {"channel": "orders"},
+    ),
     "PulljobsGaugesUnread": (
         {'pulljobs_read_ok{part="lake", instance="w:1"}': "0x90"},
         {"part": "lake"},
@@ -95,6 +100,8 @@ WELL = {
     'pulljobs_partitions_ahead{table="t"}': "7x90",
     'pulljobs_default_partition_rows{table="t"}': "0x90",
     "pulljobs_lake_lag_seconds": "600x90",
+    "pulljobs_schedule_late_seconds": "2x90",
+    'pulljobs_schedule_refusals_total{channel="orders"}': "0x78 1x12",
     'pulljobs_read_ok{part="lake", instance="w:1"}': "1x90",
 }
 """Series of every kind with which no alert fires.

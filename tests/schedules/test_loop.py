@@ -89,6 +89,35 @@ def test_each_slot_fires_once_or_is_recorded_as_skipped_while_workers_are_killed
     assert fired == published
 
 
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.own_session
+def test_an_idle_worker_asks_about_schedules_at_most_once_in_ten_seconds(stage: Stage) -> None:
+    stage.consumer()
+    schedules.create("hourly", "script", {}, every=timedelta(hours=1))
+    worker = stage.worker(**APPS).ready()
+    starts: list[float] = []
+    # The listener wakes the loop once when it begins, and then only time does.
+    wait_until(lambda: last_gap(starts) > LONGEST_SLEEP / 2)
+    assert last_gap(starts) > 0.95 * LONGEST_SLEEP
+    assert worker.stop() == 0
+
+
+def last_gap(starts: list[float]) -> float:
+    """Return the seconds between the last two statements of the loop, or 0 before there are two.
+
+    The server shows the last statement of each session. `starts` collects their times.
+    """
+    rows = query(
+        "SELECT extract(epoch FROM query_start)::float8 FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND query LIKE %s",
+        ["%FROM pulljobs_schedule%"],
+    )
+    starts += [start for (start,) in rows if start not in starts]
+    return starts[-1] - starts[-2] if len(starts) > 1 else 0.0
+
+
 def kill(worker: Worker) -> None:
     worker.signal(signal.SIGKILL)
     worker.kill_all()

@@ -114,6 +114,23 @@ def test_verify_ends_with_1_if_a_slot_has_no_record(make: Make) -> None:
         run_text("verify")
 
 
+def test_the_verify_of_all_tables_looks_at_slots_too(make: Make) -> None:
+    row = make(missed="all")
+    slots = make_due(row, 5)
+    query("UPDATE pulljobs_schedule SET rule_since = %s", [slots[0] - MINUTE / 2])
+    fire_due()
+    assert verify_all()["looked_at"]["slots of schedules"] >= 4
+    query("DELETE FROM pulljobs_slot WHERE slot_at = %s", [slots[2]])
+    with pytest.raises((SystemExit, CommandError)):
+        verify_all()
+
+
+def verify_all() -> Any:
+    output = StringIO()
+    call_command("pulljobs", "verify", "--patience", "0", "--json", stdout=output)
+    return json.loads(output.getvalue())
+
+
 def findings() -> dict[str, str]:
     return {each.code: each.text for each in doctor.examine(timedelta(days=1))}
 

@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from django.db.models import QuerySet
 from django.utils import http
@@ -58,7 +58,14 @@ def list_rows(request: Request, rows: QuerySet[Any], link: Callable[[Any], str])
     return Response(body)
 
 
-def check_precondition(request: Request, row: TokenHolder) -> None:
+class ChangedRow(Protocol):
+    """Row that knows when it was changed."""
+
+    @property
+    def changed_at(self) -> datetime: ...
+
+
+def check_precondition(request: Request, row: ChangedRow) -> None:
     """Raise unless If-Unmodified-Since is the row's Last-Modified, character by character."""
     given = request.headers.get(UNMODIFIED_SINCE)
     if not given:

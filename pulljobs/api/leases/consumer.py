@@ -17,7 +17,6 @@ from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.storage.status import StatusRow, read_status
 
-JSON: Final = "application/json"
 LARGEST_BODY: Final = 1024
 
 
@@ -39,7 +38,7 @@ class PauseView(ProblemMixin, UserView):
     needs = {"POST": ["pulljobs.change_consumer"]}
 
     def post(self, request: Request, **names: str) -> Response:
-        _check_type(request)
+        raw_bodies.refuse_foreign_form(request)
         consumer = consumer_of(names)
         until = _read_until(
             raw_bodies.read_limited(request, LARGEST_BODY, "send Until and nothing else")
@@ -80,16 +79,6 @@ def _render_info(consumer: Consumer, now: StatusRow) -> InfoBody:
         "RetryDelays": consumer.retry_delays,
         "Now": render_time(now.now),
     }
-
-
-def _check_type(request: Request) -> None:
-    """Refuse a form that a page of another site has a browser send with its user's login.
-
-    Browsers send the Origin. Other clients do not, and their Content-Type is ignored.
-    """
-    content_type = request.META.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
-    if "Origin" in request.headers and content_type != JSON:
-        raise exceptions.not_json()
 
 
 def _read_until(body: bytes) -> datetime | None:

@@ -1,6 +1,6 @@
 """The document: drf-spectacular reads a view of DRF that stands in for each route."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, is_typeddict
 
 from django.urls import URLPattern, path
@@ -9,13 +9,17 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.settings import patched_settings
 from rest_framework.views import APIView
 
-from pulljobs import __version__
+from pulljobs import __version__, hooks
 from pulljobs.api.bodies import ProblemBody
 from pulljobs.api.openapi import broker, leases
 from pulljobs.api.openapi.operation import ApiOperation
 from pulljobs.api.openapi.schemas import list_components
 
-OPERATIONS: Final = {**broker.OPERATIONS, **leases.OPERATIONS}
+OPERATIONS: Final[Mapping[tuple[str, str], ApiOperation]] = {
+    **broker.OPERATIONS,
+    **leases.OPERATIONS,
+    **{key: each for name in hooks.api_operations for key, each in hooks.load(name).items()},
+}
 ABOUT: Final = """\
 The broker protocol has PascalCase JSON, and errors in plain text. The lease protocol pulls jobs
 under leases, and its errors are `application/problem+json`. No path ends with a slash. Ids compare

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from pulljobs.api.leases import bodies
+from pulljobs.api.openapi import LEASES
 from pulljobs.api.openapi.operation import (
     ANYONE,
     CHANNEL,
     CONSUMER,
-    LEASES,
     PRODUCER,
     ApiOperation,
     query,

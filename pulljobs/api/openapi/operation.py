@@ -8,13 +8,11 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 
 from pulljobs.api.bodies import ProblemBody
+from pulljobs.api.openapi import BROKER
 from pulljobs.api.openapi.schemas import refer
 
 Auth = Sequence[Mapping[str, list[str]]]
 """Alternatives, each with the schemes that it combines."""
-BROKER: Final = "broker protocol"
-LEASES: Final = "lease protocol"
-
 ANYONE: Final[Auth] = ({},)
 USERS: Final[Auth] = (
     {"basic": []},
@@ -96,7 +94,7 @@ class ApiOperation:
 
     @property
     def _refused(self) -> tuple[Any, str]:
-        if self.protocol == LEASES:
+        if self.protocol != BROKER:
             return refer(ProblemBody), "application/problem+json"
         return OpenApiTypes.STR, "text/plain; charset=utf-8"
 

@@ -7,8 +7,10 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from pulljobs import hooks
 from pulljobs.api import DOCUMENT
 from pulljobs.api.base_views import ProtocolView
+from pulljobs.api.openapi import BROKER, LEASES
 
 
 class OpenApi(ProtocolView):
@@ -21,5 +23,12 @@ class OpenApi(ProtocolView):
 
 @cache
 def _load_document() -> dict[str, Any]:
+    """Return the document without the paths of apps that are not installed."""
     document: dict[str, Any] = json.loads(DOCUMENT.read_text("utf-8"))
-    return document
+    tags = {BROKER, LEASES, *hooks.api_routes}
+    paths = {
+        path: methods
+        for path, methods in document["paths"].items()
+        if all(tags.issuperset(operation["tags"]) for operation in methods.values())
+    }
+    return {**document, "paths": paths}

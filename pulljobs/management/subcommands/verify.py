@@ -4,15 +4,17 @@ It only reads, one page of rows at a time, and may run in production.
 """
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from django.core.management.base import CommandError
 from django.db import OperationalError
 
+from pulljobs import hooks
 from pulljobs.conf import settings
-from pulljobs.management.output_blocks import Block, Column, StyledText, TableBlock, Tone
+from pulljobs.hooks import VerifiedPart
+from pulljobs.management.output_blocks import Block, Cell, Column, StyledText, TableBlock, Tone
 from pulljobs.management.parsing import parse_duration, whole_number
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.progress import show_progress
@@ -56,12 +58,16 @@ def handle(**options: Any) -> CommandResult:
         with show_progress("verify", "rows", _count_expected(options["rows"])) as progress:
             using = settings().DATABASE
             checked = invariants.check(using, limits, patience, progress.advance)
+        parts = {name: hooks.load(verify)() for name, verify in hooks.verifiers.items()}
     except OperationalError as error:
         raise CommandError(
             f"The check did not finish: try again later or with a longer --timeout: {error}"
         ) from error
+    is_broken = bool(checked.broken) or any(part.broken for part in parts.values())
     return CommandResult(
-        _content(checked), list(_lines(checked)), EXIT_PROBLEM if checked.broken else EXIT_OK
+        {"ok": not is_broken, **_content(checked, parts)},
+        list(_lines(checked, parts, is_broken=is_broken)),
+        EXIT_PROBLEM if is_broken else EXIT_OK,
     )
 
 
@@ -75,30 +81,44 @@ def _count_expected(limit: int) -> int:
     return sum(min(count, limit or count) for count in rows)
 
 
-def _content(checked: CheckResult) -> dict[str, Any]:
+def _content(checked: CheckResult, parts: Mapping[str, VerifiedPart]) -> dict[str, Any]:
+    looked_at = {name: part.looked_at for name, part in parts.items()}
     return {
-        "ok": not checked.broken,
-        "looked_at": checked.looked_at,
+        "looked_at": checked.looked_at | looked_at,
         "more": checked.unseen,
         "broken": {
-            name: {"promise": INVARIANTS[name], "count": len(ids), "ids": sorted(ids)[:MAX_IDS]}
-            for name, ids in checked.broken.items()
+            name: {"promise": promise, "count": len(ids), "ids": ids[:MAX_IDS]}
+            for name, promise, ids in _broken(checked, parts)
         },
     }
 
 
-def _lines(checked: CheckResult) -> Iterator[Block]:
+def _broken(
+    checked: CheckResult, parts: Mapping[str, VerifiedPart]
+) -> Iterator[tuple[str, str, list[Any]]]:
+    """Yield the name and the meaning of each broken invariant, and the rows that break it."""
+    for name, ids in checked.broken.items():
+        yield name, INVARIANTS[name], sorted(ids)
+    for part in parts.values():
+        for name, rows in part.broken.items():
+            yield name, part.invariants[name], list(rows)
+
+
+def _lines(
+    checked: CheckResult, parts: Mapping[str, VerifiedPart], *, is_broken: bool
+) -> Iterator[Block]:
     columns = [Column("table"), Column("rows looked at", is_number=True), Column("")]
     more = dict.fromkeys(checked.unseen, "there may be more")
-    yield TableBlock(
-        columns,
-        [[table, f"{count:,}", more.get(table, "")] for table, count in checked.looked_at.items()],
-    )
-    for name, ids in checked.broken.items():
-        listed = ", ".join(map(str, sorted(ids)[:MAX_IDS]))
-        text = f"BROKEN {name}: {INVARIANTS[name]} {len(ids):,} rows break it: {listed}"
+    counts = checked.looked_at | {name: part.looked_at for name, part in parts.items()}
+    rows: list[list[Cell]] = [
+        [name, f"{count:,}", more.get(name, "")] for name, count in counts.items()
+    ]
+    yield TableBlock(columns, rows)
+    for name, promise, ids in _broken(checked, parts):
+        listed = ", ".join(map(str, ids[:MAX_IDS]))
+        text = f"BROKEN {name}: {promise} {len(ids):,} rows break it: {listed}"
         yield StyledText(text, Tone.BAD)
-    if checked.broken:
+    if is_broken:
         yield StyledText("Not every invariant holds.", Tone.BAD)
     else:
         yield StyledText("Every invariant holds.", Tone.GOOD)

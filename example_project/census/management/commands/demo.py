@@ -5,12 +5,13 @@ import signal
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Final
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
-from example_project.census import runs
+from example_project.census import repeats, runs
 from example_project.census.check import problems
 from example_project.census.files import python_files
 from example_project.census.models import Run
@@ -19,7 +20,7 @@ from example_project.census.progress import follow
 from example_project.census.site import USER, Site, new_password
 from example_project.census.summary import Summary, summarise
 from pulljobs import handlers, operating
-from pulljobs.management.parsing import whole_number
+from pulljobs.management.parsing import parse_duration, whole_number
 
 ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED: Final = 130
@@ -40,6 +41,13 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--serve", action="store_true", help="leave the admin and the worker running"
+        )
+        parser.add_argument(
+            "--every",
+            type=parse_duration,
+            default="5m",
+            metavar="TIME",
+            help="with --serve: time after which the census is repeated (%(default)s)",
         )
         parser.add_argument(
             "--port",
@@ -71,7 +79,7 @@ class Command(BaseCommand):
             if options["check"]:
                 self._check(run, summary, undisturbed=not options["resume"] and not worker.restarts)
             if options["serve"]:
-                self._serve(worker, options["port"])
+                self._serve(worker, options["port"], options["every"], options["limit"])
 
     def _report(self, text: str) -> None:
         """Write to the error stream, without the colour of errors: stdout is for the result."""
@@ -96,8 +104,9 @@ class Command(BaseCommand):
             raise CommandError("\n".join(sentences))
         self._report("The plain loop agrees.")
 
-    def _serve(self, worker: Worker, port: int) -> None:
-        with Site(port, worker.keep) as site:
+    def _serve(self, worker: Worker, port: int, every: timedelta, limit: int | None) -> None:
+        with Site(port, worker.keep) as site, repeats.repeated(every, limit):
+            self._report(f"The census is repeated every {every}, by a schedule.")
             self._report(f"{site.address}  user {USER}  password {new_password()}")
             self._report("The worker keeps running; Ctrl-C ends both.")
             try:
@@ -112,6 +121,7 @@ def _prepare() -> None:
     operating.maintain()
     handlers.autodiscover()
     handlers.sync_consumers()
+    repeats.end()
 
 
 def _last_run() -> Run:

@@ -1,0 +1,28 @@
+"""Schedule that repeats the census while `demo --serve` runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Final
+
+from example_project.census.pull_handlers import REPEATS
+from pulljobs import schedules
+from pulljobs.errors import UnknownSchedule
+
+NAME: Final = "census"
+
+
+@contextmanager
+def repeated(every: timedelta, limit: int | None) -> Iterator[None]:
+    """Repeat the census inside the block."""
+    schedules.create(NAME, REPEATS, {"limit": limit}, every=every, overlap="skip")
+    try:
+        yield
+    finally:
+        end()
+
+
+def end() -> None:
+    """Delete the schedule, which also stays if the demo was killed."""
+    with suppress(UnknownSchedule):
+        schedules.delete(NAME)

@@ -1,0 +1,61 @@
+"""Tests of the metrics of schedules."""
+
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import REGISTRY
+
+from pulljobs.engine import telemetry
+from pulljobs.metrics import recorder
+from pulljobs.models import Channel, Consumer
+from pulljobs.schedules.firing import fire_due
+from pulljobs.schedules.gauges import read_samples
+from tests.factories import USING
+from tests.schedules.conftest import Make, make_due
+from tests.sessions import SLACK, query
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _counted() -> Iterator[None]:
+    end = telemetry.record_with(recorder.record)
+    yield
+    end()
+
+
+def value(name: str, channel: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, {"channel": channel, **labels}) or 0.0
+
+
+def test_fired_slots_are_counted_with_their_lateness_and_skipped_slots_by_reason(
+    make: Make, consumer: Consumer
+) -> None:
+    make_due(make(cron="0 * * * *"), 10)
+    fire_due()
+    channel = consumer.channel.name
+    assert value("pulljobs_slot_late_seconds_count", channel) == 1
+    assert 0 <= value("pulljobs_slot_late_seconds_sum", channel) < 3600 + SLACK
+    assert value("pulljobs_slots_skipped_total", channel, reason="missed") == 9
+    assert value("pulljobs_schedule_refusals_total", channel) == 0
+
+
+def test_refused_publishes_are_counted_and_their_series_begins_at_0(make: Make) -> None:
+    row = make()
+    make_due(row)
+    query("UPDATE pulljobs_schedule SET channel_name = 'gone'")
+    fire_due()
+    assert not Channel.objects.filter(name="gone").exists()
+    assert value("pulljobs_schedule_refusals_total", "gone") == 1
+    labels = {"channel": "gone", "reason": "missed"}
+    assert REGISTRY.get_sample_value("pulljobs_slots_skipped_total", labels) == 0
+
+
+def test_the_gauge_is_the_lateness_of_the_schedule_that_is_due_longest(make: Make) -> None:
+    assert [value for _name, _labels, value in read_samples(USING)] == [0]
+    make("first")
+    assert [value for _name, _labels, value in read_samples(USING)] == [0]
+    query("UPDATE pulljobs_schedule SET due_at = now() - interval '90 s'")
+    make("second")
+    [(_name, _labels, late)] = read_samples(USING)
+    assert 90 <= late < 91 + SLACK
