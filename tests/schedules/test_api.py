@@ -148,6 +148,11 @@ def test_a_put_over_an_existing_schedule_needs_the_version_that_the_caller_saw(
     seen = caller.send("GET", "/schedule/each-minute")
     assert caller.send("DELETE", "/schedule/each-minute", None, seen).status_code == 204
     assert not Schedule.objects.exists()
+    entries = AuditEntry.objects.order_by("id").values_list("act", "subject")
+    assert list(entries) == [
+        ("update", "schedule each-minute: content_type, cron, payload, priority"),
+        ("delete", "schedule each-minute"),
+    ]
 
 
 def test_an_interval_that_a_put_leaves_alone_keeps_its_slots(

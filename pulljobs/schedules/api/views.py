@@ -43,6 +43,7 @@ from pulljobs.schedules.api.rendering import (
     render_schedule,
     render_slot,
 )
+from pulljobs.schedules.definitions import Definition
 from pulljobs.schedules.models import Schedule, Slot
 from pulljobs.storage import nodes
 
@@ -121,7 +122,7 @@ class ScheduleView(ScheduleUserView):
         using = settings().DATABASE
         with refusing(), transaction.atomic(using=using):
             check_precondition(request, editing.lock(using, schedule))
-            editing.delete(schedule)
+            acting.delete(schedule, by=user_name(request))
         return Response(status=204)
 
 
@@ -210,12 +211,23 @@ def _put(request: Request, name: str, options: dict[str, Any]) -> None:
         try:
             row = editing.lock(using, name)
         except UnknownSchedule:
-            editing.create(name, **options)
+            acting.create(name, by=user_name(request), **options)
             return
         check_precondition(request, row)
         if options["every"] == row.every and options["starts_at"] is None:
             options["starts_at"] = row.starts_at  # The interval keeps its start.
-        editing.update(name, **options)
+        changes = _find_changes(row, options)
+        acting.update(name, by=user_name(request), **changes)
+
+
+def _find_changes(row: Schedule, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that differ from the row, and the payload with its type in any case."""
+    current = Definition.from_row(row)
+    return {
+        name: value
+        for name, value in options.items()
+        if name in ("payload", "content_type") or getattr(current, name) != value
+    }
 
 
 def _link(request: Request, query: Mapping[str, str] | None) -> str | None:
