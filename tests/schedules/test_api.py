@@ -158,7 +158,7 @@ def test_a_put_over_an_existing_schedule_needs_the_version_that_the_caller_saw(
 def test_an_interval_that_a_put_leaves_alone_keeps_its_slots(
     caller: ScheduleUser, make: Make
 ) -> None:
-    row = make(every=timedelta(hours=1))
+    row = make(every=timedelta(hours=1), starts_at=now() - 10 * MINUTE)
     given = {"Channel": row.channel_name, "EverySeconds": 3600, "Payload": "new"}
     seen = caller.send("GET", "/schedule/each-minute")
     assert caller.send("PUT", "/schedule/each-minute", given, seen).status_code == 200

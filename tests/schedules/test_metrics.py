@@ -1,10 +1,14 @@
 """Tests of the metrics of schedules."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 from prometheus_client import REGISTRY
 
+from example_project.state import BASE_DIR
 from pulljobs.engine import telemetry
 from pulljobs.metrics import recorder
 from pulljobs.models import Channel, Consumer
@@ -38,6 +42,25 @@ def test_fired_slots_are_counted_with_their_lateness_and_skipped_slots_by_reason
     assert 0 <= value("pulljobs_slot_late_seconds_sum", channel) < 3600 + SLACK
     assert value("pulljobs_slots_skipped_total", channel, reason="missed") == 9
     assert value("pulljobs_schedule_refusals_total", channel) == 0
+
+
+FIRST_EVENT = """
+import django; django.setup()
+from prometheus_client import REGISTRY
+from pulljobs.metrics import recorder
+from pulljobs.schedules.telemetry import SlotsRecorded
+recorder.record(SlotsRecorded("reports", [0.1], {}))
+print(REGISTRY.get_sample_value("pulljobs_slot_late_seconds_count", {"channel": "reports"}))
+"""
+
+
+def test_slots_count_even_as_the_first_event_of_a_process() -> None:
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "example_project.settings"}
+    command = [sys.executable, "-c", FIRST_EVENT]
+    done = subprocess.run(
+        command, cwd=BASE_DIR, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "1.0\n", done.stderr
 
 
 def test_refused_publishes_are_counted_and_their_series_begins_at_0(make: Make) -> None:
