@@ -115,7 +115,8 @@ def test_every_range_has_every_settlement_once(
 ) -> None:
     """Some are counted, some came later, and some of each are of another consumer."""
     other = ConsumerFactory.create()
-    settle(consumer, now - timedelta(days=6), 30, every_ms=1)
+    week = ranges.choose("week").slices(now)[0].start
+    settle(consumer, week + timedelta(days=1, minutes=1), 30, every_ms=1)
     settle(consumer, now - timedelta(hours=25), 1_000, every_ms=89_000)
     settle(other, now - timedelta(minutes=59, milliseconds=1), 500, every_ms=7_000)
     counting.count_settlements(USING, is_patient=True)
