@@ -29,7 +29,7 @@ def own_database(*, durable: bool = True, kept: bool = False) -> Iterator[None]:
     database stays, and the next block that keeps it finds its rows.
     """
     outer = connection.settings_dict["NAME"]
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, keepdb=kept)
+    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False, keepdb=kept)
     os.environ["PULLJOBS_BENCHMARK"] = "1"
     try:
         if durable:
