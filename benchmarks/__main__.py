@@ -120,6 +120,7 @@ def _add_flow(commands: Commands) -> None:
     flow.add_argument("--keys", type=int, nargs="+", default=[1, 1_000, 100_000])
     flow.add_argument("--wanted", type=int, default=100, help="jobs that a claim asks for")
     flow.add_argument("--rounds", type=int, default=3)
+    flow.add_argument("--planted", action="store_true", help="break a bound, for comparison")
     flow.add_argument("--json", action="store_true", help=JSON_HELP)
 
 

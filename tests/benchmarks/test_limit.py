@@ -31,9 +31,14 @@ def state() -> Iterator[Path]:
 
 def limit(state: Path, *flags: str) -> dict[str, Any]:
     """Run `python -m benchmarks limit` with these flags. Return its figures."""
+    return run_benchmark(state, "limit", *flags)
+
+
+def run_benchmark(state: Path, command: str, *flags: str) -> dict[str, Any]:
+    """Run a command of `python -m benchmarks` with these flags. Return its figures."""
     environment = {name: value for name, value in os.environ.items() if name not in UNSAFE}
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "limit", "--json", *flags],
+        [sys.executable, "-m", "benchmarks", command, "--json", *flags],
         cwd=BASE_DIR,
         env=environment | {"PULLJOBS_STATE_DIR": str(state)},
         capture_output=True,
