@@ -116,7 +116,7 @@ def _add_keys(commands: Commands) -> None:
 def _add_flow(commands: Commands) -> None:
     flow = commands.add_parser("flow-designs", help="prototypes of limits by key and fair share")
     flow.set_defaults(module="benchmarks.flow_designs")
-    flow.add_argument("--jobs", type=int, default=200_000, help="queued for each drain")
+    flow.add_argument("--jobs", type=int, default=100_000, help="queued for each drain")
     flow.add_argument("--keys", type=int, nargs="+", default=[1, 1_000, 100_000])
     flow.add_argument("--wanted", type=int, default=100, help="jobs that a claim asks for")
     flow.add_argument("--rounds", type=int, default=3)

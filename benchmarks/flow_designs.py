@@ -50,6 +50,8 @@ CHECKED_PROCESSES: Final = 4
 CHECKED_JOBS: Final = 10_000
 CHECKED_SECONDS: Final = 30
 FRESH_KEYS: Final = 100
+FEW: Final = 10
+"""Jobs of a claim that a fresh key waits behind, except of the plain claim."""
 SHARE_CLAIMS: Final = 400
 MOST_AT_ONCE: Final = (
     "SELECT coalesce(max(running), 0), count(*) FILTER (WHERE change = 1) FROM ("
@@ -60,7 +62,7 @@ MOST_AT_ONCE: Final = (
 
 
 def run(options: argparse.Namespace) -> None:
-    """Drain with all designs in turns, then measure limits that bind, waits, shares and bounds."""
+    """Drain with all designs in turns, then measure limits that bind, waits, shares, bounds."""
     with own_database():
         query(read_statement(FOLDER, "schema"))
         store_messages(options.jobs)
@@ -173,7 +175,8 @@ def _fresh(options: argparse.Namespace) -> Table:
                     loop.discover()
             discovered = time.perf_counter() - start
             few = FRESH_KEYS if name != PLAIN else 1
-            waits = [_wait_of_fresh(loop, number) for number in range(few)]
+            wanted = FEW if name != PLAIN else options.wanted
+            waits = [_wait_of_fresh(loop, number, wanted) for number in range(few)]
         p50, p99 = percentiles(waits)
         note(f"{name}: a fresh key waits {p50:.1f} / {p99:.1f} ms")
         table.append(
@@ -188,10 +191,10 @@ def _fresh(options: argparse.Namespace) -> Table:
     return table
 
 
-def _wait_of_fresh(loop: FlowLoop, number: int) -> float:
+def _wait_of_fresh(loop: FlowLoop, number: int, wanted: int) -> float:
     [row] = loop.run("one", key=f"fresh {number}")
     start = time.perf_counter()
-    while claimed := loop.claim(10):
+    while claimed := loop.claim(wanted):
         took = time.perf_counter() - start
         loop.finish(claimed)
         if row.id in claimed.ids:

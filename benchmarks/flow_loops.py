@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from statistics import median
 from typing import Any, Final
 from uuid import uuid4
 
@@ -22,6 +23,9 @@ ANY_NUMBER: Final = 2_147_483_647
 """Bound of jobs in flight that never holds a job back."""
 SAMPLED: Final = 10
 """One of this many claims is measured in pages."""
+MOST_CLAIMS: Final = 1_000
+"""Claims of a drain: with few keys and few jobs a key it would take very long."""
+EMPTY_CLAIMS: Final = 5
 DISCOVERED: Final = 1_000
 """Jobs whose keys a claim looks at above its low-water mark."""
 PROOF: Final = "AND pg_visible_in_snapshot(writer, (SELECT pg_current_snapshot()))"
@@ -195,44 +199,55 @@ class Drain:
 
 
 def drain_flow(loop: FlowLoop, wanted: int) -> Drain:
-    """Claim and finish until a claim gets nothing."""
+    """Claim and finish until a claim gets nothing, or for `MOST_CLAIMS`."""
     drain = Drain()
-    while True:
+    while len(drain.claim_seconds) < MOST_CLAIMS:
         is_sampled = len(drain.claim_seconds) % SAMPLED == 0
-        before = _pages(loop) if is_sampled else 0
+        before = read_pages(loop) if is_sampled else 0
         start = time.perf_counter()
         claimed = loop.claim(wanted)
         took = time.perf_counter() - start
-        if is_sampled and claimed is not None:
-            drain.pages.append(_pages(loop) - before)
         if claimed is None:
             if isinstance(loop, RingLoop) and loop.has_more_to_discover:
                 continue
             drain.empty_pages, drain.empty_seconds = measure_empty(loop, wanted)
-            return drain
+            break
+        if is_sampled:
+            drain.pages.append(read_pages(loop) - before - _own_pages(loop))
         drain.claim_seconds.append(took)
         start = time.perf_counter()
         drain.jobs += loop.finish(claimed)
         drain.seconds += took + time.perf_counter() - start
+    return drain
 
 
 def measure_empty(loop: FlowLoop, wanted: int) -> tuple[int, float]:
-    """Return the pages and the seconds of a claim that gets nothing."""
-    before, start = _pages(loop), time.perf_counter()
-    loop.claim(wanted)
-    took = time.perf_counter() - start
-    return _pages(loop) - before, took
+    """Return the pages and the seconds of a claim that gets nothing, medians of a few."""
+    pages, times = [], []
+    for _ in range(EMPTY_CLAIMS):
+        before, start = read_pages(loop), time.perf_counter()
+        loop.claim(wanted)
+        times.append(time.perf_counter() - start)
+        pages.append(read_pages(loop) - before - _own_pages(loop))
+    return int(median(pages)), median(times)
 
 
-def _pages(loop: FlowLoop) -> int:
+def _own_pages(loop: FlowLoop) -> int:
+    """Return the pages that a measurement itself reads."""
+    before = read_pages(loop)
+    return read_pages(loop) - before
+
+
+def read_pages(loop: FlowLoop) -> int:
     """Return the pages that the database has read so far, from its cache or from the disk."""
     with loop.connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute(
-            "SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()"
+            "SELECT (blks_hit + blks_read)::text FROM pg_stat_database"
+            " WHERE datname = current_database()"
         )
         row = cursor.fetchone()
-    return int(row[0]) if row else 0
+    return int(str(row[0])) if row else 0
 
 
 def queue_flow(keys: int) -> None:
