@@ -23,7 +23,7 @@ ANY_NUMBER: Final = 2_147_483_647
 """Bound of jobs in flight that never holds a job back."""
 SAMPLED: Final = 10
 """One of this many claims is measured in pages."""
-MOST_CLAIMS: Final = 1_000
+MOST_CLAIMS: Final = 300
 """Claims of a drain: with few keys and few jobs a key it would take very long."""
 EMPTY_CLAIMS: Final = 5
 DISCOVERED: Final = 1_000
