@@ -88,6 +88,7 @@ def _costs(options: argparse.Namespace) -> Table:
             "keys": keys,
             "jobs/s": median(map(_rate, done)),
             "of plain": median(map(_rate, done)) / plain[keys],
+            "CPU us a job": median(drain.cpu_seconds / max(1, drain.jobs) for drain in done) * 1e6,
             "claims/s": median(map(_claim_rate, done)),
             "jobs a claim": done[0].jobs / max(1, len(done[0].claim_seconds)),
             "pages a claim": int(median(page for drain in done for page in drain.pages)),

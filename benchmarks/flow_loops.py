@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 from uuid import uuid4
@@ -21,6 +22,8 @@ UNLIMITED: Final = 1e9
 """Rate and burst that never hold a job back: the cost of the mechanism alone."""
 ANY_NUMBER: Final = 2_147_483_647
 """Bound of jobs in flight that never holds a job back."""
+TICKS: Final = 100
+"""Ticks a second of the times in /proc."""
 SAMPLED: Final = 10
 """One of this many claims is measured in pages."""
 MOST_CLAIMS: Final = 300
@@ -191,6 +194,8 @@ class Drain:
     claim_seconds: list[float] = field(default_factory=list)
     seconds: float = 0.0
     jobs: int = 0
+    cpu_seconds: float = 0.0
+    """CPU time of this process and of its server process, with the measurements of pages."""
     pages: list[int] = field(default_factory=list)
     """Pages read by the claims that were sampled."""
     empty_pages: int = 0
@@ -201,6 +206,7 @@ class Drain:
 def drain_flow(loop: FlowLoop, wanted: int) -> Drain:
     """Claim and finish until a claim gets nothing, or for `MOST_CLAIMS`."""
     drain = Drain()
+    cpu = _read_cpu(loop)
     while len(drain.claim_seconds) < MOST_CLAIMS:
         is_sampled = len(drain.claim_seconds) % SAMPLED == 0
         before = read_pages(loop) if is_sampled else 0
@@ -218,6 +224,7 @@ def drain_flow(loop: FlowLoop, wanted: int) -> Drain:
         start = time.perf_counter()
         drain.jobs += loop.finish(claimed)
         drain.seconds += took + time.perf_counter() - start
+    drain.cpu_seconds = _read_cpu(loop) - cpu
     return drain
 
 
@@ -236,6 +243,13 @@ def _own_pages(loop: FlowLoop) -> int:
     """Return the pages that a measurement itself reads."""
     before = read_pages(loop)
     return read_pages(loop) - before
+
+
+def _read_cpu(loop: FlowLoop) -> float:
+    """Return the CPU time of this process and of the server process of the loop's connection."""
+    stat = Path(f"/proc/{loop.connection.info.backend_pid}/stat")
+    fields = stat.read_text().rpartition(")")[2].split() if stat.exists() else ["0"] * 13
+    return time.process_time() + (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def read_pages(loop: FlowLoop) -> int:
