@@ -26,7 +26,7 @@ TICKS: Final = 100
 """Ticks a second of the times in /proc."""
 SAMPLED: Final = 10
 """One of this many claims is measured in pages."""
-MOST_CLAIMS: Final = 300
+MOST_CLAIMS: Final = 200
 """Claims of a drain: with few keys and few jobs a key it would take very long."""
 EMPTY_CLAIMS: Final = 5
 DISCOVERED: Final = 1_000

@@ -82,7 +82,18 @@ result AS MATERIALIZED (
         allowed.*,
         coalesce(taken.jobs, 0) AS taken,
         coalesce(taken.ids, '{}') AS ids,
-        coalesce(taken.last_id, allowed.mark_id) AS last_id
+        coalesce(taken.last_id, allowed.mark_id) AS last_id,
+        -- Without this look, a key would keep its turn for a visit that finds nothing.
+        EXISTS (
+            SELECT
+            FROM raw_flow_job
+            WHERE consumer_id = %(consumer_id)s::bigint
+                AND key = allowed.key
+                AND id > coalesce(taken.last_id, allowed.mark_id)
+                AND available_at <= (SELECT now FROM clock)
+                AND state = 0
+            OFFSET 0
+        ) AS has_more
     FROM allowed
     LEFT JOIN (
         SELECT key, count(*)::int AS jobs, array_agg(id) AS ids, max(id) AS last_id
@@ -108,16 +119,15 @@ moved AS (
     UPDATE raw_flow_key AS row
     SET
         turn_at = CASE
-            WHEN cardinality(live) + taken >= %(per_key)s::int THEN NULL
+            WHEN NOT has_more OR cardinality(live) + taken >= %(per_key)s::int THEN NULL
             WHEN result.tokens - taken < 1
                 THEN (SELECT now FROM clock)
                     + make_interval(secs => (1 - (result.tokens - taken)) / %(per_second)s::float8)
-            WHEN taken < least(most, room) THEN NULL
             WHEN taken < due THEN row.turn_at
             ELSE (SELECT now FROM clock)
         END,
-        owed = CASE WHEN taken < least(most, room) THEN 0 ELSE greatest(0, due - taken) END,
-        is_full = cardinality(live) + taken >= %(per_key)s::int,
+        owed = CASE WHEN has_more THEN greatest(0, due - taken) ELSE 0 END,
+        is_full = has_more AND cardinality(live) + taken >= %(per_key)s::int,
         holders = CASE WHEN %(per_key)s::int < 2147483647 THEN live || ids ELSE '{}' END,
         tokens = result.tokens - taken,
         filled_at = (SELECT now FROM clock),
