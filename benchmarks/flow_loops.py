@@ -30,7 +30,7 @@ MOST_CLAIMS: Final = 200
 """Claims of a drain: with few keys and few jobs a key it would take very long."""
 EMPTY_CLAIMS: Final = 5
 DISCOVERED: Final = 1_000
-"""Jobs whose keys a claim looks at above its low-water mark."""
+"""Jobs whose keys are learned in one pass."""
 PROOF: Final = "AND pg_visible_in_snapshot(writer, (SELECT pg_current_snapshot()))"
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -131,10 +131,10 @@ class RingLoop(FlowLoop):
     turn_mark: datetime = LONG_AGO
     """Turns before this time were taken by claims of this loop."""
 
-    def discover(self) -> None:
+    def discover(self, most: int = DISCOVERED) -> None:
         """Give turns to the keys of jobs that became claimable."""
-        [row] = self.run("discover", most=DISCOVERED, **self._entry())
-        self.has_more_to_discover = row.jobs == DISCOVERED
+        [row] = self.run("discover", most=most, **self._entry())
+        self.has_more_to_discover = row.jobs == most
         if row.mark_at is not None:
             self._mark = row.mark_at, row.mark_id
 
@@ -145,7 +145,8 @@ class RingLoop(FlowLoop):
         return settled
 
     def _claim(self, **params: object) -> list[Row]:
-        self.discover()
+        # As many jobs as it claims, as if they were published while the claims go on.
+        self.discover(int(str(params["wanted"])))
         rows = self.run("claim_ring", turn_mark=self.turn_mark, **params)
         if rows:
             self.turn_mark = rows[0].turn_mark
