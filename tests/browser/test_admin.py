@@ -152,6 +152,13 @@ PATHS = {
     "new channel": "pulljobs/channel/add/",
     "new producer": "pulljobs/producer/add/",
     "new consumer": "pulljobs/consumer/add/",
+    "schedules": "pulljobs_schedules/schedule/",
+    "new schedule": "pulljobs_schedules/schedule/add/",
+    "schedule": "pulljobs_schedules/schedule/{schedule}/change/",
+    "declared schedule": "pulljobs_schedules/schedule/{declared}/change/",
+    "fire": "pulljobs_schedules/schedule/{schedule}/fire/",
+    "schedule's pause": "pulljobs_schedules/schedule/{schedule}/pause/",
+    "backfill": "pulljobs_schedules/schedule/{schedule}/backfill/",
     "rollups": "pulljobs_lake/rollup/",
     "rollup runs": "pulljobs_lake/rolluprun/",
 }
@@ -171,6 +178,27 @@ VALUES (
 )
 ON CONFLICT (channel_id, client_message_id) DO UPDATE SET priority = 0
 RETURNING id
+"""
+SCHEDULE = """
+INSERT INTO pulljobs_schedule (
+    name, channel_name, cron, timezone, jitter, payload, content_type, headers, priority, missed,
+    missed_bound, overlap, is_declared, rule_since, next_slot, last_slot, last_reason,
+    last_late_seconds, failures, error
+)
+VALUES (
+    %s, 'gone', '0 6 * * 1-5', 'Europe/Berlin', interval '0', '{"report": 7}', 'application/json',
+    '{}', 0, 'latest', 100, 'allow', %s, now(), now() + interval '3 h', now(), 'paused', 3, 0, ''
+)
+ON CONFLICT (name) DO UPDATE SET priority = 0
+RETURNING id
+"""
+SLOTS = """
+INSERT INTO pulljobs_slot (schedule_id, slot_at, late_seconds, message_id, reason)
+VALUES
+    (%s, '2026-01-02T05:00Z', 1, 1234567, 'due'),
+    (%s, '2026-01-05T05:00Z', 3, NULL, 'paused')
+ON CONFLICT (schedule_id, slot_at) DO UPDATE SET late_seconds = 1
+RETURNING schedule_id
 """
 LOOKS = [("light", WIDE), ("dark", NARROW)]
 
@@ -204,6 +232,9 @@ class Ids(dict[str, object]):
         self["job"] = project.number("SELECT id FROM pulljobs_job WHERE reason IS NOT NULL")
         [(self["client"],)] = project.query(CLIENT, self["consumer"])
         [(self["scheduled"],)] = project.query(SCHEDULED, self["channel"])
+        for name, is_declared in (("schedule", False), ("declared", True)):
+            [(self[name],)] = project.query(SCHEDULE, f"{name}-weekdays", is_declared)
+            project.query(SLOTS, self[name], self[name])
 
 
 def test_the_browser_never_runs_a_payload(visitor: Visitor) -> None:
