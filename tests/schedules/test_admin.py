@@ -284,7 +284,7 @@ PERMISSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("permissions", "allowed"), PERMISSIONS, ids=str)
+@pytest.mark.parametrize(("permissions", "allowed"), PERMISSIONS)
 def test_each_write_takes_its_permission(
     permissions: tuple[str, ...], allowed: set[str], fields: dict[str, Any], make: Make
 ) -> None:
