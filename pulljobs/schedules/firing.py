@@ -1,7 +1,7 @@
 """Firing of due schedules: publish, record the slots, move the rows, in one transaction."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -22,6 +22,8 @@ from pulljobs.schedules.telemetry import ScheduleRefused, SlotsRecorded
 from pulljobs.storage.statements import brief, is_wait, retrying, run
 
 BATCH: Final = 200
+BATCH_SLOTS: Final = 10_000
+"""Slots after which a batch plans no further schedule: its transaction stays short."""
 MOST_WAITS: Final = 2
 """Waits for locks in one batch. Each takes up to two seconds."""
 LONGEST_RETRY: Final = timedelta(minutes=1)
@@ -82,7 +84,7 @@ def record(
 def _fire_batch(using: str) -> int | None:
     with brief(using):
         rows = run(using, "due_schedules", {"wanted": BATCH}, kind=DueSchedule)
-        plans = [plan_pass(row) for row in rows]
+        plans = list(_plan(rows))
         _skip_overlaps(using, plans)
         _publish_all(using, plans)
         slots = [(plan.schedule.id, slot) for plan in plans for slot in plan.slots]
@@ -91,6 +93,25 @@ def _fire_batch(using: str) -> int | None:
             _move(using, plans, late)
         _emit(using, plans, late)
     return len(slots) if rows else None
+
+
+def _plan(rows: Iterable[DueSchedule]) -> Iterator[Plan]:
+    """Plan schedules until there are many slots. The others stay due for the next batch."""
+    slots = 0
+    for row in rows:
+        plan = _plan_or_refuse(row)
+        slots += len(plan.slots)
+        yield plan
+        if slots >= BATCH_SLOTS:
+            return
+
+
+def _plan_or_refuse(row: DueSchedule) -> Plan:
+    """Plan a schedule. A rule that this process can't evaluate is refused and stops no other."""
+    try:
+        return plan_pass(row)
+    except Exception as error:  # Such as a time zone that only newer machines know.
+        return Plan(row, next_slot=row.next_slot, refusal=f"The rule can't be evaluated: {error!r}")
 
 
 def _skip_overlaps(using: str, plans: Iterable[Plan]) -> None:
@@ -118,7 +139,7 @@ def _publish_all(using: str, plans: Iterable[Plan]) -> None:
             one_by_one += firing
     for _channel, group in sorted(groups.items()):
         one_by_one += _publish_together(using, group)
-    _publish_each(using, one_by_one)
+    _publish_each(using, sorted(one_by_one, key=_lock_order))
 
 
 def _publish_together(using: str, group: list[Firing]) -> list[Firing]:
@@ -146,6 +167,12 @@ def _publish_each(using: str, firing: list[Firing]) -> None:
             if is_wait(refusal):
                 waited.add(key)
             plan.refuse(slot, _first_line(refusal))
+
+
+def _lock_order(firing: Firing) -> tuple[str, str]:
+    """Return channel and key. Each process locks keys in this order; a schedule has only one."""
+    schedule = firing[0].schedule
+    return schedule.channel_name, schedule.key or ""
 
 
 def _publish(using: str, group: list[Firing]) -> Exception | None:

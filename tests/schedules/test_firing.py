@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from pulljobs import schedules
 from pulljobs.models import Channel, Consumer, Job, Message
 from pulljobs.publishing import publish
+from pulljobs.schedules import firing
 from pulljobs.schedules.firing import fire_batch, fire_due
 from pulljobs.schedules.models import Schedule, Slot
 from pulljobs.schedules.planning import PASS_SLOTS
@@ -213,6 +214,31 @@ def test_a_lock_that_another_holds_stops_no_other_schedule(make: Make, consumer:
         make_due_again(row)
     fire_due()
     assert [reasons(row)[0] for row in rows] == ["due"] * 3
+
+
+def test_a_rule_that_this_machine_cannot_evaluate_stops_no_other_schedule(make: Make) -> None:
+    bad, good = make("bad"), make("good")
+    [slot] = make_due(bad)
+    make_due(good)
+    query("UPDATE pulljobs_schedule SET timezone = 'Mars/Base' WHERE id = %s", [bad.pk])
+    fire_due()
+    assert reasons(good)[0] == "due"
+    row = reread(bad)
+    assert (reasons(bad), row.next_slot, row.failures) == ([], slot, 1)
+    assert "Mars/Base" in row.error
+    query("UPDATE pulljobs_schedule SET timezone = 'UTC'")
+    make_due_again(row)
+    fire_due()
+    assert reasons(bad)[0] == "due"
+
+
+def test_a_batch_with_many_slots_leaves_other_schedules_to_the_next(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "BATCH_SLOTS", 5)
+    for name in ("first", "second", "third"):
+        make_due(make(name, cron="0 * * * *"), 4)
+    assert [fire_batch() for _ in range(3)] == [8, 4, None]
 
 
 def test_a_slot_that_stays_refused_is_recorded_when_the_next_one_is_due(make: Make) -> None:
