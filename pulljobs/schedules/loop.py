@@ -10,6 +10,9 @@ from pulljobs.schedules.firing import fire_more
 from pulljobs.storage.statements import run
 
 LONGEST_SLEEP: Final = editing.LONGEST_SLEEP.total_seconds()
+SHORTEST_SLEEP: Final = 0.01
+LONGEST_LOCKED: Final = 0.1
+"""Longest sleep while another session has a due row locked: other rows may be due before."""
 
 
 class ScheduleLoop:
@@ -30,21 +33,39 @@ class ScheduleLoop:
 
     def tick(self) -> float:
         """Fire what is due, if it is time to look. Return the seconds until the next look."""
+        try:
+            self._sync()
+        finally:  # A declaration that can't be created keeps no other schedule from firing.
+            if self._is_woken or time.monotonic() >= self._look_at:
+                self._is_woken = False
+                self._look()
+        return 0.0 if self._is_woken else max(0.0, self._look_at - time.monotonic())
+
+    def _sync(self) -> None:
         if not self._is_synced:
             declaring.sync()
             self._is_synced = True
-        if self._is_woken or time.monotonic() >= self._look_at:
-            self._is_woken = False
-            self._look()
-        return 0.0 if self._is_woken else max(0.0, self._look_at - time.monotonic())
 
     def _look(self) -> None:
         seconds = read_wait()
+        has_more = False
         if seconds is not None and seconds <= 0:
-            loops.repeat_each([fire_more])
+            has_more = loops.repeat_each([fire_more])
             seconds = read_wait()
-        sleep = LONGEST_SLEEP if seconds is None else min(seconds, LONGEST_SLEEP)
-        self._look_at = time.monotonic() + max(sleep, 0.0)
+        self._look_at = time.monotonic() + (0.0 if has_more else choose_sleep(seconds))
+
+
+def choose_sleep(seconds: float | None) -> float:
+    """Return how long to sleep after all rows were fired that no other session has locked.
+
+    `seconds` is the result of `read_wait`. A row that is still due is locked. The session that has
+    it moves it, or notifies the loops of its change. The later the row is, the longer is the sleep.
+    """
+    if seconds is None:
+        return LONGEST_SLEEP
+    if seconds > 0:
+        return min(seconds, LONGEST_SLEEP)
+    return min(max(-seconds, SHORTEST_SLEEP), LONGEST_LOCKED)
 
 
 def read_wait() -> float | None:

@@ -14,6 +14,8 @@ from django.db import connections
 
 from pulljobs import schedules
 from pulljobs.engine.sql import statement
+from pulljobs.errors import ConfigurationError
+from pulljobs.schedules import declaring
 from pulljobs.schedules.editing import WAKE_CHANNEL
 from pulljobs.schedules.loop import LONGEST_SLEEP, ScheduleLoop
 from pulljobs.schedules.models import Schedule, Slot
@@ -149,6 +151,33 @@ def test_a_loop_that_is_woken_looks_at_once(make: Make) -> None:
     loop.tick()
     assert reasons(row) == ["due"]
     assert reread(row).failures == 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.own_session
+def test_a_loop_sleeps_while_another_session_has_the_due_row_locked(make: Make) -> None:
+    row, loop = make(), ScheduleLoop()
+    make_due(row)
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_schedule FOR UPDATE")
+        assert loop.tick() > 0
+        assert reasons(row) == []
+    wait_until(lambda: loop.tick() >= 0 and reasons(row)[:1] == ["due"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_declaration_that_no_worker_can_create_stops_no_firing(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise ConfigurationError("It can't be created.")
+
+    monkeypatch.setattr(declaring, "sync", refuse)
+    row = make()
+    make_due(row)
+    with pytest.raises(ConfigurationError):
+        ScheduleLoop().tick()
+    assert reasons(row)[0] == "due"
 
 
 @pytest.mark.django_db(transaction=True)

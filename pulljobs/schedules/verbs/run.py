@@ -11,7 +11,7 @@ from typing import Any
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.schedules import declaring
 from pulljobs.schedules.firing import fire_due
-from pulljobs.schedules.loop import LONGEST_SLEEP, read_wait
+from pulljobs.schedules.loop import choose_sleep, read_wait
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -30,5 +30,4 @@ def _run() -> Iterator[CommandResult]:
     while True:
         if slots := fire_due():
             yield CommandResult.from_facts({"slots": slots})
-        seconds = read_wait()
-        time.sleep(max(0.0, LONGEST_SLEEP if seconds is None else min(seconds, LONGEST_SLEEP)))
+        time.sleep(choose_sleep(read_wait()))
