@@ -16,6 +16,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from pulljobs import handlers
@@ -28,6 +29,7 @@ from pulljobs.errors import (
 )
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Channel
+from pulljobs.models.token_holders import validate_name
 from pulljobs.publishing import Payload
 from pulljobs.schedules import editing
 from pulljobs.schedules.definitions import Definition
@@ -68,11 +70,22 @@ def declare(name: str, channel: str, payload: Payload = None, **options: Any) ->
 def _declare(options: Mapping[str, Any]) -> None:
     definition = Definition.make(options)
     definition.columns(definition.make_rule(BEGINNING))
+    _check_channel(definition.channel)
     if _declared.get(definition.name, definition) != definition:
         raise ConfigurationError(
             f"Two schedules are called {definition.name!r}: rename one of them."
         )
     _declared[definition.name] = definition
+
+
+def _check_channel(name: object) -> None:
+    """Raise InvalidSchedule unless `sync` can create a channel of that name."""
+    if not isinstance(name, str):
+        raise InvalidSchedule("channel", f"channel must be its name, as text, not {name!r}.")
+    try:
+        validate_name(name)
+    except ValidationError as error:
+        raise InvalidSchedule("channel", f"channel is {name!r}: {error.message}") from error
 
 
 def every(
@@ -150,21 +163,31 @@ def _sync(using: str, definition: Definition, *, dry_run: bool) -> ScheduleUpdat
         Channel.objects.using(using).get_or_create(name=definition.channel)
         row = Schedule.objects.using(using).filter(name=definition.name).first()
         changes = {} if row is None else _differences(Definition.from_row(row), definition)
-        if row is None:
-            _add(definition)
-        elif changes:
-            editing.update(definition.name, **{name: new for name, (_old, new) in changes.items()})
+        is_written = _write(definition, row, changes)
         transaction.set_rollback(dry_run, using=using)
-    return ScheduleUpdate(definition.name, row is None, changes)
+    return ScheduleUpdate(
+        definition.name, is_written and row is None, changes if is_written else {}
+    )
 
 
-def _add(definition: Definition) -> None:
+def _write(
+    definition: Definition, row: Schedule | None, changes: Mapping[str, tuple[Any, Any]]
+) -> bool:
+    """Create or update the row. Return False if another process did, or if the rule is over."""
+    name, new = definition.name, {option: value for option, (_old, value) in changes.items()}
     try:
-        editing.add(definition, is_declared=True)
+        if row is None:
+            editing.add(definition, is_declared=True)
+        elif changes:
+            editing.update(name, **new)
     except ScheduleExists:
-        logger.debug("Another process has created schedule %s.", definition.name)
+        logger.debug("Another process has created schedule %s.", name)
     except InvalidSchedule as error:
-        logger.warning("Schedule %s is declared, but not created: %s", definition.name, error)
+        verb = "created" if row is None else "updated"
+        logger.warning("Schedule %s is declared, but not %s: %s", name, verb, error)
+    else:
+        return True
+    return False
 
 
 def _differences(current: Definition, wanted: Definition) -> dict[str, tuple[Any, Any]]:

@@ -1,7 +1,7 @@
 """Tests of schedules that code declares."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -87,6 +87,10 @@ def test_a_declaration_that_cannot_work_is_refused_when_it_is_imported() -> None
         schedules.declare("daily", "reports", cron="0 25 * * *")
     with pytest.raises(InvalidSchedule, match="try 'timezone'"):
         schedules.declare("daily", "reports", cron="0 5 * * *", timezon="UTC")
+    for channel in ("", "a/b", "x" * 256, None):
+        with pytest.raises(InvalidSchedule, match="channel"):
+            schedules.declare("daily", channel, cron="0 5 * * *")  # type: ignore[arg-type]
+    assert declaring.declared() == {}
     with pytest.raises(ConfigurationError, match="put @handler below it"):
         schedules.every(cron="0 5 * * *")(send)
 
@@ -99,11 +103,24 @@ def test_two_declarations_of_one_name_are_refused() -> None:
 
 
 def test_a_declared_rule_that_is_over_stops_no_worker(caplog: pytest.LogCaptureFixture) -> None:
-    from datetime import UTC, datetime
-
     ends_at = datetime(2020, 1, 1, tzinfo=UTC)
     schedules.declare("over", "reports", cron="0 6 * * *", ends_at=ends_at)
     schedules.declare("daily", "reports", cron="0 6 * * *")
-    schedules.sync()
+    assert [update.name for update in schedules.sync() if update.is_created] == ["daily"]
     assert list(Schedule.objects.values_list("name", flat=True)) == ["daily"]
     assert "Schedule over is declared, but not created" in caplog.text
+
+
+def test_a_declared_rule_that_is_over_stops_no_other_update(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("first", "second"):
+        schedules.declare(name, "reports", cron="0 6 * * *")
+    schedules.sync()
+    monkeypatch.setattr(declaring, "_declared", {})
+    over = datetime(2020, 1, 1, tzinfo=UTC)
+    schedules.declare("first", "reports", cron="0 6 * * *", ends_at=over)
+    schedules.declare("second", "reports", cron="0 7 * * *")
+    changed = [update.name for update in schedules.sync(update=True) if update.changes]
+    assert changed == ["second"]
+    assert "Schedule first is declared, but not updated" in caplog.text
