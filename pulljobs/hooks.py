@@ -119,6 +119,12 @@ statements: Final[dict[str, str]] = {}
 """Names of statements that take the same parameters, by the name of the core's."""
 
 
+def add(names: list[str], name: str) -> None:
+    """Add a name once: Django runs `ready()` again when INSTALLED_APPS changes, as in tests."""
+    if name not in names:
+        names.append(name)
+
+
 def load(name: str) -> Any:
     """Return the module or object of a dotted name. `module:object` names an object."""
     return resolve_name(name)

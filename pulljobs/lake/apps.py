@@ -16,8 +16,8 @@ class LakeConfig(AppConfig):
 
         hooks.app_labels.add(self.label)
         hooks.subcommands["lake"] = "pulljobs.lake.verbs"
-        hooks.history_keepers.append("pulljobs.lake.verified_days:KEEPER")
-        hooks.ranges.append("pulljobs.lake.history:RANGES")
+        hooks.add(hooks.history_keepers, "pulljobs.lake.verified_days:KEEPER")
+        hooks.add(hooks.ranges, "pulljobs.lake.history:RANGES")
         hooks.gauges["lake"] = "pulljobs.lake.gauges"
         hooks.roles["lake"] = ROLE
         hooks.statements["verify_messages"] = "verify_published"

@@ -28,10 +28,10 @@ class SchedulesConfig(AppConfig):
         hooks.gauges["schedules"] = "pulljobs.schedules.gauges"
         hooks.app_tables["pulljobs_schedule"] = "SELECT, INSERT, UPDATE, DELETE"
         hooks.app_tables["pulljobs_slot"] = "SELECT, INSERT, UPDATE, DELETE"
-        hooks.doctor_checks.append("pulljobs.schedules.doctor:check_schedules")
-        hooks.dashboard_sections.append("pulljobs.schedules.admin.dashboard:read_section")
+        hooks.add(hooks.doctor_checks, "pulljobs.schedules.doctor:check_schedules")
+        hooks.add(hooks.dashboard_sections, "pulljobs.schedules.admin.dashboard:read_section")
         hooks.api_routes["schedules"] = "pulljobs.schedules.api.urls"
-        hooks.api_operations.append("pulljobs.schedules.api.operations:OPERATIONS")
+        hooks.add(hooks.api_operations, "pulljobs.schedules.api.operations:OPERATIONS")
         hooks.api_scopes.update(ROUTES)
         hooks.verifiers["slots of schedules"] = "pulljobs.schedules.verifying:verify_part"
-        hooks.forgetters.append("pulljobs.schedules.history:forget_slots")
+        hooks.add(hooks.forgetters, "pulljobs.schedules.history:forget_slots")

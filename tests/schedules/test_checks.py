@@ -8,7 +8,7 @@ import pytest
 from django.core.checks import run_checks
 from django.test import modify_settings
 
-from pulljobs import schedules
+from pulljobs import hooks, schedules
 from pulljobs.errors import InvalidSchedule
 from pulljobs.schedules import declaring
 from tests.handling import registry_of_its_own
@@ -60,6 +60,20 @@ def test_a_declaration_is_refused_at_once_where_no_check_runs() -> None:
     assert [name for name, _error in refused] == ["daily"]
     with pytest.raises(InvalidSchedule):
         schedules.declare("daily", "reports", cron="0 25 * * *")
+
+
+def test_apps_that_are_loaded_again_register_their_hooks_once() -> None:
+    with modify_settings(INSTALLED_APPS={"append": APP}):
+        pass
+    for names in (
+        hooks.api_operations,
+        hooks.dashboard_sections,
+        hooks.doctor_checks,
+        hooks.forgetters,
+        hooks.history_keepers,
+        hooks.ranges,
+    ):
+        assert len(names) == len(set(names)) > 0
 
 
 def test_a_module_that_cannot_be_imported_stops_no_migration() -> None:
