@@ -4,12 +4,12 @@ The check only reads. It may run next to the workers: it reads a schedule before
 looks only at slots before the next one of that reading.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 from pulljobs import ids
 from pulljobs.conf import settings
@@ -41,10 +41,21 @@ class VerifiedSlots:
     slots: int = 0
     broken: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, invariant: str, row: Schedule, slots: Iterable[str]) -> None:
-        """Note slots that break an invariant."""
-        if named := [f"{row.name} {slot}" for slot in slots]:
+    def add(self, invariant: str, schedule: str, slots: Iterable[str]) -> None:
+        """Note slots of a schedule that break an invariant."""
+        if named := [f"{schedule} {slot}" for slot in slots]:
             self.broken.setdefault(invariant, []).extend(named)
+
+
+class SlotWindow(NamedTuple):
+    """Slots of a schedule that are checked. Begin and end are exclusive."""
+
+    begin: datetime
+    end: datetime
+
+    def has(self, slot: str) -> bool:
+        """Return True for a slot in it. It is compared as text: any publisher may send one."""
+        return format_slot(self.begin) < slot < format_slot(self.end)
 
 
 def verify(since: datetime | None = None, until: datetime | None = None) -> VerifiedSlots:
@@ -57,9 +68,16 @@ def verify(since: datetime | None = None, until: datetime | None = None) -> Veri
     begin = now - timedelta(days=1) if since is None else since
     if (retention := settings().RETENTION) is not None:
         begin = max(begin, now - retention + CLOCKS)
+    end = now if until is None else min(until, now)
     result = VerifiedSlots()
+    windows: defaultdict[str, dict[str, SlotWindow]] = defaultdict(dict)
     for row in _rows(using):
-        _verify(using, row, begin, now if until is None else min(until, now), result)
+        window = _window_of(row, begin, end)
+        if window.begin < window.end:
+            _verify(using, row, window, result)
+            windows[row.channel_name][row.name] = window
+    for channel, schedules in windows.items():
+        _verify_messages(using, channel, schedules, result)
     return result
 
 
@@ -77,21 +95,20 @@ def _rows(using: str) -> Iterator[Schedule]:
         last = page[-1].pk
 
 
-def _verify(
-    using: str, row: Schedule, since: datetime, until: datetime, result: VerifiedSlots
-) -> None:
-    begin = max(since, row.rule_since)
+def _window_of(row: Schedule, since: datetime, until: datetime) -> SlotWindow:
     end = until if row.next_slot is None else min(until, row.next_slot)
-    if begin >= end:
-        return
-    expected = list(takewhile(lambda slot: slot < end, row.rule.slots_after(begin)))
-    params = {"schedule_id": row.pk, "begin": begin, "until": end}
+    return SlotWindow(max(since, row.rule_since), end)
+
+
+def _verify(using: str, row: Schedule, window: SlotWindow, result: VerifiedSlots) -> None:
+    slots_after = row.rule.slots_after(window.begin)
+    expected = list(takewhile(lambda slot: slot < window.end, slots_after))
+    params = {"schedule_id": row.pk, "begin": window.begin, "until": window.end}
     records = run(using, "slots_of_schedule", params)
     result.schedules += 1
     result.slots += len(expected)
-    result.add("slot_is_published_once", row, _doubled(using, row, begin, end))
     for invariant, slots in _broken(expected, records).items():
-        result.add(invariant, row, map(format_slot, sorted(slots)))
+        result.add(invariant, row.name, map(format_slot, sorted(slots)))
 
 
 def _broken(
@@ -110,13 +127,12 @@ def _broken(
     }
 
 
-def _doubled(using: str, row: Schedule, begin: datetime, end: datetime) -> list[str]:
-    """Return the slots with two messages among those that were published in the window."""
-    params = {
-        "schedule": row.name,
-        "channel": row.channel_name,
-        "first": ids.first_of(begin),
-        "begin": format_slot(begin),
-        "until": format_slot(end),
-    }
-    return [doubled.slot for doubled in run(using, "doubled_slots", params)]
+def _verify_messages(
+    using: str, channel: str, schedules: Mapping[str, SlotWindow], result: VerifiedSlots
+) -> None:
+    """Look for slots with two messages. A channel's messages are read once."""
+    first = ids.first_of(min(window.begin for window in schedules.values()))
+    for doubled in run(using, "doubled_slots", {"channel": channel, "first": first}):
+        window = schedules.get(doubled.schedule)
+        if window is not None and window.has(doubled.slot):
+            result.add("slot_is_published_once", doubled.schedule, [doubled.slot])

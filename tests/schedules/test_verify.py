@@ -1,10 +1,12 @@
 """Tests of the proof: each slot has one record, and each that fired its message."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from pulljobs import schedules
+from pulljobs.schedules import verifying
 from pulljobs.schedules.firing import fire_due
 from pulljobs.schedules.models import Slot
 from pulljobs.schedules.rules import format_slot
@@ -68,6 +70,37 @@ def test_a_doubled_message_is_named(name: str) -> None:
     assert verify(now() - OLDEST).broken == {
         "slot_is_published_once": [f"{name} {format_slot(slot.slot_at)}"]
     }
+
+
+def test_a_doubled_message_of_an_older_rule_is_not_named(name: str) -> None:
+    slot = Slot.objects.order_by("slot_at")[7]
+    query(
+        "INSERT INTO pulljobs_message (channel_id, published_at, priority, content_type, headers,"
+        " payload) SELECT channel_id, published_at, priority, content_type, headers, payload"
+        " FROM pulljobs_message WHERE id = %s",
+        [slot.message_id],
+    )
+    query("UPDATE pulljobs_schedule SET rule_since = %s", [slot.slot_at])
+    assert verify(now() - OLDEST).broken == {}
+
+
+def test_the_messages_of_a_channel_are_read_once_for_all_its_schedules(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements: list[str] = []
+    run = verifying.run
+
+    def note(using: str, name: str, params: Any) -> Any:
+        statements.append(name)
+        return run(using, name, params)
+
+    monkeypatch.setattr(verifying, "run", note)
+    for number in range(3):
+        make_due(make(f"tenant-{number}", cron="0 * * * *"), 3)
+    fire_due()
+    assert verify().schedules == 3
+    assert statements.count("slots_of_schedule") == 3
+    assert statements.count("doubled_slots") == 1
 
 
 def test_a_record_beside_the_rule_is_named(name: str) -> None:
