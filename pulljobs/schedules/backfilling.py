@@ -51,7 +51,8 @@ def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
     The slots are those of the present rule, even before the schedule was created. Skipped slots
     get a new record, with the reason `backfill`. Slots that are still to fire by themselves are
     left alone. Joins the caller's transaction. Return the records in order. Raises
-    UnknownSchedule, InvalidSchedule for more than 1,000 slots, and what `publish` raises.
+    UnknownSchedule, what `publish` raises, and InvalidSchedule for more than 1,000 slots and for
+    slots older than `RETENTION`, because nothing shows which of them fired.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -70,18 +71,34 @@ def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
 def plan_backfill(row: Schedule, start: datetime, end: datetime) -> BackfillPlan:
     """Return which past slots of a schedule in [`start`, `end`) a backfill would fire.
 
-    Raises InvalidSchedule for a naive time and for more than 1,000 slots.
+    Raises InvalidSchedule for a naive time, for more than 1,000 slots, and for slots whose records
+    may be deleted.
     """
     check_aware("start", start)
     check_aware("end", end)
     using = settings().DATABASE
     now = nodes.clock(using)
+    _check_history(row, start, end, now)
     slots = _slots_between(row, start, min(filter(None, (end, row.next_slot, now))))
     records = Slot.objects.using(using).filter(
         schedule_id=row.pk, slot_at__in=slots, message_id__isnull=False
     )
     fired = set(records.values_list("slot_at", flat=True))
     return BackfillPlan([slot for slot in slots if slot not in fired], len(fired))
+
+
+def _check_history(row: Schedule, start: datetime, end: datetime, now: datetime) -> None:
+    """Raise InvalidSchedule if slots of the window may have fired and lost their records."""
+    retention = settings().RETENTION
+    if retention is None:
+        return
+    known = now - retention
+    if max(start, row.created_at) < min(end, known):
+        raise InvalidSchedule(
+            "start",
+            f"Records of slots before {format_slot(known)} may be deleted, so that such slots "
+            "could fire twice: begin the window there.",
+        )
 
 
 def _slots_between(row: Schedule, start: datetime, end: datetime) -> list[datetime]:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import transaction
+from django.test import override_settings
 
 from pulljobs import schedules
 from pulljobs.errors import (
@@ -16,14 +17,16 @@ from pulljobs.errors import (
 )
 from pulljobs.models import Channel, Consumer, Message
 from pulljobs.schedules.firing import fire_due
+from pulljobs.schedules.history import forget_slots
 from pulljobs.schedules.models import Schedule, Slot
-from tests.factories import ConsumerFactory
+from tests.factories import USING, ConsumerFactory
 from tests.schedules.conftest import Make, make_due, message_ids, now, reasons, recorded, reread
 from tests.sessions import query
 
 pytestmark = [pytest.mark.django_db, pytest.mark.storage]
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 
 
 def test_a_schedule_begins_with_the_first_slot_after_its_creation(make: Make) -> None:
@@ -228,6 +231,35 @@ def test_a_backfill_leaves_slots_to_come_alone(make: Make) -> None:
     slots = make_due(row, 3)
     assert schedules.backfill("each-minute", slots[0], now() + HOUR) == []
     assert reread(row).next_slot == slots[0]
+
+
+def test_slots_whose_records_may_be_deleted_are_not_fired_again(make: Make) -> None:
+    row = make(every=HOUR, starts_at=now() - 30 * DAY)
+    Schedule.objects.update(created_at=now() - 30 * DAY)
+    with override_settings(PULLJOBS={"RETENTION": 7 * DAY}):
+        with pytest.raises(InvalidSchedule, match="may be deleted") as refused:
+            schedules.backfill(row.name, now() - 8 * DAY, now() - 7 * DAY + HOUR)
+        assert refused.value.field == "start"
+        fired = schedules.backfill(row.name, now() - 7 * DAY + HOUR / 2, now() - 6 * DAY)
+    assert len(fired) in (23, 24)
+
+
+def test_slots_before_a_schedule_was_created_can_be_backfilled_at_any_age(make: Make) -> None:
+    row = make(every=HOUR, starts_at=now() - 30 * DAY)
+    with override_settings(PULLJOBS={"RETENTION": DAY}):
+        assert len(schedules.backfill(row.name, now() - 9 * DAY, now() - 8 * DAY)) in (23, 24, 25)
+
+
+def test_records_of_a_backfill_stay_as_long_as_others(make: Make) -> None:
+    row = make(every=HOUR, starts_at=now() - 30 * DAY)
+    begin, end = now() - 9 * DAY, now() - 8 * DAY
+    filled = schedules.backfill(row.name, begin, end)
+    assert forget_slots(USING, DAY) == 0
+    assert schedules.backfill(row.name, begin, end) == []
+    query("UPDATE pulljobs_slot SET recorded_at = now() - interval '2 days'")
+    assert forget_slots(USING, 8 * DAY) == 0
+    assert forget_slots(USING, DAY) == len(filled)
+    assert reasons(row) == []
 
 
 def test_a_large_backfill_says_where_to_cut(make: Make) -> None:

@@ -1,4 +1,4 @@
--- Delete a batch of records of slots that are too old, the oldest first.
+-- Delete a batch of records of slots that are too old, the oldest first. Records of a backfill count from the backfill on.
 -- Event: none; upkeep.
 -- Parameters: age interval, wanted int.
 -- Returns: one row for each deleted record.
@@ -9,6 +9,7 @@ WHERE
         SELECT ctid
         FROM pulljobs_slot
         WHERE slot_at < statement_timestamp() - %(age)s::interval
+            AND recorded_at < statement_timestamp() - %(age)s::interval
         ORDER BY slot_at
         LIMIT %(wanted)s::int
         FOR UPDATE SKIP LOCKED
