@@ -86,9 +86,9 @@ def _change(using: str, row: Schedule, definition: Definition) -> None:
         setattr(row, column, value)
     if changes_rule:
         row.__dict__.pop("rule", None)
-        row.rule_since = now
         # The database's clock may have been set back: no slot fires twice.
-        row.next_slot = rule.next_slot(max(filter(None, (now, row.last_slot))))
+        row.rule_since = max(filter(None, (now, row.last_slot)))
+        row.next_slot = rule.next_slot(row.rule_since)
     row.failures, row.error = 0, ""
     row.due_at = _due_at(row)
     row.changed_at = Now()

@@ -165,6 +165,14 @@ def test_an_interval_that_a_put_leaves_alone_keeps_its_slots(
     assert reread(row).next_slot == row.next_slot
 
 
+def test_a_put_without_a_start_takes_it_from_a_cron_rule(caller: ScheduleUser, make: Make) -> None:
+    row = make(cron="0 7 * * *", starts_at=now() + 10 * MINUTE)
+    seen = caller.send("GET", "/schedule/each-minute")
+    given = {"Channel": row.channel_name, "Cron": "0 7 * * *"}
+    assert caller.send("PUT", "/schedule/each-minute", given, seen).json()["StartsAt"] is None
+    assert reread(row).starts_at is None
+
+
 @pytest.mark.parametrize(
     ("change", "status", "advice"),
     [

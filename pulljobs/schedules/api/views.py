@@ -214,7 +214,8 @@ def _put(request: Request, name: str, options: dict[str, Any]) -> None:
             acting.create(name, by=user_name(request), **options)
             return
         check_precondition(request, row)
-        if options["every"] == row.every and options["starts_at"] is None:
+        is_same_interval = row.every is not None and options["every"] == row.every
+        if is_same_interval and options["starts_at"] is None:
             options["starts_at"] = row.starts_at  # The interval keeps its start.
         changes = _find_changes(row, options)
         acting.update(name, by=user_name(request), **changes)
