@@ -19,7 +19,7 @@ LISTED: Final = 1_000
 def check_schedules() -> Iterator[Finding]:
     """Report schedules that are late, that can't publish, or whose messages no consumer gets."""
     using = settings().DATABASE
-    rows = Schedule.objects.using(using).order_by("name")
+    rows = Schedule.objects.using(using).defer("payload", "headers").order_by("name")
     if late := _names(rows.filter(due_at__lt=Now() - LATE, failures=0)):
         yield Finding(
             "late_schedules",

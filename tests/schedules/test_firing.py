@@ -1,12 +1,14 @@
 """Tests of firing: which slots fire, what is recorded, and what one schedule does to others."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from pulljobs import schedules
+from pulljobs import publishing, schedules
+from pulljobs.engine.validation import NewMessage
 from pulljobs.models import Channel, Consumer, Job, Message
 from pulljobs.publishing import publish
 from pulljobs.schedules import firing
@@ -239,6 +241,25 @@ def test_a_batch_with_many_slots_leaves_other_schedules_to_the_next(
     for name in ("first", "second", "third"):
         make_due(make(name, cron="0 * * * *"), 4)
     assert [fire_batch() for _ in range(3)] == [8, 4, None]
+
+
+def test_large_payloads_are_published_in_several_statements(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    store = publishing._store
+
+    def note(channel: str, batch: list[NewMessage], *options: Any) -> Any:
+        sizes.append(len(batch))
+        return store(channel, batch, *options)
+
+    monkeypatch.setattr(publishing, "_store", note)
+    monkeypatch.setattr(publishing, "BATCH_BYTES", 100)
+    for number in range(5):
+        make_due(make(f"tenant-{number}", payload=b"x" * 40))
+    assert fire_batch() == 5
+    assert sizes == [2, 2, 1]
+    assert Message.objects.count() == 5
 
 
 def test_a_slot_that_stays_refused_is_recorded_when_the_next_one_is_due(make: Make) -> None:

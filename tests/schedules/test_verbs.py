@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
 
 from pulljobs.diagnosis import doctor
 from pulljobs.models import AuditEntry, Channel, Consumer
 from pulljobs.schedules.firing import fire_due
 from pulljobs.schedules.rules import format_slot
+from tests.factories import USING
 from tests.schedules.conftest import Make, make_due, now, reasons
 from tests.sessions import query
 
@@ -133,6 +136,18 @@ def verify_all() -> Any:
 
 def findings() -> dict[str, str]:
     return {each.code: each.text for each in doctor.examine(timedelta(days=1))}
+
+
+def test_neither_the_list_nor_doctor_reads_payloads(make: Make) -> None:
+    for number in range(2):
+        make(f"tenant-{number}", headers={"a": "b"})
+    query("UPDATE pulljobs_schedule SET failures = 1, error = 'no channel'")
+    with CaptureQueriesContext(connections[USING]) as captured:
+        run_json("list")
+        findings()
+    read = [sql["sql"] for sql in captured if "pulljobs_schedule" in sql["sql"]]
+    assert len(read) > 2
+    assert not [sql for sql in read if '"payload"' in sql or '"headers"' in sql]
 
 
 def test_doctor_names_schedules_that_are_late_refused_or_useless(

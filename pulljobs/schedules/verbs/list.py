@@ -24,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def handle(*, channel: str | None, limit: int, **options: Any) -> CommandResult:
     using = settings().DATABASE
     declaring.discover()
-    rows = Schedule.objects.using(using).order_by("name")
+    rows = Schedule.objects.using(using).defer("payload", "headers").order_by("name")
     shown = list((rows.filter(channel_name=channel) if channel else rows)[:limit])
     now, gone = nodes.clock(using), set(declaring.undeclared())
     content = [reading.summarize(row, now) | {"undeclared": row.name in gone} for row in shown]
