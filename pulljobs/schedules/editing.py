@@ -22,6 +22,8 @@ from pulljobs.storage import nodes
 
 LONGEST_SLEEP: Final = timedelta(seconds=10)
 """Time after which each loop asks again when the next schedule is due."""
+MOST_LEFT: Final = 100_000
+"""Slots without a record that a change of a rule records at most."""
 WAKE_CHANNEL: Final = "pulljobs_schedules"
 """PostgreSQL channel that the loops listen to."""
 
@@ -65,7 +67,7 @@ def update(name: str, /, **options: Any) -> Schedule:
     """Change options of a schedule. A changed rule counts from now on.
 
     Slots of the old rule that are due but did not fire yet are recorded as `changed`. Raises what
-    `create` raises, and UnknownSchedule.
+    `create` raises, UnknownSchedule, and InvalidSchedule for more than 100,000 such slots.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -186,6 +188,7 @@ def _record_left(using: str, row: Schedule, now: datetime) -> None:
     if row.next_slot is None:
         return
     left = _slots_until(row.rule, row.next_slot, now)
+    recorded = 0
     while batch := list(islice(left, PASS_SLOTS)):
         planned = [
             PlannedSlot(
@@ -195,6 +198,12 @@ def _record_left(using: str, row: Schedule, now: datetime) -> None:
             )
             for slot in batch
         ]
+        if (recorded := recorded + len(planned)) > MOST_LEFT:
+            raise InvalidSchedule(
+                "cron",
+                f"More than {MOST_LEFT:,} slots have no record, which is too many for a change of "
+                "the rule: end the pause or start a worker, so that they are recorded before it.",
+            )
         record(using, [(row.pk, slot) for slot in planned])
         row.last_slot, row.last_reason = planned[-1].slot, planned[-1].reason
 

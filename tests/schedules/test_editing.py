@@ -16,6 +16,7 @@ from pulljobs.errors import (
     UnknownSchedule,
 )
 from pulljobs.models import Channel, Consumer, Message
+from pulljobs.schedules import editing
 from pulljobs.schedules.firing import fire_due
 from pulljobs.schedules.history import forget_slots
 from pulljobs.schedules.models import Schedule, Slot
@@ -120,6 +121,20 @@ def test_due_slots_of_a_changed_rule_are_recorded_as_changed(make: Make) -> None
     assert set(reasons(row)) == {"changed"}
     fire_due()
     assert message_ids(row) == []
+
+
+def test_a_rule_with_too_many_slots_without_a_record_keeps_its_rule(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(editing, "MOST_LEFT", 4)
+    row = make()
+    make_due(row, 5)
+    with pytest.raises(InvalidSchedule, match="More than 4 slots have no record"):
+        schedules.update("each-minute", cron="0 6 * * *")
+    assert (reread(row).cron, reasons(row)) == ("* * * * *", [])
+    schedules.update("each-minute", priority=3)
+    fire_due()
+    schedules.update("each-minute", cron="0 6 * * *")
 
 
 def test_other_options_keep_the_next_slot(make: Make) -> None:

@@ -256,7 +256,7 @@ def test_large_payloads_are_published_in_several_statements(
     monkeypatch.setattr(publishing, "_store", note)
     monkeypatch.setattr(publishing, "BATCH_BYTES", 100)
     for number in range(5):
-        make_due(make(f"tenant-{number}", payload=b"x" * 40))
+        make_due(make(f"tenant-{number}", cron="0 * * * *", payload=b"x" * 40))
     assert fire_batch() == 5
     assert sizes == [2, 2, 1]
     assert Message.objects.count() == 5
