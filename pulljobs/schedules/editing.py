@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import chain, islice, takewhile
+from time import monotonic
 from typing import Any, Final
 
 from django.db import IntegrityError, connections, transaction
@@ -157,14 +158,21 @@ def check_channel(using: str, name: str) -> None:
 
 
 def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
-    """Wake the loops after the commit if they could not learn in time that the row is due."""
-    if row.due_at is not None and row.due_at <= now + 2 * LONGEST_SLEEP:
-        transaction.on_commit(lambda: _wake(using), using=using, robust=True)
+    """Wake the loops after the commit if they could not learn in time that the row is due.
 
+    The caller's transaction may take long, so the commit decides. `now` is the database's clock.
+    """
+    due_at, began = row.due_at, monotonic()
+    if due_at is None:
+        return
 
-def _wake(using: str) -> None:
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, '')", [WAKE_CHANNEL])
+    def wake() -> None:
+        at = now + timedelta(seconds=monotonic() - began)
+        if due_at <= at + 2 * LONGEST_SLEEP:
+            with connections[using].cursor() as cursor:
+                cursor.execute("SELECT pg_notify(%s, '')", [WAKE_CHANNEL])
+
+    transaction.on_commit(wake, using=using, robust=True)
 
 
 def _due_at(row: Schedule) -> datetime | None:

@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
@@ -10,12 +11,12 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
 from pulljobs import schedules
 from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
-from pulljobs.schedules import declaring
+from pulljobs.schedules import declaring, editing
 from pulljobs.schedules.editing import WAKE_CHANNEL
 from pulljobs.schedules.loop import LONGEST_SLEEP, ScheduleLoop
 from pulljobs.schedules.models import Schedule, Slot
@@ -189,6 +190,21 @@ def test_only_a_row_that_is_due_soon_wakes_the_loops(make: Make) -> None:
         make("hourly", every=timedelta(hours=1))
         assert list(other.notifies(timeout=0.2, stop_after=1)) == []
         make("often", every=SECOND)
+        assert len(list(other.notifies(timeout=5 + SLACK, stop_after=1))) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.own_session
+def test_a_row_that_is_due_soon_when_its_transaction_ends_wakes_the_loops(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with session() as other:
+        other.autocommit = True
+        other.execute("LISTEN pulljobs_schedules")
+        with transaction.atomic(using=USING):
+            make(every=timedelta(hours=1))
+            later = time.monotonic() + 3590
+            monkeypatch.setattr(editing, "monotonic", lambda: later)
         assert len(list(other.notifies(timeout=5 + SLACK, stop_after=1))) == 1
 
 
