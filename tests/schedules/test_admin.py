@@ -423,7 +423,9 @@ def test_a_backfill_fires_the_previewed_slots_after_confirmation(
     assert entry[:2] == ("olga", "backfill")
 
 
-def test_a_backfill_is_confirmed_for_one_window_and_one_rule(operator: Client, make: Make) -> None:
+def test_a_backfill_is_confirmed_for_one_window_of_one_version(
+    operator: Client, make: Make
+) -> None:
     row = make()
     start = now() - HOUR
     url = act_page(row, "backfill") + f"?start={local(start)}&end="
@@ -431,9 +433,27 @@ def test_a_backfill_is_confirmed_for_one_window_and_one_rule(operator: Client, m
     [token] = re.findall(r'name="preview_token" value="([^"]+)"', text)
     post_form(operator, url + local(start + HOUR / 2), {"preview_token": token})
     assert not Job.objects.exists()
-    schedules.update(row.name, cron="*/2 * * * *")
+    schedules.update(row.name, payload="other")
     post_form(operator, url + local(start + HOUR / 4), {"preview_token": token})
     assert not Job.objects.exists()
+
+
+def test_a_backfill_of_more_slots_than_were_shown_is_not_confirmed(
+    operator: Client, make: Make
+) -> None:
+    row = make(every=HOUR)
+    slots = make_due(row, 10)
+    fire_due()
+    schedules.backfill(row.name, slots[0], slots[3])
+    window = {"start": local(slots[0]), "end": local(slots[-1])}
+    url = act_page(row, "backfill") + f"?start={window['start']}&end={window['end']}"
+    text = read_page(operator, url)
+    assert "6 slots to fire" in visible_text(text)
+    [token] = re.findall(r'name="preview_token" value="([^"]+)"', text)
+    query("DELETE FROM pulljobs_slot WHERE slot_at <= %s", [slots[1]])
+    [refusal, *_rest] = post_form(operator, url, {"preview_token": token})
+    assert "Nothing was fired" in refusal
+    assert reasons(row) == ["backfill"] + ["missed"] * 6 + ["due"]
 
 
 @pytest.mark.parametrize(
@@ -500,6 +520,23 @@ def test_a_schedule_that_changed_in_between_is_reported_and_not_an_error(
     [refusal] = post_form(operator, url, fields | {"channel": "other"})
     assert "other" in refusal
     assert not trail()
+
+
+def test_a_form_that_was_opened_before_another_change_does_not_undo_it(
+    operator: Client, fields: dict[str, Any], make: Make
+) -> None:
+    row = make("report", headers={"from": "admin"})
+    [seen] = re.findall(r'name="_seen" value="([^"]+)"', read_page(operator, page(LIST, row.pk)))
+    own = fields | {"cron": "* * * * *", "timezone": "UTC", "priority": "1"}
+    schedules.update("report", cron="0 7 * * *")
+    errors = errors_of(operator, page(LIST, row.pk), own | {"_seen": seen})
+    assert "Another user changed this schedule" in errors["__all__"][0]
+    assert (reread(row).cron, reread(row).priority) == ("0 7 * * *", 0)
+    again = errors_of(operator, page(LIST, row.pk), own | {"_seen": seen, "_preview": "1"})
+    assert "Another user changed this schedule" in again["__all__"][0]
+    [seen] = re.findall(r'name="_seen" value="([^"]+)"', read_page(operator, page(LIST, row.pk)))
+    post_form(operator, page(LIST, row.pk), own | {"_seen": seen, "cron": "0 7 * * *"})
+    assert (reread(row).cron, reread(row).priority) == ("0 7 * * *", 1)
 
 
 def test_the_dashboard_names_schedules_that_are_due_late_or_refused(

@@ -30,8 +30,8 @@ from pulljobs.storage import nodes
 HOUR: Final = timedelta(hours=1)
 SHOWN: Final = 20
 NOT_CONFIRMED: Final = gettext_lazy(
-    "Nothing was fired: this page was opened more than a day ago, by another user, or for another "
-    "rule. Check it again and confirm."
+    "Nothing was fired: this page was opened more than a day ago, by another user, or the slots or "
+    "the schedule have changed. Check it again and confirm."
 )
 
 
@@ -127,7 +127,7 @@ def _describe_plan(request: HttpRequest, row: Schedule, form: BackfillForm) -> d
 
 
 def _backfill(request: HttpRequest, row: Schedule, form: BackfillForm) -> HttpResponse:
-    if not _is_confirmed(request, row):
+    if not _is_confirmed(request, row, len(form.plan.left)):
         messages.error(request, NOT_CONFIRMED)
         return HttpResponseRedirect(request.get_full_path())
     window = form.cleaned_data["start"], form.cleaned_data["end"]
@@ -137,17 +137,17 @@ def _backfill(request: HttpRequest, row: Schedule, form: BackfillForm) -> HttpRe
     return _back(row)
 
 
-def _is_confirmed(request: HttpRequest, row: Schedule) -> bool:
-    """Return True if this user saw the slots of this window and of this rule."""
+def _is_confirmed(request: HttpRequest, row: Schedule, slots: int) -> bool:
+    """Return True if this user saw so many slots of this window and this version of the row."""
     given = request.POST.get("preview_token", "")
     with suppress(signing.BadSignature):
-        signing.loads(given, salt=_salt(request, row), max_age=PREVIEW_LASTS)
-        return True
+        seen: int = signing.loads(given, salt=_salt(request, row), max_age=PREVIEW_LASTS)
+        return seen == slots
     return False
 
 
 def _salt(request: HttpRequest, row: Schedule) -> str:
-    since = format_slot(row.rule_since)
+    since = format_slot(row.changed_at)
     return f"pulljobs backfill {request.user.pk} {row.pk} {since} {request.GET.urlencode()}"
 
 

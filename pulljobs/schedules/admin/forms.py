@@ -25,11 +25,13 @@ from pulljobs.schedules.definitions import HIGHEST_BOUND, RULE_FIELDS, Definitio
 from pulljobs.schedules.models import LONGEST_NAME, Missed, Overlap, Schedule
 from pulljobs.schedules.reading import UpcomingSlot, format_slots
 from pulljobs.schedules.rule_checks import LONGEST_CRON
-from pulljobs.schedules.rules import Rule, make_rule
+from pulljobs.schedules.rules import Rule, format_slot, make_rule
 from pulljobs.storage import nodes
 
 PREVIEW: Final = "_preview"
 """Name of the button that shows the next slots and saves nothing."""
+SEEN: Final = "_seen"
+"""Name of the hidden field with the time of the change that the user saw last."""
 SHOWN_SLOTS: Final = 10
 CONTENT: Final = ("payload", "content_type", "headers")
 """Fields that take the permission to see payloads."""
@@ -42,6 +44,10 @@ CLASSES: Final[Mapping[type[forms.Widget], str]] = {
     forms.NumberInput: "vIntegerField",
 }
 """Classes by which the admin sizes fields."""
+CHANGED: Final = _(
+    "Another user changed this schedule after you opened the page, and to save it would undo that: "
+    "open the page again."
+)
 SITE_TIME: Final = _("In the time zone of this site.")
 
 
@@ -116,6 +122,13 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
         """Return False for a preview as well, so that the admin shows the form again."""
         return super().is_valid() and PREVIEW not in self.data
 
+    @property
+    def seen(self) -> str:
+        """Time of the last change of the row when the page was opened, empty for a new row."""
+        if self.is_bound:
+            return str(self.data.get(SEEN, ""))
+        return "" if self.instance.pk is None else format_slot(self.instance.changed_at)
+
     def clean_jitter(self) -> Any:
         return self.cleaned_data["jitter"] or timedelta()
 
@@ -128,6 +141,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
+        row = self.instance
+        if self.seen and row.pk is not None and self.seen != format_slot(row.changed_at):
+            self.add_error(None, CHANGED)
         if cleaned.get("payload") and cleaned.get("content_type") == JSON:
             try:
                 json.loads(cleaned["payload"])
