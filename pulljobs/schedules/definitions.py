@@ -98,11 +98,11 @@ class Definition:
     def _check_name(self) -> None:
         name = self.name
         valid = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
-        if not valid or "/" in name:
+        if not valid or "/" in name or name in (".", ".."):
             raise InvalidSchedule(
                 "name",
                 f"The name must have 1 to {LONGEST_NAME} printable characters without slashes, "
-                f"not {name!r}.",
+                f"and must not be a path such as '..', not {name!r}.",
             )
 
     def _check_policies(self) -> None:

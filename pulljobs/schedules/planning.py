@@ -56,7 +56,7 @@ class DueSchedule(NamedTuple):
 
 @dataclass(slots=True)
 class PlannedSlot:
-    """Slot of a pass. One with the reason DUE fires, others are skipped."""
+    """Slot of a pass. It fires if its reason is DUE, and is skipped otherwise."""
 
     slot: datetime
     fires_at: datetime

@@ -31,9 +31,15 @@ class UpcomingSlot(NamedTuple):
 
 
 def slot_of(job: HasHeaders) -> datetime | None:
-    """Return the slot for which a job was published, aware and in UTC, or None for other jobs."""
-    text = job.headers.get(SLOT_HEADER)
-    return None if text is None else datetime.fromisoformat(text)
+    """Return the slot for which a job was published, aware and in UTC, or None for other jobs.
+
+    Any publisher may send the header, so a text that is no slot counts as none.
+    """
+    try:
+        slot = datetime.fromisoformat(job.headers.get(SLOT_HEADER, ""))
+    except ValueError:
+        return None
+    return None if slot.utcoffset() is None else slot.astimezone(UTC)
 
 
 def find(name: str) -> Schedule:

@@ -25,6 +25,8 @@ MACROS: Final = {
 }
 MONTHS: Final = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 WEEKDAYS: Final = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+MACHINE_ZONES: Final = {"localtime", "Factory"}
+"""Names in the folder of zones that mean another zone on each machine."""
 LONGEST_CRON: Final = 255
 ANY_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001  cronsim walks local times
 """Local time at which a parser may begin, where only the rule matters."""
@@ -174,7 +176,8 @@ def check_zone(name: str) -> None:
 @cache
 def _zones() -> dict[str, str]:
     """Return the names of all zones by their lower case."""
-    return {name.lower(): name for name in sorted(available_timezones())}
+    zones = available_timezones() - MACHINE_ZONES
+    return {name.lower(): name for name in sorted(zones)}
 
 
 def check_aware(field: str, moment: datetime | None) -> None:

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from pulljobs import ids, schedules
-from pulljobs.models import Channel, Consumer, Job, Message
+from pulljobs.models import AuditEntry, Channel, Consumer, Job, Message
 from pulljobs.schedules.admin.forms import ScheduleForm
 from pulljobs.schedules.firing import fire_due
 from pulljobs.schedules.models import Schedule, Slot
@@ -499,6 +499,7 @@ def test_deletions_are_audited_as_deletions_of_no_job(operator: Client, make: Ma
     chosen = {"action": "delete_selected", "_selected_action": [second.pk, third.pk], "post": "yes"}
     post_form(operator, listing(LIST), chosen)
     assert not Schedule.objects.exists()
+    assert set(AuditEntry.objects.values_list("done", flat=True)) == {0}
     assert {subject for _by, act, subject in trail() if act == "delete"} == {
         "schedule first", "schedule second", "schedule third"
     }  # fmt: skip

@@ -90,7 +90,7 @@ def test_options_that_cannot_work_are_refused_and_nothing_is_written(
     assert not Schedule.objects.exists()
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "x" * 201, "a\x00", "two\nlines", 7])
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 201, "a\x00", "two\nlines", "..", 7])
 def test_names_that_urls_or_message_ids_cannot_have_are_refused(make: Make, name: str) -> None:
     with pytest.raises(InvalidSchedule, match="1 to 200 printable characters"):
         make(name)

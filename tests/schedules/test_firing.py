@@ -59,7 +59,11 @@ def test_a_due_slot_fires_once_with_its_message_record_and_next_slot(make: Make)
 def test_a_handler_reads_the_slot_from_its_job(make: Make) -> None:
     [slot] = make_due(make())
     fire_due()
-    assert schedules.slot_of(Message.objects.get()) == slot
+    message = Message.objects.get()
+    assert schedules.slot_of(message) == slot
+    for other in ({}, {"Pulljobs-Slot": "soon"}, {"Pulljobs-Slot": "2026-11-23"}):
+        message.headers = other
+        assert schedules.slot_of(message) is None
 
 
 def test_a_schedule_that_is_not_due_stays_as_it_is(make: Make) -> None:

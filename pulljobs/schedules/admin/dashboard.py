@@ -1,4 +1,4 @@
-"""Section of the dashboard: which schedules are due next, and what became of the last slots."""
+"""Section of the dashboard: schedules that are due next, and outcomes of the last slots."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

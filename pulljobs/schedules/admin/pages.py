@@ -1,5 +1,6 @@
 """Pages of schedules. Every write is a verb of `acting`, which adds it to the audit trail."""
 
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -17,7 +18,7 @@ from pulljobs.admin import asking, payloads
 from pulljobs.admin import looks as core_looks
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.conf import settings
-from pulljobs.errors import PulljobsError
+from pulljobs.errors import PulljobsError, UnknownSchedule
 from pulljobs.schedules import acting, reading
 from pulljobs.schedules.admin import actions, looks
 from pulljobs.schedules.admin.forms import CONTENT, SHOWN_SLOTS, ScheduleForm, read_text
@@ -150,10 +151,14 @@ class ScheduleAdmin(ReadOnlyAdmin):
         obj.__dict__.update(row.__dict__)
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
-        acting.delete(obj.name, by=request.user.get_username())
+        self._delete(request, obj.name)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
         for name in queryset.values_list("name", flat=True):
+            self._delete(request, name)
+
+    def _delete(self, request: HttpRequest, name: str) -> None:
+        with suppress(UnknownSchedule):  # Another user has just deleted it.
             acting.delete(name, by=request.user.get_username())
 
     def changeform_view(
