@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from pulljobs import schedules
-from pulljobs.schedules import verifying
 from pulljobs.schedules.firing import fire_due
 from pulljobs.schedules.models import Slot
 from pulljobs.schedules.rules import format_slot
 from pulljobs.schedules.verifying import verify
+from pulljobs.storage.statements import run
 from tests.schedules.conftest import Make, make_due, now, recorded
 from tests.sessions import query
 
@@ -88,13 +88,12 @@ def test_the_messages_of_a_channel_are_read_once_for_all_its_schedules(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     statements: list[str] = []
-    run = verifying.run
 
     def note(using: str, name: str, params: Any) -> Any:
         statements.append(name)
         return run(using, name, params)
 
-    monkeypatch.setattr(verifying, "run", note)
+    monkeypatch.setattr("pulljobs.schedules.verifying.run", note)
     for number in range(3):
         make_due(make(f"tenant-{number}", cron="0 * * * *"), 3)
     fire_due()
