@@ -191,7 +191,7 @@ def _fresh(options: argparse.Namespace) -> Table:
 
 
 def _wait_of_fresh(loop: FlowLoop, number: int, wanted: int) -> float:
-    [row] = loop.run("one", key=f"fresh {number}")
+    [row] = loop.run("single_job", key=f"fresh {number}")
     start = time.perf_counter()
     while claimed := loop.claim(wanted):
         took = time.perf_counter() - start

@@ -15,7 +15,7 @@ pytestmark = [
 
 
 def test_prototypes_keep_bounds_rates_and_shares(state: Path) -> None:
-    """Four processes have two jobs of a key at the most, and weight 3 gets three times 1."""
+    """Four processes hold at most two jobs of a key. A key of weight 3 gets three times as many."""
     sizes = ("--jobs", "1000", "--keys", "1", "20", "--wanted", "10", "--rounds", "1")
     tables = run_benchmark(state, "flow-designs", *sizes)["tables"]
     [bound] = tables["4 processes, 2 per key"]

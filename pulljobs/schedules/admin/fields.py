@@ -67,7 +67,7 @@ class PayloadField(forms.CharField):
 
 
 class HeadersField(forms.CharField):
-    """Field of headers, one a line."""
+    """Field of headers, with one header per line."""
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
 

@@ -34,10 +34,10 @@ SEEN: Final = "_seen"
 """Name of the hidden field with the time of the change that the user saw last."""
 SHOWN_SLOTS: Final = 10
 CONTENT: Final = ("payload", "content_type", "headers")
-"""Fields that take the permission to see payloads."""
+"""Fields for users with the permission to see payloads."""
 PLAIN: Final = ("name", *RULE_FIELDS, "missed", "missed_bound", "misfire_grace", "overlap", "key",
     "priority", "producer", "headers")  # fmt: skip
-"""Fields that are called as the option of the schedule."""
+"""Fields that have the name of their option."""
 CLASSES: Final[Mapping[type[forms.Widget], str]] = {
     forms.TextInput: "vTextField",
     forms.Textarea: "vLargeTextField",
@@ -99,7 +99,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
     )
     payload = PayloadField(required=False, help_text=_("Empty JSON is null."))
     content_type = forms.CharField(max_length=255, initial=JSON, label=_("Content type"))
-    headers = HeadersField(required=False, help_text=_("One a line, as name: value."))
+    headers = HeadersField(required=False, help_text=_("One header per line, as name: value."))
     key = forms.CharField(max_length=255, required=False, empty_value=None)
     priority = forms.IntegerField(initial=0)
     producer = forms.ModelChoiceField(Producer.objects.none(), required=False)
