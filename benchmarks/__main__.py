@@ -227,9 +227,7 @@ def _add_schedules(commands: Commands) -> None:
     parser.add_argument("--schedules", type=int, nargs="+", default=[1_000, 100_000])
     parser.add_argument("--rounds", type=int, default=50, help="passes of each number")
     parser.add_argument("--rate", type=int, default=500, help="slots due a second")
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, help="of each measurement"
-    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
