@@ -51,8 +51,8 @@ def run_benchmark(state: Path, command: str, *flags: str) -> dict[str, Any]:
 
 def test_worker_is_compared_with_raw_sql_by_number_of_processes(state: Path) -> None:
     """Each has two named ratios of rates that are in the table."""
-    flags = ("--jobs", "1000", "--rounds", "1", "--designs", "hot", "--processes", "1", "4")
-    figures = limit(state, *flags)
+    sizes = ("--jobs", "1000", "--rounds", "1", "--publishes", "50", "--publish-rounds", "1")
+    figures = limit(state, *sizes, "--designs", "hot", "--processes", "1", "4")
     rows = figures["tables"]["1,000 jobs queued, batches of 500"]
     rates = {(row["contender"], row["processes"]): row["jobs/s"] for row in rows}
     for name, processes in (("ratio_one_process", 1), ("ratio_four_processes", 4)):

@@ -27,6 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.processes)
+            item.add_marker(pytest.mark.xdist_group("browser"))  # they share a demo
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +37,7 @@ def chromium() -> Path:
 
 @pytest.fixture(scope="session")
 def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoSite]:
-    """Start the demo once for all tests of a process, because it takes a while."""
+    """Start the demo once for all tests, because it takes a while."""
     with ExitStack() as stack:
         url, session = stack.enter_context(own_database())
         project = Project(url, session, history=tmp_path_factory.mktemp("demo") / "history")

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 WORKER = [
     f"tests/worker/test_{part}.py" for part in ("settling", "passes", "blame", "flusher", "leases")
 ]
-WHOLE = os.environ.get("PULLJOBS_TEST_POOLED") == "1"
+WHOLE = os.environ.get("PULLJOBS_TEST_SERVERS") == "1"
 OTHER = os.environ.get("PULLJOBS_TEST_POSTGRES", "")
 
 
@@ -40,8 +40,9 @@ def test_postgresql_16(directory: Path) -> None:
 
 
 def test_postgresql_15_of_debian(directory: Path) -> None:
+    """The oldest version here, with half of the tests and of the plans."""
     with postgres(debian_postgres(15), directory) as port:
-        assert_passed(storage_suite(port, plans=True))
+        assert_passed(storage_suite(port, plans=True, every=1 if WHOLE else 2))
 
 
 @pytest.mark.skipif(not OTHER, reason="for PULLJOBS_TEST_POSTGRES, where its programs are")
@@ -69,7 +70,7 @@ def test_pgbouncer_in_transaction_mode(pooled: int) -> None:
 
 
 def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    """Workers prepare nothing and poll. PULLJOBS_TEST_POOLED=1 runs all of their tests."""
+    """Workers prepare nothing and poll. PULLJOBS_TEST_SERVERS=1 runs all of their tests."""
     url = f"postgres://pulljobs@127.0.0.1:{pooled}/postgres"
     paths = ["tests/worker"] if WHOLE else WORKER
     output = suite(*paths, DATABASE_URL=url, DATABASE_POOLED="1")
