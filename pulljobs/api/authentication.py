@@ -21,6 +21,8 @@ LEASE_TOKEN: Final = "X-Broker-Lease-Token"
 PRODUCER: Final = "X-Broker-Producer-ID"
 PRODUCER_TOKEN: Final = "X-Broker-Producer-Token"
 NUL: Final = "\x00"
+NAMELESS: Final = "anonymous (HTTP)"
+"""Caller without a name, in the audit trail. No user has such a name by default."""
 P = TypeVar("P", Channel, Producer)
 
 
@@ -121,9 +123,9 @@ def has_authtoken() -> bool:
 def user_name(request: Request) -> str:
     """Return the user's name for the audit trail.
 
-    It is empty for an anonymous user, if PULLJOBS['API_ACCESS'] permits one.
+    PULLJOBS['API_ACCESS'] may permit callers without one: they are NAMELESS.
     """
-    return request.user.get_username()
+    return request.user.get_username() or NAMELESS
 
 
 def caller(request: Request) -> Consumer:

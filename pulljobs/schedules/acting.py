@@ -1,5 +1,6 @@
 """Actions of operators on schedules, with their entries in the audit trail."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +21,7 @@ def create(
     """Create a schedule. Raises what `editing.create` raises."""
     with transaction.atomic(using=settings().DATABASE):
         row = editing.create(name, channel, payload, **options)
-        _note(AuditEntry.Act.CREATE, row.name, by=by)
+        note(AuditEntry.Act.CREATE, row.name, by=by)
     return row
 
 
@@ -28,7 +29,7 @@ def update(name: str, /, *, by: str, **options: Any) -> Schedule:
     """Change options of a schedule. The entry has their names, without values."""
     with transaction.atomic(using=settings().DATABASE):
         row = editing.update(name, **options)
-        _note(AuditEntry.Act.UPDATE, f"{name}: {', '.join(sorted(options))}", by=by)
+        note_update(name, options, by=by)
     return row
 
 
@@ -36,14 +37,14 @@ def delete(name: str, *, by: str) -> None:
     """Delete a schedule. No job is deleted with it."""
     with transaction.atomic(using=settings().DATABASE):
         editing.delete(name)
-        _note(AuditEntry.Act.DELETE, name, by=by, done=0)
+        note(AuditEntry.Act.DELETE, name, by=by, done=0)
 
 
 def pause(name: str, until: datetime | None, *, by: str) -> Schedule:
     """Pause a schedule. Raises what `editing.pause` raises."""
     with transaction.atomic(using=settings().DATABASE):
         row = editing.pause(name, until)
-        _note(AuditEntry.Act.PAUSE, row.name, by=by, at=until)
+        note(AuditEntry.Act.PAUSE, row.name, by=by, at=until)
     return row
 
 
@@ -51,7 +52,7 @@ def resume(name: str, *, by: str) -> Schedule:
     """End the pause of a schedule."""
     with transaction.atomic(using=settings().DATABASE):
         row = editing.resume(name)
-        _note(AuditEntry.Act.RESUME, row.name, by=by)
+        note(AuditEntry.Act.RESUME, row.name, by=by)
     return row
 
 
@@ -59,7 +60,7 @@ def fire_now(name: str, *, by: str) -> Slot:
     """Fire a schedule now. Raises what `backfilling.fire_now` raises."""
     with transaction.atomic(using=settings().DATABASE):
         slot = backfilling.fire_now(name)
-        _note(AuditEntry.Act.FIRE, name, by=by)
+        note(AuditEntry.Act.FIRE, name, by=by)
     return slot
 
 
@@ -68,13 +69,17 @@ def backfill(name: str, start: datetime, end: datetime, *, by: str) -> list[Slot
     with transaction.atomic(using=settings().DATABASE):
         slots = backfilling.backfill(name, start, end)
         subject = f"{name}, {format_slot(start)} to {format_slot(end)}"
-        _note(AuditEntry.Act.BACKFILL, subject, by=by, done=len(slots))
+        note(AuditEntry.Act.BACKFILL, subject, by=by, done=len(slots))
     return slots
 
 
-def _note(
+def note_update(name: str, options: Iterable[str], *, by: str) -> None:
+    """Add an entry with the names of the options that changed."""
+    note(AuditEntry.Act.UPDATE, f"{name}: {', '.join(sorted(options))}", by=by)
+
+
+def note(
     act: AuditEntry.Act, subject: str, *, by: str, at: datetime | None = None, done: int = 1
 ) -> None:
-    if not by:  # API_ACCESS permits users without a name.
-        return
+    """Add an entry on a schedule to the audit trail."""
     auditing.note(act, by=by, subject=f"schedule {subject}", at=at, done=done)

@@ -51,8 +51,9 @@ def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
     The slots are those of the present rule, even before the schedule was created. Skipped slots
     get a new record, with the reason `backfill`. Slots that are still to fire by themselves are
     left alone. Joins the caller's transaction. Return the records in order. Raises
-    UnknownSchedule, what `publish` raises, and InvalidSchedule for more than 1,000 slots and for
-    slots older than `RETENTION`, because nothing shows which of them fired.
+    UnknownSchedule, what `publish` raises, and InvalidSchedule for a window that ends before it
+    begins, for more than 1,000 slots, and for slots older than `RETENTION`, because nothing shows
+    which of them fired.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -71,11 +72,17 @@ def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
 def plan_backfill(row: Schedule, start: datetime, end: datetime) -> BackfillPlan:
     """Return which past slots of a schedule in [`start`, `end`) a backfill would fire.
 
-    Raises InvalidSchedule for a naive time, for more than 1,000 slots, and for slots whose records
-    may be deleted.
+    Raises InvalidSchedule for a naive time, a window that ends before it begins, more than 1,000
+    slots, and slots whose records may be deleted.
     """
     check_aware("start", start)
     check_aware("end", end)
+    if start >= end:
+        raise InvalidSchedule(
+            "end",
+            f"The window ends at {format_slot(end)} and begins at {format_slot(start)}. Choose an "
+            "end after the start.",
+        )
     using = settings().DATABASE
     now = nodes.clock(using)
     _check_history(row, start, end, now)

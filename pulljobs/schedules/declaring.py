@@ -10,7 +10,7 @@ what code says.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -28,10 +28,10 @@ from pulljobs.errors import (
     ScheduleExists,
 )
 from pulljobs.handlers import ClaimedJob
-from pulljobs.models import Channel
+from pulljobs.models import AuditEntry, Channel
 from pulljobs.models.token_holders import validate_name
 from pulljobs.publishing import Payload
-from pulljobs.schedules import editing
+from pulljobs.schedules import acting, editing
 from pulljobs.schedules.definitions import Definition
 from pulljobs.schedules.models import Schedule
 
@@ -134,11 +134,14 @@ def declared() -> dict[str, Definition]:
     return dict(_declared)
 
 
-def sync(*, update: bool = False, dry_run: bool = False) -> list[ScheduleUpdate]:
+def sync(
+    *, update: bool = False, dry_run: bool = False, by: str | None = None
+) -> list[ScheduleUpdate]:
     """Create the rows of declared schedules that are missing, and their channels.
 
     With `update`, rows that exist get the options of their declarations. With `dry_run`, nothing
-    is written. Each schedule has a transaction of its own.
+    is written. Each schedule has a transaction of its own. `by` is the operator for the audit
+    trail; a worker that creates rows when it starts is no operator.
     """
     using = settings().DATABASE
     if not _declared:
@@ -146,7 +149,7 @@ def sync(*, update: bool = False, dry_run: bool = False) -> list[ScheduleUpdate]
     rows = Schedule.objects.using(using).filter(name__in=_declared)
     known = set(rows.values_list("name", flat=True))
     return [
-        _sync(using, definition, dry_run=dry_run)
+        _sync(using, definition, dry_run=dry_run, by=by)
         for name, definition in sorted(_declared.items())
         if update or dry_run or name not in known
     ]
@@ -158,12 +161,14 @@ def undeclared() -> list[str]:
     return sorted(rows.exclude(name__in=_declared).values_list("name", flat=True))
 
 
-def _sync(using: str, definition: Definition, *, dry_run: bool) -> ScheduleUpdate:
+def _sync(using: str, definition: Definition, *, dry_run: bool, by: str | None) -> ScheduleUpdate:
     with transaction.atomic(using=using):
         Channel.objects.using(using).get_or_create(name=definition.channel)
         row = Schedule.objects.using(using).filter(name=definition.name).first()
         changes = {} if row is None else _differences(Definition.from_row(row), definition)
         is_written = _write(definition, row, changes)
+        if by is not None and is_written:
+            _note(definition.name, changes, by=by, is_created=row is None)
         transaction.set_rollback(dry_run, using=using)
     return ScheduleUpdate(
         definition.name, is_written and row is None, changes if is_written else {}
@@ -188,6 +193,14 @@ def _write(
     else:
         return True
     return False
+
+
+def _note(name: str, changes: Iterable[str], *, by: str, is_created: bool) -> None:
+    """Add an entry to the audit trail for a row that was created or changed."""
+    if is_created:
+        acting.note(AuditEntry.Act.CREATE, name, by=by)
+    elif changes:
+        acting.note_update(name, changes, by=by)
 
 
 def _differences(current: Definition, wanted: Definition) -> dict[str, tuple[Any, Any]]:

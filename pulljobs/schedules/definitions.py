@@ -137,6 +137,13 @@ class Definition:
         return message
 
 
+def defaults() -> dict[str, Any]:
+    """Return the options that have a default, with it, and without the payload."""
+    minimal = Definition(name="", channel="")
+    optional = {each.name for each in fields(Definition)} - {"name", "channel", "payload"}
+    return {name: getattr(minimal, name) for name in optional}
+
+
 def check_names(options: Mapping[str, Any]) -> None:
     """Raise InvalidSchedule for a keyword that no schedule has."""
     names = [each.name for each in fields(Definition)]

@@ -25,6 +25,8 @@ LONGEST_SLEEP: Final = timedelta(seconds=10)
 """Time after which each loop asks again when the next schedule is due."""
 MOST_LEFT: Final = 100_000
 """Slots without a record that a change of a rule records at most."""
+MOST_PAUSES: Final = 100
+"""Pauses without a pass between them that are kept. Slots of older ones count as missed."""
 WAKE_CHANNEL: Final = "pulljobs_schedules"
 """PostgreSQL channel that the loops listen to."""
 
@@ -80,6 +82,12 @@ def update(name: str, /, **options: Any) -> Schedule:
 
 
 def _change(using: str, row: Schedule, definition: Definition) -> None:
+    if row.is_declared and definition.name != row.name:
+        raise InvalidSchedule(
+            "name",
+            f"Code declares {row.name!r}, and a worker would create it again under this name: "
+            "rename it in the code, and delete this one.",
+        )
     now = nodes.clock(using)
     changes_rule = any(getattr(row, name) != getattr(definition, name) for name in RULE_FIELDS)
     rule = definition.make_rule(now) if changes_rule else row.rule
@@ -115,7 +123,9 @@ def pause(name: str, until: datetime | None = None) -> Schedule:
         row, now = lock(using, name), nodes.clock(using)
         if until is not None and until <= now:
             raise InvalidSchedule("until", f"The pause must end in the future, not at {until}.")
-        row.paused_at = row.paused_at if row.is_paused(now) else now
+        if not row.is_paused(now):
+            _keep_ended_pause(row)
+            row.paused_at = now
         row.paused_until = until
         _save_state(using, row)
     wake_if_soon(using, row, now)
@@ -188,7 +198,15 @@ def _due_at(row: Schedule) -> datetime | None:
 def _save_state(using: str, row: Schedule) -> None:
     row.due_at = _due_at(row)
     row.changed_at = Now()
-    row.save(using=using, update_fields=["paused_at", "paused_until", "due_at", "changed_at"])
+    columns = ["paused_at", "paused_until", "earlier_pauses", "due_at", "changed_at"]
+    row.save(using=using, update_fields=columns)
+
+
+def _keep_ended_pause(row: Schedule) -> None:
+    """Keep a pause that has ended, until a pass has decided about the slots inside it."""
+    begin, end = row.paused_at, row.paused_until
+    if begin and end and row.next_slot and row.next_slot < end:
+        row.earlier_pauses = [*row.earlier_pauses, begin, end][-2 * MOST_PAUSES :]
 
 
 def _record_left(using: str, row: Schedule, now: datetime) -> None:
@@ -217,5 +235,6 @@ def _record_left(using: str, row: Schedule, now: datetime) -> None:
 
 
 def _slots_until(rule: Rule, first: datetime, end: datetime) -> Iterator[datetime]:
-    """Yield the slots from `first` to `end`, both inclusive."""
-    return takewhile(lambda slot: slot <= end, chain([first], rule.slots_after(first)))
+    """Yield the slots from `first` to `end`, both inclusive, as far as they can be found here."""
+    others = () if rule.problem else rule.slots_after(first)
+    return takewhile(lambda slot: slot <= end, chain([first], others))

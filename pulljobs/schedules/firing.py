@@ -12,7 +12,7 @@ from pulljobs import emission
 from pulljobs.conf import settings
 from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.validation import NewMessage
-from pulljobs.errors import PublishError, UnknownChannel
+from pulljobs.errors import InvalidSchedule, PublishError, UnknownChannel
 from pulljobs.models import Producer
 from pulljobs.publishing import Receipt, publish_all_checked
 from pulljobs.schedules.models import Overlap, SlotReason
@@ -111,7 +111,8 @@ def _plan_or_refuse(row: DueSchedule) -> Plan:
     try:
         return plan_pass(row)
     except Exception as error:  # Such as a time zone that only newer machines know.
-        return Plan(row, next_slot=row.next_slot, refusal=f"The rule can't be evaluated: {error!r}")
+        reason = str(error) if isinstance(error, InvalidSchedule) else repr(error)
+        return Plan(row, next_slot=row.next_slot, refusal=f"The rule can't be evaluated: {reason}")
 
 
 def _skip_overlaps(using: str, plans: Iterable[Plan]) -> None:

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
@@ -75,6 +76,8 @@ class Schedule(models.Model):
     """Begin of the pause, or of the last one until the next pass."""
     paused_until = models.DateTimeField(null=True)
     """End of the pause. NULL with `paused_at` means until it is resumed."""
+    earlier_pauses = ArrayField(models.DateTimeField(), default=list)
+    """Begins and ends of pauses before that, whose slots no pass has seen yet."""
     next_slot = models.DateTimeField(null=True)
     """First slot without a record."""
     due_at = models.DateTimeField(null=True)

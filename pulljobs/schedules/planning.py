@@ -41,6 +41,7 @@ class DueSchedule(NamedTuple):
     overlap: str
     paused_at: datetime | None
     paused_until: datetime | None
+    earlier_pauses: list[datetime]
     next_slot: datetime
     last_message_id: int | None
     failures: int
@@ -133,6 +134,9 @@ def _decide(schedule: DueSchedule, planned: PlannedSlot, *, is_newest: bool) -> 
 
 
 def is_in_pause(schedule: Any, slot: datetime) -> bool:
-    """Return True if a slot of this row is in its pause."""
-    begin, end = schedule.paused_at, schedule.paused_until
-    return begin is not None and begin <= slot and (end is None or slot < end)
+    """Return True if a slot of this row is in its pause, or in one that no pass has seen."""
+    earlier = schedule.earlier_pauses
+    pauses = [*zip(earlier[::2], earlier[1::2], strict=True)]
+    if schedule.paused_at is not None:
+        pauses.append((schedule.paused_at, schedule.paused_until))
+    return any(begin <= slot and (end is None or slot < end) for begin, end in pauses)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pulljobs import ids
 from pulljobs.conf import settings
@@ -11,6 +11,9 @@ from pulljobs.errors import UnknownSchedule
 from pulljobs.schedules.firing import SLOT_HEADER
 from pulljobs.schedules.models import Schedule, Slot
 from pulljobs.schedules.rules import Rule, format_slot, offset_at
+
+SHOWN_SLOTS: Final = 10
+"""Next slots of a schedule that pages, commands and answers show."""
 
 
 class HasHeaders(Protocol):
@@ -73,7 +76,7 @@ def summarize(row: Schedule, now: datetime) -> dict[str, Any]:
         "last_slot": _text(row.last_slot),
         "last_reason": row.last_reason,
         "last_late_seconds": row.last_late_seconds,
-        "error": row.error,
+        "error": row.error or row.rule.problem,
     }
 
 
@@ -86,9 +89,9 @@ def state_of(row: Schedule, now: datetime) -> str:
     return "ended" if row.next_slot is None else "active"
 
 
-def upcoming(row: Schedule, count: int) -> list[UpcomingSlot]:
-    """Return the next slots of a schedule."""
-    if row.next_slot is None:
+def upcoming(row: Schedule, count: int = SHOWN_SLOTS) -> list[UpcomingSlot]:
+    """Return the next slots of a schedule, or none if this machine can't find them."""
+    if row.next_slot is None or row.rule.problem:
         return []
     slots = chain([row.next_slot], row.rule.slots_after(row.next_slot))
     return list(format_slots(row.rule, row.next_slot, islice(slots, count)))
@@ -96,10 +99,11 @@ def upcoming(row: Schedule, count: int) -> list[UpcomingSlot]:
 
 def format_slots(rule: Rule, since: datetime, slots: Iterable[datetime]) -> Iterator[UpcomingSlot]:
     """Yield slots as text. `since` is the time before them, for the mark of a changed clock."""
-    offset = offset_at(rule.zone, since)
+    zone = rule.shown_zone
+    offset = offset_at(zone, since)
     for slot in slots:
-        before, offset = offset, offset_at(rule.zone, slot)
-        local = slot.astimezone(rule.zone)
+        before, offset = offset, offset_at(zone, slot)
+        local = slot.astimezone(zone)
         yield UpcomingSlot(
             format_slot(slot), local.isoformat(sep=" "), _format_change(offset - before)
         )

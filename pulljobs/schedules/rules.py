@@ -85,8 +85,33 @@ class Rule:
 
     @cached_property
     def zone(self) -> ZoneInfo:
-        """Time zone of the rule."""
-        return ZoneInfo(self.timezone)
+        """Time zone of the rule. Raises InvalidSchedule if this machine does not know it."""
+        try:
+            return ZoneInfo(self.timezone)
+        except (KeyError, ValueError, OSError) as error:
+            raise InvalidSchedule(
+                "timezone",
+                f"This machine does not know the time zone {self.timezone!r}: update its time "
+                "zones (the package tzdata), or choose another zone.",
+            ) from error
+
+    @cached_property
+    def problem(self) -> str:
+        """Reason why this machine can't find slots of the rule, or an empty text."""
+        if self.every is None:  # An interval needs no zone.
+            try:
+                _ = self.zone
+            except InvalidSchedule as error:
+                return str(error)
+        return ""
+
+    @cached_property
+    def shown_zone(self) -> tzinfo:
+        """Time zone in which times are shown: the zone of the rule, or UTC if it is unknown."""
+        try:
+            return self.zone
+        except InvalidSchedule:
+            return UTC
 
     @cached_property
     def _expression(self) -> str:

@@ -24,6 +24,7 @@ PAGE: Final = 1_000
 CLOCKS: Final = timedelta(hours=1)
 """Records and messages so close to the end of the retention are not looked at."""
 INVARIANTS: Final = {
+    "rule_can_be_evaluated": "The time zone of each schedule is known on this machine.",
     "slot_is_recorded": "Each slot of a schedule before its next one has a record.",
     "slot_is_recorded_once": "No slot has two records.",
     "slot_is_planned": "Each record that no user asked for is of a slot of the rule.",
@@ -35,7 +36,7 @@ BY_HAND: Final = (SlotReason.NOW, SlotReason.BACKFILL)
 
 @dataclass
 class VerifiedSlots:
-    """Result of a check. `broken` has the slots that break an invariant, as text, by its name."""
+    """Result of a check. `broken` has, by invariant, the slots or rules that break it, as text."""
 
     schedules: int = 0
     slots: int = 0
@@ -73,7 +74,9 @@ def verify(since: datetime | None = None, until: datetime | None = None) -> Veri
     windows: defaultdict[str, dict[str, SlotWindow]] = defaultdict(dict)
     for row in _rows(using):
         window = _window_of(row, begin, end)
-        if window.begin < window.end:
+        if row.rule.problem:
+            result.add("rule_can_be_evaluated", row.name, [row.timezone])
+        elif window.begin < window.end:
             _verify(using, row, window, result)
             windows[row.channel_name][row.name] = window
     for channel, schedules in windows.items():

@@ -9,6 +9,7 @@ from django.db import connection
 from django.test import Client, override_settings
 
 from pulljobs import hooks
+from pulljobs.metrics.families import families_counted, families_read
 from pulljobs.storage import grants
 from tests.admin.conftest import browser_of
 from tests.dashboard.test_page import read_dashboard
@@ -43,6 +44,22 @@ def test_the_dashboard_draws_every_range_and_names_neither_lake_nor_spark(
         assert f"?range={name}" in page
     assert "lake" not in page.lower()
     assert "Spark" not in page
+
+
+def test_there_is_no_trace_of_schedules_in_any_surface(operator: Client) -> None:
+    pages = operator.get("/admin/").content.decode() + read_dashboard(operator)
+    assert "schedules" not in pages.lower()
+    assert operator.get("/admin/pulljobs_schedules/schedule/").status_code == 404
+    for method, path in (("GET", "/schedules"), ("PUT", "/schedule/daily")):
+        assert operator.generic(method, path).status_code == 404
+    document = operator.get("/openapi.json").json()
+    assert not [path for path in document["paths"] if path.startswith("/schedule")]
+    families = [family.name for family in (*families_counted(), *families_read())]
+    assert not [
+        name for name in families if name.startswith(("pulljobs_schedule_", "pulljobs_slot"))
+    ]
+    with pytest.raises(CommandError, match="invalid choice: 'schedules'"):
+        call_command("pulljobs", "schedules", "list")
 
 
 @override_settings(PULLJOBS={"LAKE": "/lake"})

@@ -18,7 +18,7 @@ from pulljobs.schedules.firing import fire_due
 from pulljobs.schedules.models import Schedule, Slot
 from tests.admin.conftest import browser_of
 from tests.admin.pages import listing, page, post_form, read_page, rows, trail
-from tests.factories import USING
+from tests.factories import USING, ConsumerFactory
 from tests.schedules.conftest import Make, make_due, message_ids, now, reasons, reread
 from tests.sessions import query
 from tests.storage.test_page_plans import _scanned
@@ -257,16 +257,19 @@ def test_a_schedule_that_has_ended_can_be_changed_but_its_rule(
     assert "ends_at" in errors
 
 
-def test_a_declared_schedule_cannot_be_edited_but_paused_and_fired(
+def test_a_declared_schedule_can_be_changed_but_not_renamed(
     operator: Client, fields: dict[str, Any], make: Make
 ) -> None:
+    """Python and HTTP have this rule too, whether the declaration still exists or not."""
     row = make("report")
     Schedule.objects.filter(pk=row.pk).update(is_declared=True)
     text = read_page(operator, page(LIST, row.pk))
     assert "Code declares this schedule" in text
-    assert not re.search(r'name="(cron|name|payload|_save|_preview)"', text)
-    assert operator.post(page(LIST, row.pk), fields).status_code == 403
-    assert reread(row).cron == "* * * * *"
+    assert re.search(r'name="name"[^>]* disabled', text)
+    own = {"name": "other", "cron": "0 7 * * *"}
+    post_form(operator, page(LIST, row.pk), fields | own)
+    changed = reread(row)
+    assert (changed.name, changed.cron, changed.is_declared) == ("report", "0 7 * * *", True)
     post_form(operator, act_page(row, "pause"), {"span": "endless"})
     post_form(operator, act_page(row, "fire"), {})
     assert reread(row).paused_at is not None
@@ -555,10 +558,51 @@ def test_the_dashboard_names_schedules_that_are_due_late_or_refused(
     assert "Schedule refused can't publish: no channel" in text
     assert "(it passed while nothing ran)" in text
     assert "late by 1 h" in text
+    assert "without consumers" not in text
     before = len(queries(operator, dashboard))
     for number in range(10):
         make(f"more-{number}")
     assert len(queries(operator, dashboard)) == before
+
+
+def test_the_dashboard_names_schedules_whose_channel_has_no_consumers(
+    operator: Client, make: Make
+) -> None:
+    dashboard = "/admin/pulljobs/dashboard/"
+    make("served")
+    empty = Channel.objects.create(name="empty")
+    make("alone", channel="empty")
+    text = visible_text(read_page(operator, dashboard))
+    assert "The schedule alone publishes on a channel without consumers" in text
+    deleted = ConsumerFactory.create(channel=empty, deleted_at=now())
+    make("forgotten", channel="empty")
+    text = visible_text(read_page(operator, dashboard))
+    assert "on channels without consumers, so nothing runs: alone, forgotten." in text
+    Consumer.objects.filter(pk=deleted.pk).update(deleted_at=None)
+    assert "without consumers" not in visible_text(read_page(operator, dashboard))
+
+
+def test_a_time_zone_that_this_machine_does_not_know_is_a_message_and_can_be_replaced(
+    operator: Client, fields: dict[str, Any], make: Make
+) -> None:
+    row = make("report", starts_at=now() - 10 * HOUR, every=HOUR)
+    fixed = make("other")
+    for each in (row, fixed):
+        make_due(each, 2)
+    fire_due()
+    Schedule.objects.update(timezone="Mars/Base")
+    text = visible_text(read_page(operator, page(LIST, fixed.pk)))
+    assert "does not know the time zone 'Mars/Base': update its time zones" in text
+    assert "+00:00" in text
+    reader = user_with("view_schedule")
+    assert "+00:00" in read_page(reader, page(LIST, row.pk))  # An interval needs no zone.
+    assert "other" in read_page(operator, listing(LIST))
+    window = {"start": local(now() - HOUR), "end": local(now())}
+    refused = read_page(operator, act_page(fixed, "backfill"), **window)
+    assert "does not know the time zone" in visible_text(refused)
+    own = fields | {"name": "other", "cron": "* * * * *", "payload": "1", "timezone": "UTC"}
+    post_form(operator, page(LIST, fixed.pk), own)
+    assert reread(fixed).timezone == "UTC"
 
 
 @pytest.mark.owner
@@ -582,5 +626,5 @@ def test_the_section_of_the_dashboard_reads_a_bounded_part_of_two_indexes(
     query("ANALYZE pulljobs_schedule, pulljobs_slot")
     statements = queries(operator, "/admin/pulljobs/dashboard/")
     own = [sql for sql in statements if re.search(r"pulljobs_(schedule|slot)\b", sql)]
-    assert len(own) == 4
+    assert len(own) == 5
     assert [sql for sql in own if _scanned(sql)] == []

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from rest_framework.authtoken.models import Token
 
 from pulljobs import schedules
 from pulljobs.models import AuditEntry, Consumer, Message
+from pulljobs.schedules.definitions import Definition
 from pulljobs.schedules.firing import fire_due
 from pulljobs.schedules.models import Schedule
 from pulljobs.schedules.rules import format_slot
@@ -155,6 +157,45 @@ def test_a_put_over_an_existing_schedule_needs_the_version_that_the_caller_saw(
     ]
 
 
+def test_a_put_with_no_more_than_a_rule_resets_every_option_to_that_of_create(
+    caller: ScheduleUser, make: Make
+) -> None:
+    row = make(
+        key="k", priority=5, headers={"a": "b"}, overlap="skip", missed="all", missed_bound=7,
+        misfire_grace=MINUTE, jitter=timedelta(seconds=9), timezone="Asia/Tokyo",
+        ends_at=now() + timedelta(days=9),
+    )  # fmt: skip
+    plain = make("plain", cron="0 7 * * *", payload="")
+    given = {"Channel": row.channel_name, "Cron": "0 7 * * *"}
+    seen = caller.send("GET", "/schedule/each-minute")
+    assert caller.send("PUT", "/schedule/each-minute", given, seen).status_code == 200
+    reset = Definition.from_row(reread(row))
+    assert replace(reset, name="plain") == Definition.from_row(reread(plain))
+
+
+def test_a_declared_schedule_can_be_changed_over_http_and_stays_declared(
+    caller: ScheduleUser, make: Make
+) -> None:
+    row = make()
+    Schedule.objects.update(is_declared=True)
+    seen = caller.send("GET", "/schedule/each-minute")
+    given = {"Channel": row.channel_name, "Cron": "0 7 * * *"}
+    assert caller.send("PUT", "/schedule/each-minute", given, seen).json()["IsDeclared"]
+    assert reread(row).cron == "0 7 * * *"
+
+
+def test_a_time_zone_that_this_machine_does_not_know_is_named(
+    caller: ScheduleUser, make: Make
+) -> None:
+    make()
+    Schedule.objects.update(timezone="Mars/Base")
+    shown = caller.send("GET", "/schedule/each-minute")
+    assert (shown.status_code, shown.json()["Upcoming"]) == (200, [])
+    assert "does not know the time zone 'Mars/Base'" in shown.json()["Error"]
+    [listed] = caller.send("GET", "/schedules").json()["Result"]
+    assert "Mars/Base" in listed["Error"]
+
+
 def test_an_interval_that_a_put_leaves_alone_keeps_its_slots(
     caller: ScheduleUser, make: Make
 ) -> None:
@@ -233,6 +274,11 @@ def test_actions_are_done_and_noted_in_the_audit_trail(caller: ScheduleUser, mak
         ("each-minute/backfill", {}, 400),
         (
             "each-minute/backfill",
+            {"From": "2026-01-02T00:00:00Z", "To": "2026-01-02T00:00:00Z"},
+            400,
+        ),
+        (
+            "each-minute/backfill",
             {"From": "2020-01-01T00:00:00Z", "To": "2020-02-01T00:00:00Z"},
             400,
         ),
@@ -288,12 +334,12 @@ def walk(caller: ScheduleUser, url: str | None, field: str) -> list[str]:
     return shown
 
 
-def test_a_schedule_can_be_fired_while_the_project_lets_anyone_in(make: Make) -> None:
+def test_an_action_without_a_login_is_in_the_audit_trail_as_anonymous(make: Make) -> None:
     make()
     with override_settings(PULLJOBS={"API_ACCESS": "open"}):
         assert Client().post("/schedule/each-minute/fire").status_code == 200
     assert schedules.slot_of(Message.objects.get()) is not None
-    assert not AuditEntry.objects.exists()
+    assert AuditEntry.objects.get().by == "anonymous (HTTP)"
 
 
 def test_a_path_below_a_schedule_that_has_no_route_is_unknown() -> None:

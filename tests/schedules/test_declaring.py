@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 
 import pytest
+from django.core.management import call_command
 
 from pulljobs import schedules
 from pulljobs.errors import ConfigurationError, InvalidSchedule
 from pulljobs.handlers import ClaimedJob, handler
-from pulljobs.models import Channel
+from pulljobs.management.job_actions import operator_name
+from pulljobs.models import AuditEntry, Channel
 from pulljobs.schedules import declaring
 from pulljobs.schedules.models import Schedule
 from tests.handling import registry_of_its_own
@@ -51,6 +54,25 @@ def test_a_row_counts_once_it_exists_until_it_is_updated() -> None:
     assert (row.cron, row.priority) == ("0 6 * * *", 0)
     [unchanged] = schedules.sync(update=True)
     assert unchanged.changes == {}
+
+
+def test_what_an_operator_syncs_is_in_the_audit_trail() -> None:
+    """A worker that creates rows when it starts is no operator."""
+    schedules.declare("daily", "reports", cron="0 6 * * *")
+    call_command("pulljobs", "schedules", "sync", "--dry-run", stdout=StringIO())
+    assert not AuditEntry.objects.exists()
+    schedules.sync()
+    assert not AuditEntry.objects.exists()
+    schedules.declare("weekly", "reports", cron="0 6 * * 1")
+    schedules.update("daily", cron="0 7 * * *", priority=3)
+    for _ in range(2):
+        call_command("pulljobs", "schedules", "sync", "--update", stdout=StringIO())
+    entries = AuditEntry.objects.order_by("id")
+    assert list(entries.values_list("act", "subject")) == [
+        ("update", "schedule daily: cron, priority"),
+        ("create", "schedule weekly"),
+    ]
+    assert {entry.by for entry in entries} == {operator_name()}
 
 
 def test_a_declared_interval_keeps_its_start() -> None:

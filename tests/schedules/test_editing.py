@@ -277,6 +277,37 @@ def test_records_of_a_backfill_stay_as_long_as_others(make: Make) -> None:
     assert reasons(row) == []
 
 
+@pytest.mark.parametrize("length", [timedelta(), -HOUR])
+def test_a_window_that_ends_before_it_begins_is_refused(make: Make, length: timedelta) -> None:
+    row = make()
+    start = now() - DAY
+    with pytest.raises(InvalidSchedule, match="Choose an end after the start") as refused:
+        schedules.backfill(row.name, start, start + length)
+    assert refused.value.field == "end"
+
+
+def test_a_declared_schedule_can_be_changed_but_not_renamed(make: Make) -> None:
+    row = make()
+    query("UPDATE pulljobs_schedule SET is_declared = true")
+    assert schedules.update(row.name, priority=3).priority == 3
+    with pytest.raises(InvalidSchedule, match="rename it in the code") as refused:
+        schedules.update(row.name, name="other")
+    assert refused.value.field == "name"
+
+
+def test_a_time_zone_that_this_machine_does_not_know_can_be_replaced(make: Make) -> None:
+    row = make()
+    [slot, *_others] = make_due(row, 3)
+    query("UPDATE pulljobs_schedule SET timezone = 'Mars/Base'")
+    with pytest.raises(InvalidSchedule, match="does not know the time zone 'Mars/Base'"):
+        schedules.backfill(row.name, slot - HOUR, slot)
+    schedules.pause(row.name)
+    schedules.resume(row.name)
+    schedules.update(row.name, timezone="UTC")
+    assert (recorded(row), reasons(row)) == ([slot], ["changed"])
+    assert reread(row).next_slot == reread(row).due_at
+
+
 def test_a_large_backfill_says_where_to_cut(make: Make) -> None:
     make(every=timedelta(seconds=1), starts_at=now() - 2 * HOUR)
     with pytest.raises(InvalidSchedule, match="more than 1,000 slots: backfill up to 20"):

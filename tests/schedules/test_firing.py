@@ -132,6 +132,31 @@ def test_slots_of_a_pause_are_missed_for_that_reason(make: Make) -> None:
     assert reread(row).paused_at is None
 
 
+def test_slots_of_two_pauses_without_a_pass_between_them_keep_their_reasons(make: Make) -> None:
+    row = make()
+    slots = make_due(row, 10)
+    query("UPDATE pulljobs_schedule SET paused_at = %s, paused_until = %s", [slots[1], slots[3]])
+    schedules.pause(row.name)
+    query("UPDATE pulljobs_schedule SET paused_at = %s, paused_until = %s", [slots[5], slots[7]])
+    schedules.pause(row.name)
+    query("UPDATE pulljobs_schedule SET paused_at = %s", [slots[9] - MINUTE / 2])
+    schedules.resume(row.name)
+    fire_due()
+    missed, paused = ["missed"], ["paused"]
+    between = missed + paused * 2 + missed * 2 + paused * 2 + missed * 2
+    assert reasons(row)[:9] == between
+    assert "due" not in reasons(row)[:9]
+    assert (reread(row).earlier_pauses, reread(row).paused_at) == ([], None)
+
+
+def test_a_pause_without_slots_is_not_kept(make: Make) -> None:
+    row = make(every=timedelta(hours=1))
+    for _ in range(3):
+        schedules.pause(row.name)
+        schedules.resume(row.name)
+    assert reread(row).earlier_pauses == []
+
+
 def test_no_slot_fires_while_a_schedule_is_paused(make: Make) -> None:
     row = make()
     make_due(row)

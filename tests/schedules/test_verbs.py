@@ -69,6 +69,7 @@ def test_next_marks_the_change_of_daylight_saving(make: Make) -> None:
         (["fire", "nothing"], "no schedule 'nothing'"),
         (["pause", "each-minute", "--until", "2020-01-01T00:00Z"], "must end in the future"),
         (["backfill", "each-minute", "2020-01-01T00:00Z", "2020-02-01T00:00Z"], "more than 1,000"),
+        (["backfill", "each-minute", "2020-01-02T00:00Z", "2020-01-01T00:00Z"], "after the start"),
     ],
 )
 def test_an_invalid_argument_is_explained(make: Make, arguments: list[str], advice: str) -> None:
@@ -113,8 +114,22 @@ def test_verify_ends_with_1_if_a_slot_has_no_record(make: Make) -> None:
     assert run_json("verify")["ok"]
     assert "Every slot is accounted for." in run_text("verify")
     query("DELETE FROM pulljobs_slot WHERE slot_at = %s", [slots[2]])
-    with pytest.raises((SystemExit, CommandError)):
-        run_text("verify")
+    content = fail_json("schedules", "verify")
+    missing = content["broken"]["slot_is_recorded"]
+    assert (content["ok"], missing["count"]) == (False, 1)
+    assert missing["slots"] == [f"each-minute {format_slot(slots[2])}"]
+
+
+def test_verify_names_schedules_whose_time_zone_is_unknown_here(make: Make) -> None:
+    make()
+    row = make("other")
+    query("UPDATE pulljobs_schedule SET timezone = 'Mars/Base' WHERE id = %s", [row.pk])
+    content = fail_json("schedules", "verify")
+    assert content["broken"]["rule_can_be_evaluated"]["slots"] == ["other Mars/Base"]
+    assert content["schedules"] == 1
+    assert "Mars/Base" in run_json("show", "other")["error"]
+    with pytest.raises(CommandError, match="does not know the time zone 'Mars/Base'"):
+        run_text("next", "other")
 
 
 def test_the_verify_of_all_tables_looks_at_slots_too(make: Make) -> None:
@@ -124,13 +139,22 @@ def test_the_verify_of_all_tables_looks_at_slots_too(make: Make) -> None:
     fire_due()
     assert verify_all()["looked_at"]["slots of schedules"] >= 4
     query("DELETE FROM pulljobs_slot WHERE slot_at = %s", [slots[2]])
-    with pytest.raises((SystemExit, CommandError)):
-        verify_all()
+    content = fail_json("verify", "--patience", "0")
+    assert content["broken"]["slot_is_recorded"]["count"] == 1
 
 
 def verify_all() -> Any:
     output = StringIO()
     call_command("pulljobs", "verify", "--patience", "0", "--json", stdout=output)
+    return json.loads(output.getvalue())
+
+
+def fail_json(*arguments: str) -> Any:
+    """Run a command that has to end with exit code 1. Return its output."""
+    output = StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("pulljobs", *arguments, "--json", stdout=output)
+    assert ended.value.code == 1
     return json.loads(output.getvalue())
 
 

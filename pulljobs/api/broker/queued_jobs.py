@@ -60,10 +60,10 @@ class QueuedJobs(PullConsumerView):
 
     def delete(self, request: Request, **names: str) -> Response:
         consumer = consumer_of(names)
-        steps = operating.purging(consumer)
-        if by := user_name(request):
-            subject = f"all queued jobs of {auditing.name_of(consumer)}, purged"
-            steps = auditing.noting(steps, Event.KILL, by=by, subject=subject)
+        subject = f"all queued jobs of {auditing.name_of(consumer)}, purged"
+        steps = auditing.noting(
+            operating.purging(consumer), Event.KILL, by=user_name(request), subject=subject
+        )
         body: PurgedBody = {"Purged": sum(steps)}
         return Response(body)
 

@@ -44,8 +44,7 @@ class PauseView(ProblemMixin, UserView):
             raw_bodies.read_limited(request, LARGEST_BODY, "send Until and nothing else")
         )
         operating.pause(consumer, until)
-        if by := user_name(request):
-            auditing.note_pause(consumer, until, by=by)
+        auditing.note_pause(consumer, until, by=user_name(request))
         body: PausedBody = {"PauseUntil": None if until is None else render_time(until)}
         return Response(body)
 

@@ -50,13 +50,10 @@ class BackfillForm(forms.Form):
         cleaned = super().clean() or self.cleaned_data
         if "start" not in cleaned or "end" not in cleaned:
             return cleaned
-        if cleaned["start"] >= cleaned["end"]:
-            self.add_error("end", _("Choose an end after the start."))
-            return cleaned
         try:
             self.plan = backfilling.plan_backfill(self._row, cleaned["start"], cleaned["end"])
         except InvalidSchedule as error:
-            self.add_error(error.field, str(error))
+            self.add_error(error.field if error.field in self.fields else None, str(error))
         return cleaned
 
     def slots(self) -> list[UpcomingSlot]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -15,12 +15,15 @@ from pulljobs.admin.dashboard.attention import Attention
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.sections import Section
 from pulljobs.conf import settings
+from pulljobs.models import Consumer
 from pulljobs.schedules.doctor import LATE
 from pulljobs.schedules.firing import LONGEST_RETRY
 from pulljobs.schedules.models import FIRED, Schedule, Slot, SlotReason
 
 NAME: Final = "schedules"
 SHOWN: Final = 5
+LOOKED_AT: Final = 1_000
+"""Schedules that are due next, of which those without a consumer are named."""
 COUNTED: Final = 2_000
 """Newest records that are read."""
 WITHIN: Final = timedelta(hours=1)
@@ -107,7 +110,7 @@ def _describe(row: Schedule, at: datetime, links: Links) -> UpcomingSchedule:
 
 
 def _check(rows: QuerySet[Schedule], at: datetime) -> Iterator[Attention]:
-    """Yield schedules that can't publish, and those that no process fires."""
+    """Yield schedules that can't publish, that no process fires, or that no consumer serves."""
     for row in rows.filter(failures__gt=0, due_at__lte=at + LONGEST_RETRY)[:SHOWN]:
         values = {"name": row.name, "error": row.error}
         yield Attention(True, _("Schedule %(name)s can't publish: %(error)s") % values, NAME)
@@ -119,3 +122,21 @@ def _check(rows: QuerySet[Schedule], at: datetime) -> Iterator[Attention]:
             len(names),
         )
         yield Attention(True, text % ", ".join(names), NAME)
+    if useless := _find_useless(rows):
+        text = ngettext(
+            "The schedule %s publishes on a channel without consumers, so nothing runs.",
+            "Schedules publish on channels without consumers, so nothing runs: %s.",
+            len(useless),
+        )
+        yield Attention(False, text % ", ".join(useless), NAME)
+
+
+def _find_useless(rows: QuerySet[Schedule]) -> list[str]:
+    """Return schedules on channels without consumers, among those that are due next."""
+    consumers = Consumer.objects.using(rows.db).filter(
+        channel__name=OuterRef("channel_name"), deleted_at=None
+    )
+    due = rows.filter(due_at__isnull=False).annotate(is_served=Exists(consumers))
+    named = due.values_list("name", "failures", "is_served")[:LOOKED_AT]
+    useless = [name for name, failures, is_served in named if not (failures or is_served)]
+    return useless[:SHOWN]

@@ -23,7 +23,7 @@ from pulljobs.schedules.admin.fields import (
 )
 from pulljobs.schedules.definitions import HIGHEST_BOUND, RULE_FIELDS, Definition
 from pulljobs.schedules.models import LONGEST_NAME, Missed, Overlap, Schedule
-from pulljobs.schedules.reading import UpcomingSlot, format_slots
+from pulljobs.schedules.reading import SHOWN_SLOTS, UpcomingSlot, format_slots
 from pulljobs.schedules.rule_checks import LONGEST_CRON
 from pulljobs.schedules.rules import Rule, format_slot, make_rule
 from pulljobs.storage import nodes
@@ -32,7 +32,6 @@ PREVIEW: Final = "_preview"
 """Name of the button that shows the next slots and saves nothing."""
 SEEN: Final = "_seen"
 """Name of the hidden field with the time of the change that the user saw last."""
-SHOWN_SLOTS: Final = 10
 CONTENT: Final = ("payload", "content_type", "headers")
 """Fields for users with the permission to see payloads."""
 PLAIN: Final = ("name", *RULE_FIELDS, "missed", "missed_bound", "misfire_grace", "overlap", "key",
@@ -117,6 +116,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
             field.widget.attrs.setdefault("class", CLASSES.get(type(field.widget), ""))
         if self.instance.pk is not None:
             self.initial.update(initial_of(self.instance))
+        if self.instance.is_declared and "name" in self.fields:
+            self.fields["name"].disabled = True
+            self.fields["name"].help_text = _("Code declares it by this name.")
 
     def is_valid(self) -> bool:
         """Return False for a preview as well, so that the admin shows the form again."""
@@ -191,7 +193,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
 
     def preview(self) -> list[UpcomingSlot]:
         """Return the next slots of the rule in the form, or none if it is not valid."""
-        if self.rule is None:
+        if self.rule is None or self.rule.problem:
             return []
         slots = islice(self.rule.slots_after(self.now), SHOWN_SLOTS)
         return list(format_slots(self.rule, self.now, slots))

@@ -75,8 +75,8 @@ def describe_record(slot: Slot, rule: Rule) -> SlotRow:
 
 
 def format_local(at: datetime, rule: Rule) -> str:
-    """Return a time in the zone of the rule, with its offset from UTC."""
-    return at.astimezone(rule.zone).isoformat(sep=" ", timespec="seconds")
+    """Return a time in the zone of the rule, or in UTC if it is unknown, with its offset."""
+    return at.astimezone(rule.shown_zone).isoformat(sep=" ", timespec="seconds")
 
 
 def show_rule(row: Schedule) -> SafeString:

@@ -21,7 +21,7 @@ from pulljobs.conf import settings
 from pulljobs.errors import PulljobsError, UnknownSchedule
 from pulljobs.schedules import acting, reading
 from pulljobs.schedules.admin import actions, looks
-from pulljobs.schedules.admin.forms import CONTENT, SHOWN_SLOTS, ScheduleForm, read_text
+from pulljobs.schedules.admin.forms import CONTENT, ScheduleForm, read_text
 from pulljobs.schedules.admin.lists import (
     OriginFilter,
     ScheduleChangeList,
@@ -86,9 +86,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         return self._may(request, "add")
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Return False for a schedule that code declares: a change of it belongs into the code."""
-        is_declared = isinstance(obj, Schedule) and obj.is_declared
-        return self._may(request, "change") and not is_declared
+        return self._may(request, "change")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return self._may(request, "delete")
@@ -198,7 +196,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
             "last": core_looks.format_time(row.last_slot),
             "outcome": looks.describe_outcome(row),
             "paused": looks.describe_pause_of(row, now),
-            "upcoming": reading.upcoming(row, SHOWN_SLOTS),
+            "upcoming": reading.upcoming(row),
+            "problem": row.rule.problem,
             "history": looks.read_history(row, request.GET.get("before", "")),
             "may_pause": self.has_pause_permission(request),
             "may_fire": self.has_fire_permission(request),

@@ -71,7 +71,9 @@ class ScheduleItemBody(TypedDict):
     LastSlot: Time | None
     LastReason: str
     LastLateSeconds: float | None
-    Error: Annotated[str, Help("Why the last publish was refused, or empty.")]
+    Error: Annotated[
+        str, Help("Why the last publish was refused or no slot can be found, or empty.")
+    ]
 
 
 class SchedulesBody(TypedDict):

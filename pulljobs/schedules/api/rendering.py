@@ -18,9 +18,9 @@ from pulljobs.schedules.api.bodies import (
     ScheduleItemBody,
     SlotBody,
 )
+from pulljobs.schedules.definitions import defaults
 from pulljobs.schedules.models import Missed, Overlap, Schedule, Slot
 
-UPCOMING: Final = 10
 OPTIONS: Final = {
     "Channel": "channel",
     "Cron": "cron",
@@ -39,28 +39,13 @@ DURATIONS: Final = {
     "JitterSeconds": "jitter",
     "MisfireGraceSeconds": "misfire_grace",
 }
-DEFAULTS: Final[Mapping[str, Any]] = {
-    "cron": "",
-    "every": None,
-    "timezone": "UTC",
-    "starts_at": None,
-    "ends_at": None,
-    "jitter": timedelta(),
-    "missed": Missed.LATEST,
-    "missed_bound": 100,
-    "misfire_grace": None,
-    "overlap": Overlap.ALLOW,
-    "key": None,
-    "priority": 0,
-    "headers": {},
-    "content_type": None,
-    "producer": None,
-}
-"""Options that a PUT leaves out, so that it also resets those of a schedule that exists."""
 
 
 def read_options(form: ScheduleFormBody) -> dict[str, Any]:
-    """Return the options of `create`, all of them. Raise 400 for a wrong payload or producer."""
+    """Return the options of `create`, all of them. Raise 400 for a wrong payload or producer.
+
+    An absent option has its default, so that a PUT also resets those of a schedule that exists.
+    """
     given: Mapping[str, Any] = cast("Mapping[str, Any]", form)
     options = {option: given[field] for field, option in OPTIONS.items() if field in given}
     options |= {
@@ -73,7 +58,7 @@ def read_options(form: ScheduleFormBody) -> dict[str, Any]:
     }
     if (name := form.get("Producer")) is not None:
         options["producer"] = _find_producer(name)
-    return {**DEFAULTS, **options, "payload": _read_payload(form)}
+    return {**defaults(), **options, "payload": _read_payload(form)}
 
 
 def _find_producer(name: str) -> Producer:
@@ -108,7 +93,7 @@ def render_item(row: Schedule, now: datetime) -> ScheduleItemBody:
         "LastSlot": _render(row.last_slot),
         "LastReason": row.last_reason,
         "LastLateSeconds": row.last_late_seconds,
-        "Error": row.error,
+        "Error": row.error or row.rule.problem,
     }
 
 
@@ -135,7 +120,7 @@ def render_schedule(row: Schedule, now: datetime, *, with_message: bool) -> Sche
         "ChangedAt": render_time(row.changed_at),
         "Upcoming": [
             {"Slot": slot.utc, "Local": slot.local, "Change": slot.change}
-            for slot in reading.upcoming(row, UPCOMING)
+            for slot in reading.upcoming(row)
         ],
     }
     if with_message:

@@ -1,4 +1,5 @@
 import datetime
+import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
@@ -59,6 +60,12 @@ class Migration(migrations.Migration):
                 ("is_declared", models.BooleanField(default=False)),
                 ("paused_at", models.DateTimeField(null=True)),
                 ("paused_until", models.DateTimeField(null=True)),
+                (
+                    "earlier_pauses",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.DateTimeField(), default=list, size=None
+                    ),
+                ),
                 ("next_slot", models.DateTimeField(null=True)),
                 ("due_at", models.DateTimeField(null=True)),
                 ("rule_since", models.DateTimeField()),

@@ -25,6 +25,7 @@ SELECT
     overlap,
     paused_at,
     paused_until,
+    earlier_pauses,
     next_slot,
     last_message_id,
     failures,

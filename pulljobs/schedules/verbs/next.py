@@ -25,7 +25,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--cron", default="", help="rule in place of a schedule")
     parser.add_argument("--every", type=parse_duration, metavar="TIME", help="interval such as 5m")
     parser.add_argument("--timezone", default="UTC", help="time zone of --cron (%(default)s)")
-    parser.add_argument("--count", type=whole_number(1, 1000), default=10, help="(%(default)s)")
+    parser.add_argument(
+        "--count", type=whole_number(1, 1000), default=reading.SHOWN_SLOTS, help="(%(default)s)"
+    )
 
 
 def handle(*, name: str | None, count: int, **options: Any) -> CommandResult:
@@ -34,6 +36,8 @@ def handle(*, name: str | None, count: int, **options: Any) -> CommandResult:
     if name is not None:
         row = reading.find(name)
         rule, slots = row.rule, reading.upcoming(row, count)
+        if rule.problem:
+            raise InvalidSchedule("timezone", rule.problem)
     else:
         now = nodes.clock(settings().DATABASE).astimezone(UTC)
         given = {option: options[option] for option in ("cron", "every", "timezone")}

@@ -10,6 +10,7 @@ from pulljobs.schedules import reading
 from pulljobs.storage import nodes
 
 SHOWN: Final = 10
+"""Records of the history."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,7 +22,7 @@ def handle(*, name: str, **options: Any) -> CommandResult:
     row = reading.find(name)
     summary = reading.summarize(row, nodes.clock(using))
     history = [reading.describe_slot(slot) for slot in reading.history(row, SHOWN)]
-    upcoming = [slot._asdict() for slot in reading.upcoming(row, SHOWN)]
+    upcoming = [slot._asdict() for slot in reading.upcoming(row)]
     facts = [(key.replace("_", " "), str(value)) for key, value in summary.items() if value]
     return CommandResult(
         {**summary, "upcoming": upcoming, "history": history},

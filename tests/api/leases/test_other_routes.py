@@ -13,6 +13,7 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 
 from pulljobs import ids, pulling
+from pulljobs.api.authentication import NAMELESS
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job, Message, Node, Producer
@@ -231,7 +232,7 @@ def test_a_purge_that_is_cut_off_is_in_the_audit_trail_as_far_as_it_came(
 def test_who_paused_and_purged_is_in_the_audit_trail(
     operator: Client, census: Subscription
 ) -> None:
-    """The audit has the name of the user. With open access there is none."""
+    """The audit has the name of the user. With open access it may be anonymous."""
     for _ in range(3):
         publish()
     subject = "consumer orders/census"
@@ -246,8 +247,10 @@ def test_who_paused_and_purged_is_in_the_audit_trail(
         ("ops", "pause", subject, 1),
         ("ops", "resume", subject, 1),
         ("ops", "kill", f"all queued jobs of {subject}, purged", 3),
+        (NAMELESS, "resume", subject, 1),
+        (NAMELESS, "kill", f"all queued jobs of {subject}, purged", 0),
     ]
-    assert [entry.at is not None for entry in entries] == [True, False, False]
+    assert [entry.at is not None for entry in entries] == [True] + [False] * 4
 
 
 def test_lookup(puller: Puller, tokens: dict[str, str]) -> None:
