@@ -10,7 +10,7 @@ what code says.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -167,8 +167,10 @@ def _sync(using: str, definition: Definition, *, dry_run: bool, by: str | None) 
         row = Schedule.objects.using(using).filter(name=definition.name).first()
         changes = {} if row is None else _differences(Definition.from_row(row), definition)
         is_written = _write(definition, row, changes)
-        if by is not None and is_written:
-            _note(definition.name, changes, by=by, is_created=row is None)
+        if by is not None and is_written and row is None:
+            acting.note(AuditEntry.Act.CREATE, definition.name, by=by)
+        elif by is not None and is_written and changes:
+            acting.note_update(definition.name, changes, by=by)
         transaction.set_rollback(dry_run, using=using)
     return ScheduleUpdate(
         definition.name, is_written and row is None, changes if is_written else {}
@@ -193,14 +195,6 @@ def _write(
     else:
         return True
     return False
-
-
-def _note(name: str, changes: Iterable[str], *, by: str, is_created: bool) -> None:
-    """Add an entry to the audit trail for a row that was created or changed."""
-    if is_created:
-        acting.note(AuditEntry.Act.CREATE, name, by=by)
-    elif changes:
-        acting.note_update(name, changes, by=by)
 
 
 def _differences(current: Definition, wanted: Definition) -> dict[str, tuple[Any, Any]]:

@@ -206,7 +206,7 @@ def _keep_ended_pause(row: Schedule) -> None:
     """Keep a pause that has ended, until a pass has decided about the slots inside it."""
     begin, end = row.paused_at, row.paused_until
     if begin and end and row.next_slot and row.next_slot < end:
-        row.earlier_pauses = [*row.earlier_pauses, begin, end][-2 * MOST_PAUSES :]
+        row.earlier_pauses = [*(row.earlier_pauses or []), begin, end][-2 * MOST_PAUSES :]
 
 
 def _record_left(using: str, row: Schedule, now: datetime) -> None:

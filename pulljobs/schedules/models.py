@@ -76,8 +76,8 @@ class Schedule(models.Model):
     """Begin of the pause, or of the last one until the next pass."""
     paused_until = models.DateTimeField(null=True)
     """End of the pause. NULL with `paused_at` means until it is resumed."""
-    earlier_pauses = ArrayField(models.DateTimeField(), default=list)
-    """Begins and ends of pauses before that, whose slots no pass has seen yet."""
+    earlier_pauses = ArrayField(models.DateTimeField(), null=True)
+    """Begins and ends of pauses before that, whose slots no pass has seen yet, or NULL."""
     next_slot = models.DateTimeField(null=True)
     """First slot without a record."""
     due_at = models.DateTimeField(null=True)

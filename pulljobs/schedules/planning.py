@@ -41,7 +41,7 @@ class DueSchedule(NamedTuple):
     overlap: str
     paused_at: datetime | None
     paused_until: datetime | None
-    earlier_pauses: list[datetime]
+    earlier_pauses: list[datetime] | None
     next_slot: datetime
     last_message_id: int | None
     failures: int
@@ -135,7 +135,7 @@ def _decide(schedule: DueSchedule, planned: PlannedSlot, *, is_newest: bool) -> 
 
 def is_in_pause(schedule: Any, slot: datetime) -> bool:
     """Return True if a slot of this row is in its pause, or in one that no pass has seen."""
-    earlier = schedule.earlier_pauses
+    earlier = schedule.earlier_pauses or []
     pauses = [*zip(earlier[::2], earlier[1::2], strict=True)]
     if schedule.paused_at is not None:
         pauses.append((schedule.paused_at, schedule.paused_until))

@@ -63,7 +63,7 @@ class Migration(migrations.Migration):
                 (
                     "earlier_pauses",
                     django.contrib.postgres.fields.ArrayField(
-                        base_field=models.DateTimeField(), default=list, size=None
+                        base_field=models.DateTimeField(), null=True, size=None
                     ),
                 ),
                 ("next_slot", models.DateTimeField(null=True)),

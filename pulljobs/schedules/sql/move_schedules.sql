@@ -17,7 +17,7 @@ SET
     error = moved.error,
     paused_at = CASE WHEN moved.keeps_pause THEN schedule.paused_at END,
     paused_until = CASE WHEN moved.keeps_pause THEN schedule.paused_until END,
-    earlier_pauses = CASE WHEN moved.keeps_pause THEN schedule.earlier_pauses ELSE '{}' END
+    earlier_pauses = CASE WHEN moved.keeps_pause THEN schedule.earlier_pauses END
 FROM
     unnest(
         %(ids)s::bigint[],
