@@ -39,6 +39,8 @@ class Status(StrEnum):
     LEASE_LOST = "lease_lost"
     NOT_FOUND = "not_found"
     REFUSED = "refused"
+    LOCKED = "locked"
+    """A transaction on the broker's database keeps the row locked: repeat the item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +204,15 @@ def statuses(answer: Answer) -> list[Status]:
     return [Status(result["Status"]) for result in answer.json()["Results"]]
 
 
-def remaining(answer: Answer) -> list[float | None]:
-    """Return the seconds left of each lease, or None if it is lost, in the order of the request."""
-    return [result.get("RemainingSeconds") for result in answer.json()["Results"]]
+def renewals(answer: Answer) -> list[float | Status]:
+    """Return the seconds left of each lease, or the status of one that was not renewed.
+
+    They are in the order of the request.
+    """
+    return [
+        float(result["RemainingSeconds"]) if status is Status.OK else status
+        for result, status in zip(answer.json()["Results"], statuses(answer), strict=True)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

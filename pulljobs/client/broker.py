@@ -21,7 +21,14 @@ from pulljobs.client.bodies import (
 )
 from pulljobs.client.calls import Answer, Call
 from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, Refused, Unreachable
-from pulljobs.client.flows import GRACE, MOST_OUTCOMES, SHUTS_DOWN, parts
+from pulljobs.client.flows import (
+    GRACE,
+    LOCKED,
+    LOCKED_EVERY,
+    MOST_OUTCOMES,
+    SHUTS_DOWN,
+    parts,
+)
 from pulljobs.client.handling import RESULTS, Ending
 from pulljobs.client.link import Link, Request
 from pulljobs.client.messages import Received
@@ -70,10 +77,13 @@ class Broker:
     """Recipient of the outcomes of its messages."""
     _unread: "deque[tuple[Held, Settlement]]" = field(default_factory=deque)
     _outbox: "deque[tuple[Held, Settlement]]" = field(default_factory=deque)
+    _locked: "list[tuple[Held, Settlement]]" = field(default_factory=list)
+    """Outcomes that the broker could not write, because the rows were locked."""
     _noticed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _filled: asyncio.Event = field(default_factory=asyncio.Event)
     _urgent: asyncio.Event = field(default_factory=asyncio.Event)
+    _has_locked: asyncio.Event = field(default_factory=asyncio.Event)
     _freshening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _asking: "asyncio.Task[Answer] | None" = None
 
@@ -106,6 +116,16 @@ class Broker:
             else:
                 await self.room.change()
 
+    async def settle_locked_forever(self) -> None:
+        """Send outcomes of locked rows again, in requests that no other outcome waits for."""
+        while True:
+            await self._has_locked.wait()
+            await asyncio.sleep(LOCKED_EVERY)
+            batch, self._locked = self._locked, []
+            self._has_locked.clear()
+            for some in parts(batch, self._most):
+                await self._write(some)
+
     async def flush_forever(self) -> None:
         while True:
             await self._filled.wait()
@@ -129,7 +149,8 @@ class Broker:
     async def renew(self, message: Held, seconds: float | None) -> float:
         """Renew one lease and return the seconds left.
 
-        Raise LeaseLost, or Unreachable if the lease ends before there is an answer.
+        Raise LeaseLost, or Unreachable if the lease ends before there is an answer, or its row is
+        locked.
         """
         try:
             async with asyncio.timeout(self.patience(message)):
@@ -138,6 +159,8 @@ class Broker:
             raise Unreachable(f"{self.link.base_url} is away: nothing was renewed.") from error
         if message.revoked:
             raise LeaseLost(message.id)
+        if message.is_unanswered:
+            raise Unreachable(LOCKED)
         return float(message.remaining)
 
     def patience(self, message: Held) -> float:
@@ -145,12 +168,16 @@ class Broker:
         return float(max(message.remaining, GRACE))
 
     async def keep(self) -> None:
-        """Renew leases of which half is over: of waiting messages, with auto_renew of all."""
+        """Renew leases of which half is over: of waiting messages, with auto_renew of all.
+
+        A message whose outcome meets a locked row keeps its lease, too.
+        """
         due = [
             message
             for message in list(self.open)
             if message.is_due and not message.lost and (self.auto_renew or not message.begun)
         ]
+        due += [message for message, _settlement in self._locked if message.is_due]
         try:
             for some in parts(due, self._most):
                 await self._renew(some, None)
@@ -328,7 +355,7 @@ class Broker:
         if batch:
             await self._write(batch)
 
-    async def _write(self, batch: list[tuple[Held, Settlement]]) -> None:
+    async def _write(self, batch: Sequence[tuple[Held, Settlement]]) -> None:
         """Send outcomes. A refused outcome does not hold up the others."""
         request = self._request("ack", bodies.ack(settlement for _message, settlement in batch))
         try:
@@ -338,7 +365,7 @@ class Broker:
         else:
             self._confirm(batch, bodies.statuses(answer), request)
 
-    async def _bisect(self, batch: list[tuple[Held, Settlement]], error: BadRequest) -> None:
+    async def _bisect(self, batch: Sequence[tuple[Held, Settlement]], error: BadRequest) -> None:
         middle = len(batch) // 2
         if middle:
             await self._write(batch[:middle])
@@ -349,20 +376,24 @@ class Broker:
             self._lose([message])
 
     def _confirm(
-        self, batch: list[tuple[Held, Settlement]], statuses: list[Status], request: Request
+        self, batch: Sequence[tuple[Held, Settlement]], statuses: list[Status], request: Request
     ) -> None:
-        lost = []
+        settled, lost = [], []
         for (message, settlement), status in zip(batch, statuses, strict=True):
             if status is Status.REFUSED:
                 log.refused(message.id)
-            if status is Status.OK or (request.in_doubt and not settlement.can_be_repeated):
+            if status is Status.LOCKED:
+                self._locked.append((message, settlement))
+            elif status is Status.OK or (request.in_doubt and not settlement.can_be_repeated):
                 self.counts[settlement.outcome.lower()] += 1
+                settled.append(message)
             else:
                 lost.append(message)
-        self._let_go([message for message, _settlement in batch])
+        self._let_go(settled)
         if lost:
-            self.counts["lost"] += len(lost)
-            log.leases_lost(len(lost))
+            self._lose(lost)
+        if self._locked:
+            self._has_locked.set()
 
     async def _renew(self, messages: Sequence[Held], seconds: float | None) -> None:
         """Renew leases. Give back those that wait and whose hard end is near.
@@ -380,13 +411,16 @@ class Broker:
             for message in messages:
                 message.is_unanswered = False
             raise
-        for message, left in zip(messages, bodies.remaining(answer), strict=True):
+        for message, left in zip(messages, bodies.renewals(answer), strict=True):
+            if left is Status.LOCKED:
+                continue  # The next renewal comes soon. Until then it counts as unanswered.
             message.is_unanswered = False
-            if left is None:
-                message.revoked = True
-            else:
+            if isinstance(left, float):
                 message.renewed(answer.sent_at + left)
-            if left is None or left < message.job.lease_seconds * (1 - WAITING_SHARE):
+                if left < message.job.lease_seconds * (1 - WAITING_SHARE):
+                    message.give_back()
+            else:
+                message.revoked = True
                 message.give_back()
 
     def _request(self, verb: str, body: bytes, seconds: float = 2 * GRACE) -> Request:

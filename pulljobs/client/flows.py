@@ -34,6 +34,9 @@ MOST_LINES: Final = 100
 MOST_BYTES: Final = 4 * 1024 * 1024
 SHUTS_DOWN: Final = "server_shutdown"
 TOO_LARGE: Final = 413
+LOCKED_EVERY: Final = 1.0
+"""Seconds after which a job is tried again whose row was locked on the broker's side."""
+LOCKED: Final = "Another transaction on the broker's side keeps the row of the job locked."
 
 T = TypeVar("T")
 
@@ -168,32 +171,55 @@ def _queued_jobs(
 
 
 def settle(path: str, settlement: Settlement, until: float) -> Flow[None]:
-    """Settle a job. Raise LeaseLost if its lease is lost."""
+    """Settle a job. Raise LeaseLost if its lease is lost, Unreachable if its row stays locked."""
     [is_done] = yield from settle_all(path, [settlement], until)
+    if is_done is None:
+        raise Unreachable(LOCKED)
     if not is_done:
         raise LeaseLost(settlement.job.id)
 
 
-def settle_all(path: str, settlements: Sequence[Settlement], until: float) -> Flow[list[bool]]:
-    """Settle jobs and return for each whether it was settled.
+def settle_all(
+    path: str, settlements: Sequence[Settlement], until: float
+) -> Flow[list[bool | None]]:
+    """Settle jobs and return for each whether it was settled, or None if its row stays locked.
 
-    After a lost answer, an outcome that cannot be repeated counts as settled.
+    Jobs whose rows are locked are tried again until the deadline. After a lost answer, an outcome
+    that cannot be repeated counts as settled.
     """
-    reply = yield from insist(Call("POST", f"{path}/ack", bodies.ack(settlements)), until)
-    return [
-        status is Status.OK or (reply.repeated and not settlement.can_be_repeated)
-        for settlement, status in zip(settlements, bodies.statuses(reply.answer), strict=True)
-    ]
+    done: list[bool | None] = [None] * len(settlements)
+    left = range(len(settlements))
+    while left:
+        body = bodies.ack(settlements[index] for index in left)
+        reply = yield from insist(Call("POST", f"{path}/ack", body), until)
+        by_index = dict(zip(left, bodies.statuses(reply.answer), strict=True))
+        for index, status in by_index.items():
+            if status is not Status.LOCKED:
+                is_unknown = reply.repeated and not settlements[index].can_be_repeated
+                done[index] = status is Status.OK or is_unknown
+        left = [index for index in left if done[index] is None]
+        if not left or now() >= until:
+            break
+        yield Pause(min(LOCKED_EVERY, until - now()))
+    return done
 
 
 def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[float]:
-    """Renew the lease of a job. Return its end on the monotonic clock, or raise LeaseLost."""
+    """Renew the lease of a job. Return its end on the monotonic clock.
+
+    Raise LeaseLost if the lease is lost, Unreachable if its row stays locked.
+    """
     call = Call("POST", f"{path}/renew", bodies.renew([job], seconds))
-    answer = (yield from insist(call, until)).answer
-    [left] = bodies.remaining(answer)
-    if left is None:
-        raise LeaseLost(job.id)
-    return answer.sent_at + left
+    while True:
+        answer = (yield from insist(call, until)).answer
+        [left] = bodies.renewals(answer)
+        if isinstance(left, float):
+            return answer.sent_at + left
+        if left is not Status.LOCKED:
+            raise LeaseLost(job.id)
+        if now() >= until:
+            raise Unreachable(LOCKED)
+        yield Pause(min(LOCKED_EVERY, until - now()))
 
 
 def publish(channel: str, drafts: Sequence[Draft], seconds: float) -> Flow[list[Receipt]]:

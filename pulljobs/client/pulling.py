@@ -8,7 +8,7 @@ from pulljobs.client import bodies, flows, log
 from pulljobs.client.bodies import Job, Limits, Outcome, Settlement
 from pulljobs.client.calls import Answer, Flow
 from pulljobs.client.connecting import Connection, Subscription
-from pulljobs.client.errors import BadRequest, ClientError, LeaseLost
+from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, Unreachable
 from pulljobs.client.flows import Claims
 from pulljobs.client.messages import AsyncMessage, Message
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
@@ -65,7 +65,9 @@ class _PullFlows:
                 until = bodies.now() + PATIENCE
                 done = yield from flows.settle_all(self._path, settlements, until)
                 for message, was_done in zip(some, done, strict=True):
-                    message.settled, message.revoked = True, not was_done
+                    message.settled, message.revoked = was_done is not None, was_done is False
+            if not all(message.settled for message in left):
+                raise Unreachable(flows.LOCKED)
 
         yield from self._inside_limits(end, PATIENCE)
         return [message for message in ending if message.revoked]

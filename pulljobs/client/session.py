@@ -133,6 +133,7 @@ class Session:
         broker.recipient = AwaitedRecipient(broker) if is_async else ThreadRecipient(broker)
         self._start(broker.pull_forever())
         self._start(broker.flush_forever())
+        self._start(broker.settle_locked_forever())
         self._start(self._look_after(broker))
         self._start(self._keep(broker))
         broker.link.connect()

@@ -27,7 +27,8 @@ class Flusher:
     """Loop that writes outcomes. An outcome is never lost, only late.
 
     A job whose row another transaction keeps locked is set aside, so that no other outcome waits
-    for it. Its lease is renewed until its outcome is written.
+    for it. Its lease is renewed until its outcome is written. Until then no batch waits for a lock:
+    where a row is locked, others often are, and a second wait could outlast a lease.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Flusher:
         batch = self._take_batch()
         if batch:
             self._in_flight.writing = batch
-            self._settle(batch, self._write(batch))
+            self._settle(batch, self._write(batch, skip_locked=bool(self._locked)))
         return len(batch)
 
     def _flush_locked(self) -> None:
@@ -108,15 +109,15 @@ class Flusher:
         self._results.extendleft(reversed(batch[len(once) :]))
         return list(once.values())
 
-    def _write(self, batch: list[BufferedResult]) -> Finished:
+    def _write(self, batch: list[BufferedResult], *, skip_locked: bool) -> Finished:
         """Write the outcomes. After an error they wait in the buffer again, in their order."""
         try:
-            return self._finish(batch)
+            return self._finish(batch, skip_locked=skip_locked)
         except Exception:
             self._results.extendleft(reversed(batch))
             raise
 
-    def _finish(self, batch: list[BufferedResult], *, skip_locked: bool = False) -> Finished:
+    def _finish(self, batch: list[BufferedResult], *, skip_locked: bool) -> Finished:
         written = [outcome for _job, outcome in batch if outcome is not None]
         return pulling.finish(
             written,

@@ -60,6 +60,10 @@ class FakeBroker:
     """Seconds from a claim to the hard end of its lease."""
     published: set[str] = field(default_factory=set)
     claims: dict[str, list[FakeJob]] = field(default_factory=dict)
+    locked_jobs: set[str] = field(default_factory=set)
+    """Ids of jobs whose rows another transaction has locked, so that no ack settles them."""
+    locked_leases: set[str] = field(default_factory=set)
+    """Ids of jobs whose lease another transaction has locked, so that it is not renewed."""
     held: list[int] = field(default_factory=list)
     """Numbers of jobs in flight after each pull."""
 
@@ -176,6 +180,8 @@ class FakeBroker:
     def _settled(self, result: Any) -> Any:
         for job in self.jobs:
             if job.id == result["ID"]:
+                if job.id in self.locked_jobs:
+                    return {"ID": job.id, "Status": "locked"}
                 status = "ok" if self._settle(job, result) else "lease_lost"
                 return {"ID": job.id, "Status": status}
         return {"ID": result["ID"], "Status": "not_found"}
@@ -199,6 +205,8 @@ class FakeBroker:
         return {"Results": [self._renewed(lease, body.get("Seconds")) for lease in body["Leases"]]}
 
     def _renewed(self, result: Any, seconds: float | None) -> Any:
+        if result["ID"] in self.locked_leases:
+            return {"ID": result["ID"], "Status": "locked"}
         for job in self.jobs:
             if (
                 job.id == result["ID"]

@@ -476,3 +476,61 @@ def is_running(process: Path) -> bool:
         return ") Z " not in (process / "stat").read_text()
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_an_outcome_whose_row_is_locked_delays_no_other_and_keeps_its_lease(kind: str) -> None:
+    """It is sent again until the row is free, for longer than a lease."""
+    broker = brief(10)
+    [locked, *others] = broker.jobs
+    broker.locked_jobs = {locked.id}
+    consumer, _ = consumer_of([broker], sleeping(kind, 0.01), max_in_flight=3, auto_renew=True)
+    with running(consumer):
+        wait_until(lambda: {job.state for job in others} == {"DELIVERED"})
+        ends_at = time.monotonic() + 1.5 * LEASE
+        wait_until(lambda: time.monotonic() > ends_at)
+        broker.publish(1, start=10)
+        wait_until(lambda: broker.jobs[-1].state == "DELIVERED")
+        assert (locked.state, locked.leased_until > time.monotonic()) == ("INFLIGHT", True)
+        broker.locked_jobs.clear()
+        wait_until(lambda: is_done(broker))
+    assert charges(broker) == [("DELIVERED", 1, 0)]
+    assert (consumer.counts["delivered"], consumer.counts["lost"]) == (11, 0)
+    of_locked = [request for request in broker.asked("ack") if locked.id in ids_of(request)]
+    assert len(of_locked) > 2
+    assert all(ids_of(request) == {locked.id} for request in of_locked[1:])
+
+
+def ids_of(request: Request) -> set[str]:
+    return {result["ID"] for result in request.body["Results"]}
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_lease_that_another_transaction_has_locked_ends_no_other_handler(kind: str) -> None:
+    """Its own handler ends with the lease, and is released as if the broker had been away."""
+    broker = brief(2)
+    [locked, other] = broker.jobs
+    broker.locked_leases = {locked.id}
+    cut_off = []
+
+    def run_long(message: Message) -> None:
+        until = time.monotonic() + 2 * LEASE
+        while time.monotonic() < until and not message.lost:
+            time.sleep(0.01)
+        cut_off.extend([message.id] if message.lost else [])
+
+    async def await_long(message: Any) -> None:
+        try:
+            await asyncio.sleep(2 * LEASE)
+        except asyncio.CancelledError:
+            cut_off.append(message.id)
+            raise
+
+    handler = run_long if kind == "plain" else await_long
+    consumer, _ = consumer_of([broker], handler, max_in_flight=2, concurrency=2, auto_renew=True)
+    with running(consumer):
+        wait_until(lambda: cut_off == [locked.id])
+        broker.locked_leases.clear()
+        wait_until(lambda: is_done(broker))
+    assert (other.deliveries, other.retry_count) == (1, 0)
+    assert cut_off == [locked.id]

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,6 +21,7 @@ from pulljobs.client import (
     exponential,
     flows,
     full_jitter,
+    pulling,
 )
 from pulljobs.client.publishing import PATIENCE
 from pulljobs.client.strategies import RECONNECT
@@ -104,6 +106,45 @@ def test_what_is_above_the_limit_of_a_broker_is_sent_in_parts(mocked: Mock) -> N
     consumer = side.consumer()
     assert consumer.ack_all(consumer.fetch(10)) == []
     assert broker.states() == ["DELIVERED"] * 10
+
+
+def test_jobs_whose_rows_are_locked_are_settled_when_the_rows_are_free(mocked: Mock) -> None:
+    """The others are settled at once, and each keeps its result."""
+    side, broker = mocked
+    broker.publish(3)
+    broker.locked_jobs = {broker.jobs[1].id}
+    consumer = side.consumer()
+    messages = consumer.fetch(3)
+    unlocking = threading.Timer(1.5, broker.locked_jobs.clear)
+    unlocking.start()
+    assert consumer.ack_all(messages) == []
+    unlocking.join()
+    assert broker.states() == ["DELIVERED"] * 3
+    sizes = [len(request.body["Results"]) for request in broker.asked("ack")]
+    assert sizes[0] == 3
+    assert set(sizes[1:]) == {1}
+
+
+def test_a_job_whose_row_stays_locked_can_be_settled_later(
+    mocked: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "PATIENCE", 0.2)
+    side, broker = mocked
+    broker.limits = {"LeaseSeconds": 0.2}
+    broker.publish(2)
+    consumer = side.consumer()
+    messages = consumer.fetch(2)
+    broker.locked_jobs = broker.locked_leases = {broker.jobs[1].id}
+    with pytest.raises(Unreachable, match="locked"):
+        consumer.ack_all(messages)
+    with pytest.raises(Unreachable, match="locked"):
+        messages[1].in_progress()
+    with pytest.raises(Unreachable, match="locked"):
+        messages[1].ack()
+    assert broker.states() == ["DELIVERED", "INFLIGHT"]
+    broker.locked_jobs = set()
+    messages[1].ack()
+    assert broker.states() == ["DELIVERED"] * 2
 
 
 def test_limits_that_become_lower_are_asked_for_again(mocked: Mock) -> None:

@@ -14,9 +14,10 @@ from pulljobs.engine.telemetry import LeasesLost, record_with
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
+from pulljobs.storage import statements
 from pulljobs.worker.executor import perform
 from tests.factories import USING, ConsumerFactory
-from tests.sessions import pass_time, query, session
+from tests.sessions import Thread, pass_time, query, session, wait_until
 from tests.worker.claiming import FlusherBench, claim_of, claimed_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,6 +50,31 @@ def test_an_outcome_that_can_not_be_encoded_does_not_hold_up_the_others() -> Non
     bench.results.append((bad, outcomes.reject(bad.held, "\ud800")))
     bench.write(good, outcomes.deliver(good.held))
     assert jobs.get(good.id).state == State.DELIVERED
+
+
+@pytest.mark.own_session
+def test_while_a_row_is_locked_no_outcome_waits_for_another_locked_row() -> None:
+    """The second pass would wait for a minute."""
+    [first, second, free] = batch = claim_of(print, 3)
+    bench = FlusherBench(batch)
+
+    def write() -> float:
+        statements.dedicate(USING)
+        bench.write(first, outcomes.deliver(first.held))
+        with connections[USING].cursor() as cursor:
+            cursor.execute("SET lock_timeout = 0")
+        began = time.monotonic()
+        bench.results.append((second, outcomes.deliver(second.held)))
+        bench.write(free, outcomes.deliver(free.held))
+        return time.monotonic() - began
+
+    with session() as other:
+        held = [first.id, second.id]
+        other.execute("SELECT FROM pulljobs_job WHERE id = ANY(%s) FOR UPDATE", [held])
+        assert Thread(write).result() < statements.LONGEST_SECONDS / 2
+        assert set(Job.objects.values_list("id", flat=True)) == set(held)
+    wait_until(lambda: bench.flusher.tick() >= 0 and not Job.objects.exists())
+    assert not len(bench.in_flight)
 
 
 def test_failed_batch_is_written_by_a_later_pass_in_order() -> None:

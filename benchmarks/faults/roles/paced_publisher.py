@@ -56,7 +56,7 @@ class PacedPublisher:
                 if time.monotonic() >= due:
                     count = random.randint(1, MOST)
                     due = max(due, time.monotonic() - 1) + count / self.rate
-                    self.publish(random.choice(CHANNELS), [self.draft() for _ in range(count)])
+                    self.publish_some(random.choice(CHANNELS), count)
             except (DatabaseError, InterfaceError):
                 connection.close()
             time.sleep(PAUSE)
@@ -70,16 +70,21 @@ class PacedPublisher:
             self.publish(channel, [Draft(payload=order) for _ in range(count)])
             self.done += 1
 
+    def publish_some(self, channel: str, count: int) -> None:
+        """Publish so many jobs, and roll back some of these transactions."""
+        drafts, since = [self.draft() for _ in range(count)], time.monotonic()
+        if random.random() >= ROLLED_BACK_SHARE:
+            self.publish(channel, drafts)
+            return
+        with transaction.atomic():
+            jobs = _store(channel, drafts)
+            transaction.set_rollback(True)
+        history_writer().write(ROLLED_BACK, jobs, since=since)
+
     def publish(self, channel: str, drafts: list[Draft]) -> None:
         """Publish drafts, alone or together, and record when the call began and ended."""
         since = time.monotonic()
-        if random.random() < ROLLED_BACK_SHARE:
-            with transaction.atomic():
-                jobs = _store(channel, drafts)
-                transaction.set_rollback(True)
-            history_writer().write(ROLLED_BACK, jobs, since=since)
-        else:
-            history_writer().write(PUBLISHED, _store(channel, drafts), since=since)
+        history_writer().write(PUBLISHED, _store(channel, drafts), since=since)
 
     def draft(self) -> Draft:
         """Return a message with an ending and a padding of random length."""

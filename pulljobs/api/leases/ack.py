@@ -8,7 +8,7 @@ from uuid import UUID
 from rest_framework.exceptions import Throttled
 
 from pulljobs import emission, ids, pulling
-from pulljobs.api import error_answers, exceptions, throttling
+from pulljobs.api import error_answers, throttling
 from pulljobs.api.leases.bodies import (
     AckBody,
     AckedBody,
@@ -30,6 +30,7 @@ from pulljobs.models import Consumer
 from pulljobs.outcome_texts import clean
 from pulljobs.states import Event
 from pulljobs.storage import listen, protocol
+from pulljobs.storage.rows import Finished
 
 LONGEST_DELAY: Final = 3600.0
 NO_LEASE: Final = UUID(int=0)
@@ -99,7 +100,7 @@ class AckView(LeaseView[BegunAck]):
 
 
 def settle(consumer: Consumer, items: Sequence[AckItem]) -> list[ItemStatus]:
-    """Settle items in their order. A later item about the same job finds it settled."""
+    """Settle items in their order. A later item about the same job finds it settled, or locked."""
     using = settings().DATABASE
     named = [item.settlement.held.job_id for item in items if item.settlement]
     owned = protocol.jobs_of(using, consumer.pk, named)
@@ -112,35 +113,34 @@ def settle(consumer: Consumer, items: Sequence[AckItem]) -> list[ItemStatus]:
     while open_items:
         first = {item.held.job_id: index for index, item in reversed(open_items.items())}
         batch = {index: open_items.pop(index) for index in first.values()}
-        statuses_of_batch = _finish(consumer, list(batch.values()))
-        for index, status in zip(batch, statuses_of_batch, strict=True):
-            statuses[index] = status
+        by_job = _finish(consumer, list(batch.values()))
+        for index, item in {**batch, **open_items}.items():
+            status = by_job[item.held.job_id]
+            if index in batch or status is ItemStatus.LOCKED:
+                statuses[index] = status
+                open_items.pop(index, None)
     return statuses
 
 
-def _finish(consumer: Consumer, settlements: list[Settlement]) -> list[ItemStatus]:
-    """Settle different jobs.
-
-    Raise RefusedRequest 503 if a row stays locked. The other outcomes are written, and the client
-    repeats the request.
-    """
+def _finish(consumer: Consumer, settlements: list[Settlement]) -> dict[int, ItemStatus]:
+    """Settle different jobs, and return the status of each by its id."""
     finished = pulling.finish(settlements, emission.paths_of(consumer, settlements))
-    if finished.locked:
-        raise exceptions.row_locked()
     if any(
         settlement.event is Event.RETRY and settlement.held.job_id in finished.states
         for settlement in settlements
     ):
         # Waiting pulls have to learn when the job becomes available.
         listen.wake_on_commit(settings().DATABASE, [consumer.pk])
-    return [
-        ItemStatus.OK
-        if settlement.held.job_id in finished.states
-        else ItemStatus.REFUSED
-        if settlement.held.job_id in finished.refused
-        else ItemStatus.LEASE_LOST
-        for settlement in settlements
-    ]
+    job_ids = [settlement.held.job_id for settlement in settlements]
+    return {job_id: _status_of(job_id, finished) for job_id in job_ids}
+
+
+def _status_of(job_id: int, finished: Finished) -> ItemStatus:
+    if job_id in finished.states:
+        return ItemStatus.OK
+    if job_id in finished.locked:
+        return ItemStatus.LOCKED
+    return ItemStatus.REFUSED if job_id in finished.refused else ItemStatus.LEASE_LOST
 
 
 def find_held(given: HeldBody | OutcomeBody) -> Held | None:

@@ -45,6 +45,8 @@ class ItemStatus(StrEnum):
     NOT_FOUND = "not_found"
     REFUSED = "refused"
     """The database did not take it. No text that `clean` returns is known to cause that."""
+    LOCKED = "locked"
+    """Another transaction keeps the row locked: the client repeats the item a second later."""
 
 
 class LineStatus(StrEnum):

@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulljobs import pulling
-from pulljobs.api import exceptions
 from pulljobs.api.bodies import render_time
 from pulljobs.api.leases.ack import find_held
 from pulljobs.api.leases.bodies import ItemStatus, RenewBody, RenewedBody, RenewedJobBody
@@ -42,22 +41,19 @@ class RenewView(LeaseView[RenewedBody]):
 def renew(
     consumer: Consumer, items: list[RenewItem], lease_duration: timedelta | None
 ) -> list[RenewedJobBody]:
-    """Renew the leases of the consumer's jobs and return a result for each item, in their order.
-
-    Raise RefusedRequest 503 if another transaction has a lease locked.
-    """
+    """Renew the leases of the consumer's jobs and return a result for each item, in their order."""
     using = settings().DATABASE
     named = [item.held.job_id for item in items if item.held]
     owned = protocol.jobs_of(using, consumer.pk, named)
     held = {item.held for item in items if item.held and item.held.job_id in owned}
     untils = pulling.renew(sorted(held), lease_duration)
-    if (missing := held - untils.keys()) and pulling.still_held(sorted(missing)):
-        raise exceptions.row_locked()
+    missing = held - untils.keys()
+    locked = pulling.still_held(sorted(missing)) if missing else set()
     now = nodes.clock(using)
     return [
         _render_renewed(item, untils[item.held], now)
         if item.held in untils
-        else {"ID": item.id, "Status": _find_failure(item, owned)}
+        else {"ID": item.id, "Status": _find_failure(item, owned, locked)}
         for item in items
     ]
 
@@ -76,6 +72,8 @@ def _render_renewed(item: RenewItem, until: datetime, now: datetime) -> RenewedJ
     }
 
 
-def _find_failure(item: RenewItem, owned: set[int]) -> ItemStatus:
+def _find_failure(item: RenewItem, owned: set[int], locked: set[Held]) -> ItemStatus:
+    if item.held in locked:
+        return ItemStatus.LOCKED
     is_owned = item.held is not None and item.held.job_id in owned
     return ItemStatus.LEASE_LOST if is_owned else ItemStatus.NOT_FOUND

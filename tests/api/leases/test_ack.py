@@ -15,7 +15,7 @@ from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from tests.api.caller import publish, subscription
 from tests.api.leases.serving import LONG, Puller, in_flight, outcome_of, waiting
 from tests.factories import USING
-from tests.sessions import Thread, contents, pass_time, query, wait_until
+from tests.sessions import Thread, contents, pass_time, query, session, wait_until
 
 LEASE = 30
 MALFORMED: list[dict[str, Any]] = [
@@ -364,6 +364,35 @@ def test_good_outcomes_are_committed_next_to_bad_ones(puller: Puller) -> None:
     )
     assert statuses == ["lease_lost", "ok", "ok", "not_found"]
     assert ArchivedJob.objects.filter(state="DELIVERED").count() == 2
+
+
+def test_a_locked_row_delays_its_own_outcome_only(puller: Puller) -> None:
+    """Items that name its job again do not wait again. A repeat of the ack settles it."""
+    for _ in range(2):
+        publish()
+    [locked, free] = puller.taken(Batch=2)
+    items = [outcome_of(locked, "DELIVERED"), outcome_of(free, "DELIVERED")]
+    with session() as other:
+        job_id = ids.decode(locked["ID"])
+        other.execute("SELECT FROM pulljobs_job WHERE id = %s FOR UPDATE", [job_id])
+        assert puller.statuses(*items, *items[:1] * 20) == ["locked", "ok", *["locked"] * 20]
+        assert list(ArchivedJob.objects.values_list("job_id")) == [(ids.decode(free["ID"]),)]
+    assert puller.statuses(*items) == ["ok", "ok"]
+    assert ArchivedJob.objects.count() == 2
+
+
+def test_a_locked_lease_delays_its_own_renewal_only(puller: Puller) -> None:
+    for _ in range(2):
+        publish()
+    [locked], [free] = puller.taken(), puller.taken()
+    with session() as other:
+        token = locked["LeaseToken"]
+        other.execute("SELECT FROM pulljobs_lease WHERE lease_token = %s FOR UPDATE", [token])
+        [first, second] = puller.renew(locked, free, Seconds=200)
+        assert first == {"ID": locked["ID"], "Status": "locked"}
+        assert second["RemainingSeconds"] > 190
+    [renewed] = puller.renew(locked, Seconds=200)
+    assert renewed["RemainingSeconds"] > 190
 
 
 def test_malformed_acks_change_nothing(puller: Puller) -> None:
