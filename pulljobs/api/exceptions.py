@@ -33,6 +33,13 @@ unreachable: Final = partial(
     "unavailable",
     retry_after=SOON,
 )
+row_locked: Final = partial(
+    RefusedRequest,
+    503,
+    "Another transaction keeps the row of the job locked: repeat the request.",
+    "unavailable",
+    retry_after=SOON,
+)
 no_channel: Final = partial(
     RefusedRequest, 404, "There is no such channel: PUT it first, or check its name in the URL."
 )

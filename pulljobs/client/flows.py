@@ -188,7 +188,7 @@ def settle_all(
     that cannot be repeated counts as settled.
     """
     done: list[bool | None] = [None] * len(settlements)
-    left = range(len(settlements))
+    left: Sequence[int] = range(len(settlements))
     while left:
         body = bodies.ack(settlements[index] for index in left)
         reply = yield from insist(Call("POST", f"{path}/ack", body), until)

@@ -25,7 +25,7 @@ from tests.api.caller import (
     publish,
     taken_by_post,
 )
-from tests.sessions import at_once, contents
+from tests.sessions import at_once, contents, session
 
 SETTLED = [State.DELIVERED, State.DEAD]
 
@@ -55,6 +55,19 @@ def test_a_worker_s_job_is_settled_only_with_its_token(
     assert caller.move(held.job_id, target).status_code == 409
     assert contents() == before
     assert caller.move(held.job_id, target, lease_token=held.lease_token).status_code == 202
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_whose_row_stays_locked_is_settled_by_a_repeat(
+    census: Subscription, caller: Caller
+) -> None:
+    held = taken_by_post(census, publish())
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_job WHERE id = %s FOR UPDATE", [held.job_id])
+        answer = caller.move(held.job_id, State.DELIVERED, lease_token=held.lease_token)
+        assert (answer.status_code, answer["Retry-After"]) == (503, "1")
+    answer = caller.move(held.job_id, State.DELIVERED, lease_token=held.lease_token)
+    assert answer.status_code == 202
 
 
 @pytest.mark.parametrize("target", [*sorted(SETTLED), State.INFLIGHT, State.QUEUED])

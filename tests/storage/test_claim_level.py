@@ -11,7 +11,7 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import Params
 from pulljobs.ids import first_of
 from pulljobs.models import Consumer
-from pulljobs.publishing import Draft, publish_many
+from pulljobs.publishing import BATCH, Draft, publish_many
 from pulljobs.pulling import FEW, Puller
 from pulljobs.storage import jobs, messages, statements
 from pulljobs.storage.rows import Refusal, StoredMessage
@@ -227,10 +227,11 @@ def _passing(*, full: int, left: int) -> tuple[Puller, int]:
     """Return the state after full claims that passed a locked job, with jobs left.
 
     It is older than any claim, so no open transaction holds the floor below it. Transactions of
-    other tests may hold the floor for a while.
+    other tests may hold the floor for a while. All jobs are of one batch, so all are available at
+    the same time: that is the last moment of a look below.
     """
     puller = Puller(USING, ConsumerFactory.create())
-    made = published(puller.consumer, 1_000 + full * LARGE + left)
+    made = published(puller.consumer, BATCH)
     while floor_of(puller) == low_water_marks._BEGINNING:
         assert ids(puller, 1) == made[:1]
         made = made[1:]
