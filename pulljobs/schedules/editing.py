@@ -1,6 +1,6 @@
 """Verbs that create, change, pause and delete schedules. They join the caller's transaction."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain, islice, takewhile
 from time import monotonic
@@ -236,5 +236,5 @@ def _record_left(using: str, row: Schedule, now: datetime) -> None:
 
 def _slots_until(rule: Rule, first: datetime, end: datetime) -> Iterator[datetime]:
     """Yield the slots from `first` to `end`, both inclusive, as far as they can be found here."""
-    others = () if rule.problem else rule.slots_after(first)
+    others: Iterable[datetime] = () if rule.problem else rule.slots_after(first)
     return takewhile(lambda slot: slot <= end, chain([first], others))

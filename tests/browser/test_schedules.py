@@ -3,7 +3,7 @@
 import json
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.pages import Visitor
 from tests.browser.test_admin import save_screenshot
@@ -25,14 +25,17 @@ def test_a_schedule_is_previewed_created_fired_paused_and_backfilled(visitor: Vi
     page.get_by_label("Time zone").fill("Europe/Berlin")
     page.get_by_label("Cron rule").fill("61 * * * *")
     page.get_by_role("button", name="Save", exact=True).click()
-    expect(page.get_by_text("field 1 (minute): '61' can't be used")).to_be_visible()
+    error = page.get_by_text("field 1 (minute): '61' can't be used")
+    expect(error).to_be_visible()
+    error.scroll_into_view_if_needed()
+    save_screenshot(page, "admin-schedule-error")
     assert project.number(COUNT, NAME) == 0
 
     page.get_by_label("Cron rule").fill("*/10 * * * *")
     page.get_by_role("button", name="Show the next slots").click()
     expect(page.get_by_role("heading", name="The next 10 slots of this rule")).to_be_visible()
     expect(page.locator("section[aria-labelledby=preview] tbody tr")).to_have_count(10)
-    save_screenshot(page, "admin-schedule-new", whole=True)
+    save_screenshot(page, "admin-schedule-new")
     assert project.number(COUNT, NAME) == 0
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_text("was added successfully")).to_be_visible()
@@ -40,6 +43,7 @@ def test_a_schedule_is_previewed_created_fired_paused_and_backfilled(visitor: Vi
 
     page.locator("#result_list").get_by_role("link", name=NAME).click()
     page.get_by_role("link", name="Fire now …").click()
+    save_screenshot(page, "admin-schedule-fire")
     page.get_by_role("button", name="Fire now").click()
     expect(page.get_by_text(f"{NAME} was fired.")).to_be_visible()
     expect(page.get_by_text("fired by a user")).to_be_visible()
@@ -47,6 +51,7 @@ def test_a_schedule_is_previewed_created_fired_paused_and_backfilled(visitor: Vi
 
     page.get_by_role("link", name="Pause …").click()
     page.get_by_label("until it is resumed").check()
+    save_screenshot(page, "admin-schedule-pause")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text(f"{NAME} is paused.")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
@@ -60,4 +65,11 @@ def test_a_schedule_is_previewed_created_fired_paused_and_backfilled(visitor: Vi
     page.get_by_role("button", name=re.compile(r"Fire \d slots")).click()
     expect(page.get_by_text(re.compile(r"\d slots were fired\."))).to_be_visible()
     assert project.number(FIRED, NAME, "backfill") in {5, 6}
-    save_screenshot(page, "admin-schedule", whole=True)
+    assert not is_cut_off(page)
+    save_screenshot(page, "admin-schedule")
+
+
+def is_cut_off(page: Page) -> bool:
+    """Return True if a column of the next slots can be seen only by scrolling sideways."""
+    box = page.locator("section[aria-labelledby=pulljobs-upcoming] .pulljobs-scroll")
+    return bool(box.evaluate("box => box.scrollWidth > box.clientWidth"))
