@@ -11,7 +11,9 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from pulljobs import ids
 from pulljobs.admin import asking, looks, manyjobs, operations, payloads, search
@@ -36,6 +38,7 @@ from pulljobs.storage.windows import IdSpan, IdWindow
 Action = tuple[Callable[..., HttpResponse | None], str, str]
 BUTTON = "_event"
 COUNTS = ("retry_count", "deliveries")
+CHECKBOX = '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">'
 
 
 @admin.register(Job)
@@ -95,8 +98,14 @@ class JobAdmin(JobRowsAdmin):
         return all_jobs.read_rows(live, archived if may_see_archive(request) else None, ids)
 
     def action_checkbox(self, obj: Any) -> SafeString:
-        """Offer no action on archived jobs."""
-        return super().action_checkbox(obj) if isinstance(obj, Job) else SafeString("&nbsp;")
+        """Offer no action on archived jobs.
+
+        Django's own renders a template for each row, which takes a fifth of the time of a page.
+        """
+        if not isinstance(obj, Job):
+            return SafeString("&nbsp;")
+        label = _("Select this object for an action - {}").format(obj)
+        return format_html(CHECKBOX, ACTION_CHECKBOX_NAME, obj.pk, label)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Show only the fields that the state of the job has."""

@@ -34,14 +34,11 @@ class Histogram(Counter[int]):
         """Return the quantiles by nearest rank, or None without durations."""
         if not self:
             return None
-        low, middle, high = (self._seconds_at(share) for share in QUANTILES)
-        return low, middle, high
-
-    def _seconds_at(self, share: float) -> float:
         buckets = sorted(self)
-        reached = list(accumulate(self[bucket] for bucket in buckets))
-        rank = math.ceil(share * reached[-1] - 1e-9)
-        return seconds_of(buckets[bisect_left(reached, rank)])
+        reached = list(accumulate(map(self.__getitem__, buckets)))
+        ranks = [math.ceil(share * reached[-1] - 1e-9) for share in QUANTILES]
+        low, middle, high = (seconds_of(buckets[bisect_left(reached, rank)]) for rank in ranks)
+        return low, middle, high
 
 
 def seconds_of(bucket: int) -> float:

@@ -6,9 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin import ModelAdmin, site
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
+from django.test.html import parse_html
 from django.test.utils import CaptureQueriesContext
 
 from pulljobs import ids, operating
@@ -82,6 +84,12 @@ def test_archived_jobs_have_no_checkbox(operator: Client, consumer: Consumer) ->
     text = read_page(operator, listing("job"))
     assert re.findall(r'name="_selected_action" value="(\d+)"', text) == [str(dead)]
     assert offered(read_page(operator, listing("job"), state="DELIVERED")) == set()
+
+
+def test_the_checkbox_of_a_job_is_that_of_django(consumer: Consumer) -> None:
+    listed, job = site.get_model_admin(Job), Job(id=JobFactory.create(consumer=consumer).id)
+    expected = ModelAdmin.action_checkbox(listed, job)
+    assert parse_html(listed.action_checkbox(job)) == parse_html(expected)
 
 
 def test_users_who_may_not_see_the_archive_see_live_jobs_only(consumer: Consumer) -> None:

@@ -1,9 +1,12 @@
 """Charts draw their figures to scale, and escape their text."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from pulljobs.admin.dashboard import history, ranges
 from pulljobs.admin.dashboard.charts import (
     Frame,
     Stack,
@@ -13,6 +16,7 @@ from pulljobs.admin.dashboard.charts import (
     duration_scale,
     linear_scale,
 )
+from pulljobs.admin.dashboard.drawn import ChartBook
 from pulljobs.admin.dashboard.figures import compact
 
 
@@ -108,3 +112,31 @@ def test_a_chart_has_no_inline_style() -> None:
     """A strict CSP forbids inline styles, so classes set the colours."""
     drawn = draw_bars(framed(3, 9), [Stack([("dead", 9)])] * 3) + draw_sparkline([1, 0, 5])
     assert "style" not in drawn
+
+
+def test_a_sparkline_has_a_bar_for_each_step_with_settlements() -> None:
+    [path] = ET.fromstring(draw_sparkline([1, 0, 4])).iter("path")
+    assert path.attrib["d"].count("M") == 2
+    assert "V0h" in path.attrib["d"].rpartition("M")[2], "the highest is as high as the drawing"
+
+
+def test_steps_are_named_once_for_all_charts_and_escaped_in_tables() -> None:
+    """Dates are what a page takes longest for: a week has 168 steps in four charts."""
+    named: list[datetime] = []
+
+    def name_step(at: datetime) -> str:
+        named.append(at)
+        return "<i>"
+
+    week = replace(ranges.choose("week"), label=name_step, name_step=name_step)
+    past = history.make_empty(week.slices(datetime(2026, 5, 4, tzinfo=UTC)), week.step)
+    past.points[-1].count(1, 2, 3)
+    past.points[-1].runs = 1.0, 2.0, 3.0
+    book = ChartBook(past, week)
+    charts = [book.draw_settled(), book.draw_failures(), book.draw_times("runs", "Run time")]
+    assert len(named) == 2 * week.steps
+    assert book._count_tips is book._count_tips
+    row = '<tr><th scope="row">&lt;i&gt;</th><td>{}</td><td>{}</td><td>{}</td></tr>'
+    counts = row.format(1, 2, 3)
+    times = row.format("1 s", "2 s", "3 s")
+    assert [chart.body for chart in charts] == [counts, counts, times]

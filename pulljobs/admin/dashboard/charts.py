@@ -130,12 +130,14 @@ def draw_sparkline(totals: Sequence[float]) -> SafeString:
     outer.attrib.pop("aria-label")
     outer.attrib |= {"class": "pj-spark", "role": "presentation", "aria-hidden": "true"}
     shapes, scale = _stretched(outer, 22), linear_scale(max(totals, default=0))
-    width = 100 / max(1, len(totals))
+    step = 100 / max(1, len(totals))
+    width = _text(step * (1 - GAP))
+    bars = []  # A path of all bars, because a page has many of them.
     for number, total in enumerate(totals):
         if total:
-            height = max(6.0, 100 * total / scale.ticks[-1])
-            x = width * (number + GAP / 2)
-            _block(shapes, "delivered", x, width * (1 - GAP), 100 - height, height)
+            top = 100 - max(6.0, 100 * total / scale.ticks[-1])
+            bars.append(f"M{_text(step * (number + GAP / 2))} 100V{_text(top)}h{width}V100z")
+    _add(shapes, "path", class_="delivered", d="".join(bars))
     return _rendered(outer)
 
 

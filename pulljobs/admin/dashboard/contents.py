@@ -11,7 +11,6 @@ from pulljobs.admin.dashboard import (
     attention,
     consumer_status,
     consumers,
-    drawn,
     failures,
     history,
     ranges,
@@ -23,7 +22,7 @@ from pulljobs.admin.dashboard import (
 from pulljobs.admin.dashboard.attention import Attention
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
 from pulljobs.admin.dashboard.consumers import ConsumerRow
-from pulljobs.admin.dashboard.drawn import DrawnChart
+from pulljobs.admin.dashboard.drawn import ChartBook, DrawnChart
 from pulljobs.admin.dashboard.failures import Failures
 from pulljobs.admin.dashboard.history import History
 from pulljobs.admin.dashboard.links import Links
@@ -162,28 +161,22 @@ class Contents:
         waits = _("Wait until claimed, ± %s %%") % ERROR_PERCENT
         runs = _("Run time, ± %s %%") % ERROR_PERCENT
         dead = ("dead", _("dead"))
+        book = ChartBook(self.history, self.range)
         return [
             TitledChart(
                 "throughput",
                 _("Settled by %s") % self.range.step_title,
                 [("delivered", _("delivered")), dead],
-                drawn.draw_settled(self.history, self.range),
+                book.draw_settled(),
             ),
             TitledChart(
                 "failures-chart",
                 _("Failures and retries by %s") % self.range.step_title,
                 [dead, ("retry", _("retries"))],
-                drawn.draw_failures(self.history, self.range),
+                book.draw_failures(),
             ),
-            TitledChart(
-                "waits",
-                waits,
-                quantiles,
-                drawn.draw_times(self.history, self.range, "waits", waits),
-            ),
-            TitledChart(
-                "runs", runs, quantiles, drawn.draw_times(self.history, self.range, "runs", runs)
-            ),
+            TitledChart("waits", waits, quantiles, book.draw_times("waits", waits)),
+            TitledChart("runs", runs, quantiles, book.draw_times("runs", runs)),
         ]
 
     @property
