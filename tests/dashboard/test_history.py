@@ -4,7 +4,7 @@ The rollups of the lake are tested in tests/lake/without_spark.
 """
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -134,6 +134,16 @@ def test_every_range_has_every_settlement_once(
     delivered, dead = by_archive(start)
     page = visible_text(read_dashboard(operator, range=name))
     assert f"{dead} of {delivered + dead:,} settled in" in page
+
+
+@pytest.mark.parametrize("hour", [0, 1, 12, 23])
+def test_hours_and_whole_days_cover_a_week_without_gap_or_overlap(hour: int) -> None:
+    """A week that begins at midnight would hide days that begin at another hour."""
+    start = datetime(2026, 5, 4, hour, tzinfo=UTC)
+    end = start + timedelta(days=7)
+    hours, days = history._cover(start, end, history.HOUR)
+    assert (hours.since, days.since, days.until) == (start, hours.until, end)
+    assert (days.since - history.EPOCH) % history.DAY == timedelta(0)
 
 
 def by_archive(start: datetime, consumer_id: int | None = None) -> tuple[int, int]:
