@@ -39,6 +39,13 @@ ALTER TABLE pulljobs_exclusive_key SET (
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_cost_delay = 0
 );
+ALTER TABLE pulljobs_flow_bucket SET (
+    fillfactor = 45,
+    vacuum_truncate = off,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0
+);
 """
 
 
@@ -179,6 +186,20 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "pulljobs_exclusive_key",
+            },
+        ),
+        migrations.CreateModel(
+            name="FlowBucket",
+            fields=[
+                ("consumer_id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("tokens", models.FloatField()),
+                ("filled_at", models.DateTimeField()),
+                ("per_second", models.FloatField()),
+                ("charged_since", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "pulljobs_flow_bucket",
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
@@ -532,6 +553,26 @@ class Migration(migrations.Migration):
                         null=True,
                     ),
                 ),
+                (
+                    "rate",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        help_text="Jobs that are claimed in a time, such as 100/m (s, m, h, d); empty: any.",
+                        max_length=24,
+                        validators=[pulljobs.models.consumers.validate_rate],
+                    ),
+                ),
+                (
+                    "rate_burst",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs that may be claimed at once after a pause; empty: those of a second.",
+                        null=True,
+                    ),
+                ),
+                ("rate_per_second", models.FloatField(editable=False, null=True)),
                 (
                     "max_waiting",
                     models.PositiveIntegerField(

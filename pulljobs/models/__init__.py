@@ -6,7 +6,7 @@ from pulljobs.models.channels import Channel, Producer
 from pulljobs.models.consumers import Consumer
 from pulljobs.models.counts import CountProgress, SettlementCount
 from pulljobs.models.dashboard import Dashboard
-from pulljobs.models.jobs import BoundedKey, ExclusiveKey, Job, Lease
+from pulljobs.models.jobs import BoundedKey, ExclusiveKey, FlowBucket, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import HttpClient, Node, PullWaiter
 
@@ -21,6 +21,7 @@ __all__ = [
     "CountProgress",
     "Dashboard",
     "ExclusiveKey",
+    "FlowBucket",
     "HttpClient",
     "Job",
     "Lease",

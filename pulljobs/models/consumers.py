@@ -8,10 +8,11 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import backoff, encryption, signing
+from pulljobs import backoff, encryption, rates, signing
 from pulljobs.conf import LEAST_LEASE
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 from pulljobs.models.channels import FROM_0, Channel
+from pulljobs.models.jobs import FlowBucket
 from pulljobs.models.token_holders import TokenHolder
 
 _ABOVE_0 = _("It must be above 0 and at most 100 years.")
@@ -20,11 +21,21 @@ _LEASE = _(
     "of it."
 ) % {"least": LEAST_LEASE.total_seconds()}
 
+_BURST = _("It must be from 1 to %(most)d, and needs a rate.") % {"most": rates.MOST}
+
 
 def validate_strategy(text: str) -> None:
     """Raise ValidationError unless the text is a retry strategy."""
     try:
         backoff.expand(text)
+    except ValueError as error:
+        raise ValidationError(str(error)) from error
+
+
+def validate_rate(text: str) -> None:
+    """Raise ValidationError unless the text is a rate or empty."""
+    try:
+        rates.parse_rate(text)
     except ValueError as error:
         raise ValidationError(str(error)) from error
 
@@ -119,6 +130,21 @@ class Consumer(TokenHolder):
         blank=True,
         help_text=_("Jobs in flight at once, over all workers and clients; empty: any number."),
     )
+    rate = models.CharField(
+        max_length=24,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_rate],
+        help_text=_("Jobs that are claimed in a time, such as 100/m (s, m, h, d); empty: any."),
+    )
+    rate_burst = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text=_("Jobs that may be claimed at once after a pause; empty: those of a second."),
+    )
+    rate_per_second = models.FloatField(null=True, editable=False)
+    """Jobs a second of `rate`, or NULL without a rate."""
     max_waiting = models.PositiveIntegerField(
         default=512, db_default=512, help_text=_("Pulls over HTTP that may wait at once.")
     )
@@ -155,7 +181,12 @@ class Consumer(TokenHolder):
     def save(self, *args: Any, **kwargs: Any) -> None:
         delays = backoff.expand(self.retry_strategy)
         self.retry_delays, self.retry_cap = list(delays.seconds), delays.cap
+        self.rate_per_second, is_new = rates.parse_rate(self.rate), self._state.adding
         super().save(*args, **kwargs)
+        written = kwargs.get("update_fields")
+        if self.rate_per_second is None and not is_new and (written is None or "rate" in written):
+            # Claims from now on take no tokens, so none may come back if a rate is set again.
+            FlowBucket.objects.using(self._state.db).filter(pk=self.pk).delete()
 
     def clean(self) -> None:
         """Check the constraints, with messages for users. Reject values with which no job runs."""
@@ -176,6 +207,10 @@ class Consumer(TokenHolder):
             "max_in_flight": (
                 self.max_in_flight is None or self.max_in_flight >= 1,
                 _("It must be at least 1; to stop claims, pause the consumer."),
+            ),
+            "rate_burst": (
+                self.rate_burst is None or (bool(self.rate) and 1 <= self.rate_burst <= rates.MOST),
+                _BURST,
             ),
         }
         if wrong := {name: text for name, (is_right, text) in bounds.items() if not is_right}:

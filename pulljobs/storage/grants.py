@@ -50,6 +50,7 @@ _APP: Final[Mapping[str, Privileges]] = {
     "pulljobs_archived_job": ADD,
     "pulljobs_exclusive_key": ALL,
     "pulljobs_bounded_key": ALL,
+    "pulljobs_flow_bucket": ALL,
     "pulljobs_node": ALL,
     "pulljobs_pull_waiter": ALL,
     "pulljobs_http_client": ALL,

@@ -15,6 +15,7 @@ HOT: Final = (
     "pulljobs_lease",
     "pulljobs_exclusive_key",
     "pulljobs_bounded_key",
+    "pulljobs_flow_bucket",
     "pulljobs_publication",
     "pulljobs_scheduled_message",
     "pulljobs_node",

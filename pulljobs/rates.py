@@ -1,0 +1,38 @@
+"""Rates, written as text, stored as jobs a second.
+
+    10/s      10 a second
+    100/m     100 a minute
+    5000/h    5,000 an hour
+    1/d       1 a day
+
+The units are the second, the minute, the hour and the day.
+"""
+
+import re
+from typing import Final
+
+MOST: Final = 1_000_000
+"""Highest rate a second, and largest burst."""
+SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_RATE: Final = re.compile(r"([0-9]{1,12})/([smhd])")
+
+
+def parse_rate(text: str) -> float | None:
+    """Return the jobs a second of a rate, or None for an empty text.
+
+    Any other text raises ValueError with the valid forms.
+    """
+    if not text:
+        return None
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is no rate: write a whole number and a unit of time, such as 10/s, 100/m, "
+            "5000/h or 1/d."
+        )
+    jobs, seconds = int(match[1]), SECONDS[match[2]]
+    if not jobs:
+        raise ValueError(f"{text!r} allows no job: write at least 1; to stop claims, pause.")
+    if jobs > MOST * seconds:
+        raise ValueError(f"{text!r} is above {MOST:,} a second: leave the rate empty for no limit.")
+    return jobs / seconds
