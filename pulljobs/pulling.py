@@ -22,12 +22,20 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer, Lease
 from pulljobs.states import State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements
+from pulljobs.storage.limits import TakeResult
 from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
 from pulljobs.storage.statements import AliasSession
 
 REAPED_LEASES = 20
 FEW: Final = 10
 """Return messages with the claim itself when the last claim took at most this many jobs."""
+LIMITED_POLL: Final = timedelta(seconds=5)
+"""Longest time until the next claim while a rate allows none.
+
+Tokens may come back, or a rate may rise, without a notification.
+"""
+QUIET: Final = timedelta(seconds=0.2)
+"""Time after such a claim in which notifications wait, because each publish sends one."""
 FROM_THE_HEAD = LowWaterMarks().entry_above()
 
 
@@ -42,9 +50,9 @@ class Claim(NamedTuple):
     more: bool
     """True if more jobs may be claimable right now."""
     next_due: timedelta | None
-    """Time until a job falls due or a pause ends, if nothing more is claimable and it is known."""
+    """Time until a job is due, a pause ends or a token comes, if nothing more is claimable."""
     refusal: Refusal | None = None
-    """Reason for getting no more jobs: DELETED, PAUSED, MAX_IN_FLIGHT or MAX_BYTES."""
+    """Reason for getting no more: DELETED, PAUSED, MAX_IN_FLIGHT, RATE_LIMITED or MAX_BYTES."""
     repeated: bool = False
     """True if another caller got the same answer: the claim must not be cut or given back."""
 
@@ -52,6 +60,11 @@ class Claim(NamedTuple):
     def is_spent(self) -> bool:
         """True if it repeats a claim that holds no job any more. Jobs may still be waiting."""
         return self.taken is not None and not self.jobs
+
+    @property
+    def limited_for(self) -> timedelta | None:
+        """Time for which the rate allows no further job, or None if it does not stop claims."""
+        return self.next_due if self.refusal is Refusal.RATE_LIMITED else None
 
 
 class _ClaimRequest(NamedTuple):
@@ -111,6 +124,7 @@ class Puller:
                 return self._with_telemetry(claimed, wanted, began)
 
     def _with_telemetry(self, claimed: Claimed, wanted: int, began: int) -> Claim:
+        emission.emit_limited(self.using, self.consumer, claimed.refusal)
         if claimed.taken is None:
             more = claimed.refusal is None and (
                 claimed.more or self._claimer.marks.below is not None
@@ -184,7 +198,7 @@ def _with_messages(
 
 def take(
     consumer: Consumer, job_id: int, source: State, *, incremental_timeout: timedelta | None = None
-) -> Taken | Refusal | None:
+) -> TakeResult:
     """Claim one job by its id, as a job POST of the broker protocol does.
 
     None: the job is not in the state `source`, or does not belong to this consumer.
@@ -202,11 +216,13 @@ def take(
         via=Lease.Via.POST,
         incremental_timeout=incremental_timeout,
     )
-    taken = take()
+    taken: TakeResult = take()
     if taken is Refusal.UNGUARDED:
         taken = limits.take(using, consumer.pk, job_id, partial(take, guarded=True))
     if isinstance(taken, Taken):
         emission.emit_taken(using, consumer)
+    else:
+        emission.emit_limited(using, consumer, taken)
     return taken
 
 

@@ -3,6 +3,7 @@
     JobsPublished   messages and jobs of one publish
     MessageHeldBack a scheduled message that publishing refused when its time came
     JobsClaimed     jobs of one claim
+    ClaimLimited    a claim that got less than it asked for, because of a limit of the consumer
     HandlersRan     seconds of the handlers of a consumer that ended since the last event
     JobsFinished    jobs of one flush or one settle, by event and where they went
     LeasesLost      writes that were refused, because the lease was lost
@@ -50,6 +51,14 @@ class JobsClaimed:
     jobs: int
     waits: Sequence[float] = ()
     """Seconds since publish of jobs that are delivered for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimLimited:
+    channel: str
+    consumer: str
+    reason: str
+    """`max_in_flight` or `rate_limited`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from django.db import (
 )
 
 from pulljobs.engine.adapters import TOO_MUCH
+from pulljobs.engine.claiming.limits import give_back
 from pulljobs.engine.encodings import array, integer_array
 from pulljobs.engine.outcomes import (
     Deliveries,
@@ -44,6 +45,7 @@ from pulljobs.storage.rows import (
 from pulljobs.storage.statements import (
     LOCK_SECONDS,
     LONGEST_SECONDS,
+    AliasSession,
     brief,
     is_wait,
     retrying,
@@ -253,7 +255,7 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     claims = plain_deliveries(settlements)
     if claims is not None and len(claims) <= max(1, len(settlements) // LEAST_OF_A_CLAIM):
         return _deliver(using, claims)
-    rows = run(using, "finish", parameters(settlements), seconds=LOCK_SECONDS)
+    rows = _write_outcomes(using, settlements)
     states = {row.job_id: _STATES[row.state] for row in rows}
     freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
     freed_keys = {(row.consumer_id, row.freed_key) for row in freed}
@@ -265,6 +267,18 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     }
     roomier = frozenset(row.consumer_id for row in rows) - {None}
     return Finished(states, [], {}, frozenset(released & states.keys()), roomier)
+
+
+def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
+    """Run finish.sql. The tokens of released jobs come back in the same transaction."""
+    params = parameters(settlements)
+    released = [each.held for each in settlements if each.event is Event.RELEASE]
+    if not released:
+        return run(using, "finish", params, seconds=LOCK_SECONDS)
+    with brief(using, lock_seconds=LOCK_SECONDS):
+        rows = run(using, "finish", params, seconds=LOCK_SECONDS)
+        give_back(AliasSession(using), released)
+    return rows
 
 
 def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:

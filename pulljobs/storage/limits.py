@@ -1,25 +1,55 @@
-"""Claims of one job by its id within its consumer's bounds, and claims within a number of bytes."""
+"""Claims of one job by its id within its consumer's limits, and claims within a number of bytes."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db import transaction
 
-from pulljobs.engine.claiming import guarded
+from pulljobs.engine.claiming.limits import lock_allowance
 from pulljobs.storage import keys, messages
-from pulljobs.storage.rows import Claimed, HeldJob, Refusal, Taken
-from pulljobs.storage.statements import AliasSession, brief
+from pulljobs.storage.rows import Claimed, HeldJob, RateLimited, Refusal, Taken
+from pulljobs.storage.statements import AliasSession, brief, run
 
 Work = Callable[[int], Claimed]
 """Function that claims at most that many jobs."""
-Take = Callable[[], Taken | Refusal | None]
+TakeResult = Taken | Refusal | RateLimited | None
+"""New lease of one job, or the reason for getting none. None: the job is in another state."""
+Take = Callable[[], TakeResult]
 
 
-def take(using: str, consumer_id: int, job_id: int, work: Take) -> Taken | Refusal | None:
-    """Return the result of `work` under the lock of the job's key, if the consumer has room."""
+class BucketLevel(NamedTuple):
+    """Row of bucket.sql: the tokens of a consumer with a rate at a moment."""
+
+    now: datetime
+    tokens: float
+    per_second: float
+    burst: float
+
+    def time_of(self, jobs: int) -> datetime:
+        """Return the earliest time at which so many jobs have been claimed."""
+        missing = max(jobs - self.tokens, 0)
+        return self.now + timedelta(seconds=missing / self.per_second)
+
+
+def read_bucket(using: str, consumer_id: int) -> BucketLevel | None:
+    """Return the level of the consumer's bucket, or None without a rate."""
+    rows = run(using, "bucket", {"consumer_id": consumer_id}, kind=BucketLevel)
+    return rows[0] if rows else None
+
+
+def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
+    """Return the result of `work` under the lock of the job's key, if the limits allow a job."""
+    session = AliasSession(using)
     with brief(using):
-        if guarded.lock_room(AliasSession(using), consumer_id) == 0:
-            return Refusal.MAX_IN_FLIGHT
-        return keys.take(using, consumer_id, job_id, work)
+        allowance = lock_allowance(session, consumer_id)
+        if allowance is not None and not allowance.jobs:
+            allowance.spend(session, 0)
+            return allowance.refusal
+        taken = keys.take(using, consumer_id, job_id, work)
+        if allowance is not None:
+            allowance.spend(session, int(isinstance(taken, Taken)))
+        return taken
 
 
 def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:

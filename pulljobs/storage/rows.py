@@ -6,7 +6,14 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pulljobs.engine.claiming.rows import Claimed, HeldJob, Refusal, StoredMessage, Taken
+from pulljobs.engine.claiming.rows import (
+    Claimed,
+    HeldJob,
+    RateLimited,
+    Refusal,
+    StoredMessage,
+    Taken,
+)
 from pulljobs.states import State
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "Finished",
     "HeldJob",
     "JobView",
+    "RateLimited",
     "ReachedLease",
     "Refusal",
     "Stats",

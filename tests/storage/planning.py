@@ -81,7 +81,17 @@ PARAMS: dict[str, dict[str, Any]] = {
         "incremental_timeout": None,
         "guarded": True,
     },
-    "room": {"consumer_id": 1},
+    "allowance": {"consumer_id": 1},
+    "spend": {
+        "consumer_id": 1,
+        "jobs": BATCH,
+        "tokens": 200.0,
+        "per_second": 10.0,
+        "burst": 200.0,
+        "read_at": NOW,
+    },
+    "give_back": {"job_ids": IDS, "lease_tokens": TOKENS},
+    "bucket": {"consumer_id": 1},
     "find_keyed": {"consumer_id": 2, "wanted": BATCH, **ENTRY},
     "lock_keys_to_claim": {"consumer_id": 2, "keys": KEYS, "job_ids": IDS, "wanted": BATCH},
     "claim_keyed": {

@@ -84,6 +84,8 @@ class Refusal(StrEnum):
     """The consumer or its channel is paused."""
     MAX_IN_FLIGHT = "max_in_flight"
     """The consumer has as many jobs in flight as it allows."""
+    RATE_LIMITED = "rate_limited"
+    """The rate of the consumer allows the next job at `next_due`."""
     MAX_BYTES = "max_bytes"
     """The next job is larger than the rest of the claim's size limit."""
     BUSY_KEY = "busy_key"
@@ -92,6 +94,13 @@ class Refusal(StrEnum):
     """The consumer has guards that the claim did not respect. `pulling` never returns this."""
     REPEATED = "repeated"
     """A claim under the same request id exists. `pulling` never returns this."""
+
+
+class RateLimited(NamedTuple):
+    """Refusal of a claim by id, because the rate of the consumer allows no job yet."""
+
+    next_due: timedelta
+    """Time until the next token."""
 
 
 class Terms(NamedTuple):
@@ -104,7 +113,7 @@ class Terms(NamedTuple):
     """None: the consumer's lease duration."""
     request_id: str | None = None
     guarded: bool = False
-    """The caller has checked `max_in_flight` and locked the consumer."""
+    """The caller has checked `max_in_flight` and the rate, and locked the consumer."""
     few: int | None = None
     """Return messages inline when at most this many jobs were claimed."""
     before_id: int | None = None

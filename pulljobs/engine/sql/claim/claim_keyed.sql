@@ -2,7 +2,7 @@
 -- Event: claim. In the transaction of lock_keys_to_claim.sql, and a statement of its own.
 -- Parameters: consumer_id bigint, wanted int, job_ids bigint[], job_keys text[] (of find_keyed.sql, of one length), keys text[]
 --   (that were locked), node_id uuid, via text, lease_duration interval (NULL: the consumer's), max_lease interval, request_id text
---   (NULL: none), guarded boolean (max_in_flight was seen to).
+--   (NULL: none), guarded boolean (max_in_flight and the rate were seen to).
 -- Returns one row: xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids, message_ids, job_priorities,
 --   retry_counts, deliveries, suspects), blocked_ids bigint[], pause_seconds float8 (NULL: none), is_open boolean (this via
 --   is), refusal text as claim.sql has it; unguarded: the consumer is not exclusive, too.
@@ -20,6 +20,7 @@ asked AS MATERIALIZED (
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
             WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
             WHEN NOT consumer.exclusive_keys OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
+                OR (consumer.rate_per_second IS NOT NULL AND NOT %(guarded)s::boolean)
                 THEN 'unguarded'
         END AS refusal
     FROM pulljobs_consumer AS consumer

@@ -22,6 +22,7 @@ WITH consumer AS MATERIALIZED (
         AND greatest(consumer.paused_until, channel.paused_until, now) = now
         AND NOT consumer.exclusive_keys
         AND consumer.max_in_flight IS NULL
+        AND consumer.rate_per_second IS NULL
         -- In the order of the index, of which these see the ends: EXISTS may scan the table.
         AND (
             SELECT id

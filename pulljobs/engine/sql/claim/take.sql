@@ -2,7 +2,7 @@
 -- Events: claim (source QUEUED), revive (source DEAD, retry count + 1).
 -- Parameters: consumer_id bigint, job_id bigint, source text, node_id uuid, via text, lease_duration interval, max_lease interval,
 --   incremental_timeout interval (NULL: none; it is part of the lease already), guarded boolean (the caller checked max_in_flight and
---   locked the job's key).
+--   the rate, and locked the job's key).
 -- Returns one row: lease_token, leased_until (NULL: not taken), refusal text: deleted, paused, unguarded, busy_key (a job of its key is
 --   in flight, or comes before it); NULL without a lease_token: the job is not in that state, or belongs to another consumer.
 -- Locks: the job. Index: primary key, exclusive key, pulljobs_job_key.
@@ -49,7 +49,8 @@ asked AS MATERIALIZED (
         CASE
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
             WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
-            WHEN (consumer.max_in_flight IS NOT NULL OR consumer.exclusive_keys) AND NOT %(guarded)s::boolean
+            WHEN (consumer.max_in_flight IS NOT NULL OR consumer.rate_per_second IS NOT NULL OR consumer.exclusive_keys)
+                AND NOT %(guarded)s::boolean
                 THEN 'unguarded'
             WHEN consumer.exclusive_keys AND EXISTS (SELECT FROM rival) THEN 'busy_key'
         END AS refusal
