@@ -16,7 +16,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.handlers import ClaimedJob, Grant
 from pulljobs.loops import JITTER
-from pulljobs.pulling import Claim
+from pulljobs.pulling import LIMITED_POLL, QUIET, Claim
 from pulljobs.storage import listen, statements
 from pulljobs.storage.rows import HeldJob
 from pulljobs.worker.circuits import Circuits
@@ -124,11 +124,15 @@ class Fetcher:
         claim = self._claim(subscription, room, ticket)
         self._looked.add(subscription)
         self._has_claimed = self._has_claimed or claim.more or claim.taken is not None
-        subscription.look_at = time.monotonic() + self._seconds_to_next(claim)
+        now = time.monotonic()
+        subscription.look_at = now + self._seconds_to_next(claim)
+        subscription.quiet_until = now + _quiet_seconds(claim)
 
     def _seconds_to_next(self, claim: Claim) -> float:
         if claim.more:
             return self._limits.MIN_FETCH_INTERVAL.total_seconds()
+        if claim.limited_for is not None:
+            return min(claim.limited_for, LIMITED_POLL).total_seconds()
         poll = self._poll_seconds()
         return poll if claim.next_due is None else min(poll, claim.next_due.total_seconds())
 
@@ -295,6 +299,11 @@ def _is_over(job: ClaimedJob, tried: int) -> bool:
     """Return True if a job that is over the retries of its consumer has no higher limit itself."""
     own = job.limits.max_retries
     return own is None or tried > own
+
+
+def _quiet_seconds(claim: Claim) -> float:
+    """Return the seconds for which notifications wait after this claim."""
+    return 0.0 if claim.limited_for is None else min(claim.limited_for, QUIET).total_seconds()
 
 
 def _pool_room(subscription: ConsumerSubscription) -> int:

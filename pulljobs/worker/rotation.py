@@ -108,7 +108,7 @@ class FetchRotation:
         keys = {notes.popleft() for _ in range(len(notes))}
         subscriptions = [self._known[key] for key in keys if key in self._known]
         for subscription in subscriptions:
-            subscription.look_at = min(subscription.look_at, now)
+            subscription.look_at = min(subscription.look_at, max(now, subscription.quiet_until))
         return subscriptions
 
 

@@ -43,6 +43,8 @@ class ConsumerSubscription:
     run_time: RunTime = field(default_factory=RunTime)
     look_at: float = 0.0
     """Time of the monotonic clock at which to claim next, unless a notification comes first."""
+    quiet_until: float = 0.0
+    """Time until which notifications wait, because the rate allows no job."""
 
     @property
     def lease_duration(self) -> timedelta:
@@ -52,6 +54,8 @@ class ConsumerSubscription:
     @property
     def may_be_claimed_twice(self) -> bool:
         """True if a claim may be lost in a crash of the server, at the cost of a redelivery."""
+        if self.puller.consumer.rate_per_second is not None:
+            return False  # The tokens of a claim that is lost would be spent again.
         return self.puller.via == Lease.Via.PUSH and not self.waits_for_settles
 
     @property
