@@ -10,12 +10,13 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
+from pulljobs import rates
 from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.token_holders import validate_name
-from pulljobs.storage import counts, dead, jobs
+from pulljobs.storage import counts, dead, jobs, listen
 from pulljobs.storage.rows import Stats
 
 P = TypeVar("P", Channel, Producer, Consumer)
@@ -25,6 +26,7 @@ BATCH: Final = 1000
 LONGEST: Final = 255
 KEPT: Final = {"id", "channel", "name", "created_at", "changed_at"}
 """Fields that a deleted consumer keeps when it is created again, because history names it."""
+BURST: Final = re.compile(r"[0-9]{1,7}")
 TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 MASK: Final = "***"
 
@@ -59,6 +61,36 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
     if len(fields.get("retry_strategy", "")) > LONGEST:
         raise InvalidRegistration(
             f"The retry delays must have {LONGEST} characters or fewer, commas too: name fewer."
+        )
+
+
+def rate_fields(rate: str | None, burst: str | None) -> dict[str, Any]:
+    """Return the fields of a rate and its burst, given as text. None leaves a field unchanged.
+
+    Without a rate there is no burst. Raise InvalidRegistration for a burst that is no number.
+    """
+    if rate == "":
+        return {"rate": "", "rate_burst": None}
+    fields: dict[str, Any] = {} if rate is None else {"rate": rate}
+    if burst is not None:
+        if burst and not BURST.fullmatch(burst):
+            raise InvalidRegistration(f"The burst {burst!r} is no whole number up to {rates.MOST}.")
+        fields["rate_burst"] = int(burst) if burst else None
+    return fields
+
+
+def _check_rate(row: Channel | Producer | Consumer) -> None:
+    if not isinstance(row, Consumer):
+        return
+    try:
+        rates.parse_rate(row.rate)
+    except ValueError as error:
+        raise InvalidRegistration(str(error)) from error
+    burst = row.rate_burst
+    if burst is not None and not (row.rate and 1 <= burst <= rates.MOST):
+        raise InvalidRegistration(
+            f"The burst must be from 1 to {rates.MOST} and needs a rate, not be {burst} with the "
+            f"rate {row.rate!r}."
         )
 
 
@@ -132,7 +164,10 @@ def _put(
         _reset(token_holder)
     if not _changed(token_holder, fields) and exists:
         return Registered(token_holder, Change.UNCHANGED)
+    _check_rate(token_holder)
     token_holder.save(using=using)
+    if exists and model is Consumer:
+        listen.wake_on_commit(using, [token_holder.pk])  # Its next token may come sooner.
     return Registered(token_holder, Change.CHANGED if exists else Change.MADE)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pulljobs.errors import ConfigurationError
+from pulljobs.rates import MOST
 
 MAX_RETRIES: Final = 255
 MARGIN: Final = timedelta(seconds=0.25)
@@ -129,6 +130,7 @@ class _BrokerFileReader:
             else:
                 fields = {"token": own["token"], "type": own.get("type") or "push"}
                 fields |= {"title": "", "callback_url": url, **self._retries}
+                fields |= self._rate_fields(id)
                 yield BrokerEntry(id, fields, own.get("channel", ""))
 
     def _shared_fields(self) -> Iterator[tuple[str, Any]]:
@@ -146,6 +148,16 @@ class _BrokerFileReader:
                 CONNECTION_TIMEOUT if timeout is None else timeout
             )
             yield "protocol_lease_duration", timedelta(seconds=seconds) + MARGIN
+
+    def _rate_fields(self, id: str) -> dict[str, Any]:
+        """Return the rate and its burst. Without them in the file a consumer keeps its own."""
+        rate = self._section(id).get("rate")
+        if rate == "":
+            return {"rate": "", "rate_burst": None}
+        fields: dict[str, Any] = {} if rate is None else {"rate": rate}
+        if (burst := self._number(id, "rate-burst", MOST)) is not None:
+            fields["rate_burst"] = burst
+        return fields
 
     def _number(self, section: str, key: str, highest: int = A_YEAR) -> int | None:
         """Return a number, or None if it is missing. An invalid number is reported as skipped."""

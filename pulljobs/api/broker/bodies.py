@@ -49,6 +49,20 @@ class ConsumerFormBody(RegistryFormBody):
         Annotated[str, TextUpTo(2000), Format("uri"), Help("Required for push consumers.")]
     ]
     type: NotRequired[Annotated[ConsumerType, Help("Absent: push.")]]
+    rate: NotRequired[
+        Annotated[
+            str,
+            TextUpTo(24, r"^([0-9]+/[smhd])?$"),
+            Help("Such as 100/m. Empty: no rate. Absent: unchanged."),
+        ]
+    ]
+    rateBurst: NotRequired[
+        Annotated[
+            str,
+            TextUpTo(7, r"^[0-9]*$"),
+            Help("Empty: the jobs of a second. Absent: unchanged."),
+        ]
+    ]
 
 
 class RequeueFormBody(TypedDict):
@@ -86,6 +100,8 @@ class ConsumerBody(ProducerBody):
     CallbackURL: CallbackUrl
     DeadLetterQueueURL: str
     Type: ConsumerType
+    Rate: str | None
+    RateBurst: int | None
 
 
 class PayloadBody(TypedDict):

@@ -1,11 +1,12 @@
 """Refusals of requests for one job."""
 
 from functools import partial
+from math import ceil
 from typing import Final
 
 from pulljobs.api.exceptions import RefusedRequest
 from pulljobs.states import State
-from pulljobs.storage.rows import Refusal
+from pulljobs.storage.rows import RateLimited, Refusal
 
 NOT_TAKEN: Final = {
     Refusal.DELETED: "The consumer is deleted: restore it first.",
@@ -49,6 +50,16 @@ def malformed(problem: str) -> RefusedRequest:
 
 def illegal(state: State, target: State) -> RefusedRequest:
     return RefusedRequest(400, f"A job that is {state} can't become {target} by a job POST.")
+
+
+def rate_limited(refusal: RateLimited) -> RefusedRequest:
+    seconds = ceil(refusal.next_due.total_seconds())
+    return RefusedRequest(
+        429,
+        f"The rate of the consumer allows no job yet: try again in {seconds} s.",
+        Refusal.RATE_LIMITED,
+        retry_after=seconds,
+    )
 
 
 def not_taken(reason: Refusal) -> RefusedRequest:

@@ -199,11 +199,12 @@ class ConsumerView(RegistryView):
         return {name: value for name, value in given.items() if value is not None}
 
     def fields(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return callback URL and type. The default is push, which needs the URL."""
+        """Return callback URL, type and rate. The default is push, which needs the URL."""
         given = pick_form_fields(ConsumerFormBody, form)
         return {
             "callback_url": given["callbackUrl"],
             "type": given["type"] or Consumer.Type.PUSH.value,
+            **registering.rate_fields(form.get("rate"), form.get("rateBurst")),
         }
 
     def delete(self, request: Request, **names: str) -> Response:

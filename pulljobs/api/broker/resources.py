@@ -53,6 +53,8 @@ def render_consumer(request: Request, consumer: Consumer, token: str | None) -> 
         "CallbackURL": callback_url(request, consumer),
         "DeadLetterQueueURL": link_in_consumer(request, "dlq", consumer),
         "Type": Consumer.Type(consumer.type),
+        "Rate": consumer.rate or None,
+        "RateBurst": consumer.rate_burst,
     }
 
 

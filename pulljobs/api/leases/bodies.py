@@ -141,6 +141,9 @@ class PullStatusBody(TypedDict):
     Reason: str
     PendingMessages: Natural
     PendingBytes: Natural
+    RetryAfterSeconds: NotRequired[
+        Annotated[float, Bounds(0), Help("Only with the reason rate_limited.")]
+    ]
 
 
 class PulledBody(TypedDict):
@@ -187,6 +190,8 @@ class InfoBody(TypedDict):
     MaxBatch: int
     MaxExpires: float
     MaxInFlight: int | None
+    Rate: str | None
+    RateBurst: int | None
     MaxWaiting: int
     MaxPayloadBytes: int
     LeaseSeconds: float

@@ -69,6 +69,8 @@ def _render_info(consumer: Consumer, now: StatusRow) -> InfoBody:
         "MaxBatch": limits.MAX_BATCH,
         "MaxExpires": limits.MAX_EXPIRES.total_seconds(),
         "MaxInFlight": consumer.max_in_flight,
+        "Rate": consumer.rate or None,
+        "RateBurst": consumer.rate_burst,
         "MaxWaiting": consumer.max_waiting,
         "MaxPayloadBytes": limits.MAX_PAYLOAD_BYTES,
         "LeaseSeconds": consumer.lease_duration.total_seconds(),

@@ -13,7 +13,7 @@ from rest_framework.exceptions import APIException
 from pulljobs import ids, pulling
 from pulljobs.api import exceptions
 from pulljobs.api.bodies import render_payload, render_time
-from pulljobs.api.leases.bodies import PullBody, PulledBody, PulledJobBody
+from pulljobs.api.leases.bodies import PullBody, PulledBody, PulledJobBody, PullStatusBody
 from pulljobs.api.leases.lease_view import LeaseView, holds_thread
 from pulljobs.api.leases.long_poll.pending import (
     PendingPull,
@@ -103,14 +103,17 @@ def render_pulled(
     claim = answer.claim
     jobs = claim.jobs if claim is not None and claim.taken is not None else []
     size = sum(message.size for _job, message in jobs)
+    status: PullStatusBody = {
+        "Code": answer.reason.code,
+        "Reason": answer.reason.reason,
+        "PendingMessages": max(asked.batch - len(jobs), 0),
+        "PendingBytes": max((asked.max_bytes or size) - size, 0),
+    }
+    if answer.retry_after is not None:
+        status["RetryAfterSeconds"] = answer.retry_after.total_seconds()
     return {
         "Result": _render_jobs(jobs, claim.taken, lease_duration) if claim and claim.taken else [],
-        "Status": {
-            "Code": answer.reason.code,
-            "Reason": answer.reason.reason,
-            "PendingMessages": max(asked.batch - len(jobs), 0),
-            "PendingBytes": max((asked.max_bytes or size) - size, 0),
-        },
+        "Status": status,
     }
 
 

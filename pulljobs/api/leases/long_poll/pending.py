@@ -23,6 +23,7 @@ class PullReason(Enum):
     PAUSED = 409, "paused"
     SERVER_SHUTDOWN = 409, "server_shutdown"
     ACK_FAILED = 409, "ack_failed"
+    RATE_LIMITED = 429, "rate_limited"
 
     @property
     def code(self) -> int:
@@ -54,6 +55,13 @@ class PullAnswer(NamedTuple):
 
     reason: PullReason
     claim: Claim | None = None
+
+    @property
+    def retry_after(self) -> timedelta | None:
+        """Time until the rate of the consumer allows a job, or None for another reason."""
+        if self.reason is not PullReason.RATE_LIMITED or self.claim is None:
+            return None
+        return self.claim.next_due
 
 
 @dataclass(eq=False, slots=True)

@@ -22,7 +22,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.models import Consumer, Lease
-from pulljobs.pulling import Claim, Puller
+from pulljobs.pulling import LIMITED_POLL, QUIET, Claim, Puller
 from pulljobs.storage import jobs, listen
 from pulljobs.storage.rows import Refusal
 
@@ -39,6 +39,7 @@ LONGEST_PAUSE: Final = 2.0
 REASONS: Final = {
     Refusal.PAUSED: PullReason.PAUSED,
     Refusal.MAX_IN_FLIGHT: PullReason.MAX_IN_FLIGHT,
+    Refusal.RATE_LIMITED: PullReason.RATE_LIMITED,
     Refusal.MAX_BYTES: PullReason.MAX_BYTES,
 }
 
@@ -57,6 +58,8 @@ class WaiterQueue:
         self._failures = 0
         self._is_dry = False
         """True if no job was available after registration: a notification ends this."""
+        self._limited_until = self._quiet_until = 0.0
+        """Times on the monotonic clock of the next token, and until which notifications wait."""
         self._row = asyncio.Lock()
         # Dicts keep the order, and remove an entry in constant time.
         self.pulls: dict[PendingPull, None] = {}
@@ -144,6 +147,8 @@ class WaiterQueue:
             pause = await self._pass()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), pause)
+            if not self._immediate:
+                await asyncio.sleep(max(0.0, self._quiet_until - time.monotonic()))
 
     async def _pass(self) -> float:
         """Distribute available jobs. Return the seconds until the next pass without a wake-up."""
@@ -155,8 +160,13 @@ class WaiterQueue:
         except Exception as error:
             return self._handle_failure(error)
         self._failures = 0
-        longest = settings().MAX_FETCH_INTERVAL.total_seconds() * random.uniform(0.7, 1)
+        longest = self._longest_pause()
         return longest if due is None else min(max(due.total_seconds(), SHORTEST_PAUSE), longest)
+
+    def _longest_pause(self) -> float:
+        if self._limited_until:
+            return LIMITED_POLL.total_seconds()
+        return settings().MAX_FETCH_INTERVAL.total_seconds() * random.uniform(0.7, 1)
 
     def _handle_failure(self, error: Exception) -> float:
         """Refuse the pulls that do not wait. Return the seconds until the next try for the rest."""
@@ -173,6 +183,7 @@ class WaiterQueue:
         while group := self._next_group():
             immediate = list(self._immediate)
             claim = await self._on_thread(self._prepare_claim(group))
+            self._note_limit(claim)
             await self._distribute(group, claim)
             if claim.refusal is Refusal.DELETED:
                 self.end(exceptions.consumer_deleted())
@@ -181,6 +192,12 @@ class WaiterQueue:
                 self._answer_empty(immediate, claim)
                 return claim.next_due
         return None
+
+    def _note_limit(self, claim: Claim) -> None:
+        """Note how long the rate allows no further job."""
+        now, wait = time.monotonic(), claim.limited_for
+        self._limited_until = 0.0 if wait is None else now + wait.total_seconds()
+        self._quiet_until = min(self._limited_until, now + QUIET.total_seconds())
 
     def _next_group(self) -> list[PendingPull]:
         """Return the pulls at the head of the queue that one claim can serve together."""
@@ -245,8 +262,9 @@ class WaiterQueue:
         return claim.taken is not None and not group[0].asked.is_plain
 
     def _answer_empty(self, immediate: list[PendingPull], claim: Claim) -> None:
+        empty = claim._replace(taken=None, jobs=[])
         for pull in self._remove(immediate):
-            pull.answer(PullAnswer(_reason_of(claim, pull.reason_if_empty)))
+            pull.answer(PullAnswer(_reason_of(claim, pull.reason_if_empty), empty))
 
     async def keep_count(self) -> None:
         """Renew the row with the number of waiting pulls, or delete it if none waits."""
@@ -299,7 +317,14 @@ class WaiterQueue:
         if self._failures:
             pull.refuse(exceptions.unreachable())
         else:
-            pull.answer(PullAnswer(PullReason.TIMEOUT))
+            pull.answer(self._expired_answer())
+
+    def _expired_answer(self) -> PullAnswer:
+        wait = self._limited_until - time.monotonic()
+        if wait <= 0:
+            return PullAnswer(PullReason.TIMEOUT)
+        limited = Claim(None, [], False, timedelta(seconds=wait), Refusal.RATE_LIMITED)
+        return PullAnswer(PullReason.RATE_LIMITED, limited)
 
     def _answer(self, pull: PendingPull, answer: PullAnswer) -> bool:
         self.drop(pull)
