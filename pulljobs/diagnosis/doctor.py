@@ -27,7 +27,10 @@ from pulljobs.storage.jobs import stats
 
 UNREAPED: Final = timedelta(seconds=30)
 """Time after the pass that should have ended a lease."""
+LONG_QUEUE: Final = timedelta(hours=1)
+"""Time in which a consumer with a rate should be able to claim its ready jobs."""
 LOOKED_AT: Final = 100_000
+MOST_READY: Final = 10_000
 COUNTED: Final = 1_000
 
 
@@ -76,6 +79,23 @@ def _bounded_jobs(consumer: Consumer) -> list[str | None]:
         consumer=consumer, key__isnull=False, reason__isnull=True, state__in=counted
     )
     return list(rows.order_by("key", "id").values_list("key", flat=True)[:LOOKED_AT])
+
+
+def slow_rates() -> Iterator[Finding]:
+    """Report consumers whose ready jobs take long at their rate."""
+    rows = Consumer.objects.using(settings().DATABASE).filter(deleted_at=None)
+    limited = rows.exclude(rate_per_second=None).select_related("channel")
+    for consumer in limited:
+        ready = stats(settings().DATABASE, consumer.pk, MOST_READY).ready
+        takes = timedelta(seconds=ready / (consumer.rate_per_second or 1))
+        if takes > LONG_QUEUE:
+            more = " or more" if ready >= MOST_READY else ""
+            text = (
+                f"{_path(consumer)} has {ready:,} ready jobs{more}, which take "
+                f"{takes / timedelta(hours=1):,.1f} hours at its rate of {consumer.rate}: raise "
+                "the rate, or publish less."
+            )
+            yield Finding("rate_limited", False, text)
 
 
 def unserved_consumers() -> Iterator[Finding]:
@@ -201,6 +221,7 @@ def sick_nodes() -> Iterator[Finding]:
 CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     paused_consumers,
     full_keys,
+    slow_rates,
     default_partitions,
     tables_not_owned,
     missing_grants,

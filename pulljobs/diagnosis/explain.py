@@ -11,7 +11,7 @@ from pulljobs.engine.circuit import LONGEST_NAME, task_of
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Message, Node
 from pulljobs.states import State
-from pulljobs.storage import jobs, nodes
+from pulljobs.storage import jobs, limits, nodes
 
 LOOKED_THROUGH: Final = 10_000
 """Index entries that are read to find the position of a job."""
@@ -126,6 +126,20 @@ def _no_room(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
         )
 
 
+def _rate_is_used_up(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
+    bucket, place = limits.read_bucket(settings().DATABASE, consumer.pk), position(job)
+    if bucket is None or place is None or bucket.tokens >= place.before + 1:
+        return
+    if job.available_at is None or job.available_at > bucket.now:
+        return
+    earliest = times.format_milliseconds(bucket.time_of(place.before + 1))
+    yield WaitReason(
+        "rate_limited",
+        f"The rate of its consumer is {consumer.rate}: {max(bucket.tokens, 0):.2f} of "
+        f"{bucket.burst:g} tokens are left, so it is claimed at {earliest} at the earliest.",
+    )
+
+
 def _key_is_busy(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     if not consumer.exclusive_keys or job.key is None:
         return
@@ -159,6 +173,7 @@ CHECKS: Final[tuple[Callable[[Job, Consumer], Iterator[WaitReason]], ...]] = (
     _due_later,
     _consumer_is_off,
     _no_room,
+    _rate_is_used_up,
     _key_is_busy,
     _held_back,
 )

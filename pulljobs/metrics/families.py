@@ -50,6 +50,13 @@ COUNTED: Final = (
     ),
     Family("pulljobs_jobs_claimed_total", Type.COUNTER, CONSUMER, "Jobs that were claimed."),
     Family(
+        "pulljobs_claims_limited_total",
+        Type.COUNTER,
+        (*CONSUMER, "reason"),
+        "Claims that got fewer jobs than they asked for because of a limit: `max_in_flight` or "
+        "`rate_limited`.",
+    ),
+    Family(
         "pulljobs_jobs_finished_total",
         Type.COUNTER,
         (*CONSUMER, "event", "state"),

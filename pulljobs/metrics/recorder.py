@@ -89,6 +89,11 @@ def _(event: telemetry.JobsClaimed) -> None:
 
 
 @record.register
+def _(event: telemetry.ClaimLimited) -> None:
+    count("pulljobs_claims_limited_total", event.channel, event.consumer, event.reason)
+
+
+@record.register
 def _(event: telemetry.HandlersRan) -> None:
     observe("pulljobs_run_seconds", event.seconds, event.channel, event.consumer)
 
