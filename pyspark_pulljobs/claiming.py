@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from pulljobs.engine.claiming import guarded
+from pulljobs.engine.claiming import guarded, limits
 from pulljobs.engine.claiming.claimer import Claimer
 from pulljobs.engine.claiming.rows import Claimed, Terms
 from pulljobs.engine.encodings import array
@@ -90,7 +90,9 @@ def take_over(
 
 def _reclaim(session: Session, owned: Owned, job_ids: list[int], terms: Terms) -> UUID | None:
     guards = guarded.read_guards(session, owned.consumer_id)
-    room = guarded.lock_room(session, owned.consumer_id) if guards.bounded else None
+    # Jobs that are claimed again take no tokens: the first claim did.
+    allowance = limits.lock_allowance(session, owned.consumer_id) if guards.limited else None
+    room = None if allowance is None else allowance.room
     params = {
         "consumer_id": owned.consumer_id,
         "job_ids": array(job_ids),

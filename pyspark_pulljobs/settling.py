@@ -19,7 +19,7 @@ import psycopg
 
 from pulljobs.engine import outcomes
 from pulljobs.engine.adapters import TOO_MUCH
-from pulljobs.engine.claiming import keyed
+from pulljobs.engine.claiming import keyed, limits
 from pulljobs.engine.encodings import array
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import DATABASE_CHANNEL, Row
@@ -90,7 +90,10 @@ def end_batch(
         "run_begins": "{}",
         "run_seconds": "{}",
     }
-    return finish(session, params)
+    rows = finish(session, params)
+    if event is Event.RELEASE:
+        limits.give_back(session, [Held(row.job_id, token) for row in rows])
+    return rows
 
 
 def emit_and_notify(session: Session, rows: Sequence[Row]) -> None:

@@ -26,6 +26,8 @@ KEPT_BATCHES: Final = 100
 CLAIM_ATTEMPTS: Final = 5
 """Attempts to claim locked jobs, before a query with the trigger AvailableNow skips them."""
 RETRY_SECONDS: Final = 0.2
+LIMITS: Final = (Refusal.MAX_IN_FLIGHT, Refusal.RATE_LIMITED)
+"""Reasons for which a claim that got nothing is repeated: there may be jobs."""
 CLOCK_TOLERANCE: Final = timedelta(milliseconds=2)
 """Tolerance for ids, whose time is rounded to milliseconds."""
 AHEAD_SECONDS: Final = 5.0
@@ -188,7 +190,7 @@ class Stream:
             claimed = self._claim(link, seq + 1, rows)
             if claimed.taken is not None:
                 return seq + 1
-            if not claimed.passed and claimed.refusal is not Refusal.MAX_IN_FLIGHT:
+            if not claimed.passed and claimed.refusal not in LIMITS:
                 break
             time.sleep(RETRY_SECONDS)
         self._links.leave()
