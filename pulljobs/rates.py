@@ -36,3 +36,11 @@ def parse_rate(text: str) -> float | None:
     if jobs > MOST * seconds:
         raise ValueError(f"{text!r} is above {MOST:,} a second: leave the rate empty for no limit.")
     return jobs / seconds
+
+
+def check_burst(rate: str, burst: int | None) -> None:
+    """Raise ValueError unless this is a rate, or empty, and a burst that it may have."""
+    if parse_rate(rate) is None and burst is not None:
+        raise ValueError(f"The burst {burst} needs a rate: set the rate, or leave the burst empty.")
+    if burst is not None and not 1 <= burst <= MOST:
+        raise ValueError(f"The burst must be from 1 to {MOST:,}, not {burst:,}.")

@@ -26,7 +26,6 @@ BATCH: Final = 1000
 LONGEST: Final = 255
 KEPT: Final = {"id", "channel", "name", "created_at", "changed_at"}
 """Fields that a deleted consumer keeps when it is created again, because history names it."""
-BURST: Final = re.compile(r"[0-9]{1,7}")
 TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 MASK: Final = "***"
 
@@ -64,34 +63,13 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
         )
 
 
-def rate_fields(rate: str | None, burst: str | None) -> dict[str, Any]:
-    """Return the fields of a rate and its burst, given as text. None leaves a field unchanged.
-
-    Without a rate there is no burst. Raise InvalidRegistration for a burst that is no number.
-    """
-    if rate == "":
-        return {"rate": "", "rate_burst": None}
-    fields: dict[str, Any] = {} if rate is None else {"rate": rate}
-    if burst is not None:
-        if burst and not BURST.fullmatch(burst):
-            raise InvalidRegistration(f"The burst {burst!r} is no whole number up to {rates.MOST}.")
-        fields["rate_burst"] = int(burst) if burst else None
-    return fields
-
-
 def _check_rate(row: Channel | Producer | Consumer) -> None:
     if not isinstance(row, Consumer):
         return
     try:
-        rates.parse_rate(row.rate)
+        rates.check_burst(row.rate, row.rate_burst)
     except ValueError as error:
         raise InvalidRegistration(str(error)) from error
-    burst = row.rate_burst
-    if burst is not None and not (row.rate and 1 <= burst <= rates.MOST):
-        raise InvalidRegistration(
-            f"The burst must be from 1 to {rates.MOST} and needs a rate, not be {burst} with the "
-            f"rate {row.rate!r}."
-        )
 
 
 def _has_callback(fields: Mapping[str, Any]) -> bool:

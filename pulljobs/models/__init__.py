@@ -6,7 +6,8 @@ from pulljobs.models.channels import Channel, Producer
 from pulljobs.models.consumers import Consumer
 from pulljobs.models.counts import CountProgress, SettlementCount
 from pulljobs.models.dashboard import Dashboard
-from pulljobs.models.jobs import BoundedKey, ExclusiveKey, FlowBucket, Job, Lease
+from pulljobs.models.flow import FlowBucket
+from pulljobs.models.jobs import BoundedKey, ExclusiveKey, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import HttpClient, Node, PullWaiter
 

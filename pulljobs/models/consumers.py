@@ -12,7 +12,7 @@ from pulljobs import backoff, encryption, rates, signing
 from pulljobs.conf import LEAST_LEASE
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 from pulljobs.models.channels import FROM_0, Channel
-from pulljobs.models.jobs import FlowBucket
+from pulljobs.models.flow import FlowBucket
 from pulljobs.models.token_holders import TokenHolder
 
 _ABOVE_0 = _("It must be above 0 and at most 100 years.")

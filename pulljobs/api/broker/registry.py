@@ -4,6 +4,7 @@
 /channel/{c}/consumer/{k}.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -38,6 +39,7 @@ from pulljobs.storage.pages import newest_first
 
 UNMODIFIED_SINCE: Final = "If-Unmodified-Since"
 LAST_MODIFIED: Final = "Last-Modified"
+BURST: Final = re.compile(r"[0-9]{1,9}")
 RANDOM_TOKEN: Final = 12
 """Characters."""
 
@@ -204,7 +206,7 @@ class ConsumerView(RegistryView):
         return {
             "callback_url": given["callbackUrl"],
             "type": given["type"] or Consumer.Type.PUSH.value,
-            **registering.rate_fields(form.get("rate"), form.get("rateBurst")),
+            **_rate_fields(form.get("rate"), form.get("rateBurst")),
         }
 
     def delete(self, request: Request, **names: str) -> Response:
@@ -219,6 +221,18 @@ class ConsumerView(RegistryView):
         if stats is not None:
             raise exceptions.has_jobs(resources.render_count(stats.live))
         return Response(status=204)
+
+
+def _rate_fields(rate: str | None, burst: str | None) -> dict[str, Any]:
+    """Return the rate and its burst. Those that are not sent stay as they are."""
+    if rate == "":
+        return {"rate": "", "rate_burst": None}
+    fields: dict[str, Any] = {} if rate is None else {"rate": rate}
+    if burst is not None:
+        if burst and not BURST.fullmatch(burst):
+            raise InvalidRegistration(f"rateBurst must be a whole number, not {burst!r}.")
+        fields["rate_burst"] = int(burst) if burst else None
+    return fields
 
 
 def _row_fields(form: Mapping[str, str], id: str) -> dict[str, Any]:
