@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import chain, combinations, pairwise
 from typing import Final
 
+from benchmarks.faults.claim_rates import ClaimRate, find_overdrafts
 from benchmarks.faults.history import (
     DEAD,
     DELIVERED,
@@ -47,6 +48,8 @@ class Case:
     """Sentences about processes that ended and were not killed by the director."""
     clients: frozenset[int] = frozenset()
     """Processes of HTTP clients: their server does not know which jobs have started."""
+    rate: ClaimRate | None = None
+    """Rate of each consumer, or None without a rate."""
 
     @cached_property
     def claims(self) -> JobClaims:
@@ -172,6 +175,12 @@ def keys_run_one_at_a_time(case: Case) -> Iterator[str]:
                 latest = claim
 
 
+def claims_keep_the_rate(case: Case) -> Iterator[str]:
+    """Check that no claim takes more jobs than the bucket of its consumer has tokens."""
+    if case.rate is not None:
+        yield from find_overdrafts(case.tables.claims, case.rate)
+
+
 def nothing_runs_twice_without_cause(case: Case) -> Iterator[str]:
     """Check that a job runs again only if its holder asked, was killed, or had lost the lease."""
     for job, claims in case.claims.by_job.items():
@@ -269,6 +278,7 @@ RULES: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     answers_are_true,
     leases_do_not_overlap,
     keys_run_one_at_a_time,
+    claims_keep_the_rate,
     nothing_runs_twice_without_cause,
     only_what_started_is_charged,
     unrelated_jobs_do_not_wait,

@@ -16,6 +16,7 @@ import psycopg
 
 from benchmarks.faults import history, tables
 from benchmarks.faults.checker import Case
+from benchmarks.faults.claim_rates import make_rate
 from benchmarks.faults.kinds import KINDS, THROUGH_THE_PROXY, repair
 from benchmarks.faults.liveness import Bounds
 from benchmarks.faults.plan import Plan
@@ -131,6 +132,7 @@ class Director:
             clients=frozenset(
                 process.pid for process in self.processes.started if process.role == "client"
             ),
+            rate=make_rate(self.plan.claim_rate),
         )
 
     @contextmanager
@@ -161,7 +163,7 @@ class Director:
 
     def begin(self) -> None:
         """Start proxies, workers, claimers, clients and publishers."""
-        self.processes.prepare(exclusive=bool(self.plan.keys))
+        self.processes.prepare(exclusive=bool(self.plan.keys), rate=self.plan.claim_rate)
         behind_a_proxy = bool(THROUGH_THE_PROXY & set(self.plan.faults))
         if behind_a_proxy:
             self.targets.proxies.append(self.processes.proxy(self.server.directory))

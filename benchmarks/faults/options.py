@@ -41,6 +41,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--claimers", type=int, default=plan.claimers, help="that lose leases")
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="average time of a job")
     parser.add_argument("--keys", type=int, default=plan.keys, help="number of exclusive keys")
+    parser.add_argument("--claim-rate", metavar="100/s", help="rate of each consumer")
     parser.add_argument(
         "--locked", type=float, default=plan.locked,
         help="seconds for which a round locks rows",

@@ -26,6 +26,8 @@ class Plan:
     """Approximate length of a fault in seconds."""
     keys: int = 0
     """Number of exclusive keys, or 0 for jobs without keys."""
+    claim_rate: str = ""
+    """Rate of each consumer, such as 100/s, or empty for no rate."""
     frozen: float | None = None
     """Length of a stop in lease durations, or None for 0.5 to 2.5."""
     older: Path | None = None

@@ -57,9 +57,9 @@ class Processes:
             **(timing or {}),
         }
 
-    def prepare(self, *, exclusive: bool) -> None:
+    def prepare(self, *, exclusive: bool, rate: str) -> None:
         """Create the tables and the consumer."""
-        options = {"lease_duration": self.lease_duration, "exclusive": exclusive}
+        options = {"lease_duration": self.lease_duration, "exclusive": exclusive, "rate": rate}
         done = self.run_to_end(f"{ROLES}.prepare", json.dumps(options))
         if done.returncode:
             raise RuntimeError(f"The database could not be prepared: {done.stderr}")

@@ -2,9 +2,30 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
+
+from benchmarks.faults.claim_rates import TimedClaim
+
+CLAIMS: Final = """
+SELECT DISTINCT ON (job_id, lease_token) consumer_id, claimed_at, released_at
+FROM (
+    SELECT
+        job_id, lease_token, consumer_id, date_part('epoch', claimed_at) AS claimed_at,
+        NULL::float8 AS released_at
+    FROM pulljobs_archived_job
+    WHERE claimed_at IS NOT NULL
+    UNION ALL
+    SELECT
+        job_id, lease_token, settled.consumer_id, date_part('epoch', claimed_at),
+        CASE event WHEN 'release' THEN date_part('epoch', ended_at) END
+    FROM pulljobs_attempt
+    JOIN (SELECT DISTINCT job_id, consumer_id FROM pulljobs_archived_job) AS settled USING (job_id)
+) AS claim
+ORDER BY job_id, lease_token
+"""
+"""Statement that returns every claim of the settled jobs: the archive has only their last claim."""
 
 
 class Live(NamedTuple):
@@ -31,6 +52,7 @@ class Tables:
     """Settlements of each job in their order."""
     keys: dict[int, str] = field(default_factory=dict)
     """Keys of the jobs that have a key."""
+    claims: list[TimedClaim] = field(default_factory=list)
 
     def __contains__(self, job: int) -> bool:
         return job in self.live or job in self.archived
@@ -41,7 +63,7 @@ class Tables:
 
 
 def read_tables(connection: psycopg.Connection[Any]) -> Tables:
-    """Read the jobs, the archive and the keys."""
+    """Read the jobs, the archive, the keys and the claims."""
     live = connection.execute("SELECT id, state, retry_count FROM pulljobs_job").fetchall()
     rows = connection.execute(
         "SELECT job_id, lease_token::text, state, retry_count"
@@ -55,4 +77,5 @@ def read_tables(connection: psycopg.Connection[Any]) -> Tables:
         " JOIN pulljobs_message AS message ON message.id = archived.message_id"
         " WHERE key IS NOT NULL"
     ).fetchall()
-    return Tables({job: Live(*row) for job, *row in live}, archived, dict(keys))
+    claims = [TimedClaim(*row) for row in connection.execute(CLAIMS).fetchall()]
+    return Tables({job: Live(*row) for job, *row in live}, archived, dict(keys), claims)

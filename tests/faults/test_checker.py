@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.checker import RULES, Case, find_faults
+from benchmarks.faults.claim_rates import ClaimRate, TimedClaim, make_rate
 from benchmarks.faults.history import (
     ANSWERED,
     CLAIMED,
@@ -392,12 +393,39 @@ BAD |= {
     "took 6.0 s to say that it is ready": ([probe(READY, 0, 6)], Tables()),
     "was ready and claimed nothing for 8.0 s": (others(20, 28), Tables()),
 }
+BAD |= {
+    "had 1.00 jobs above its rate at 0.000": ([], Tables(claims=[TimedClaim(1, 0.0)] * 6)),
+    "had 1.00 jobs above its rate at 0.100": (
+        [],
+        Tables(claims=[*[TimedClaim(1, 0.0)] * 5, *[TimedClaim(1, 0.1)] * 2]),
+    ),
+    "had 5.00 jobs above its rate at 9.000": (
+        # Tokens above the burst are lost.
+        [],
+        Tables(claims=[TimedClaim(1, 0.0), *[TimedClaim(1, 9.0)] * 10]),
+    ),
+}
+GOOD |= {
+    "claims at the rate, after a burst": (
+        [],
+        Tables(claims=[*[TimedClaim(1, 0.0)] * 5, *(TimedClaim(1, n / 10) for n in range(1, 99))]),
+    ),
+    "claims of two consumers, each with a bucket": (
+        [],
+        Tables(claims=[TimedClaim(consumer, 0.0) for consumer in (1, 2) for _job in range(5)]),
+    ),
+    "a claim with the token of a released job": (
+        [],
+        Tables(claims=[*[TimedClaim(1, 0.0)] * 4, TimedClaim(1, 0.0, 0.05), TimedClaim(1, 0.05)]),
+    ),
+}
 RENAMED = {"was claimed under d, though a knew of it": "was claimed under d while a held it"}
 
 
 def case(lines: Lines, tables: Tables) -> Case:
     in_order = sorted(lines, key=lambda line: line.at)
-    return Case(in_order, tables, threads=1, bounds=Bounds(lease_duration=10, ready=3))
+    bounds, rate = Bounds(lease_duration=10, ready=3), ClaimRate(10, burst=5)
+    return Case(in_order, tables, threads=1, bounds=bounds, rate=rate)
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -450,3 +478,13 @@ def test_a_handler_that_holds_the_interpreter_explains_the_waits_in_its_process(
         probe(UNREADY, 10),
     ]
     assert find_faults(case(lines, by("b"))) == {}
+
+
+def test_without_a_rate_any_number_of_jobs_may_be_claimed() -> None:
+    assert make_rate("") is None
+    assert find_faults(Case([], Tables(claims=[TimedClaim(1, 0.0)] * 99))) == {}
+
+
+def test_the_default_burst_is_the_rate_of_a_second_and_at_least_one_job() -> None:
+    assert make_rate("120/m") == ClaimRate(2.0, 2.0)
+    assert make_rate("36/h") == ClaimRate(0.01, 1.0)

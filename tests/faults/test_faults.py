@@ -58,6 +58,20 @@ def test_checker_reports_what_is_broken_on_purpose(
     assert any(rules <= set(report["broken"]) for report in runs)
 
 
+def test_a_rate_holds_while_processes_are_killed_frozen_and_cut_off(faults: Faults) -> None:
+    report = faults(
+        *("--faults", "kill,stop,terminate,cut", "--times", "4", "--hold", "0.5"),
+        *("--workers", "2", "--lease", "1", "--jobs", JOBS, "--claim-rate", "200/s"),
+    )
+    assert (report["broken"], report["complaints"]) == ({}, [])
+    assert report["lost"] == 0 < report["acknowledged"]
+
+
+def test_checker_reports_claims_that_take_no_tokens(faults: Faults) -> None:
+    flags = ("--break", "spend", "--claim-rate", "100/s", "--jobs", JOBS)
+    assert "claims_keep_the_rate" in faults(*flags, *ONLY_CLAIMERS)["broken"]
+
+
 def test_a_round_of_errors_delays_and_charges_no_unrelated_job(faults: Faults) -> None:
     """The clean rounds of other kinds take minutes: `python -m benchmarks faults --rounds 10`."""
     [report] = faults("--rounds", "1", "--faults", "raise", "--lease", str(LEASE))

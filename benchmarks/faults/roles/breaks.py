@@ -2,6 +2,7 @@
 
 claim   claims jobs that other processes hold
 fence   settles under any lease token
+spend   claims without taking tokens of the rate
 flush   drops some outcomes and reports them as written
 publish reports a commit and removes the job
 wait    holds back some outcomes for longer than a lease
@@ -59,6 +60,7 @@ SETTLE_ANY_TOKEN: Final[Changes] = {
         ),
     ),
 }
+SPEND_NOTHING: Final[Changes] = {"spend": ((") - %(jobs)s::int,", "),"),)}
 
 
 def install(names: str) -> None:
@@ -152,6 +154,7 @@ def _replace(module: Any, name: str, value: Any) -> None:
 BREAKS: Final[dict[LiteralString, Callable[[], None]]] = {
     "claim": lambda: _change(CLAIM_HELD_JOBS),
     "fence": lambda: _change(SETTLE_ANY_TOKEN),
+    "spend": lambda: _change(SPEND_NOTHING),
     "flush": _forget_flushes,
     "publish": _forget_publishes,
     "wait": _hold_back_outcomes,

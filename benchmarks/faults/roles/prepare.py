@@ -1,6 +1,7 @@
 """Creation of the tables, the partitions and the consumers: one of threads and one of tasks.
 
-python -m benchmarks.faults.roles.prepare '{"lease_duration": SECONDS, "exclusive": BOOLEAN}'
+python -m benchmarks.faults.roles.prepare \
+    '{"lease_duration": SECONDS, "exclusive": BOOLEAN, "rate": TEXT}'
 """
 
 import json
@@ -21,7 +22,7 @@ WITHOUT_END: Final = 10_000
 """Limit of retries and deliveries, so that no job dies because its worker is killed."""
 
 
-def main(*, lease_duration: float, exclusive: bool) -> None:
+def main(*, lease_duration: float, exclusive: bool, rate: str) -> None:
     """Migrate the database and create the consumers, or change those that migrate created."""
     call_command("migrate", verbosity=0)
     operating.maintain()
@@ -31,6 +32,7 @@ def main(*, lease_duration: float, exclusive: bool) -> None:
         "max_retries": WITHOUT_END,
         "max_deliveries": WITHOUT_END,
         "exclusive_keys": exclusive,
+        "rate": rate,
     }
     for channel_name, name in (("faults", "worked"), ("faults-async", "awaited")):
         channel, _is_new = Channel.objects.get_or_create(name=channel_name)
