@@ -277,7 +277,8 @@ def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
         return run(using, "finish", params, seconds=LOCK_SECONDS)
     with brief(using, lock_seconds=LOCK_SECONDS):
         rows = run(using, "finish", params, seconds=LOCK_SECONDS)
-        give_back(AliasSession(using), released)
+        written = {row.job_id for row in rows}  # Not those that were released before.
+        give_back(AliasSession(using), [held for held in released if held.job_id in written])
     return rows
 
 

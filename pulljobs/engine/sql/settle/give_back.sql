@@ -1,6 +1,6 @@
 -- Give the tokens of released jobs back to the buckets of their consumers.
 -- Event: none; after a release, in the transaction of finish.sql, whose attempts it reads: a job gives its token back once.
--- Parameters: job_ids bigint[], lease_tokens uuid[] (of one length).
+-- Parameters: job_ids bigint[], lease_tokens uuid[] (of one length), of jobs that this transaction released.
 -- Returns: nothing.
 -- Locks: the buckets, in order of the consumer, waiting for claims. Index: job and bucket primary key, attempt job_id.
 WITH released AS MATERIALIZED (
