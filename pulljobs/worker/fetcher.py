@@ -126,7 +126,9 @@ class Fetcher:
         self._has_claimed = self._has_claimed or claim.more or claim.taken is not None
         now = time.monotonic()
         subscription.look_at = now + self._seconds_to_next(claim)
-        subscription.quiet_until = now + _quiet_seconds(claim)
+        limited = 0.0 if claim.limited_for is None else claim.limited_for.total_seconds()
+        subscription.limited_until = now + limited
+        subscription.quiet_until = now + min(limited, QUIET.total_seconds())
 
     def _seconds_to_next(self, claim: Claim) -> float:
         if claim.more:
@@ -299,11 +301,6 @@ def _is_over(job: ClaimedJob, tried: int) -> bool:
     """Return True if a job that is over the retries of its consumer has no higher limit itself."""
     own = job.limits.max_retries
     return own is None or tried > own
-
-
-def _quiet_seconds(claim: Claim) -> float:
-    """Return the seconds for which notifications wait after this claim."""
-    return 0.0 if claim.limited_for is None else min(claim.limited_for, QUIET).total_seconds()
 
 
 def _pool_room(subscription: ConsumerSubscription) -> int:

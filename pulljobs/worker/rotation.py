@@ -101,15 +101,17 @@ class FetchRotation:
 
     def _take_notes(self, now: float) -> list[ConsumerSubscription]:
         """Make subscriptions with new work urgent. Return those whose pool has room again."""
-        self._urgent.extend(self._take(self._with_work, now))
-        return self._take(self._with_room, now)
-
-    def _take(self, notes: deque[object], now: float) -> list[ConsumerSubscription]:
-        keys = {notes.popleft() for _ in range(len(notes))}
-        subscriptions = [self._known[key] for key in keys if key in self._known]
-        for subscription in subscriptions:
+        with_work, with_room = self._take(self._with_work), self._take(self._with_room)
+        for subscription in with_work:
             subscription.look_at = min(subscription.look_at, max(now, subscription.quiet_until))
-        return subscriptions
+        for subscription in with_room:  # Room is of no use before the next token.
+            subscription.look_at = min(subscription.look_at, max(now, subscription.limited_until))
+        self._urgent.extend(with_work)
+        return with_room
+
+    def _take(self, notes: deque[object]) -> list[ConsumerSubscription]:
+        keys = {notes.popleft() for _ in range(len(notes))}
+        return [self._known[key] for key in keys if key in self._known]
 
 
 def _turn(subscription: ConsumerSubscription) -> tuple[bool, float]:

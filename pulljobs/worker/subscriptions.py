@@ -43,6 +43,8 @@ class ConsumerSubscription:
     run_time: RunTime = field(default_factory=RunTime)
     look_at: float = 0.0
     """Time of the monotonic clock at which to claim next, unless a notification comes first."""
+    limited_until: float = 0.0
+    """Time of the next token, if the last claim was limited by the rate."""
     quiet_until: float = 0.0
     """Time until which notifications wait, because the rate allows no job."""
 

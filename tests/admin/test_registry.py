@@ -100,6 +100,12 @@ def test_a_consumer_is_created_and_edited(operator: Client, consumer: Consumer) 
     assert made.retry_delays[:3] == [1, 3, 5]
     post_form(operator, page("consumer", made.pk), filled(made, retry_strategy="constant:7"))
     assert Consumer.objects.get(name="digest").retry_delays == [7]
+    post_form(operator, page("consumer", made.pk), filled(made, rate="120/m", rate_burst=9))
+    made.refresh_from_db()
+    assert (made.rate, made.rate_burst, made.rate_per_second) == ("120/m", 9, 2.0)
+    post_form(operator, page("consumer", made.pk), filled(made))
+    made.refresh_from_db()
+    assert (made.rate, made.rate_burst, made.rate_per_second) == ("", None, None)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +119,11 @@ def test_a_consumer_is_created_and_edited(operator: Client, consumer: Consumer) 
         ({"max_total_delay": "-1"}, "It must be from 0 to 100 years."),
         ({"max_deliveries": 0}, "It must be at least 1."),
         ({"max_in_flight": 0}, "It must be at least 1; to stop claims, pause the consumer."),
+        ({"rate": "often"}, "is no rate: write a whole number and a unit of time"),
+        ({"rate": "0/m"}, "allows no job: write at least 1; to stop claims, pause."),
+        ({"rate": "9999999/s"}, "is above 1,000,000 a second: leave the rate empty"),
+        ({"rate_burst": 5}, "It must be from 1 to 1000000, and needs a rate."),
+        ({"rate": "5/s", "rate_burst": 0}, "It must be from 1 to 1000000, and needs a rate."),
         ({"name": "a/b"}, "without slashes and NUL"),
         ({"type": "push"}, "needs the URL to push to"),
         ({"callback_url": "nonsense"}, "Enter a valid URL"),

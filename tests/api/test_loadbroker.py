@@ -131,6 +131,10 @@ def test_what_it_does_not_tell_stays_as_it_is(file: Path) -> None:
         ("max-retry=7", "max-retry=300", "[broker] max-retry"),
         ("1,2,3", "1,x,3", "[broker] retry-backoff-delays-in-seconds: 'x'"),
         ("delay-in-seconds=4", "delay-in-seconds=-4", "[broker] rational-delay-in-seconds"),
+        ("type=pull", "type=pull\nrate=often", "consumer billing: 'often' is no rate"),
+        ("type=pull", "type=pull\nrate=0/s", "consumer billing: '0/s' allows no job"),
+        ("type=pull", "type=pull\nrate-burst=5", "consumer billing: The burst 5 needs a rate"),
+        ("type=pull", "type=pull\nrate=1/s\nrate-burst=-1", "[billing] rate-burst: '-1'"),
     ],
 )
 def test_a_bad_entry_is_named_and_the_others_are_made(
@@ -142,6 +146,20 @@ def test_a_bad_entry_is_named_and_the_others_are_made(
     [skipped] = output["skipped"]
     assert named in skipped
     assert len(output["made"]) >= 3
+
+
+def test_a_rate_of_the_file_is_set_and_changed_and_ended(file: Path) -> None:
+    load(file)
+    for lines, rate in [
+        ("type=pull\nrate=100/m\nrate-burst=5", ("100/m", 5)),
+        ("type=pull", ("100/m", 5)),
+        ("type=pull\nrate=10/s", ("10/s", 5)),
+        ("type=pull\nrate=", ("", None)),
+    ]:
+        file.write_text(GOOD.replace("type=pull", lines))
+        assert load(file)["skipped"] == []
+        billing = Consumer.objects.get(name="billing")
+        assert (billing.rate, billing.rate_burst) == rate
 
 
 def test_consumers_whose_delays_are_too_many_are_named_and_the_others_are_made(

@@ -404,6 +404,7 @@ def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manage
     manager.put(path, callbackUrl=URL, type="pull", name="Old")
     there = Consumer.objects.get()
     there.max_in_flight, there.max_queued_per_key, there.exclusive_keys = 1, 1, True
+    there.rate, there.rate_burst = "1/d", 1
     there.lease_duration, there.retry_strategy = timedelta(hours=1), "none"
     there.set_signing_secret()
     operating.pause(there, there.created_at + timedelta(days=1))
@@ -418,6 +419,50 @@ def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manage
         assert getattr(again, field) == getattr(new, field), field
     publish("orders", b"x")
     assert len(Puller(USING, again).claim(1).jobs) == 1
+
+
+def test_a_put_sets_the_rate_and_leaves_it_where_it_is_not_sent(
+    orders: Any, manager: Manager
+) -> None:
+    path = "/channel/orders/consumer/k"
+
+    def put(**fields: str) -> tuple[Any, Any]:
+        seen = manager.get(path) if Consumer.objects.exists() else None
+        answer = manager.put(path, seen, callbackUrl=URL, **fields)
+        assert answer.status_code == 200, answer.content
+        return answer.json()["Rate"], answer.json()["RateBurst"]
+
+    assert put() == (None, None)
+    assert put(rate="100/m", rateBurst="5") == ("100/m", 5)
+    assert put() == ("100/m", 5)
+    assert put(rate="10/s") == ("10/s", 5)
+    assert Consumer.objects.get().rate_per_second == 10
+    assert put(rateBurst="") == ("10/s", None)
+    assert put(rate="10/s", rateBurst="7") == ("10/s", 7)
+    assert put(rate="") == (None, None)
+    assert Consumer.objects.get().rate_per_second is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"rate": "often"}, "is no rate: write a whole number and a unit of time"),
+        ({"rate": "-1/s"}, "is no rate"),
+        ({"rate": "0/s"}, "allows no job: write at least 1"),
+        ({"rate": "9999999/s"}, "is above 1,000,000 a second"),
+        ({"rateBurst": "5"}, "The burst 5 needs a rate"),
+        ({"rate": "1/s", "rateBurst": "0"}, "The burst must be from 1 to 1,000,000, not 0"),
+        ({"rate": "1/s", "rateBurst": "-1"}, "rateBurst must be a whole number, not '-1'"),
+        ({"rate": "1/s", "rateBurst": "2000000"}, "The burst must be from 1 to 1,000,000"),
+    ],
+)
+def test_a_rate_that_cannot_work_is_refused(
+    fields: dict[str, str], problem: str, orders: Any, manager: Manager
+) -> None:
+    answer = manager.put("/channel/orders/consumer/k", callbackUrl=URL, **fields)
+    assert answer.status_code == 400
+    assert problem in answer.content.decode()
+    assert not Consumer.objects.exists()
 
 
 def test_a_consumer_with_jobs_stays(manager: Manager) -> None:

@@ -225,6 +225,19 @@ def test_a_job_post_takes_nothing_above_max_in_flight(
     assert b"as many jobs as it may" in answer.content
 
 
+def test_a_job_post_takes_nothing_above_the_rate(orders: Subscription, consumer: Caller) -> None:
+    """The answer is 429 with the seconds until the next token, and nothing changes."""
+    orders.consumer.rate, orders.consumer.rate_burst = "60/h", 1
+    orders.consumer.save()
+    assert consumer.move(publish(), "INFLIGHT").status_code == 202
+    job_id = publish()
+    before = contents()
+    answer = consumer.move(job_id, "INFLIGHT")
+    assert (answer.status_code, contents()) == (429, before)
+    assert 30 < int(answer["Retry-After"]) <= 60
+    assert b"The rate of the consumer allows no job yet" in answer.content
+
+
 def test_a_job_post_takes_nothing_of_a_busy_key(orders: Subscription, consumer: Caller) -> None:
     Consumer.objects.update(exclusive_keys=True)
     first, second = publish(key="k"), publish(key="k")

@@ -97,6 +97,16 @@ def test_full_keys_are_named() -> None:
     assert "reject" in finding["text"]
 
 
+def test_a_rate_at_which_the_ready_jobs_take_hours_is_reported_and_is_no_error() -> None:
+    consumer = ConsumerFactory.create(rate="1/h")
+    published(consumer)
+    assert "rate_limited" not in findings()
+    published(consumer, 2)
+    finding = findings()["rate_limited"]
+    assert not finding["is_error"]
+    assert "has 3 ready jobs, which take 3.0 hours at its rate of 1/h" in finding["text"]
+
+
 def test_full_keys_are_searched_in_a_limited_number_of_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,6 +1,7 @@
 """`pulljobs explain JOB` gives every reason for which a job waits."""
 
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -78,6 +79,33 @@ def test_a_job_waits_for_the_limit_of_jobs_in_flight(consumer: Consumer) -> None
     assert "max_in_flight" not in reasons(second)
     Puller(USING, consumer).claim(1)
     assert "1 jobs are in flight" in reasons(second)["max_in_flight"]
+
+
+def test_a_job_waits_for_the_rate_of_its_consumer(consumer: Consumer) -> None:
+    consumer.rate, consumer.rate_burst = "60/h", 2
+    consumer.save()
+    first, second, third = published(consumer, 3)
+    assert "rate_limited" not in reasons(second)
+    assert "2.00 of 2 tokens are left" in reasons(third)["rate_limited"]
+    Puller(USING, consumer).claim(1)
+    assert set(reasons(first)) == {"in_flight"}
+    assert set(reasons(second)) == {"next"}
+    assert "The rate of its consumer is 60/h: 1.0" in reasons(third)["rate_limited"]
+
+
+def test_the_time_that_is_named_for_a_limited_job_comes_true(consumer: Consumer) -> None:
+    consumer.rate, consumer.rate_burst = "30/m", 1
+    consumer.save()
+    _first, second = published(consumer, 2)
+    Puller(USING, consumer).claim(1)
+    named = re.search(r"claimed at (.*) UTC at", reasons(second)["rate_limited"])
+    assert named
+    earliest = datetime.fromisoformat(named[1]).replace(tzinfo=UTC)
+    puller = Puller(USING, consumer)
+    while puller.claim(1).taken is None:
+        pass
+    [(claimed_at,)] = query("SELECT max(claimed_at) FROM pulljobs_lease")
+    assert abs(claimed_at - earliest) < timedelta(seconds=0.1)
 
 
 def test_a_job_waits_for_the_job_that_holds_its_key() -> None:

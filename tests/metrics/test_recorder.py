@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -18,6 +19,7 @@ from pulljobs import checks, pulling
 from pulljobs.engine import outcomes, telemetry
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.telemetry import (
+    ClaimLimited,
     HandlersRan,
     JobsClaimed,
     JobsExpired,
@@ -112,6 +114,22 @@ def test_events_are_recorded_once_a_batch_and_name_the_consumer(events: list[obj
     assert isinstance(events[1], JobsClaimed)
     assert len(events[1].waits) == 30
     assert all(0 <= wait < 60 for wait in events[1].waits)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_claim_that_a_limit_cut_is_recorded_with_its_reason(events: list[object]) -> None:
+    limits: list[tuple[dict[str, Any], str]] = [
+        ({"rate": "1/h"}, "rate_limited"),
+        ({"max_in_flight": 1}, "max_in_flight"),
+    ]
+    for fields, reason in limits:
+        consumer = ConsumerFactory.create(**fields)
+        publish_many(consumer.channel.name, [b""] * 2)
+        del events[:]
+        assert len(pulling.Puller(USING, consumer).claim(2).jobs) == 1
+        assert ClaimLimited(consumer.channel.name, consumer.name, reason) in events
+        pulling.Puller(USING, consumer).claim(2)
+        assert sum(isinstance(event, ClaimLimited) for event in events) == 2
 
 
 @pytest.mark.django_db(transaction=True)

@@ -157,6 +157,10 @@ def _bound(consumer: Consumer) -> None:
     consumer.max_in_flight = 1
 
 
+def _limit(consumer: Consumer) -> None:
+    consumer.rate, consumer.rate_burst = "60/h", 2
+
+
 @pytest.mark.parametrize(
     ("change", "refusal", "gets"),
     [
@@ -164,6 +168,7 @@ def _bound(consumer: Consumer) -> None:
         (_pause_channel, Refusal.PAUSED, 0),
         (_delete, Refusal.DELETED, 0),
         (_bound, Refusal.MAX_IN_FLIGHT, 1),
+        (_limit, Refusal.RATE_LIMITED, 2),
     ],
 )
 def test_what_stops_a_claim_is_minded(

@@ -135,8 +135,13 @@ def _short_claims(_short_silence: None) -> None:
 @pytest.mark.usefixtures("_short_claims")
 @pytest.mark.parametrize(
     ("bounds", "options"),
-    [({"exclusive_keys": True}, {}), ({"max_in_flight": 1}, {}), ({}, {"max_bytes": 1_000})],
-    ids=["keys", "max_in_flight", "max_bytes"],
+    [
+        ({"exclusive_keys": True}, {}),
+        ({"max_in_flight": 1}, {}),
+        ({"rate": "1/s"}, {}),
+        ({}, {"max_bytes": 1_000}),
+    ],
+    ids=["keys", "max_in_flight", "rate", "max_bytes"],
 )
 def test_claims_that_mind_keys_or_bounds_may_not_fall_silent(
     bounds: dict[str, Any], options: dict[str, Any]

@@ -44,6 +44,14 @@ class Handled:
         assert ArchivedJob.objects.get(job_id=job).deliveries == 1
         assert drain() == []
 
+    def test_a_rate_delays_no_test(self) -> None:
+        self.consumer.rate = "1/d"
+        self.consumer.save()
+        self.handle(lambda job: None)
+        for _job in range(3):
+            self.publish()
+        assert len(drain()) == 3
+
     def test_a_failure_is_returned_and_waits_for_its_delay(self) -> None:
         self.handle(lambda job: 1 / 0)
         job = self.publish()

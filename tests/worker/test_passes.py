@@ -14,11 +14,11 @@ from pulljobs.engine.circuit import Result
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer, Job, Lease
-from pulljobs.pulling import Claim, Puller
+from pulljobs.pulling import LIMITED_POLL, Claim, Puller
 from pulljobs.states import Event
 from pulljobs.worker import rotation
 from pulljobs.worker.circuits import Circuits
-from pulljobs.worker.fetcher import Fetcher
+from pulljobs.worker.fetcher import NEVER, Fetcher
 from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.job_pool import LONGEST_WAIT
 from pulljobs.worker.result_buffer import ResultBuffer
@@ -220,6 +220,53 @@ def test_a_burst_ends_when_no_consumer_has_a_job(monkeypatch: pytest.MonkeyPatch
         bench.fetcher.tick()
         bench.in_flight.drop(pools[-1].jobs)
     assert len(pools[-1].taken) == 1
+
+
+def limited(bench: FetcherBench, rate: str) -> tuple[ConsumerSubscription, QuickPool]:
+    """Add a consumer with a burst of one job, and tick until there is nothing to claim."""
+    consumer, pool = bench.add(5, WidePool)
+    consumer.rate, consumer.rate_burst = rate, 1
+    consumer.save()
+    while bench.fetcher.tick() == 0:
+        pass
+    [subscription] = bench.subscriptions
+    return subscription, pool
+
+
+def test_a_limited_consumer_is_claimed_for_again_at_the_next_token(bench: FetcherBench) -> None:
+    subscription, pool = limited(bench, "1/s")
+    assert len(pool.taken) == 1
+    assert subscription.look_at == subscription.limited_until
+    while len(pool.taken) < 2:
+        time.sleep(min(bench.fetcher.tick(), 0.05))
+    [(first, _job), (second, _other)] = pool.taken
+    assert 0.8 < second - first < 1.1 + SLACK
+
+
+def test_a_limited_consumer_is_looked_at_now_and_then_before_a_distant_token(
+    bench: FetcherBench,
+) -> None:
+    """Its rate may be raised, or tokens may come back, without a notification."""
+    subscription, pool = limited(bench, "1/h")
+    wait, longest = subscription.look_at - time.monotonic(), LIMITED_POLL.total_seconds()
+    assert longest / 2 < wait <= longest
+    assert len(pool.taken) == 1
+
+
+def test_notifications_of_a_limited_consumer_wait_and_room_in_its_pool_does_not_count(
+    bench: FetcherBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscription, pool = limited(bench, "1/h")
+    bench.fetcher._look_again_at = NEVER
+    monkeypatch.setattr(Puller, "claim", None)
+    look_at = subscription.look_at
+    bench.fetcher.rotation.note_room(pool)
+    bench.fetcher.tick()
+    assert subscription.look_at == look_at
+    subscription.quiet_until = time.monotonic() + 2
+    assert bench.fetcher.rotation.note_work([subscription.puller.consumer.pk])
+    bench.fetcher.tick()
+    assert subscription.look_at == subscription.quiet_until
 
 
 def test_jobs_of_a_claim_whose_answer_was_lost_are_claimed_again_uncharged(

@@ -177,7 +177,12 @@ def test_the_limit_of_a_host_leaves_each_consumer_its_first_delivery() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "may"),
-    [({}, True), ({"exclusive_keys": True}, False), ({"max_in_flight": 3}, False)],
+    [
+        ({}, True),
+        ({"exclusive_keys": True}, False),
+        ({"max_in_flight": 3}, False),
+        ({"rate": "5/s"}, False),
+    ],
 )
 def test_only_claims_whose_loss_costs_a_redelivery_do_not_wait_for_the_disk(
     fields: dict[str, Any], may: bool

@@ -114,6 +114,8 @@ def test_info_tells_the_limits(tokens: dict[str, str]) -> None:
         "MaxBatch": 100,
         "MaxExpires": 60,
         "MaxInFlight": None,
+        "Rate": None,
+        "RateBurst": None,
         "MaxWaiting": 512,
         "MaxPayloadBytes": 1024 * 1024,
         "LeaseSeconds": 30,

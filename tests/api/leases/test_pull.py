@@ -282,6 +282,75 @@ def test_pulls_take_no_more_than_max_in_flight(puller: Puller) -> None:
     assert again["ID"] == first[1]["ID"] or again["Deliveries"] == 1
 
 
+def limit(puller: Puller, rate: str, burst: int) -> None:
+    consumer = puller.subscription.consumer
+    consumer.rate, consumer.rate_burst = rate, burst
+    consumer.save()
+
+
+def test_a_pull_above_the_rate_says_when_to_come_again(puller: Puller) -> None:
+    limit(puller, "60/h", 2)
+    for _ in range(4):
+        publish()
+    cut = puller.pull(Batch=10)
+    assert len(cut["Result"]) == 2
+    empty, expired = puller.pull(NoWait=True), puller.pull(Expires=0.3)
+    assert empty["Result"] == expired["Result"] == []
+    for status in (cut["Status"], empty["Status"], expired["Status"]):
+        assert (status["Code"], status["Reason"]) == (429, "rate_limited")
+        assert 30 < status["RetryAfterSeconds"] <= 60
+    puller.ack(outcome_of(cut["Result"][0], "RELEASE"))
+    answer = puller.pull()
+    assert (len(answer["Result"]), answer["Status"]["Reason"]) == (1, "ok")
+    assert "RetryAfterSeconds" not in answer["Status"]
+
+
+def test_a_long_poll_of_a_limited_consumer_wakes_at_the_next_token(puller: Puller) -> None:
+    limit(puller, "2/s", 1)
+    for _ in range(3):
+        publish()
+    assert len(puller.taken(Batch=10)) == 1
+    since = time.monotonic()
+    for poll in (puller.long_poll(), puller.long_poll()):
+        assert len(poll.result().json()["Result"]) == 1
+    assert 0.8 < time.monotonic() - since < 1 + SLACK
+
+
+def test_a_limited_consumer_is_claimed_for_seldom_however_much_is_published(
+    puller: Puller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each publish wakes the waiters, and no claim before the next token takes a job."""
+    limit(puller, "60/h", 1)
+    publish()
+    assert len(puller.taken()) == 1
+    claims, genuine = [], pulling.Puller.claim
+
+    def noted(*args: Any, **options: Any) -> pulling.Claim:
+        claims.append(args)
+        return genuine(*args, **options)
+
+    monkeypatch.setattr(pulling.Puller, "claim", noted)
+    with puller.hung_up():
+        del claims[:]
+        since = time.monotonic()
+        for _ in range(30):
+            publish()
+            time.sleep(0.02)
+        seconds = time.monotonic() - since
+    assert len(claims) <= seconds / pulling.QUIET.total_seconds() + 3
+
+
+def test_a_rate_that_is_raised_wakes_a_long_poll(puller: Puller) -> None:
+    limit(puller, "1/h", 1)
+    publish()
+    publish()
+    assert len(puller.taken()) == 1
+    poll = puller.long_poll()
+    limit(puller, "100/s", 100)
+    operating.wake(puller.subscription.consumer)
+    assert len(poll.result().json()["Result"]) == 1
+
+
 def test_a_settlement_that_makes_room_wakes_a_waiter(puller: Puller) -> None:
     Consumer.objects.update(max_in_flight=1)
     publish()
