@@ -48,6 +48,17 @@ def test_a_refresh_is_queued_once(code: dict[str, ModuleType]) -> None:
     assert refreshing.refresh_all(["a", "b", "c", "b"]) == 2
 
 
+def test_a_limited_bookkeeper_books_no_faster(code: dict[str, ModuleType]) -> None:
+    [bookkeeper] = handlers.sync_consumers()
+    for amount in range(4):
+        code["ledger.sending"].send(f"account {amount}", amount)
+    code["ledger.slowing"].limit_to("60/h", 2)
+    claim = Puller(USING, bookkeeper).claim(10)
+    assert (len(claim.jobs), claim.refusal) == (2, Refusal.RATE_LIMITED)
+    code["ledger.slowing"].limit_to("")
+    assert len(Puller(USING, bookkeeper).claim(10).jobs) == 2
+
+
 def test_the_ledger_is_closed_and_opened_again(code: dict[str, ModuleType]) -> None:
     handlers.sync_consumers()
     code["ledger.sending"].send("a", 1)
