@@ -127,10 +127,11 @@ def _no_room(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 
 
 def _rate_is_used_up(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
-    bucket, place = limits.read_bucket(settings().DATABASE, consumer.pk), position(job)
-    if bucket is None or place is None or bucket.tokens >= place.before + 1:
+    bucket = limits.read_bucket(settings().DATABASE, consumer.pk)
+    if bucket is None or job.available_at is None or job.available_at > bucket.now:
         return
-    if job.available_at is None or job.available_at > bucket.now:
+    place = position(job)
+    if place is None or bucket.tokens >= place.before + 1:
         return
     earliest = times.format_milliseconds(bucket.time_of(place.before + 1))
     yield WaitReason(
