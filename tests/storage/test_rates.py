@@ -181,9 +181,10 @@ class TestChanges:
         assert len(puller.claim(10).jobs) == 1
         set_rate(consumer, "60/m", 5)
         fill(timedelta(seconds=10))
-        wait = puller.claim(10).limited_for
-        assert wait is not None
-        assert wait <= timedelta(seconds=1)
+        claim = puller.claim(10)
+        assert claim.taken is None
+        assert claim.limited_for is not None
+        assert claim.limited_for <= timedelta(seconds=1)
         fill(timedelta(seconds=2))
         assert len(puller.claim(10).jobs) == 2
 
