@@ -103,7 +103,7 @@ def test_a_consumer_is_created_and_edited(operator: Client, consumer: Consumer) 
     post_form(operator, page("consumer", made.pk), filled(made, rate="120/m", rate_burst=9))
     made.refresh_from_db()
     assert (made.rate, made.rate_burst, made.rate_per_second) == ("120/m", 9, 2.0)
-    post_form(operator, page("consumer", made.pk), filled(made))
+    post_form(operator, page("consumer", made.pk), filled(made, rate="", rate_burst=""))
     made.refresh_from_db()
     assert (made.rate, made.rate_burst, made.rate_per_second) == ("", None, None)
 
