@@ -23,14 +23,14 @@ from pulljobs.engine.telemetry import (
 )
 from pulljobs.models import Consumer, Job
 from pulljobs.states import Event
-from pulljobs.storage.rows import Finished, HeldJob, RateLimited, Refusal, StoredMessage, Taken
+from pulljobs.storage.rows import Finished, HeldJob, NotYet, Refusal, StoredMessage, Taken
 
 ConsumerPath = tuple[str, str]
 """Names of a channel and of a consumer."""
 ConsumerPaths = Callable[[], Mapping[int, ConsumerPath]]
 """Function that returns consumer paths by job id. It is called only if an event needs them."""
 UNKNOWN: Final = ("", "")
-LIMITS: Final = (Refusal.MAX_IN_FLIGHT, Refusal.RATE_LIMITED)
+LIMITS: Final = (Refusal.MAX_IN_FLIGHT, Refusal.RATE_LIMITED, Refusal.THROTTLED)
 _PATH: Final = ("consumer__channel__name", "consumer__name")
 
 
@@ -75,11 +75,9 @@ def emit_taken(using: str, consumer: Consumer) -> None:
         emit_on_commit(using, JobsClaimed(*path_of(consumer), 1))
 
 
-def emit_limited(
-    using: str, consumer: Consumer, refusal: Taken | Refusal | RateLimited | None
-) -> None:
+def emit_limited(using: str, consumer: Consumer, refusal: Taken | Refusal | NotYet | None) -> None:
     """Emit the event of a claim that got less than it asked for, if a limit is the reason."""
-    reason = Refusal.RATE_LIMITED if isinstance(refusal, RateLimited) else refusal
+    reason = refusal.reason if isinstance(refusal, NotYet) else refusal
     if reason in LIMITS and is_counting():
         emit_on_commit(using, ClaimLimited(*path_of(consumer), str(reason)))
 

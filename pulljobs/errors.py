@@ -177,18 +177,26 @@ class HandlerSignal(PulljobsError):
 class Retry(HandlerSignal):
     """Retry of the job, after the consumer's own delay or after the given one.
 
-    With `backoff=False` the consumer's circuit does not count it as a failure.
+    With `backoff=False` the consumer's circuit does not count it as a failure. With `throttle=True`
+    no job of the consumer is claimed for the given delay.
     """
 
     def __init__(
-        self, *, after: timedelta | None = None, reason: str = "", backoff: bool = True
+        self,
+        *,
+        after: timedelta | None = None,
+        reason: str = "",
+        backoff: bool = True,
+        throttle: bool = False,
     ) -> None:
         if after is not None and not hasattr(after, "total_seconds"):
             raise TypeError(f"after must be a timedelta, not {after!r}.")
         if after is not None and after > LONGEST_DELAY:
             raise ValueError(f"after must be at most 100 years, not {after!r}.")
+        if throttle and after is None:
+            raise ValueError("throttle=True needs after: the time in which nothing is claimed.")
         super().__init__(reason or "retry")
-        self.after, self.backoff = after, backoff
+        self.after, self.backoff, self.throttle = after, backoff, throttle
         self.reason = str(self)
 
 

@@ -11,7 +11,7 @@ A handler that returns delivers its job, and the return value is stored as the r
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -25,6 +25,7 @@ from pulljobs.engine import outcomes, tracing
 from pulljobs.engine.circuit import FAILURE, Result, ResultCounter
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.run_times import RunTime
+from pulljobs.engine.throttle import Throttle, seconds_of
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer, options
 from pulljobs.models.options import name_of
@@ -69,6 +70,7 @@ class Grant:
     run_time: RunTime = field(default_factory=RunTime)
     circuit: ResultCounter = field(default_factory=ResultCounter)
     ticket: int = 0
+    throttle: Throttle = field(default_factory=Throttle)
     deadline: float = field(init=False)
     renew_at: float = field(init=False)
 
@@ -241,9 +243,13 @@ class ClaimedJob:
         return self.taken_away or time.monotonic() >= self.deadline
 
     def is_late_at(self, now: float) -> bool:
-        """Return True if it is too late to start: its circuit opened, or by the monotonic clock."""
-        is_over = self.taken_away or now >= self.deadline or now >= self._grant.start_by
-        return is_over or self._grant.circuit.holds_back(self._grant.ticket, self)
+        """Return True if it must not start now, or no more, by the monotonic clock.
+
+        Its lease is over, its circuit opened, or its consumer is throttled.
+        """
+        grant = self._grant
+        is_over = self.taken_away or now >= self.deadline or now >= grant.start_by
+        return is_over or now < grant.throttle.until or grant.circuit.holds_back(grant.ticket, self)
 
     def renew(self) -> bool:
         """Renew the lease now, for its full duration. Return False if it is lost."""
@@ -252,6 +258,15 @@ class ClaimedJob:
     async def arenew(self) -> bool:
         """Renew the lease from an async handler. Return False if it is lost."""
         return await sync_to_async(self.renew)()
+
+    def throttle(self, wait: timedelta | datetime) -> None:
+        """Let no process claim jobs of this consumer for that time, or until that aware time.
+
+        The worker writes it within moments, before the outcome of this job. Jobs that run go on.
+        Claimed jobs of the consumer that have not started are released. An earlier throttle that
+        lasts longer stays.
+        """
+        self._grant.throttle.ask(seconds_of(wait))
 
     def ack(self, result: Any = None) -> bool:
         """Deliver the job, whatever the ack policy. Return False if an earlier outcome stands.
@@ -387,31 +402,6 @@ def autodiscover() -> None:
 def registered() -> Iterator[Handler]:
     """Yield the registered handlers in the order of their registration."""
     yield from _registered.values()
-
-
-def serving(only: Collection[str] = (), exclude: Collection[str] = ()) -> list[Handler]:
-    """Return the handlers that `only` names, or all of them without names, but not the excluded.
-
-    Raise ConfigurationError if there is no handler at all, or none for a name.
-    """
-    known = list(registered())
-    if not known:
-        raise ConfigurationError(
-            "There is no handler: register one with @pulljobs.handlers.handler in a "
-            "pull_handlers.py of an installed app."
-        )
-    unknown = sorted({*only, *exclude}.difference(*(handler.names for handler in known)))
-    if unknown:
-        served = ", ".join(sorted("/".join(handler.path) for handler in known))
-        raise ConfigurationError(
-            f"No handler serves {', '.join(unknown)}: there are handlers for {served}."
-        )
-    return [handler for handler in known if is_chosen(handler.names, only, exclude)]
-
-
-def is_chosen(names: set[str], only: Collection[str], exclude: Collection[str]) -> bool:
-    """Return True if a consumer with these names is served."""
-    return (not only or not names.isdisjoint(only)) and names.isdisjoint(exclude)
 
 
 def sync_consumers() -> list[Consumer]:

@@ -146,12 +146,16 @@ def delete(job_ids: Iterable[int]) -> Changed:
 def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
     """Stop claims of the channel's or consumer's jobs until that time. Jobs in flight go on.
 
-    None or a time in the past ends a pause. Raise ValueError for a time that `check_pause` refuses.
+    None or a time in the past ends a pause, and the throttle of a consumer. Raise ValueError for a
+    time that `check_pause` refuses.
     """
     check_pause(until)
     using = settings().DATABASE
     token_holder.paused_until = until
     token_holder.save(using=using, update_fields=["paused_until", "changed_at"])
+    if isinstance(token_holder, Consumer) and (until is None or until <= nodes.clock(using)):
+        row = Consumer.objects.using(using).filter(pk=token_holder.pk)
+        row.update(throttled_until=None)
     wake(token_holder)
 
 

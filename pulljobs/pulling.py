@@ -29,6 +29,8 @@ from pulljobs.storage.statements import AliasSession
 REAPED_LEASES = 20
 FEW: Final = 10
 """Return messages with the claim itself when the last claim took at most this many jobs."""
+RATE_LIMITED: Final = Refusal.RATE_LIMITED
+THROTTLED: Final = Refusal.THROTTLED
 LIMITED_POLL: Final = timedelta(seconds=5)
 """Longest time until the next claim while a rate allows none.
 
@@ -52,7 +54,7 @@ class Claim(NamedTuple):
     next_due: timedelta | None
     """Time until a job is due, a pause ends or a token comes, if nothing more is claimable."""
     refusal: Refusal | None = None
-    """Reason for getting no more: DELETED, PAUSED, MAX_IN_FLIGHT, RATE_LIMITED or MAX_BYTES."""
+    """Reason for getting no more: DELETED, PAUSED, MAX_BYTES or one of the limits."""
     repeated: bool = False
     """True if another caller got the same answer: the claim must not be cut or given back."""
 
@@ -63,8 +65,8 @@ class Claim(NamedTuple):
 
     @property
     def limited_for(self) -> timedelta | None:
-        """Time for which the rate allows no further job, or None if it does not stop claims."""
-        return self.next_due if self.refusal is Refusal.RATE_LIMITED else None
+        """Time for which a rate or a throttle allows no further job, or None without them."""
+        return self.next_due if self.refusal in (RATE_LIMITED, THROTTLED) else None
 
 
 class _ClaimRequest(NamedTuple):

@@ -26,7 +26,7 @@ KEPT_BATCHES: Final = 100
 CLAIM_ATTEMPTS: Final = 5
 """Attempts to claim locked jobs, before a query with the trigger AvailableNow skips them."""
 RETRY_SECONDS: Final = 0.2
-LIMITS: Final = (Refusal.MAX_IN_FLIGHT, Refusal.RATE_LIMITED)
+LIMITS: Final = (Refusal.MAX_IN_FLIGHT, Refusal.RATE_LIMITED, Refusal.THROTTLED)
 """Reasons for which a claim that got nothing is repeated: there may be jobs."""
 CLOCK_TOLERANCE: Final = timedelta(milliseconds=2)
 """Tolerance for ids, whose time is rounded to milliseconds."""

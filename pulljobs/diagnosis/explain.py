@@ -116,6 +116,16 @@ def _consumer_is_off(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
             )
 
 
+def _is_throttled(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
+    until = consumer.throttled_until
+    if until is not None and until > nodes.clock(settings().DATABASE):
+        yield WaitReason(
+            "throttled",
+            "A handler or an endpoint has throttled its consumer: nothing is claimed before "
+            f"{times.format_milliseconds(until)}.",
+        )
+
+
 def _no_room(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     if consumer.max_in_flight is None:
         return
@@ -173,6 +183,7 @@ def _held_back(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 CHECKS: Final[tuple[Callable[[Job, Consumer], Iterator[WaitReason]], ...]] = (
     _due_later,
     _consumer_is_off,
+    _is_throttled,
     _no_room,
     _rate_is_used_up,
     _key_is_busy,

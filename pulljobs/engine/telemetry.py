@@ -58,7 +58,7 @@ class ClaimLimited:
     channel: str
     consumer: str
     reason: str
-    """`max_in_flight` or `rate_limited`."""
+    """`max_in_flight`, `rate_limited` or `throttled`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ COUNTED: Final = (
         "pulljobs_claims_limited_total",
         Type.COUNTER,
         (*CONSUMER, "reason"),
-        "Claims that got fewer jobs than they asked for because of a limit: `max_in_flight` or "
-        "`rate_limited`.",
+        "Claims that got fewer jobs than they asked for because of a limit: `max_in_flight`, "
+        "`rate_limited` or `throttled`.",
     ),
     Family(
         "pulljobs_jobs_finished_total",

@@ -582,6 +582,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("paused_until", models.DateTimeField(blank=True, null=True)),
+                (
+                    "throttled_until",
+                    pulljobs.models.fields.StatementTime(editable=False, null=True),
+                ),
                 ("deleted_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 (
                     "channel",

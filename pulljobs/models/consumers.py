@@ -12,6 +12,7 @@ from pulljobs import backoff, encryption, rates, signing
 from pulljobs.conf import LEAST_LEASE
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 from pulljobs.models.channels import FROM_0, Channel
+from pulljobs.models.fields import StatementTime
 from pulljobs.models.flow import FlowBucket
 from pulljobs.models.token_holders import TokenHolder
 
@@ -150,6 +151,8 @@ class Consumer(TokenHolder):
     )
 
     paused_until = models.DateTimeField(null=True, blank=True)
+    throttled_until = StatementTime(null=True, editable=False)
+    """End of the pause that a handler or an endpoint has asked for."""
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:

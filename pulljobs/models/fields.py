@@ -1,6 +1,7 @@
 """Column types and database defaults that Django does not have."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import models
 from django.utils import timezone
@@ -34,3 +35,14 @@ class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic
             now = max(now, before.replace(microsecond=0) + timedelta(seconds=1))
         setattr(model_instance, self.attname, now)
         return now
+
+
+class StatementTime(models.DateTimeField):  # type: ignore[type-arg]  # generic for mypy only
+    """Time that only statements write. A row that is saved keeps the time that it has by then.
+
+    Otherwise a form that was read before a throttle would end it.
+    """
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        """Return the value of a new row, and no change for another row."""
+        return super().pre_save(model_instance, add) if add else models.F(self.attname)

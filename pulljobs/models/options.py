@@ -13,7 +13,7 @@ from pulljobs.models.consumers import Consumer
 from pulljobs.models.token_holders import validate_name
 from pulljobs.run_limits import timeout_problems
 
-NOT_OPTIONS: Final = {"channel", "name", "paused_until"}
+NOT_OPTIONS: Final = {"channel", "name", "paused_until", "throttled_until"}
 """Fields of a consumer that users edit and that `@handler` does not accept."""
 KINDS: Final[Mapping[type[Any], type | tuple[type, ...]]] = {
     models.DurationField: timedelta,

@@ -37,6 +37,7 @@ from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.rows import (
     Finished,
     HeldJob,
+    NotYet,
     ReachedLease,
     Refusal,
     Stats,
@@ -96,7 +97,7 @@ def take(
     node_id: UUID | None = None,
     incremental_timeout: timedelta | None = None,
     guarded: bool = False,
-) -> Taken | Refusal | None:
+) -> Taken | Refusal | NotYet | None:
     """Claim a QUEUED job or revive a DEAD job by its id. Return None for another state."""
     [row] = run(
         using,
@@ -115,6 +116,8 @@ def take(
     )
     if row.lease_token:
         return Taken(row.lease_token, row.leased_until)
+    if row.throttle_seconds is not None:
+        return NotYet(Refusal.THROTTLED, timedelta(seconds=row.throttle_seconds))
     return None if row.refusal is None else Refusal(row.refusal)
 
 

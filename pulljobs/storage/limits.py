@@ -1,19 +1,19 @@
 """Claims of one job by its id within its consumer's limits, and claims within a number of bytes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
 
 from pulljobs.engine.claiming.limits import lock_allowance
-from pulljobs.storage import keys, messages
-from pulljobs.storage.rows import Claimed, HeldJob, RateLimited, Refusal, Taken
-from pulljobs.storage.statements import AliasSession, brief, run
+from pulljobs.storage import keys, listen, messages
+from pulljobs.storage.rows import Claimed, HeldJob, NotYet, Refusal, Taken
+from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, brief, run
 
 Work = Callable[[int], Claimed]
 """Function that claims at most that many jobs."""
-TakeResult = Taken | Refusal | RateLimited | None
+TakeResult = Taken | Refusal | NotYet | None
 """New lease of one job, or the reason for getting none. None: the job is in another state."""
 Take = Callable[[], TakeResult]
 
@@ -50,6 +50,19 @@ def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
         if allowance is not None:
             allowance.spend(session, int(isinstance(taken, Taken)))
         return taken
+
+
+def throttle(using: str, seconds: Mapping[int, float]) -> None:
+    """Keep claims of these consumers off for so many seconds, and wake their waiters.
+
+    Woken processes learn of it by a claim that gets nothing, and start none of the jobs that they
+    claimed before.
+    """
+    ids = sorted(seconds)
+    params = {"consumer_ids": ids, "seconds": [seconds[id] for id in ids]}
+    with brief(using, lock_seconds=LOCK_SECONDS):
+        rows = run(using, "throttle", params)
+    listen.wake_on_commit(using, [row.id for row in rows])
 
 
 def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:

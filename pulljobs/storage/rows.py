@@ -9,7 +9,7 @@ from uuid import UUID
 from pulljobs.engine.claiming.rows import (
     Claimed,
     HeldJob,
-    RateLimited,
+    NotYet,
     Refusal,
     StoredMessage,
     Taken,
@@ -21,7 +21,7 @@ __all__ = [
     "Finished",
     "HeldJob",
     "JobView",
-    "RateLimited",
+    "NotYet",
     "ReachedLease",
     "Refusal",
     "Stats",

@@ -32,6 +32,7 @@ class PushAnswer(NamedTuple):
 def judge(answer: PushAnswer, *, sent: bytes, secrets: tuple[str, ...], longest: timedelta) -> None:
     """Return for a 2xx status, else raise Retry with the reason.
 
+    A delay that the endpoint asks for holds for all jobs of the consumer.
     The reason never repeats `sent` or `secrets`, even if the endpoint echoes them.
     """
     if 200 <= answer.status < 300:
@@ -41,7 +42,8 @@ def judge(answer: PushAnswer, *, sent: bytes, secrets: tuple[str, ...], longest:
         reasons.append("redirects are not followed")
     if excerpt := safe(answer.body, sent, secrets):
         reasons.append(excerpt)
-    raise Retry(after=_retry_after(answer, longest), reason=": ".join(reasons))
+    wait = _retry_after(answer, longest)
+    raise Retry(after=wait, reason=": ".join(reasons), throttle=wait is not None)
 
 
 def _status(status: int) -> str:

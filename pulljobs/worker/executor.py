@@ -141,6 +141,7 @@ def _run_settled(job: ClaimedJob) -> None:
         if _is_ctrl_c(error):
             raise
         job.verdict = _result_of_error(error)
+        _throttle(job, error)
         _emit_failure(job, error)
 
 
@@ -150,6 +151,7 @@ async def _arun_settled(job: ClaimedJob) -> None:
         job.verdict = Result.SUCCESS
     except BaseException as error:
         job.verdict = _result_of_error(error)
+        _throttle(job, error)
         _emit_failure(job, error)
 
 
@@ -188,6 +190,7 @@ def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
 
 def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
     """Return the first outcome that the handler reported, or else the meaning of its error."""
+    _throttle(job, error)
     if job.settlement is not None and not _was_rolled_back(job.settlement, job):
         return job.settlement
     job.verdict = _result_of_error(error)
@@ -204,6 +207,12 @@ def _result_of_error(error: BaseException) -> Result:
     if isinstance(error, Retry):
         return Result.FAILURE if error.backoff else Result.NEUTRAL
     return Result.SUCCESS if isinstance(error, Discard) else Result.FAILURE
+
+
+def _throttle(job: ClaimedJob, error: BaseException) -> None:
+    """Throttle the consumer if the handler asked for it with its retry."""
+    if isinstance(error, Retry) and error.throttle and error.after is not None:
+        job.throttle(error.after)
 
 
 def _was_rolled_back(settlement: Settlement, job: ClaimedJob) -> bool:

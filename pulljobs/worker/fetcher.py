@@ -14,11 +14,12 @@ from pulljobs import pulling, run_limits
 from pulljobs.conf import Settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
+from pulljobs.engine.throttle import Throttle
 from pulljobs.handlers import ClaimedJob, Grant
 from pulljobs.loops import JITTER
 from pulljobs.pulling import LIMITED_POLL, QUIET, Claim
 from pulljobs.storage import listen, statements
-from pulljobs.storage.rows import HeldJob
+from pulljobs.storage.rows import HeldJob, Refusal
 from pulljobs.worker.circuits import Circuits
 from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.isolation import Isolation
@@ -112,6 +113,8 @@ class Fetcher:
         is_over = self._limits.ONCE and subscription in self._looked
         if self._stopping() or is_over or not self._isolation.is_empty:
             return 0
+        if self._throttle(subscription).is_unwritten:
+            return 0  # Its waiters, and this process is one, are woken when it is written.
         if (in_flight_room := self._in_flight.room) <= 0:
             return 0  # The pool is not asked: it would set a low-water mark and wake the fetcher.
         room = min(self._limits.FETCH_BATCH, in_flight_room, _pool_room(subscription))
@@ -226,6 +229,7 @@ class Fetcher:
         except (DatabaseError, InterfaceError):
             self._unanswered = True
             raise
+        self._note_throttle(subscription, claim, before)
         if claim.taken is not None:
             grant = self._grant(subscription, before, ticket)
             rows, messages = zip(*claim.jobs, strict=True)
@@ -268,7 +272,21 @@ class Fetcher:
             run_time=subscription.run_time,
             circuit=self._circuits.get(subscription.handler),
             ticket=ticket,
+            throttle=self._throttle(subscription),
         )
+
+    def _throttle(self, subscription: ConsumerSubscription) -> Throttle:
+        return self._buffer.throttles.get(subscription.puller.consumer.pk)
+
+    def _note_throttle(
+        self, subscription: ConsumerSubscription, claim: Claim, before: float
+    ) -> None:
+        """Note what a claim that was sent at that time says about the throttle."""
+        throttle = self._throttle(subscription)
+        if claim.refusal is Refusal.THROTTLED and claim.next_due is not None:
+            throttle.note_refused(claim.next_due.total_seconds())
+        elif throttle.until and claim.taken is not None:
+            throttle.note_claimed(before)
 
     def _hand_over(
         self, subscription: ConsumerSubscription, rows: Sequence[HeldJob], jobs: list[ClaimedJob]

@@ -50,7 +50,8 @@ class Flusher:
         self._locked_at = 0.0
 
     def tick(self) -> float:
-        """Write one batch, and emit how long the ended handlers ran."""
+        """Write throttles and one batch, and emit how long the ended handlers ran."""
+        self._buffer.throttles.write(self._limits.DATABASE)
         flushed = self._flush()
         if self._locked and time.monotonic() >= self._locked_at + LOCKED_EVERY:
             self._flush_locked()

@@ -11,6 +11,7 @@ from pulljobs.engine.outcomes import DELIVER, UNREPORTED, Settlement
 from pulljobs.handlers import ClaimedJob
 from pulljobs.states import Event
 from pulljobs.worker.runs import HandlerRuns, end_now
+from pulljobs.worker.throttles import Throttles
 
 BufferedResult = tuple[ClaimedJob, Settlement | None]
 """Job and its outcome. With None nothing is written: the job is only in flight no more."""
@@ -31,10 +32,14 @@ class ResultBuffer:
     def __init__(self) -> None:
         self.results: deque[BufferedResult] = deque()
         self.runs = HandlerRuns()
+        self.throttles = Throttles(lambda: self._on_full())
         self._full_size, self._on_full = 0, _do_nothing
 
     def notify_at(self, size: int, on_full: Callable[[], None]) -> None:
-        """Call `on_full` after every outcome that is added to a buffer of at least that size."""
+        """Call `on_full` after every outcome that is added to a buffer of at least that size.
+
+        It is called for each throttle, too.
+        """
         self._full_size, self._on_full = size, on_full
 
     def add(self, job: ClaimedJob, settlement: Settlement | None) -> None:

@@ -80,12 +80,37 @@ def chosen_handlers(
     With `push` a name may also be that of a push consumer. Other names raise ConfigurationError.
     """
     if not push:
-        return handlers.serving(only, exclude)
+        return serving(only, exclude)
     known = list(handlers.registered())
     unknown = {*only, *exclude}.difference(*(handler.names for handler in known))
     if unknown and (unknown := unknown - _names_of_push_consumers()):
-        handlers.serving(unknown)
-    return [handler for handler in known if handlers.is_chosen(handler.names, only, exclude)]
+        serving(unknown)
+    return [handler for handler in known if is_chosen(handler.names, only, exclude)]
+
+
+def serving(only: Collection[str] = (), exclude: Collection[str] = ()) -> list[Handler]:
+    """Return the handlers that `only` names, or all of them without names, but not the excluded.
+
+    Raise ConfigurationError if there is no handler at all, or none for a name.
+    """
+    known = list(handlers.registered())
+    if not known:
+        raise ConfigurationError(
+            "There is no handler: register one with @pulljobs.handlers.handler in a "
+            "pull_handlers.py of an installed app."
+        )
+    unknown = sorted({*only, *exclude}.difference(*(handler.names for handler in known)))
+    if unknown:
+        served = ", ".join(sorted("/".join(handler.path) for handler in known))
+        raise ConfigurationError(
+            f"No handler serves {', '.join(unknown)}: there are handlers for {served}."
+        )
+    return [handler for handler in known if is_chosen(handler.names, only, exclude)]
+
+
+def is_chosen(names: set[str], only: Collection[str], exclude: Collection[str]) -> bool:
+    """Return True if a consumer with these names is served."""
+    return (not only or not names.isdisjoint(only)) and names.isdisjoint(exclude)
 
 
 class Subscriptions:
@@ -159,7 +184,7 @@ class Subscriptions:
     def _is_served(self, consumer: Consumer) -> bool:
         if consumer.deleted_at is None:
             names = {consumer.channel.name, f"{consumer.channel.name}/{consumer.name}"}
-            return handlers.is_chosen(names, self._only, self._exclude)
+            return is_chosen(names, self._only, self._exclude)
         if not _is_push(consumer):
             self._warn(consumer, "is deleted: restore it, or remove its handler.")
         return False

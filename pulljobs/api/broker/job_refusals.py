@@ -6,8 +6,12 @@ from typing import Final
 
 from pulljobs.api.exceptions import RefusedRequest
 from pulljobs.states import State
-from pulljobs.storage.rows import RateLimited, Refusal
+from pulljobs.storage.rows import NotYet, Refusal
 
+NOT_YET: Final = {
+    Refusal.RATE_LIMITED: "The rate of the consumer allows no job yet",
+    Refusal.THROTTLED: "A handler or an endpoint has throttled the consumer",
+}
 NOT_TAKEN: Final = {
     Refusal.DELETED: "The consumer is deleted: restore it first.",
     Refusal.PAUSED: "The consumer or its channel is paused: try again later.",
@@ -52,12 +56,12 @@ def illegal(state: State, target: State) -> RefusedRequest:
     return RefusedRequest(400, f"A job that is {state} can't become {target} by a job POST.")
 
 
-def rate_limited(refusal: RateLimited) -> RefusedRequest:
-    seconds = ceil(refusal.next_due.total_seconds())
+def not_yet(refusal: NotYet) -> RefusedRequest:
+    seconds = max(ceil(refusal.next_due.total_seconds()), 1)
     return RefusedRequest(
         429,
-        f"The rate of the consumer allows no job yet: try again in {seconds} s.",
-        Refusal.RATE_LIMITED,
+        f"{NOT_YET[refusal.reason]}: try again in {seconds} s.",
+        refusal.reason,
         retry_after=seconds,
     )
 

@@ -28,7 +28,7 @@ from pulljobs.models import Consumer, Lease
 from pulljobs.states import TRANSITIONS, Event
 from pulljobs.storage import protocol, published
 from pulljobs.storage.protocol import AddressedJob
-from pulljobs.storage.rows import RateLimited, Refusal, Taken
+from pulljobs.storage.rows import NotYet, Refusal, Taken
 
 LEASE_EXPIRES_AT: Final = "X-Broker-Lease-Expires-At"
 LARGEST_BODY: Final = 16 * 1024
@@ -140,8 +140,8 @@ def _take(consumer: Consumer, job: AddressedJob, asked: TransitionBody) -> Respo
     taken = pulling.take(consumer, job.id, job.state, incremental_timeout=timeout)
     if isinstance(taken, Refusal):
         raise job_refusals.not_taken(taken)
-    if isinstance(taken, RateLimited):
-        raise job_refusals.rate_limited(taken)
+    if isinstance(taken, NotYet):
+        raise job_refusals.not_yet(taken)
     if taken is None:
         return _answer_overtaken(consumer, job, asked, None)
     return Response(status=202, headers=_lease_headers(taken))

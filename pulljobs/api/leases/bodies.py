@@ -142,7 +142,7 @@ class PullStatusBody(TypedDict):
     PendingMessages: Natural
     PendingBytes: Natural
     RetryAfterSeconds: NotRequired[
-        Annotated[float, Bounds(0), Help("Only with the reason rate_limited.")]
+        Annotated[float, Bounds(0), Help("Only with the reasons rate_limited and throttled.")]
     ]
 
 

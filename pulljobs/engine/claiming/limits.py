@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from math import floor
 from typing import Any, Final, NamedTuple
 
-from pulljobs.engine.claiming.rows import Claimed, RateLimited, Refusal
+from pulljobs.engine.claiming.rows import Claimed, NotYet, Refusal
 from pulljobs.engine.encodings import array
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import Session
@@ -58,11 +58,11 @@ class Allowance(NamedTuple):
         return max(0, min(limit for limit in (self.room, tokens) if limit is not None))
 
     @property
-    def refusal(self) -> Refusal | RateLimited:
+    def refusal(self) -> Refusal | NotYet:
         """Reason for which a claim may take nothing."""
         if self.bucket is None or self.room == 0:
             return Refusal.MAX_IN_FLIGHT
-        return RateLimited(self.bucket.time_to_token(0))
+        return NotYet(Refusal.RATE_LIMITED, self.bucket.time_to_token(0))
 
     def spend(self, session: Session, jobs: int) -> None:
         """Take a token for each of these jobs, in the transaction that claims them."""

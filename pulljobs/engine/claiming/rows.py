@@ -86,6 +86,8 @@ class Refusal(StrEnum):
     """The consumer has as many jobs in flight as it allows."""
     RATE_LIMITED = "rate_limited"
     """The rate of the consumer allows the next job at `next_due`."""
+    THROTTLED = "throttled"
+    """A handler or an endpoint asked for a pause, which ends at `next_due`."""
     MAX_BYTES = "max_bytes"
     """The next job is larger than the rest of the claim's size limit."""
     BUSY_KEY = "busy_key"
@@ -96,11 +98,13 @@ class Refusal(StrEnum):
     """A claim under the same request id exists. `pulling` never returns this."""
 
 
-class RateLimited(NamedTuple):
-    """Refusal of a claim by id, because the rate of the consumer allows no job yet."""
+class NotYet(NamedTuple):
+    """Refusal of a claim by id that may be tried again after a time."""
 
+    reason: Refusal
+    """RATE_LIMITED or THROTTLED."""
     next_due: timedelta
-    """Time until the next token."""
+    """Time until the next token, or until the end of the throttle."""
 
 
 class Terms(NamedTuple):

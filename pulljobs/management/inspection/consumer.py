@@ -25,7 +25,14 @@ SETTINGS: Final = (
     "hold_key_on_retry", "max_queued_per_key", "key_overflow", "key_limit_counts",
     "max_in_flight", "rate", "rate_burst", "max_waiting",
 )  # fmt: skip
-FIELDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_at")
+FIELDS: Final = (
+    "title",
+    "created_at",
+    "changed_at",
+    "paused_until",
+    "throttled_until",
+    "deleted_at",
+)
 CLIENT_FIELDS: Final = ("name", "host", "address", "agent", "first_seen_at", "seen_at")
 
 

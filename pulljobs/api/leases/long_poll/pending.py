@@ -24,6 +24,7 @@ class PullReason(Enum):
     SERVER_SHUTDOWN = 409, "server_shutdown"
     ACK_FAILED = 409, "ack_failed"
     RATE_LIMITED = 429, "rate_limited"
+    THROTTLED = 429, "throttled"
 
     @property
     def code(self) -> int:
@@ -58,10 +59,10 @@ class PullAnswer(NamedTuple):
 
     @property
     def retry_after(self) -> timedelta | None:
-        """Time until the rate of the consumer allows a job, or None for another reason."""
-        if self.reason is not PullReason.RATE_LIMITED or self.claim is None:
+        """Time until a rate or a throttle allows a job, or None for another reason."""
+        if self.claim is None or self.reason.code != PullReason.RATE_LIMITED.code:
             return None
-        return self.claim.next_due
+        return self.claim.limited_for
 
 
 @dataclass(eq=False, slots=True)

@@ -40,6 +40,7 @@ REASONS: Final = {
     Refusal.PAUSED: PullReason.PAUSED,
     Refusal.MAX_IN_FLIGHT: PullReason.MAX_IN_FLIGHT,
     Refusal.RATE_LIMITED: PullReason.RATE_LIMITED,
+    Refusal.THROTTLED: PullReason.THROTTLED,
     Refusal.MAX_BYTES: PullReason.MAX_BYTES,
 }
 
@@ -58,8 +59,12 @@ class WaiterQueue:
         self._failures = 0
         self._is_dry = False
         """True if no job was available after registration: a notification ends this."""
-        self._limited_until = self._quiet_until = 0.0
-        """Times on the monotonic clock of the next token, and until which notifications wait."""
+        self._limited_until = 0.0
+        """Time on the monotonic clock at which a rate or a throttle allows the next job."""
+        self._quiet_until = 0.0
+        """Time until which notifications wait."""
+        self._limit: Refusal | None = None
+        """Reason for which no job is allowed until then."""
         self._row = asyncio.Lock()
         # Dicts keep the order, and remove an entry in constant time.
         self.pulls: dict[PendingPull, None] = {}
@@ -194,8 +199,8 @@ class WaiterQueue:
         return None
 
     def _note_limit(self, claim: Claim) -> None:
-        """Note how long the rate allows no further job."""
-        now, wait = time.monotonic(), claim.limited_for
+        """Note how long a rate or a throttle allows no further job."""
+        now, wait, self._limit = time.monotonic(), claim.limited_for, claim.refusal
         self._limited_until = 0.0 if wait is None else now + wait.total_seconds()
         self._quiet_until = min(self._limited_until, now + QUIET.total_seconds())
 
@@ -321,10 +326,10 @@ class WaiterQueue:
 
     def _expired_answer(self) -> PullAnswer:
         wait = self._limited_until - time.monotonic()
-        if wait <= 0:
+        if wait <= 0 or self._limit is None:
             return PullAnswer(PullReason.TIMEOUT)
-        limited = Claim(None, [], False, timedelta(seconds=wait), Refusal.RATE_LIMITED)
-        return PullAnswer(PullReason.RATE_LIMITED, limited)
+        limited = Claim(None, [], False, timedelta(seconds=wait), self._limit)
+        return PullAnswer(REASONS[self._limit], limited)
 
     def _answer(self, pull: PendingPull, answer: PullAnswer) -> bool:
         self.drop(pull)

@@ -18,10 +18,11 @@ asked AS MATERIALIZED (
         consumer.id,
         coalesce(%(lease_duration)s::interval, consumer.lease_duration) AS lease_duration,
         (consumer.type = 'push') = (%(via)s::text = 'push') AS is_open,
-        greatest(consumer.paused_until, channel.paused_until) AS paused_until,
+        greatest(consumer.paused_until, channel.paused_until, consumer.throttled_until) AS closed_until,
         CASE
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
             WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
+            WHEN consumer.throttled_until > now THEN 'throttled'
             WHEN consumer.exclusive_keys OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
                 OR (consumer.rate_per_second IS NOT NULL AND NOT %(guarded)s::boolean)
                 THEN 'unguarded'
@@ -156,7 +157,7 @@ SELECT
     ARRAY(SELECT id FROM reached ORDER BY priority DESC) AS reached_ids,
     EXISTS (SELECT FROM passed) AS passed,
     CASE
-        WHEN asked.refusal = 'paused' THEN extract(epoch FROM asked.paused_until - clock_timestamp())::float8
+        WHEN asked.refusal IN ('paused', 'throttled') THEN extract(epoch FROM asked.closed_until - clock_timestamp())::float8
         WHEN taken.jobs < %(wanted)s::int THEN (
             SELECT extract(epoch FROM min(due.available_at) - clock_timestamp())::float8
             FROM walk

@@ -15,10 +15,11 @@ asked AS MATERIALIZED (
         consumer.id,
         coalesce(%(lease_duration)s::interval, consumer.lease_duration) AS lease_duration,
         (consumer.type = 'push') = (%(via)s::text = 'push') AS is_open,
-        greatest(consumer.paused_until, channel.paused_until) AS paused_until,
+        greatest(consumer.paused_until, channel.paused_until, consumer.throttled_until) AS closed_until,
         CASE
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
             WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
+            WHEN consumer.throttled_until > now THEN 'throttled'
             WHEN NOT consumer.exclusive_keys OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
                 OR (consumer.rate_per_second IS NOT NULL AND NOT %(guarded)s::boolean)
                 THEN 'unguarded'
@@ -158,8 +159,8 @@ SELECT
     ARRAY(SELECT deliveries + 1 FROM pick ORDER BY place) AS deliveries,
     ARRAY(SELECT suspect FROM pick ORDER BY place) AS suspects,
     ARRAY(SELECT id FROM waiting) AS blocked_ids,
-    CASE asked.refusal
-        WHEN 'paused' THEN extract(epoch FROM asked.paused_until - clock_timestamp())::float8
+    CASE
+        WHEN asked.refusal IN ('paused', 'throttled') THEN extract(epoch FROM asked.closed_until - clock_timestamp())::float8
     END AS pause_seconds,
     asked.is_open,
     CASE

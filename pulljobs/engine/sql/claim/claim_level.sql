@@ -19,7 +19,7 @@ WITH consumer AS MATERIALIZED (
     WHERE consumer.id = %(consumer_id)s::bigint
         AND consumer.deleted_at IS NULL
         AND (consumer.type = 'push') = (%(via)s::text = 'push')
-        AND greatest(consumer.paused_until, channel.paused_until, now) = now
+        AND greatest(consumer.paused_until, channel.paused_until, consumer.throttled_until, now) = now
         AND NOT consumer.exclusive_keys
         AND consumer.max_in_flight IS NULL
         AND consumer.rate_per_second IS NULL

@@ -3,8 +3,9 @@
 -- Parameters: consumer_id bigint, job_id bigint, source text, node_id uuid, via text, lease_duration interval, max_lease interval,
 --   incremental_timeout interval (NULL: none; it is part of the lease already), guarded boolean (the caller checked max_in_flight and
 --   the rate, and locked the job's key).
--- Returns one row: lease_token, leased_until (NULL: not taken), refusal text: deleted, paused, unguarded, busy_key (a job of its key is
---   in flight, or comes before it); NULL without a lease_token: the job is not in that state, or belongs to another consumer.
+-- Returns one row: lease_token, leased_until (NULL: not taken), refusal text: deleted, paused, throttled, unguarded, busy_key (a job of
+--   its key is in flight, or comes before it); NULL without a lease_token: the job is not in that state, or belongs to another
+--   consumer; throttle_seconds float8 (NULL: not throttled).
 -- Locks: the job. Index: primary key, exclusive key, pulljobs_job_key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -49,11 +50,13 @@ asked AS MATERIALIZED (
         CASE
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
             WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
+            WHEN consumer.throttled_until > now THEN 'throttled'
             WHEN (consumer.max_in_flight IS NOT NULL OR consumer.rate_per_second IS NOT NULL OR consumer.exclusive_keys)
                 AND NOT %(guarded)s::boolean
                 THEN 'unguarded'
             WHEN consumer.exclusive_keys AND EXISTS (SELECT FROM rival) THEN 'busy_key'
-        END AS refusal
+        END AS refusal,
+        consumer.throttled_until
     FROM pulljobs_consumer AS consumer
     JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
     CROSS JOIN clock
@@ -100,7 +103,13 @@ holding AS (
     FROM held
     WHERE row.consumer_id = %(consumer_id)s::bigint AND row.key = held.key
 )
-SELECT lease.lease_token, lease.leased_until, asked.refusal
+SELECT
+    lease.lease_token,
+    lease.leased_until,
+    asked.refusal,
+    CASE asked.refusal
+        WHEN 'throttled' THEN extract(epoch FROM asked.throttled_until - clock_timestamp())::float8
+    END AS throttle_seconds
 FROM (SELECT) AS always
 LEFT JOIN asked ON true
 LEFT JOIN lease ON true

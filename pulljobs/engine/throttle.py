@@ -1,0 +1,87 @@
+"""Throttle of a consumer: the time until which no process may claim its jobs.
+
+The time itself is in the consumer's row. This is what one process knows about it: handlers ask for
+a time, the flusher writes it, and the fetcher learns from its claims what other processes wrote.
+Times are of the monotonic clock.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from pulljobs.errors import LONGEST_DELAY
+
+
+def _do_nothing(throttle: "Throttle") -> None:
+    """Write no throttle, as in tests of handlers."""
+
+
+@dataclass(slots=True, eq=False)
+class Throttle:
+    """Throttle of one consumer, as one process knows it. Any thread may call its methods."""
+
+    consumer_id: int = 0
+    on_asked: Callable[["Throttle"], None] = _do_nothing
+    """Called when a time has to be written, in the thread that asks."""
+    until: float = 0.0
+    """Time until which no job of the consumer starts here, or a time in the past."""
+    _asked: float = 0.0
+    """Time that has to be written, or 0 if there is none."""
+    _written_at: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_unwritten(self) -> bool:
+        """True while a time has to be written: a claim would not respect it."""
+        return self._asked > 0
+
+    def ask(self, seconds: float) -> None:
+        """Start no job for that long, and have it written for all processes."""
+        if seconds <= 0:
+            return
+        end = time.monotonic() + seconds
+        with self._lock:
+            self._asked, self.until = max(self._asked, end), max(self.until, end)
+        self.on_asked(self)
+
+    def seconds_to_write(self) -> tuple[float, float]:
+        """Return the time that has to be written, and the seconds that are left until then."""
+        return self._asked, max(self._asked - time.monotonic(), 0.0)
+
+    def note_written(self, end: float) -> None:
+        """Note that this time was committed."""
+        with self._lock:
+            self._written_at = time.monotonic()
+            if self._asked <= end:
+                self._asked = 0.0
+
+    def note_refused(self, seconds: float) -> None:
+        """Note a claim that got nothing, because the consumer is throttled for that long."""
+        with self._lock:
+            self.until = max(time.monotonic() + seconds, self._asked)
+
+    def note_claimed(self, since: float) -> None:
+        """Note a claim that got jobs and was sent at that time: the throttle may be over.
+
+        It goes on if the claim came before the throttle was written.
+        """
+        with self._lock:
+            if not self._asked and self._written_at <= since:
+                self.until = 0.0
+
+
+def seconds_of(wait: timedelta | datetime) -> float:
+    """Return the seconds of a throttle. By this process's clock for a time."""
+    if isinstance(wait, datetime):
+        if wait.utcoffset() is None:
+            raise ValueError(
+                f"A throttle needs an aware datetime, not {wait!r}: give it a time zone."
+            )
+        wait -= datetime.now(UTC)
+    if not isinstance(wait, timedelta):
+        raise TypeError(f"A throttle needs a timedelta or a datetime, not {wait!r}.")
+    if wait > LONGEST_DELAY:
+        raise ValueError(f"A throttle lasts at most 100 years, not {wait}.")
+    return wait.total_seconds()

@@ -1,0 +1,60 @@
+"""Throttles of the consumers that this process serves, and their way into the database."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from django.db import DatabaseError
+
+from pulljobs.engine.throttle import Throttle
+from pulljobs.storage import limits
+from pulljobs.storage.statements import is_wait
+
+LOCKED_FOR: Final = 1.0
+"""Seconds until the next attempt, if another transaction has locked the row of a consumer."""
+
+
+class Throttles:
+    """Throttles by consumer id. Handlers ask for times, and the flusher writes them.
+
+    A time that is not written when the process dies is lost, as the outcome of its job is.
+    """
+
+    def __init__(self, on_asked: Callable[[], None]) -> None:
+        """`on_asked` is called when there is a time to write, in the thread of the handler."""
+        self._on_asked = on_asked
+        self._known: dict[int, Throttle] = {}
+        self._asked: deque[Throttle] = deque()
+        self._next_at = 0.0
+
+    def get(self, consumer_id: int) -> Throttle:
+        """Return the throttle of a consumer. Only the fetcher's thread calls this."""
+        known = self._known.get(consumer_id)
+        if known is None:
+            known = self._known[consumer_id] = Throttle(consumer_id, self._note)
+        return known
+
+    def write(self, using: str) -> None:
+        """Write the times that handlers asked for. A row that is locked is written later."""
+        if not self._asked or time.monotonic() < self._next_at:
+            return
+        asked = list(self._asked)
+        ends = {throttle: throttle.seconds_to_write() for throttle in asked}
+        seconds = {throttle.consumer_id: left for throttle, (_end, left) in ends.items() if left}
+        try:
+            if seconds:
+                limits.throttle(using, seconds)
+        except DatabaseError as error:
+            if not is_wait(error):
+                raise
+            self._next_at = time.monotonic() + LOCKED_FOR
+            return
+        for throttle, (end, _left) in ends.items():
+            throttle.note_written(end)
+        for _throttle in asked:
+            self._asked.popleft()
+
+    def _note(self, throttle: Throttle) -> None:
+        self._asked.append(throttle)
+        self._on_asked()
