@@ -19,6 +19,7 @@ from benchmarks.faults.history import (
     RENEWED,
     ROLLED_BACK,
     SENT,
+    THROTTLED,
     Line,
 )
 from benchmarks.faults.job_claims import NEVER, JobClaim, JobClaims, collect_claims, note_ends
@@ -181,6 +182,17 @@ def claims_keep_the_rate(case: Case) -> Iterator[str]:
         yield from find_overdrafts(case.tables.claims, case.rate)
 
 
+def throttles_hold(case: Case) -> Iterator[str]:
+    """Check that no job is claimed after the commit of a throttle and before its end."""
+    throttles = [line for line in case.lines if line.event == THROTTLED]
+    for claim in _all_claims(case):
+        consumer, claimed = str(case.tables.consumers.get(claim.job)), claim.claimed
+        for line in throttles:
+            is_early = line.at < claimed.since and claimed.at < line.since + line.seconds
+            if is_early and line.outcome == consumer:
+                yield f"{claim.job} was claimed while consumer {consumer} was throttled"
+
+
 def nothing_runs_twice_without_cause(case: Case) -> Iterator[str]:
     """Check that a job runs again only if its holder asked, was killed, or had lost the lease."""
     for job, claims in case.claims.by_job.items():
@@ -279,6 +291,7 @@ RULES: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     leases_do_not_overlap,
     keys_run_one_at_a_time,
     claims_keep_the_rate,
+    throttles_hold,
     nothing_runs_twice_without_cause,
     only_what_started_is_charged,
     unrelated_jobs_do_not_wait,

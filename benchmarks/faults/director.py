@@ -190,7 +190,11 @@ class Director:
         jobs = self.plan.jobs and self.plan.jobs // len(releases)
         for older in releases:
             self.processes.publisher(
-                older=older, jobs=jobs, seconds=self.plan.seconds, keys=self.plan.keys
+                older=older,
+                jobs=jobs,
+                seconds=self.plan.seconds,
+                keys=self.plan.keys,
+                throttle=self.plan.throttle,
             )
 
     def workers_are_up(self) -> bool:

@@ -12,6 +12,7 @@ from benchmarks.faults.history import (
     LOST,
     PUBLISHED,
     RENEWED,
+    THROTTLED,
     Line,
 )
 from benchmarks.faults.job_claims import NEVER, JobClaim
@@ -35,6 +36,7 @@ def count_events(case: Case) -> dict[str, Any]:
         "delivered": sum(bool(case.tables.delivered(job)) for job in case.tables.archived),
         "claims": len(claims),
         "renewals": sum(line.event == RENEWED for line in case.lines),
+        "throttles": sum(line.event == THROTTLED for line in case.lines),
         "late settles refused": answers[LOST],
         "of them of jobs taken by others": _taken_meanwhile(case),
         "held at the kills": sum(_was_held_at_its_kill(claim, case.lines) for claim in claims),

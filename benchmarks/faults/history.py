@@ -22,6 +22,8 @@ FROZE = "froze"
 """A handler kept the interpreter of its process to itself from `since` to `at`."""
 LOCKED = "locked"
 """Rows of a job, or of the jobs of a killed process, were locked from `since` to `at`."""
+THROTTLED = "throttled"
+"""Claims of a consumer, whose id is the outcome, were to stop for `seconds`."""
 READY, UNREADY = "ready", "unready"
 """Answers to `/readyz` about one process."""
 

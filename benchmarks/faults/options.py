@@ -42,6 +42,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="average time of a job")
     parser.add_argument("--keys", type=int, default=plan.keys, help="number of exclusive keys")
     parser.add_argument("--claim-rate", metavar="100/s", help="rate of each consumer")
+    parser.add_argument("--throttle", type=float, help="seconds for which some jobs throttle it")
     parser.add_argument(
         "--locked", type=float, default=plan.locked,
         help="seconds for which a round locks rows",

@@ -28,6 +28,8 @@ class Plan:
     """Number of exclusive keys, or 0 for jobs without keys."""
     claim_rate: str = ""
     """Rate of each consumer, such as 100/s, or empty for no rate."""
+    throttle: float = 0
+    """Seconds for which some jobs throttle their consumer, or 0 for no throttles."""
     frozen: float | None = None
     """Length of a stop in lease durations, or None for 0.5 to 2.5."""
     older: Path | None = None

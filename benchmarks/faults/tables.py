@@ -53,6 +53,8 @@ class Tables:
     keys: dict[int, str] = field(default_factory=dict)
     """Keys of the jobs that have a key."""
     claims: list[TimedClaim] = field(default_factory=list)
+    consumers: dict[int, int] = field(default_factory=dict)
+    """Consumers of the settled jobs."""
 
     def __contains__(self, job: int) -> bool:
         return job in self.live or job in self.archived
@@ -78,4 +80,8 @@ def read_tables(connection: psycopg.Connection[Any]) -> Tables:
         " WHERE key IS NOT NULL"
     ).fetchall()
     claims = [TimedClaim(*row) for row in connection.execute(CLAIMS).fetchall()]
-    return Tables({job: Live(*row) for job, *row in live}, archived, dict(keys), claims)
+    consumers = connection.execute(
+        "SELECT DISTINCT job_id, consumer_id FROM pulljobs_archived_job"
+    ).fetchall()
+    jobs = {job: Live(*row) for job, *row in live}
+    return Tables(jobs, archived, dict(keys), claims, dict(consumers))

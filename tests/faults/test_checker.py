@@ -23,6 +23,7 @@ from benchmarks.faults.history import (
     SENT,
     STARTED,
     STOPPED,
+    THROTTLED,
     UNREADY,
     WORKED,
     Line,
@@ -95,6 +96,14 @@ def freeze(since: float, at: float, process: int = A) -> list[Line]:
 
 def probe(event: str, since: float, at: float | None = None, process: int = A) -> Line:
     return Line(event, 0, "-", process, since, since if at is None else at, "503")
+
+
+def throttle(consumer: int, since: float, at: float, seconds: float = 10) -> Line:
+    return Line(THROTTLED, 0, "-", A, since, at, str(consumer), seconds)
+
+
+def of_consumer(consumer: int) -> Tables:
+    return Tables(archived=by("a").archived, consumers={1: consumer})
 
 
 def late_steps(*moments: float) -> Lines:
@@ -417,6 +426,24 @@ GOOD |= {
     "a claim with the token of a released job": (
         [],
         Tables(claims=[*[TimedClaim(1, 0.0)] * 4, TimedClaim(1, 0.0, 0.05), TimedClaim(1, 0.05)]),
+    ),
+}
+BAD["was claimed while consumer 7 was throttled"] = (
+    [throttle(7, 0, 1), claim("a", 2, 3), *settle("a", 4, 5)],
+    of_consumer(7),
+)
+GOOD |= {
+    "claimed after a throttle": (
+        [throttle(7, 0, 1, seconds=2), claim("a", 1.5, 3), *settle("a", 4, 5)],
+        of_consumer(7),
+    ),
+    "claimed before the commit of a throttle": (
+        [throttle(7, 1, 4), claim("a", 2, 3), *settle("a", 4, 5)],
+        of_consumer(7),
+    ),
+    "claimed while another consumer was throttled": (
+        [throttle(8, 0, 1), claim("a", 2, 3), *settle("a", 4, 5)],
+        of_consumer(7),
     ),
 }
 RENAMED = {"was claimed under d, though a knew of it": "was claimed under d while a held it"}

@@ -3,6 +3,8 @@
 claim   claims jobs that other processes hold
 fence   settles under any lease token
 spend   claims without taking tokens of the rate
+throttle
+        throttles a consumer in its own process only
 flush   drops some outcomes and reports them as written
 publish reports a commit and removes the job
 wait    holds back some outcomes for longer than a lease
@@ -61,6 +63,9 @@ SETTLE_ANY_TOKEN: Final[Changes] = {
     ),
 }
 SPEND_NOTHING: Final[Changes] = {"spend": ((") - %(jobs)s::int,", "),"),)}
+THROTTLE_NOTHING: Final[Changes] = {
+    "throttle": (("SET throttled_until = asked.until", "SET throttled_until = clock_timestamp()"),)
+}
 
 
 def install(names: str) -> None:
@@ -155,6 +160,7 @@ BREAKS: Final[dict[LiteralString, Callable[[], None]]] = {
     "claim": lambda: _change(CLAIM_HELD_JOBS),
     "fence": lambda: _change(SETTLE_ANY_TOKEN),
     "spend": lambda: _change(SPEND_NOTHING),
+    "throttle": lambda: _change(THROTTLE_NOTHING),
     "flush": _forget_flushes,
     "publish": _forget_publishes,
     "wait": _hold_back_outcomes,

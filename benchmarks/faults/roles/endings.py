@@ -2,6 +2,7 @@
 
 well            returns
 fail            raises, the first time
+throttle        raises a Retry that throttles its consumer for `throttle` seconds, the first time
 discard         raises Discard
 interrupt       raises KeyboardInterrupt, the first time
 exit            raises SystemExit, the first time
@@ -14,12 +15,14 @@ hold            keeps the interpreter to itself for longer than its lease, the f
 import asyncio
 import ctypes
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 from benchmarks.faults.roles.environment import LEASE_DURATION
-from pulljobs.errors import Discard
+from pulljobs.errors import Discard, Retry
 
 HOLD: Final = "hold"
+THROTTLE: Final = "throttle"
 HELD_LEASES: Final = 1.5
 """Lease durations for which a handler keeps the interpreter to itself."""
 
@@ -44,6 +47,8 @@ def raise_ending(script: Mapping[str, Any], *, is_first: bool) -> None:
     end = script["end"]
     if end == "discard":
         raise Discard("discard asked for by the payload")
+    if end == THROTTLE and is_first:
+        raise Retry(after=timedelta(seconds=script["throttle"]), backoff=False, throttle=True)
     if end in RAISED and is_first:
         raise RAISED[end]("error asked for by the payload")
 

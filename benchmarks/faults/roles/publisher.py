@@ -3,7 +3,7 @@
     python -m benchmarks.faults.roles.publisher SCRIPT
 
 SCRIPT is JSON: `jobs` to publish (null: until the file `until` exists), average `seconds` of a job,
-and the number of `keys` (0: none).
+the number of `keys` (0: none), and the seconds of a `throttle` (0: no job throttles).
 """
 
 import json
@@ -21,6 +21,7 @@ django.setup()
 from django.db import DatabaseError, InterfaceError, connection, transaction  # noqa: E402  Django first
 
 from benchmarks.faults.history import PUBLISHED, ROLLED_BACK, Entry  # noqa: E402
+from benchmarks.faults.roles.endings import THROTTLE  # noqa: E402
 from benchmarks.faults.roles.environment import history_writer  # noqa: E402
 from pulljobs import operating, publishing  # noqa: E402
 from pulljobs.models import Consumer  # noqa: E402
@@ -30,6 +31,7 @@ BATCH: Final = 100
 BACKLOG: Final = 2000
 """Number of queued jobs above which the publisher waits."""
 ROLLED_BACK_SHARE: Final = 0.03
+THROTTLED_SHARE: Final = 0.01
 DELAYED = 0.02
 ENDS = {"well": 0.9748, "fail": 0.01, "interrupt": 0.01, "discard": 0.005, "hold": 0.0002}
 """Endings of jobs with their shares, as `pull_handlers` describes them."""
@@ -48,6 +50,7 @@ class Publisher:
     def __init__(self, script: dict[str, Any]) -> None:
         self.left: float = float("inf") if script["jobs"] is None else script["jobs"]
         self.seconds, self.keys = script["seconds"], script["keys"]
+        self.throttle = script["throttle"]
         self.until = Path(script["until"])
 
     def run(self) -> None:
@@ -85,8 +88,11 @@ class Publisher:
 
     def draft(self) -> Draft:
         [end] = random.choices(tuple(ENDS), tuple(ENDS.values()))
+        if self.throttle and random.random() < THROTTLED_SHARE:
+            end = THROTTLE
+        seconds = random.uniform(0.5, 1.5) * self.seconds
         return Draft(
-            payload={"seconds": random.uniform(0.5, 1.5) * self.seconds, "end": end},
+            payload={"seconds": seconds, "end": end, "throttle": self.throttle},
             key=str(random.randrange(self.keys)) if self.keys else None,
             priority=random.choice(PRIORITIES),
             delay=DELAY if random.random() < DELAYED else None,

@@ -5,7 +5,7 @@ is `ended` and never `sent`. An outcome that the database drops is `answered` an
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from time import monotonic
 from types import ModuleType
@@ -22,13 +22,14 @@ from benchmarks.faults.history import (
     RENEWED,
     SENT,
     STARTED,
+    THROTTLED,
     Entry,
     HistoryWriter,
 )
 from benchmarks.faults.roles.environment import LEASE_DURATION, ROLE
 from pulljobs.engine.claiming import guarded
 from pulljobs.engine.outcomes import Held, Settlement
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, limits
 from pulljobs.storage.rows import Finished
 from pulljobs.storage.statements import AliasSession
 
@@ -121,6 +122,16 @@ def _abandon(writer: HistoryWriter, genuine: Callable[..., Any]) -> Callable[...
     return abandon
 
 
+def _throttle(writer: HistoryWriter, genuine: Callable[..., None]) -> Callable[..., None]:
+    def throttle(using: str, seconds: Mapping[int, float]) -> None:
+        since = monotonic()
+        genuine(using, seconds)
+        for consumer_id, wait in seconds.items():
+            writer.write(THROTTLED, [Entry(0, outcome=str(consumer_id))], since=since, seconds=wait)
+
+    return throttle
+
+
 def _answer(finished: Finished, job_id: int) -> str:
     if job_id in finished.refused:
         return REFUSED
@@ -139,4 +150,5 @@ WRAPPERS: Final[tuple[tuple[ModuleType, str, Wrap], ...]] = (
     (jobs, "renew", _renew),
     (jobs, "finish", _finish),
     (jobs, "abandon", _abandon),
+    (limits, "throttle", _throttle),
 )
