@@ -12,6 +12,7 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.publishing import publish_many
 from pulljobs.states import State
+from pulljobs.storage.limits import throttle
 from tests.api.caller import Caller, Subscription, job_in, publish, subscription, taken_by_post
 from tests.api.management import Manager
 from tests.factories import USING
@@ -223,6 +224,18 @@ def test_a_job_post_takes_nothing_above_max_in_flight(
     answer = consumer.move(job_id, "INFLIGHT")
     assert (answer.status_code, contents()) == (409, before)
     assert b"as many jobs as it may" in answer.content
+
+
+def test_a_job_post_takes_nothing_of_a_throttled_consumer(
+    orders: Subscription, consumer: Caller
+) -> None:
+    job_id = publish()
+    throttle(USING, {orders.consumer.pk: 60.0})
+    before = contents()
+    answer = consumer.move(job_id, "INFLIGHT")
+    assert (answer.status_code, contents()) == (429, before)
+    assert 30 < int(answer["Retry-After"]) <= 60
+    assert b"A handler or an endpoint has throttled the consumer" in answer.content
 
 
 def test_a_job_post_takes_nothing_above_the_rate(orders: Subscription, consumer: Caller) -> None:

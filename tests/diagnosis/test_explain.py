@@ -15,7 +15,7 @@ from pulljobs.models import Consumer, Node
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import listen, nodes
+from pulljobs.storage import limits, listen, nodes
 from tests.circuits import open_circuit_by_task
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
@@ -91,6 +91,20 @@ def test_a_job_waits_for_the_rate_of_its_consumer(consumer: Consumer) -> None:
     assert set(reasons(first)) == {"in_flight"}
     assert set(reasons(second)) == {"next"}
     assert "The rate of its consumer is 60/h: 1.0" in reasons(third)["rate_limited"]
+
+
+def test_a_job_waits_for_the_end_of_a_throttle(consumer: Consumer) -> None:
+    [job_id] = published(consumer)
+    limits.throttle(USING, {consumer.pk: 1.0})
+    named = re.search(r"nothing is claimed before (.*) UTC", reasons(job_id)["throttled"])
+    assert named
+    earliest = datetime.fromisoformat(named[1]).replace(tzinfo=UTC)
+    puller = Puller(USING, consumer)
+    while puller.claim(1).taken is None:
+        pass
+    [(claimed_at,)] = query("SELECT max(claimed_at) FROM pulljobs_lease")
+    assert timedelta(milliseconds=-1) <= claimed_at - earliest < timedelta(seconds=0.1)
+    assert "throttled" not in reasons(job_id)
 
 
 def test_the_time_that_is_named_for_a_limited_job_comes_true(consumer: Consumer) -> None:

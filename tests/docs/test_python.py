@@ -92,11 +92,13 @@ def _type_name(annotation: Any) -> str:
 
 
 def _parameters(call: str) -> dict[str, Any]:
-    """Return the keywords of a call with their values: of `nack(after=None)`, after and None."""
+    """Return the parameters of a call with their defaults: after and None of `nack(after=None)`."""
     [made] = ast.parse(call).body
     assert isinstance(made, ast.Expr)
-    keywords = made.value.keywords if isinstance(made.value, ast.Call) else []
-    return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
+    if not isinstance(made.value, ast.Call):
+        return {}
+    needed = {ast.unparse(each): inspect.Parameter.empty for each in made.value.args}
+    return needed | {str(each.arg): ast.literal_eval(each.value) for each in made.value.keywords}
 
 
 def _defaults(signature: inspect.Signature) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State
 from pulljobs.storage import jobs, limits, listen, statements
 from pulljobs.storage.listen import Listener
-from pulljobs.storage.rows import RateLimited, Refusal, Taken
+from pulljobs.storage.rows import NotYet, Refusal, Taken
 from pulljobs.storage.statements import behind_pooler
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import Thread, at_once, blocked_by, pass_time, query, run, session, wait_until
@@ -396,7 +396,7 @@ class TestTogether:
         first, second = published(consumer, 2)
         assert isinstance(pulling.take(consumer, first, State.QUEUED), Taken)
         refused = pulling.take(consumer, second, State.QUEUED)
-        assert isinstance(refused, RateLimited)
+        assert isinstance(refused, NotYet)
         assert MINUTE - LONG < refused.next_due <= MINUTE
         assert Job.objects.get(id=second).deliveries == 0
         fill(MINUTE)
@@ -413,7 +413,7 @@ class TestTogether:
         first, second = published(consumer, 2)
         assert isinstance(pulling.take(consumer, first, State.QUEUED), Taken)
         set_rate(consumer, "60/m", 1)
-        assert isinstance(pulling.take(consumer, second, State.QUEUED), RateLimited)
+        assert isinstance(pulling.take(consumer, second, State.QUEUED), NotYet)
         fill(timedelta(seconds=1))
         assert isinstance(pulling.take(consumer, second, State.QUEUED), Taken)
 

@@ -7,7 +7,7 @@ import pytest
 
 from pulljobs.engine.claiming import limits
 from pulljobs.engine.claiming.limits import Allowance, Bucket
-from pulljobs.engine.claiming.rows import Claimed, HeldJob, RateLimited, Refusal
+from pulljobs.engine.claiming.rows import Claimed, HeldJob, NotYet, Refusal
 from pulljobs.engine.low_water_marks import Snapshot
 from pulljobs.rates import check_burst, parse_rate
 
@@ -140,7 +140,7 @@ def test_a_limited_claim_knows_when_the_next_token_comes(clock: list[float]) -> 
     assert limited.next_due is not None
     assert limited.next_due.total_seconds() == pytest.approx(0.03, abs=1e-4)
     clock[0] += 5
-    assert Allowance(1, None, bucket(0.5)).refusal == RateLimited(limits.ROUNDING)
+    assert Allowance(1, None, bucket(0.5)).refusal == NotYet(Refusal.RATE_LIMITED, limits.ROUNDING)
 
 
 def test_a_claim_that_another_limit_refused_keeps_its_reason(clock: list[float]) -> None:

@@ -14,8 +14,10 @@ from pulljobs import ids, operating, pulling
 from pulljobs.api.leases.lease_view import encode_answer
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
+from pulljobs.storage.limits import throttle
 from tests.api.caller import Subscription, publish, subscription
 from tests.api.leases.serving import LONG, Puller, outcome_of, wait_briefly, waiting, waiting_pulls
+from tests.factories import USING
 from tests.sessions import SLACK, contents, pass_time, query, wait_until
 
 REFUSED = [
@@ -303,6 +305,23 @@ def test_a_pull_above_the_rate_says_when_to_come_again(puller: Puller) -> None:
     answer = puller.pull()
     assert (len(answer["Result"]), answer["Status"]["Reason"]) == (1, "ok")
     assert "RetryAfterSeconds" not in answer["Status"]
+
+
+def test_a_pull_of_a_throttled_consumer_says_when_to_come_again(puller: Puller) -> None:
+    publish()
+    throttle(USING, {puller.subscription.consumer.pk: 60.0})
+    for answer in (puller.pull(NoWait=True), puller.pull(Expires=0.3)):
+        assert (answer["Result"], answer["Status"]["Code"]) == ([], 429)
+        assert answer["Status"]["Reason"] == "throttled"
+        assert 30 < answer["Status"]["RetryAfterSeconds"] <= 60
+
+
+def test_a_long_poll_of_a_throttled_consumer_gets_a_job_at_its_end(puller: Puller) -> None:
+    publish()
+    since = time.monotonic()
+    throttle(USING, {puller.subscription.consumer.pk: 1.0})
+    assert len(puller.long_poll().result().json()["Result"]) == 1
+    assert 1 <= time.monotonic() - since < 1 + SLACK
 
 
 def test_a_long_poll_of_a_limited_consumer_wakes_at_the_next_token(puller: Puller) -> None:

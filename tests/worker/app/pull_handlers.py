@@ -13,6 +13,7 @@
 {"gil": n}          keeps the interpreter to itself for n seconds: no other thread runs
 {"after": n}        asks for a retry in n seconds, the first time
 {"backoff": false}  makes that retry neutral for the circuit
+{"throttle": n}     throttles its consumer for n seconds, the first time: {"by": "retry"} by a retry
 {"giving_up": text} raises in `on_giving_up`
 
 {"copy": how}       forks, and the copy exits, raises or returns (channels `forked...` only)
@@ -140,6 +141,11 @@ def _run(job: ClaimedJob, script: dict[str, Any]) -> None:
 
 
 def _end(job: ClaimedJob, script: dict[str, Any]) -> None:
+    if "throttle" in script and job.deliveries == 1:
+        wait = timedelta(seconds=script["throttle"])
+        if script.get("by") == "retry":
+            raise Retry(after=wait, throttle=True)
+        job.throttle(wait)
     if script.get("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     if "exit" in script:
