@@ -184,13 +184,17 @@ def claims_keep_the_rate(case: Case) -> Iterator[str]:
 
 def throttles_hold(case: Case) -> Iterator[str]:
     """Check that no job is claimed after the commit of a throttle and before its end."""
-    throttles = [line for line in case.lines if line.event == THROTTLED]
+    throttles: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in case.lines:
+        if line.event == THROTTLED:
+            throttles[line.outcome].append(line)
     for claim in _all_claims(case):
         consumer, claimed = str(case.tables.consumers.get(claim.job)), claim.claimed
-        for line in throttles:
-            is_early = line.at < claimed.since and claimed.at < line.since + line.seconds
-            if is_early and line.outcome == consumer:
-                yield f"{claim.job} was claimed while consumer {consumer} was throttled"
+        if any(
+            line.at < claimed.since and claimed.at < line.since + line.seconds
+            for line in throttles[consumer]
+        ):
+            yield f"{claim.job} was claimed while consumer {consumer} was throttled"
 
 
 def nothing_runs_twice_without_cause(case: Case) -> Iterator[str]:

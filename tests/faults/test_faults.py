@@ -75,7 +75,8 @@ def test_checker_reports_claims_that_take_no_tokens(faults: Faults) -> None:
 def test_throttles_hold_while_processes_are_killed_frozen_and_cut_off(faults: Faults) -> None:
     report = faults(
         *("--faults", "kill,stop,terminate,cut", "--times", "4", "--hold", "0.5"),
-        *("--workers", "2", "--lease", "1", "--jobs", JOBS, "--throttle", "0.3"),
+        *("--workers", "2", "--claimers", "0", "--lease", "1"),
+        *("--jobs", JOBS, "--throttle", "0.3"),
     )
     assert (report["broken"], report["complaints"]) == ({}, [])
     assert report["throttles"] > 0
@@ -83,7 +84,7 @@ def test_throttles_hold_while_processes_are_killed_frozen_and_cut_off(faults: Fa
 
 def test_checker_reports_a_throttle_that_only_its_own_process_knows(faults: Faults) -> None:
     flags = ("--break", "throttle", "--throttle", "0.5", "--jobs", JOBS, "--faults", "none")
-    assert "throttles_hold" in faults(*flags, "--workers", "2", "--claimers", "1")["broken"]
+    assert "throttles_hold" in faults(*flags, "--workers", "2", "--claimers", "0")["broken"]
 
 
 def test_a_round_of_errors_delays_and_charges_no_unrelated_job(faults: Faults) -> None:

@@ -56,13 +56,17 @@ def is_refused(claim: Claim) -> bool:
 )
 def test_a_throttled_consumer_is_not_claimed_before_the_time(fields: dict[str, object]) -> None:
     consumer, other = ConsumerFactory.create(**fields), ConsumerFactory.create()
-    published(consumer, 3, key="k")
+    for key in "abc":
+        published(consumer, key=key)
     published(other, 3)
+    puller = Puller(USING, consumer)
+    assert puller.claim(1).taken  # From now on it knows the guards of the consumer.
     throttle(consumer)
+    assert is_refused(puller.claim(3))
     assert is_refused(Puller(USING, consumer).claim(3))
     assert len(Puller(USING, other).claim(3).jobs) == 3
     pass_minute()
-    assert Puller(USING, consumer).claim(3).taken
+    assert len(puller.claim(3).jobs) == 2
 
 
 @committed
