@@ -121,7 +121,7 @@ def duration(seconds: float | None) -> str:
 
 
 def status_badge(token_holder: Any) -> SafeString:
-    """Return whether a channel or consumer is deleted, paused, held back or active."""
+    """Return whether a channel or consumer is deleted, paused, throttled, held back or active."""
     now = token_holder.figures.at
     paused = max((end for end in _pauses(token_holder) if end and end > now), default=None)
     kind, text = "well", "active"
@@ -129,6 +129,8 @@ def status_badge(token_holder: Any) -> SafeString:
         kind, text = "deleted", "deleted"
     elif paused:
         kind, text = "paused", "paused"
+    elif (until := getattr(token_holder, "throttled_until", None)) and until > now:
+        kind, text = "paused", "throttled"
     elif token_holder.figures.held_back:
         return _held_back(token_holder.figures.held_back)
     return format_html('<span class="pulljobs-badge pulljobs-{}">{}</span>', kind, text)

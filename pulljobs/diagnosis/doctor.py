@@ -50,6 +50,15 @@ def paused_consumers() -> Iterator[Finding]:
         yield Finding("paused", False, text)
 
 
+def throttled_consumers() -> Iterator[Finding]:
+    """Report consumers that a handler or an endpoint has throttled."""
+    rows = Consumer.objects.using(settings().DATABASE).filter(throttled_until__gt=Now())
+    for consumer in rows.filter(deleted_at=None).select_related("channel"):
+        until = times.format_time(consumer.throttled_until)
+        text = f"{_path(consumer)} is throttled until {until}: `pulljobs resume` ends that."
+        yield Finding("throttled", False, text)
+
+
 def full_keys() -> Iterator[Finding]:
     """Report keys whose queue is full."""
     using = settings().DATABASE
@@ -220,6 +229,7 @@ def sick_nodes() -> Iterator[Finding]:
 
 CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     paused_consumers,
+    throttled_consumers,
     full_keys,
     slow_rates,
     default_partitions,

@@ -12,15 +12,23 @@ from django.urls import reverse
 from pulljobs import auditing
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
 from pulljobs.states import Event, State
+from pulljobs.storage import limits
 from tests.admin.conftest import browser_of
 from tests.admin.pages import listing, page, post_form, read_page, rows, secrets, trail
-from tests.factories import JobFactory, claimed, published
+from tests.factories import USING, JobFactory, claimed, published
 
 pytestmark = pytest.mark.django_db
 
 
 def act_url(model: str, act: str, pk: int) -> str:
     return reverse(f"admin:pulljobs_{model}_{act}", args=[pk])
+
+
+def test_a_throttled_consumer_is_marked(operator: Client, consumer: Consumer) -> None:
+    limits.throttle(USING, {consumer.pk: 60.0})
+    assert "throttled" in rows(read_page(operator, listing("consumer")))[0]
+    operator.post(act_url("consumer", "resume", consumer.pk))
+    assert "throttled" not in rows(read_page(operator, listing("consumer")))[0]
 
 
 @pytest.mark.parametrize("model", ["channel", "consumer"])

@@ -13,7 +13,7 @@ from psycopg.errors import QueryCanceled
 from pulljobs import operating
 from pulljobs.diagnosis import doctor
 from pulljobs.models import Consumer, Node
-from pulljobs.storage import nodes
+from pulljobs.storage import limits, nodes
 from tests.circuits import CAUSE, open_circuit
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
@@ -87,6 +87,15 @@ def test_a_pause_is_reported_and_is_no_error(paused: str) -> None:
     assert "no_worker" not in by_code
     assert not by_code["paused"]["is_error"]
     assert f"{consumer.channel.name}/{consumer.name}" in by_code["paused"]["text"]
+
+
+def test_a_throttle_is_reported_and_is_no_error() -> None:
+    consumer = ConsumerFactory.create()
+    assert "throttled" not in findings()
+    limits.throttle(USING, {consumer.pk: 60.0})
+    finding = findings()["throttled"]
+    assert not finding["is_error"]
+    assert f"{consumer.channel.name}/{consumer.name} is throttled until" in finding["text"]
 
 
 def test_full_keys_are_named() -> None:

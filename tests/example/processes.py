@@ -102,13 +102,15 @@ class EmbeddedProject:
         return Path(pointer.read_text()) if pointer.is_file() else self.cluster
 
     def stopped(self) -> bool:
+        """Return True if neither a server nor its watcher is left, which would create files."""
         if not self.home.exists():
             return True
-        lock = open_lock(self.home / "server.lock")
+        locks = [open_lock(self.home / name) for name in ("server.lock", "watcher.lock")]
         try:
-            return try_exclusive(lock)
+            return all(map(try_exclusive, locks))
         finally:
-            os.close(lock)
+            for lock in locks:
+                os.close(lock)
 
     def end_users(self) -> None:
         while self.users:
