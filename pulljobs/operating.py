@@ -90,7 +90,7 @@ def requeue(job_ids: Iterable[int]) -> Changed:
     asked = sorted(set(job_ids))
     held = Job.objects.using(using).filter(id__in=asked, state=State.INFLIGHT)
     taken = [Held(id, token) for id, token in held.values_list("id", "lease_token") if token]
-    finished = jobs.finish(using, [outcomes.release(job) for job in taken])
+    finished = jobs.finish(using, [outcomes.release(job, started=True) for job in taken])
     listen.tell_lost_on_commit(using, list(finished.states))
     listen.wake_on_commit(using, jobs.consumers_of(using, finished.states))
     return _changed(asked, finished.states)

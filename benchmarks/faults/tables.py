@@ -19,7 +19,7 @@ FROM (
     UNION ALL
     SELECT
         job_id, lease_token, settled.consumer_id, date_part('epoch', claimed_at),
-        CASE event WHEN 'release' THEN date_part('epoch', ended_at) END
+        CASE WHEN event = 'release' AND started_at IS NULL THEN date_part('epoch', ended_at) END
     FROM pulljobs_attempt
     JOIN (SELECT DISTINCT job_id, consumer_id FROM pulljobs_archived_job) AS settled USING (job_id)
 ) AS claim

@@ -127,9 +127,14 @@ def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlem
     return Settlement(held, Event.EXPIRE, error=UNSETTLED, started=started)
 
 
-def release(held: Held, *, after: timedelta | None = None) -> Settlement:
-    """Return a job to the queue without charging it, by default to be claimed at once."""
-    return Settlement(held, Event.RELEASE, delay=after)
+def release(
+    held: Held, *, after: timedelta | None = None, started: bool | None = None
+) -> Settlement:
+    """Return a job to the queue without charging it, by default to be claimed at once.
+
+    With `started` the job may have run, so the rate of its consumer counts it.
+    """
+    return Settlement(held, Event.RELEASE, delay=after, started=started)
 
 
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries] | None:

@@ -273,9 +273,13 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
-    """Run finish.sql. The tokens of released jobs come back in the same transaction."""
+    """Run finish.sql. Tokens of jobs that were released unstarted come back in its transaction."""
     params = parameters(settlements)
-    released = [each.held for each in settlements if each.event is Event.RELEASE]
+    released = [
+        each.held
+        for each in settlements
+        if each.event is Event.RELEASE and not each.started and each.run.begun_at is None
+    ]
     if not released:
         return run(using, "finish", params, seconds=LOCK_SECONDS)
     with brief(using, lock_seconds=LOCK_SECONDS):

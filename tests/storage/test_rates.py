@@ -11,7 +11,7 @@ from django.db import transaction
 
 from pulljobs import operating, pulling
 from pulljobs.engine import outcomes
-from pulljobs.engine.outcomes import Held
+from pulljobs.engine.outcomes import Held, UnreportedRun
 from pulljobs.engine.sql import Params
 from pulljobs.models import Consumer, FlowBucket, Job
 from pulljobs.pulling import Claim, Puller
@@ -254,6 +254,18 @@ class TestGivenBack:
         published(consumer, 10)
         puller = Puller(USING, consumer)
         pulling.finish([settle(job) for job in held(puller.claim(3))])
+        assert puller.claim(10).taken is None
+
+    def test_a_release_of_a_job_that_had_started_gives_no_token_back(self) -> None:
+        """A worker that stops cuts it off, or an operator takes it from its holder."""
+        consumer = limited()
+        published(consumer, 10)
+        puller = Puller(USING, consumer)
+        first, second, _third = held(puller.claim(3))
+        begun = UnreportedRun(time.monotonic(), 0.1)
+        pulling.finish([outcomes.release(first)._replace(run=begun)])
+        operating.requeue([second.job_id])
+        assert Job.objects.filter(state="INFLIGHT").count() == 1
         assert puller.claim(10).taken is None
 
     def test_an_expired_job_gives_no_token_back_because_it_may_have_run(self) -> None:
