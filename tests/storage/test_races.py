@@ -192,7 +192,7 @@ def test_of_two_revivers_one_gets_the_job() -> None:
             "incremental_timeout": None,
             "guarded": False,
         }
-        [(token, _until, _refusal)] = run(other, "take", params)
+        [(token, *_others)] = run(other, "take", params)
         assert while_open(other, lambda: revive(job)) is None
     row = Job.objects.get()
     assert (row.lease_token, row.retry_count, row.deliveries) == (token, 1, 2)
