@@ -7,7 +7,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer, ExclusiveKey
 from pulljobs.pulling import Puller
-from pulljobs.storage.rows import Refusal, Taken
+from pulljobs.storage.rows import NotYet, Refusal, Taken
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import Session, query, run
 
@@ -49,7 +49,7 @@ def ids(held: list[Held]) -> list[int]:
     return [job.job_id for job in held]
 
 
-def take(consumer: Consumer, job_id: int, source: str = "QUEUED") -> Held | Refusal | None:
+def take(consumer: Consumer, job_id: int, source: str = "QUEUED") -> Held | Refusal | NotYet | None:
     taken = pulling.take(consumer, job_id, source)  # type: ignore[arg-type]  # a State's value
     return Held(job_id, taken.lease_token) if isinstance(taken, Taken) else taken
 
