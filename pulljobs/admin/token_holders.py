@@ -186,8 +186,8 @@ class PausableAdmin(TokenHolderAdmin):
         return str(token_holder.figures.oldest)
 
     @admin.display(description=_("rate"))
-    def rate(self, token_holder: Any) -> str:
+    def throughput(self, token_holder: Any) -> str:
         return str(token_holder.figures.rate)
 
 
-NUMBERS: Names = ("queued", "delayed", "in_flight", "dead", "oldest", "rate")
+NUMBERS: Names = ("queued", "delayed", "in_flight", "dead", "oldest", "throughput")
