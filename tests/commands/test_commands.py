@@ -153,7 +153,7 @@ def test_a_list_reports_a_database_that_is_unreachable(
 
 
 MISSED: dict[str, tuple[list[str], str]] = {
-    "a consumer": (["consumer", "orders/invoicing"], "served by      not known"),
+    "a consumer": (["consumer", "orders/invoicing"], "served by        not known"),
     "consumers": (["consumer"], "It is not known."),
     "a channel": (["channel", "orders"], "It is not known."),
     "nodes": (["node"], "It is not known."),
