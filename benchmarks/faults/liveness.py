@@ -109,8 +109,8 @@ class Disturbances:
         stopped: dict[int, float] = {}
         for line in self.lines:
             if line.event == STOPPED:
-                stopped[line.process] = line.since
-            elif line.event == CONTINUED:
+                stopped.setdefault(line.process, line.since)
+            elif line.event == CONTINUED and line.process in stopped:  # Two stops may overlap.
                 windows[line.process].append(Window(stopped.pop(line.process), line.at))
             elif line.event == FROZE:
                 windows[line.process].append(Window(line.since, line.at))

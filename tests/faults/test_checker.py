@@ -432,6 +432,17 @@ BAD["was claimed while consumer 7 was throttled"] = (
     [throttle(7, 0, 1), claim("a", 2, 3), *settle("a", 4, 5)],
     of_consumer(7),
 )
+GOOD["charged by a process that two overlapping faults stopped"] = (
+    [
+        claim("a", 0, 1),
+        run("a", 1),
+        *freeze(2, 14),
+        *freeze(3, 15),
+        claim("b", 12, 13, retry_count=1),
+        *settle("b", 14, 15),
+    ],
+    by("b"),
+)
 GOOD |= {
     "claimed after a throttle": (
         [throttle(7, 0, 1, seconds=2), claim("a", 1.5, 3), *settle("a", 4, 5)],
