@@ -34,15 +34,15 @@ def assert_passed(output: str, at_least: int = 200) -> None:
 
 
 def test_postgresql_16(directory: Path) -> None:
-    """A version between the oldest and the newest here, with a quarter of the tests."""
+    """A version between the oldest and the newest here, with a sixth of the tests."""
     with postgres(wheel_programs(16), directory) as port:
-        assert_passed(storage_suite(port, every=1 if WHOLE else 4))
+        assert_passed(storage_suite(port, every=1 if WHOLE else 6))
 
 
 def test_postgresql_15_of_debian(directory: Path) -> None:
-    """The oldest version here, with half of the tests and of the plans."""
+    """The oldest version here, with a third of the tests and of the plans."""
     with postgres(debian_postgres(15), directory) as port:
-        assert_passed(storage_suite(port, plans=True, every=1 if WHOLE else 2))
+        assert_passed(storage_suite(port, plans=True, every=1 if WHOLE else 3))
 
 
 @pytest.mark.skipif(not OTHER, reason="for PULLJOBS_TEST_POSTGRES, where its programs are")
@@ -66,7 +66,7 @@ def pooled(directory: Path) -> Iterator[int]:
 
 
 def test_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    assert_passed(storage_suite(pooled, pooled=True, every=1 if WHOLE else 2))
+    assert_passed(storage_suite(pooled, pooled=True, every=1 if WHOLE else 4))
 
 
 def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:

@@ -224,7 +224,7 @@ def test_a_refused_publish_blocks_no_other_schedule_and_is_tried_again(make: Mak
     make_due_again(row)
     fire_due()
     row = reread(lost)
-    assert reasons(lost)[0] == "due"
+    assert reasons(lost)[-1] == "due"
     assert (row.failures, row.error) == (0, "")
 
 
@@ -244,7 +244,7 @@ def test_a_lock_that_another_holds_stops_no_other_schedule(make: Make, consumer:
     for row in rows:
         make_due_again(row)
     fire_due()
-    assert [reasons(row)[0] for row in rows] == ["due"] * 3
+    assert [reasons(row)[-1] for row in rows] == ["due"] * 3
 
 
 def test_a_rule_that_this_machine_cannot_evaluate_stops_no_other_schedule(make: Make) -> None:
@@ -253,14 +253,14 @@ def test_a_rule_that_this_machine_cannot_evaluate_stops_no_other_schedule(make: 
     make_due(good)
     query("UPDATE pulljobs_schedule SET timezone = 'Mars/Base' WHERE id = %s", [bad.pk])
     fire_due()
-    assert reasons(good)[0] == "due"
+    assert reasons(good)[-1] == "due"
     row = reread(bad)
     assert (reasons(bad), row.next_slot, row.failures) == ([], slot, 1)
     assert "Mars/Base" in row.error
     query("UPDATE pulljobs_schedule SET timezone = 'UTC'")
     make_due_again(row)
     fire_due()
-    assert reasons(bad)[0] == "due"
+    assert reasons(bad)[-1] == "due"
 
 
 def test_a_batch_with_many_slots_leaves_other_schedules_to_the_next(

@@ -1,0 +1,50 @@
+"""Archive of the classes that a JVM of Spark loads: sessions with it start with half of the CPU.
+
+`python -m tests.lake.class_archive FILE` writes it. Java ignores an archive of another Java.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of the JVM: no test runs long enough for the optimizing compiler to pay off."""
+QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+WRITE_SECONDS: Final = 300
+
+
+def options_with(archive: Path) -> str:
+    """Return options of a JVM that uses the archive. The first caller writes it."""
+    with Path(f"{archive}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not archive.exists():
+            command = [sys.executable, "-m", "tests.lake.class_archive", str(archive)]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return f"{JAVA} {QUIET} -XX:SharedArchiveFile={archive}"
+
+
+def write(archive: Path) -> None:
+    """Start a session, run a query, and let its JVM write the classes that it loaded."""
+    draft = archive.with_suffix(".draft")
+    os.environ["JAVA_TOOL_OPTIONS"] = f"{JAVA} {QUIET} -XX:ArchiveClassesAtExit={draft}"
+    from pyspark.sql import SparkSession
+
+    from pulljobs.lake.spark import java
+
+    java.use(os.environ)
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    started = builder.getOrCreate()
+    started.range(100).selectExpr("id % 7 AS part").groupBy("part").count().collect()
+    gateway = started.sparkContext._gateway
+    started.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends
+    gateway.proc.wait(WRITE_SECONDS)
+    draft.rename(archive)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
