@@ -1,24 +1,26 @@
 """Peers with their pinned versions, each in the best setting that its authors document."""
 
+from dataclasses import replace
 from typing import Final
 
 from benchmarks.peers.peer import Peer, Runtime
 
-OURS: Final = "pulljobs"
+PULLJOBS: Final = Peer(
+    name="pulljobs",
+    runtime=Runtime.OURS,
+    adapter="pulljobs_peer.py",
+    left="SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'",
+    settings="--concurrency 16 --fetch-batch 500 --flush-size 500 --max-held 4000",
+    history="message and an archive row for each consumer",
+    holds="lease, renewed; fenced by token",
+    fan_out="yes",
+    acks="batched, fenced",
+    retries="database, back-off and limit",
+)
 
 PEERS: Final = (
-    Peer(
-        name=OURS,
-        runtime=Runtime.OURS,
-        adapter="pulljobs_peer.py",
-        left="SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'",
-        settings="--processes, 16 threads each, claims of 500, 4000 held, flushes of 500 or 50 ms",
-        history="message and an archive row for each consumer",
-        holds="lease, renewed; fenced by token",
-        fan_out="yes",
-        acks="batched, fenced",
-        retries="database, back-off and limit",
-    ),
+    PULLJOBS,
+    replace(PULLJOBS, name="pulljobs-defaults", settings="none: the defaults of `runpullworker`"),
     Peer(
         name="procrastinate",
         runtime=Runtime.PYTHON,
@@ -38,7 +40,7 @@ PEERS: Final = (
         packages=("pgqueuer[asyncpg]==1.6.0", "uvloop"),
         adapter="pgqueuer_peer.py",
         left="SELECT count(*) FROM pgqueuer",
-        settings="asyncpg pool, uvloop, batch_size 500, durable",
+        settings="asyncpg pool, uvloop, batch_size 500, durable, `pgq autovac`",
         history="log rows, folded into statistics",
         holds="heartbeat of each job",
         fan_out="no",
@@ -155,8 +157,7 @@ PEERS: Final = (
     Peer(
         name="pg-boss",
         runtime=Runtime.NODE,
-        # Newest version whose dependencies the registry has.
-        packages=("pg-boss@12.35.0",),
+        packages=("pg-boss@12.38.0",),
         adapter="pg_boss_peer.mjs",
         left="SELECT count(*) FROM pgboss.job WHERE name = 'jobs' AND state < 'completed'",
         settings="two loops of batches of 500, burst while full, LISTEN, insert",

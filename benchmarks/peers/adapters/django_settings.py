@@ -19,7 +19,7 @@ DATABASES = {
 }
 LOGGING = {"version": 1, "disable_existing_loggers": False, "root": {"level": "WARNING"}}
 
-if os.environ["PEER_NAME"] == "pulljobs":
+if os.environ["PEER_NAME"].startswith("pulljobs"):
     INSTALLED_APPS = [
         "django.contrib.contenttypes",
         "django.contrib.auth",

@@ -24,10 +24,9 @@ def publish(payloads):
 
 
 def work(processes):
-    common.processes(
-        processes,
-        [sys.executable, "-m", "django", "db_worker", "--interval", "0.1", "--no-startup-delay"],
-    )
+    command = [sys.executable, "-m", "django", "db_worker", "--interval", "0.1"]
+    # Without this verbosity it logs each job.
+    common.processes(processes, [*command, "--no-startup-delay", "--verbosity", "0"])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """dramatiq-pg with dramatiq's own processes and threads. No results are stored."""
 
+import logging
 import os
 import sys
 
@@ -7,6 +8,8 @@ import common
 import dramatiq
 import psycopg2
 from dramatiq_pg import PostgresBroker, generate_init_sql
+
+logging.disable(logging.INFO)
 
 THREADS = 8
 

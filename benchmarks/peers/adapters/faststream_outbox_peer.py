@@ -19,7 +19,7 @@ metadata = MetaData()
 table = make_outbox_table(metadata)
 # Its workers keep a connection each, and so does the fetch loop.
 engine = create_async_engine(common.database_url("postgresql+asyncpg"), pool_size=WORKERS + 4)
-broker = OutboxBroker(engine, outbox_table=table, log_level=logging.WARNING)
+broker = OutboxBroker(engine, outbox_table=table, log_level=logging.DEBUG)
 
 
 @broker.subscriber(

@@ -15,7 +15,7 @@ FETCH = 500
 WORKERS = 10
 
 engine = create_async_engine(common.database_url("postgresql+asyncpg"))
-broker = SqlBroker(engine=engine, log_level=logging.WARNING)
+broker = SqlBroker(engine=engine, log_level=logging.DEBUG)
 
 
 @broker.subscriber(

@@ -1,5 +1,5 @@
 // graphile-worker: the local queue and batched completion of its page on performance.
-import { makeWorkerUtils, run as runWorker } from "graphile-worker";
+import { Logger, makeWorkerUtils, run as runWorker } from "graphile-worker";
 import pg from "pg";
 import { handle, run } from "./common.mjs";
 
@@ -12,6 +12,11 @@ const preset = {
     failJobBatchDelay: 0,
   },
 };
+
+// It logs each job unless it has a logger that leaves those out.
+const logger = new Logger(() => (level, message) => {
+  if (level === "error" || level === "warning") console.error(message);
+});
 
 const pool = () => new pg.Pool({ max: preset.worker.maxPoolSize });
 
@@ -32,7 +37,7 @@ async function publishMany(batches) {
 }
 
 async function work() {
-  const runner = await runWorker({ preset, pgPool: pool(), taskList: { job: handle } });
+  const runner = await runWorker({ preset, logger, pgPool: pool(), taskList: { job: handle } });
   await runner.promise;
 }
 

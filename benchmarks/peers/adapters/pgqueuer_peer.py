@@ -15,7 +15,9 @@ POOL = 5
 
 
 async def migrate():
-    await Queries(AsyncpgDriver(await asyncpg.connect())).install()
+    queries = Queries(AsyncpgDriver(await asyncpg.connect()))
+    await queries.install()
+    await queries.optimize_autovacuum()  # as `pgq autovac` does
 
 
 async def publish(payloads):

@@ -1,7 +1,11 @@
 """App of procrastinate, which its worker imports by name."""
 
+import logging
+
 import common
 import procrastinate
+
+logging.disable(logging.INFO)  # its worker logs each job
 
 app = procrastinate.App(connector=procrastinate.PsycopgConnector(max_size=20))
 

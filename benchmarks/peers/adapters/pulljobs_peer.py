@@ -1,4 +1,4 @@
-"""pulljobs: threads, batches both ways, the whole archive."""
+"""pulljobs: threads, batches both ways, the whole archive. `pulljobs-defaults` has no flags."""
 
 import os
 import sys
@@ -7,11 +7,11 @@ import common
 import django
 
 FLAGS = {
-    "--concurrency": "16",
-    "--fetch-batch": "500",
-    "--flush-size": "500",
-    "--max-held": "4000",
-}
+    "pulljobs": (
+        "--concurrency", "16", "--fetch-batch", "500", "--flush-size", "500", "--max-held", "4000",
+    ),
+    "pulljobs-defaults": (),
+}  # fmt: skip
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
 django.setup()
@@ -43,7 +43,7 @@ def publish_many(batches):
 
 def work(processes):
     command = [sys.executable, "-m", "django", "runpullworker", "--processes", str(processes)]
-    os.execvp(command[0], [*command, *(word for flag in FLAGS.items() for word in flag)])
+    os.execvp(command[0], [*command, *FLAGS[os.environ["PEER_NAME"]]])
 
 
 if __name__ == "__main__":
