@@ -20,7 +20,6 @@ from pulljobs.lake.spark import java
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.lake.lakes import Cutter, assert_same, environment, files
-from tests.lake.test_session import path_without_java
 from tests.sessions import wait_for_other_transactions, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
@@ -117,18 +116,6 @@ def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_ne
     assert LakeRun.objects.get().rows == {"archive": 1500, "messages": 1500}
     assert len(files(place, "archive")) == 1
     assert_same(place)
-
-
-def test_what_pip_brings_is_enough_to_export_and_verify(tmp_path: Path) -> None:
-    settled(20)
-    place = tmp_path / "lake"
-    bare = {"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": ""}
-    with lake_command(place, "export", "--json", **bare) as process:
-        assert answer(process)["rows"] == {"archive": 20, "messages": 20}
-    with lake_command(place, "verify", "--json", "--master", "local[1]", **bare) as process:
-        verified = answer(process)
-    assert verified["equal"]
-    assert [day["database"]["rows"] for day in verified["days"]] == [20, 20]
 
 
 def exported() -> tuple[int, int]:
