@@ -27,7 +27,7 @@ def directory() -> Iterator[Path]:
         yield opened
 
 
-def assert_passed(output: str, at_least: int = 200) -> None:
+def assert_passed(output: str, at_least: int = 150) -> None:
     passed = re.search(r"(\d+) passed", output)
     assert passed, output
     assert int(passed[1]) >= at_least, output

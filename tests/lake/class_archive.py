@@ -39,6 +39,7 @@ def write(archive: Path) -> None:
     started = builder.getOrCreate()
     started.range(100).selectExpr("id % 7 AS part").groupBy("part").count().collect()
     gateway = started.sparkContext._gateway
+    assert gateway
     started.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends

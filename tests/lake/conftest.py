@@ -33,10 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def quick_java(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """Start JVMs quickly. An archive of classes pays off in runs of many tests, as under xdist."""
     options = class_archive.JAVA
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    is_spark_needed = any(item.get_closest_marker("spark") for item in request.session.items)
+    if is_spark_needed and "PYTEST_XDIST_WORKER" in os.environ:
         options = class_archive.options_with(tmp_path_factory.getbasetemp().parent / "spark.jsa")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", options)
