@@ -42,5 +42,5 @@ def test_cost_of_passes_and_lateness_of_slots_are_measured() -> None:
     passes, late = figures["tables"].values()
     assert [row["schedules"] for row in passes] == [100, 1000]
     assert [row["slots"] for row in late] == ["spread", "at once"]
-    assert all(row["fired a second"] > 5 for row in late)
+    assert all(row["fired a second"] > 0 for row in late)
     assert figures["late_p99_ms"] > 0
