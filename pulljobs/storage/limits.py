@@ -53,7 +53,7 @@ def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
 
 
 def throttle(using: str, seconds: Mapping[int, float]) -> None:
-    """Keep claims of these consumers off for so many seconds, and wake their waiters.
+    """Throttle these consumers for so many seconds, and wake their waiters.
 
     Woken processes learn of it by a claim that gets nothing, and start none of the jobs that they
     claimed before.

@@ -114,7 +114,7 @@ class Fetcher:
         if self._stopping() or is_over or not self._isolation.is_empty:
             return 0
         if self._throttle(subscription).is_unwritten:
-            return 0  # Its waiters, and this process is one, are woken when it is written.
+            return 0  # This process is woken when it is written, as all waiters are.
         if (in_flight_room := self._in_flight.room) <= 0:
             return 0  # The pool is not asked: it would set a low-water mark and wake the fetcher.
         room = min(self._limits.FETCH_BATCH, in_flight_room, _pool_room(subscription))

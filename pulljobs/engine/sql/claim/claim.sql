@@ -1,8 +1,8 @@
 -- Claim jobs of a consumer under one new lease: highest priority first, within it the longest available first.
 -- Event: claim. Nothing is claimed for a paused or deleted consumer; jobs of a push consumer are claimed only via `push`.
 -- Parameters: consumer_id bigint, wanted int, until timestamptz (end of a claim below the low-water marks, else NULL), node_id uuid, via text,
---   lease_duration interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (max_in_flight
---   and the rate were seen to); those of fragments/priority_walk.sql.
+--   lease_duration interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (the caller has checked
+--   max_in_flight and the rate); those of fragments/priority_walk.sql.
 -- Returns one row: started_at, snapshot, xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids,
 --   message_ids, job_priorities, retry_counts, deliveries, suspects), and how far each walked priority was taken without
 --   leaving one behind (walked, reached_ats, reached_ids; NULL: not at all); passed boolean: one was left behind;

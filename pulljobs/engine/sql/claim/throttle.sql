@@ -1,4 +1,4 @@
--- Keep claims of consumers off for a while, and never for less than before.
+-- Throttle consumers: nothing is claimed for a while. A throttle that lasts longer stays.
 -- Event: none.
 -- Parameters: consumer_ids bigint[], seconds float8[] (of one length; until then nothing is claimed).
 -- Returns: id of the consumers that are throttled for longer than before.
