@@ -26,6 +26,7 @@ INSTALLED_APPS = [
     "pulljobs",
     "pulljobs.lake",
     "pulljobs.schedules",
+    "pulljobs.workflows",
     "example_project.census",
 ]
 

@@ -46,6 +46,12 @@ ALTER TABLE pulljobs_flow_bucket SET (
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_cost_delay = 0
 );
+ALTER TABLE pulljobs_batch_sum SET (
+    vacuum_truncate = off,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0
+);
 """
 
 
@@ -186,6 +192,30 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "pulljobs_exclusive_key",
+            },
+        ),
+        migrations.CreateModel(
+            name="BatchSum",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "batch_id", "id", blank=True, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("batch_id", models.BigIntegerField()),
+                (
+                    "id",
+                    models.BigIntegerField(db_default=pulljobs.models.fields.TimeOrderedId()),
+                ),
+                ("members", models.IntegerField(db_default=0, default=0)),
+                ("delivered", models.IntegerField(db_default=0, default=0)),
+                ("dead", models.IntegerField(db_default=0, default=0)),
+                ("redriven", models.IntegerField(db_default=0, default=0)),
+            ],
+            options={
+                "db_table": "pulljobs_batch_sum",
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
@@ -741,6 +771,7 @@ class Migration(migrations.Migration):
                         serialize=False,
                     ),
                 ),
+                ("batch_id", models.BigIntegerField(null=True)),
                 ("available_at", models.DateTimeField(null=True)),
                 ("first_claimed_at", models.DateTimeField(null=True)),
                 ("incremental_timeout", models.DurationField(null=True)),
@@ -1078,6 +1109,14 @@ class Migration(migrations.Migration):
                 condition=models.Q(("key__isnull", False), ("reason__isnull", True)),
                 fields=["consumer", "key", "id"],
                 name="pulljobs_job_key",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("batch_id__isnull", False), ("reason__isnull", False)),
+                fields=["batch_id", "id"],
+                name="pulljobs_job_batch",
             ),
         ),
         migrations.AddConstraint(

@@ -2,6 +2,7 @@
 
 from pulljobs.models.archive import ArchivedJob, Attempt
 from pulljobs.models.audit import AuditedBatch, AuditEntry
+from pulljobs.models.batches import BatchSum
 from pulljobs.models.channels import Channel, Producer
 from pulljobs.models.consumers import Consumer
 from pulljobs.models.counts import CountProgress, SettlementCount
@@ -16,6 +17,7 @@ __all__ = [
     "Attempt",
     "AuditEntry",
     "AuditedBatch",
+    "BatchSum",
     "BoundedKey",
     "Channel",
     "Consumer",

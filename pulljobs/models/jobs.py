@@ -44,6 +44,8 @@ class Job(models.Model):
     message = models.ForeignKey(
         "pulljobs.Message", models.DO_NOTHING, db_constraint=False, db_index=False
     )
+    batch_id = models.BigIntegerField(null=True)
+    """Batch of which it is a member. See `pulljobs.workflows`."""
     available_at = models.DateTimeField(null=True)
     """Time from which it may be claimed. NULL means never (DEAD, or blocked behind its key)."""
     first_claimed_at = models.DateTimeField(null=True)
@@ -86,6 +88,11 @@ class Job(models.Model):
                 fields=["consumer", "key", "id"],
                 condition=Q(key__isnull=False, reason__isnull=True),
                 name="pulljobs_job_key",
+            ),
+            models.Index(
+                fields=["batch_id", "id"],
+                condition=Q(batch_id__isnull=False, reason__isnull=False),
+                name="pulljobs_job_batch",
             ),
         ]
         constraints = [

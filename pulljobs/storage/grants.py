@@ -51,6 +51,7 @@ _APP: Final[Mapping[str, Privileges]] = {
     "pulljobs_exclusive_key": ALL,
     "pulljobs_bounded_key": ALL,
     "pulljobs_flow_bucket": ALL,
+    "pulljobs_batch_sum": ALL,
     "pulljobs_node": ALL,
     "pulljobs_pull_waiter": ALL,
     "pulljobs_http_client": ALL,

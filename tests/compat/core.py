@@ -29,6 +29,7 @@ def test_there_is_neither_a_table_nor_a_command_nor_a_profile_of_the_lake() -> N
         "pulljobs_rollup",
         "pulljobs_stream",
         "pulljobs_schedule",
+        "pulljobs_batch",
     } & set(tables)
     assert hooks.app_labels == {"pulljobs"}
     assert "lake" not in grants.profiles()

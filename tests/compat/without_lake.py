@@ -16,13 +16,22 @@ import pytest
 REFUSED: Final = (
     "pulljobs.lake",
     "pulljobs.schedules",
+    "pulljobs.workflows",
+    "pulljobs.batches",
     "cronsim",
     "pyspark_pulljobs",
     "pyspark",
     "pyarrow",
     "deltalake",
 )
-ELSEWHERE: Final = ("tests/lake", "tests/schedules", "tests/docs", "tests/compat", "tests/quality")
+ELSEWHERE: Final = (
+    "tests/lake",
+    "tests/schedules",
+    "tests/workflows",
+    "tests/docs",
+    "tests/compat",
+    "tests/quality",
+)
 """Tests that need the lake, and tests of sources and documents, which include the lake's."""
 
 

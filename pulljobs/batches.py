@@ -1,0 +1,1 @@
+"""Batches: sets of jobs that call back once when all of them have ended."""

@@ -1,0 +1,4 @@
+"""Batches and workflows, both made of ordinary jobs.
+
+`pulljobs.batches` is the public module of batches.
+"""
