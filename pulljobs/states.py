@@ -23,6 +23,7 @@ class Event(StrEnum):
     REJECT = "reject"
     RETRY = "retry"
     RELEASE = "release"
+    SUSPEND = "suspend"
     EXPIRE = "expire"
     REVIVE = "revive"
     REDRIVE = "redrive"
@@ -68,6 +69,7 @@ TRANSITIONS: Final = MappingProxyType(
         Event.REJECT: _transition("INFLIGHT", State.DEAD, "holder"),
         Event.RETRY: _transition("INFLIGHT", State.QUEUED, "holder", exhausted=State.DEAD),
         Event.RELEASE: _transition("INFLIGHT", State.QUEUED, "holder, on stop; operator"),
+        Event.SUSPEND: _transition("INFLIGHT", State.QUEUED, "holder, a run of a workflow"),
         Event.EXPIRE: _transition("INFLIGHT", State.QUEUED, "reaper", exhausted=State.DEAD),
         Event.REVIVE: _transition("DEAD", State.INFLIGHT, "consumer, by job id"),
         Event.REDRIVE: _transition("DEAD", State.QUEUED, "operator"),

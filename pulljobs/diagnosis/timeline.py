@@ -23,6 +23,7 @@ ENDED: Final = {
     "retry": gettext_lazy("failed, will be retried"),
     "expire": gettext_lazy("the lease expired"),
     "release": gettext_lazy("released, not charged"),
+    "suspend": gettext_lazy("suspended, not charged"),
     "kill": gettext_lazy("killed"),
 }
 

@@ -137,6 +137,11 @@ def release(
     return Settlement(held, Event.RELEASE, delay=after, started=started)
 
 
+def suspend(held: Held, after: timedelta) -> Settlement:
+    """Return a run of a workflow to the queue, due after that time, with its counts reset."""
+    return Settlement(held, Event.SUSPEND, delay=after)
+
+
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries] | None:
     """Return the jobs by lease token, or None if a job has a result or is not delivered."""
     # Columns, because a loop over all jobs takes twice as long.

@@ -61,7 +61,7 @@ COUNTED: Final = (
         Type.COUNTER,
         (*CONSUMER, "event", "state"),
         "Jobs that are no longer in flight, by the event (`deliver`, `reject`, `retry`, `release`, "
-        "`expire`) and the new state.",
+        "`suspend`, `expire`) and the new state.",
     ),
     Family(
         "pulljobs_leases_lost_total",

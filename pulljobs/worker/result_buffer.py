@@ -21,6 +21,7 @@ RESULTS: Final = {
     Event.REJECT: Result.SUCCESS,
     Event.RETRY: Result.FAILURE,
     Event.RELEASE: Result.NEUTRAL,
+    Event.SUSPEND: Result.SUCCESS,
 }
 """Results for the circuit: a handler that rejects a job has worked well, one that retries has not.
 """

@@ -9,10 +9,11 @@ from uuid import uuid4
 import pytest
 from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
+from django.utils import timezone
 
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
-from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published
@@ -275,6 +276,20 @@ def test_a_release_keeps_what_was_charged_before() -> None:
     job = Job.objects.get()
     assert (job.retry_count, job.deliveries, job.error) == (1, 1, "first")
     assert job.first_claimed_at == first
+
+
+def test_a_suspension_resets_the_counts_of_a_job() -> None:
+    consumer = ConsumerFactory.create(max_total_delay=timedelta(hours=1))
+    jobs.finish(USING, [outcomes.retry(each, "first") for each in claim_new(consumer)])
+    [held] = claimed(consumer)
+    jobs.finish(USING, [outcomes.suspend(held, timedelta(days=7))])
+    job = Job.objects.get()
+    assert (job.retry_count, job.deliveries, job.first_claimed_at) == (0, 1, None)
+    assert claimed(consumer) == []
+    assert job.available_at is not None
+    assert timedelta(days=6) < job.available_at - timezone.now() < timedelta(days=8)
+    attempts = Attempt.objects.filter(job_id=job.id).order_by("id").values_list("event", flat=True)
+    assert list(attempts) == ["retry", "suspend"]
 
 
 def test_retries_used_up() -> None:

@@ -1,6 +1,7 @@
 """Every event on a job in every state: the table of `pulljobs.states` is what the SQL does."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import product
 from uuid import uuid4
 
@@ -47,6 +48,7 @@ DO: dict[Event, Callable[[MadeJob], object]] = {
     Event.REJECT: finish(lambda held: outcomes.reject(held, "bad")),
     Event.RETRY: finish(lambda held: outcomes.retry(held, "bad")),
     Event.RELEASE: finish(outcomes.release),
+    Event.SUSPEND: finish(lambda held: outcomes.suspend(held, timedelta(hours=1))),
     Event.EXPIRE: reap,
     Event.KILL: lambda job: jobs.kill(USING, [job.id], reason=Reason.KILLED),
     Event.REDRIVE: lambda job: jobs.redrive(USING, [job.id]),
@@ -131,7 +133,14 @@ def test_a_claim_takes_queued_jobs_only(state: State) -> None:
     assert taken == ([job.id] if state is State.QUEUED else [])
 
 
-HOLDER = [Event.RENEW, Event.DELIVER, Event.REJECT, Event.RETRY, Event.RELEASE]
+HOLDER = [
+    Event.RENEW,
+    Event.DELIVER,
+    Event.REJECT,
+    Event.RETRY,
+    Event.RELEASE,
+    Event.SUSPEND,
+]
 
 
 @pytest.mark.parametrize("event", HOLDER)

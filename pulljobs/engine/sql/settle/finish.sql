@@ -1,8 +1,8 @@
 -- Settle or give back jobs under their leases, each by its own event.
--- Events: deliver, reject, retry, release; expire from the reaper, which holds the lease row.
+-- Events: deliver, reject, retry, release, suspend; expire from the reaper, which holds the lease row.
 -- Parameters, arrays of one length, those after events empty where all are NULL, a job once: job_ids bigint[] in ascending order, lease_tokens uuid[],
 --   events text[], reasons text[] (of reject, and of a retry that is one too many),
---   delays interval[] (of retry; NULL: the consumer's strategy; of release; NULL: none), errors text[], results jsonb[]; started boolean[] (of expire
+--   delays interval[] (of retry; NULL: the consumer's strategy; of release and suspend; NULL: none), errors text[], results jsonb[]; started boolean[] (of expire
 --   and retry: a job that had in a worker is charged and becomes a suspect; one that is not known to have started is not charged, and
 --   becomes a suspect when that happens again; NULL: charged, and nothing more),
 --   max_retries int[] (of retry: retries in place of the consumer's; NULL: those of the consumer),
@@ -64,7 +64,7 @@ failed AS MATERIALIZED (
         offered.*,
         CASE
             WHEN event = 'reject' THEN coalesce(offered.reason, 'rejected')
-            WHEN event = 'release' OR unexplained THEN NULL
+            WHEN event IN ('release', 'suspend') OR unexplained THEN NULL
             WHEN job.deliveries >= consumer.max_deliveries THEN 'max_deliveries'
             WHEN spared THEN NULL
             WHEN job.retry_count >= coalesce(
@@ -83,7 +83,7 @@ failed AS MATERIALIZED (
     CROSS JOIN offered
     CROSS JOIN LATERAL (
         SELECT
-            event = 'release' OR started IS FALSE AS spared,
+            event IN ('release', 'suspend') OR started IS FALSE AS spared,
             -- A worker was lost that may have run it. Spark and clients give back only what they did run.
             event = 'expire' AND started IS FALSE AND EXISTS (
                 SELECT
@@ -133,13 +133,20 @@ returned AS (
         incremental_timeout = NULL,
         reason = dead,
         available_at = CASE WHEN dead IS NULL THEN due END,
-        retry_count = job.retry_count + CASE
-            WHEN event IN ('retry', 'expire') AND dead IS NULL AND NOT spared THEN 1
-            ELSE 0
+        -- A run that suspends has made progress: what comes next has all retries, and its own total delay.
+        retry_count = CASE
+            WHEN event = 'suspend' THEN 0
+            WHEN event IN ('retry', 'expire') AND dead IS NULL AND NOT spared THEN job.retry_count + 1
+            ELSE job.retry_count
         END,
-        deliveries = job.deliveries - CASE WHEN event = 'release' OR isolated THEN 1 ELSE 0 END,
+        -- Not 0: the next claim is no first one, whose wait since the publish is counted.
+        deliveries = CASE
+            WHEN event = 'suspend' THEN 1
+            WHEN event = 'release' OR isolated THEN job.deliveries - 1
+            ELSE job.deliveries
+        END,
         first_claimed_at = CASE
-            WHEN event <> 'release' OR job.deliveries > 1 THEN job.first_claimed_at
+            WHEN event <> 'suspend' AND (event <> 'release' OR job.deliveries > 1) THEN job.first_claimed_at
         END,
         error = CASE WHEN spared AND dead IS NULL THEN job.error ELSE failed.error END,
         suspect = CASE WHEN spared THEN job.suspect OR isolated ELSE started IS TRUE END
