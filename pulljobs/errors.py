@@ -14,13 +14,23 @@
     |-- InvalidSchedule         a rule or an option of a schedule that can't work
     |-- UnknownSchedule         no schedule has that name
     |-- ScheduleExists          another schedule has that name
+    |-- WorkflowError           a run that can't go on as its code asks
+    |   |-- StepMismatch        the name of a step belongs to something else
+    |   |-- StepFailed          a step failed earlier, and its exception is unknown now
+    |   |-- TooManySteps        more than 10,000
+    |   |-- WaitTimedOut        no signal came in time
+    |   |-- ChildFailed         a child job of a run is DEAD
+    |   `-- SuspensionSwallowed the code of a workflow caught the end of its claim
+    |-- UnknownRun              no job has that id
+    |-- RunEnded                the run is DELIVERED or DEAD
     |-- UnknownJob              neither live nor in the archive
     |-- LeaseLost               the lease no longer holds the job
     |-- LakeError               a run over the lake or in Spark that can't go on
     |   `-- StreamTaken         another query runs this stream
     `-- HandlerSignal           raised by handlers, never logged as an error
         |-- Retry
-        `-- Discard
+        |-- Discard
+        `-- AlreadySettled      the handler has written its outcome
 
 A mistake of the caller raises. A race does not: a verb that finds neither the state nor the lease
 it was asked to leave changes nothing, and its result says so.
@@ -139,6 +149,78 @@ class ScheduleExists(PulljobsError):
         self.name = name
 
 
+class WorkflowError(PulljobsError):
+    """Run of a workflow that can't go on as its code asks."""
+
+
+class StepMismatch(WorkflowError):
+    """Step whose name belongs to another function or another kind of step."""
+
+
+class StepFailed(WorkflowError):
+    """Failure of a step at an earlier claim, whose exception can't be restored."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"Step {name!r} failed: {text}")
+        self.name = name
+
+
+class TooManySteps(WorkflowError):
+    """Run with as many steps as it may have."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The run has {limit} steps, and may have no more: end it with run.continue_as(payload)"
+            ", which begins it again without them."
+        )
+
+
+class WaitTimedOut(WorkflowError, TimeoutError):
+    """Signal that did not come in time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"No signal {name!r} came in time.")
+        self.name = name
+
+
+class ChildFailed(WorkflowError):
+    """Child job of a run that is DEAD. `job_id` is its public id, `reason` that of its death."""
+
+    def __init__(self, job_id: str, reason: str | None, error: str | None) -> None:
+        summary = (error or "").partition("\n")[0]
+        super().__init__(f"Child {job_id} is DEAD ({reason}): {summary}")
+        self.job_id, self.reason, self.error = job_id, reason, error
+
+
+class SuspensionSwallowed(WorkflowError):
+    """Suspension that the code of a workflow caught and did not raise again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} The workflow caught this and went on: let it pass, with `except Exception` in "
+            "place of a bare `except`, and without `return` in `finally`. Then redrive the run."
+        )
+
+
+class UnknownRun(PulljobsError, LookupError):
+    """Run that does not exist."""
+
+    def __init__(self, run: object) -> None:
+        super().__init__(f"There is no run {run!r}: its id is that of its job.")
+        self.run = run
+
+
+class RunEnded(PulljobsError):
+    """Run that takes no more signals."""
+
+    def __init__(self, run: str, state: str) -> None:
+        super().__init__(
+            f"Run {run} is {state}: it takes no more signals. Pass ignore_missing=True if that "
+            "does not matter, or redrive a DEAD run first."
+        )
+        self.run, self.state = run, state
+
+
 class UnknownJob(PulljobsError, LookupError):
     """Job that is neither live nor in the archive."""
 
@@ -206,3 +288,10 @@ class Discard(HandlerSignal):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class AlreadySettled(HandlerSignal):
+    """Outcome that the handler has written itself, as a run of a workflow does that suspends."""
+
+    def __init__(self) -> None:
+        super().__init__("The outcome is written.")

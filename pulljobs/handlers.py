@@ -36,6 +36,7 @@ from pulljobs.storage.rows import HeldJob, StoredMessage
 
 _parsed: Final = json.JSONDecoder().raw_decode
 NO_LIMITS: Final = RunLimits()
+FOREVER: Final = float("inf")
 
 
 class AckPolicy(StrEnum):
@@ -93,6 +94,7 @@ class ClaimedJob:
         "_row",
         "begun_at",
         "deadline",
+        "end_by",
         "failure",
         "handler",
         "hard_end",
@@ -112,6 +114,8 @@ class ClaimedJob:
         self._limits: RunLimits | None = None
         self.held, self.handler, self.hard_end = held, grant.handler, grant.hard_end
         self.deadline, self.renew_at, self.run_time = grant.deadline, grant.renew_at, grant.run_time
+        self.end_by = FOREVER
+        """Time of the monotonic clock at which the worker cancels the run at the latest."""
         self.begun_at: float | None = None
         self.run_seconds: float | None = None
         self.settlement: Settlement | None = None

@@ -18,7 +18,10 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     app_tables          privileges of the role `app` on tables of other apps
     forgetters          functions that delete old rows
     doctor_checks       checks of `manage.py pulljobs doctor`
+    explainers          reasons of `manage.py pulljobs explain` for which a job waits
     verifiers           checks of `manage.py pulljobs verify`
+    test_tools          functions of `pulljobs.testing`
+    kill_listeners      functions that learn of jobs that operators killed
 
 Strings are dotted names that `load` imports on first use, so a worker loads no pages and a page
 loads no commands. Statements of SQL have a registry of their own, `engine.sql.add_package`,
@@ -115,6 +118,12 @@ doctor_checks: Final[list[str]] = []
 """Functions that yield `diagnosis.database_checks.Finding`."""
 verifiers: Final[dict[str, str]] = {}
 """Functions without arguments that only read and return a `VerifiedPart`, by what they look at."""
+explainers: Final[list[str]] = []
+"""Functions `(job)` that yield `diagnosis.explain.WaitReason` for a job that is due later."""
+test_tools: Final[dict[str, str]] = {}
+"""Functions by the name under which `pulljobs.testing` has them."""
+kill_listeners: Final[list[str]] = []
+"""Functions `(job_ids)`, called after jobs were killed, in the transaction of the operator."""
 statements: Final[dict[str, str]] = {}
 """Names of statements that take the same parameters, by the name of the core's."""
 

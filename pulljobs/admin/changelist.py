@@ -10,7 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from pulljobs.conf import settings
-from pulljobs.storage.windows import SCANNED, IdSpan, IdWindow, Run, downwards, merged
+from pulljobs.storage.windows import SCANNED, IdRun, IdSpan, IdWindow, downwards, merged
 
 BELOW: Final = "id__lt"
 
@@ -72,7 +72,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         """Return the rows of a page, and one more to know if there are older ones."""
         keys = list(rows.values_list("pk", flat=True)[: span.wanted + 1])
-        return merged([Run(keys, None)], span)
+        return merged([IdRun(keys, None)], span)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(settings().DATABASE)

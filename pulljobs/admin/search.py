@@ -16,7 +16,7 @@ from pulljobs.models import Channel, Publication
 from pulljobs.storage import searching
 from pulljobs.storage.published import NUL
 from pulljobs.storage.text_matching import TextQuery
-from pulljobs.storage.windows import IdSpan, IdWindow, Run, merged
+from pulljobs.storage.windows import IdRun, IdSpan, IdWindow, merged
 
 MOST: Final = 1_000
 """Largest number of rows that are found by an id."""
@@ -58,7 +58,7 @@ def search(
     text = _unquoted(term)
     known = [] if text != term else list(with_id(term))
     if known:
-        by_id = Run([id for id in known if span.leads_to(id)], None)
+        by_id = IdRun([id for id in known if span.leads_to(id)], None)
         return SearchedRange(merged([by_id], span), text, by_id=True)
     query = TextQuery(text[:LONGEST], payloads.may_read(request))
     if not query.text:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
-from pulljobs import ids
+from pulljobs import hooks, ids
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving, times
 from pulljobs.engine.circuit import LONGEST_NAME, task_of
@@ -99,6 +99,10 @@ def _dead(job: Job) -> WaitReason:
 
 def _due_later(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     if job.available_at is None or job.available_at <= nodes.clock(settings().DATABASE):
+        return
+    special = [reason for name in hooks.explainers for reason in hooks.load(name)(job)]
+    if special:
+        yield from special
         return
     why = f"retry {job.retry_count} is due" if job.retry_count else "it is due"
     yield WaitReason(

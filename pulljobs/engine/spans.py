@@ -3,6 +3,7 @@
     publish orders   around the write of messages. The messages carry its context.
     claim orders     around one claim, with a link to the publish of every claimed message
     process orders   around a handler, as a child of the publish
+    step charge      around a step of a run of a workflow, as a child of the span of its handler
     push orders      around a delivery, as a child of the publish. The request carries its context.
 
 The context travels as `traceparent` and `tracestate` (W3C) in the headers of a message. A message
@@ -100,6 +101,17 @@ def traced(
                 raise
 
     return wraps(handler)(arun if is_async else run)
+
+
+@contextmanager
+def step(name: str, number: int) -> Iterator[None]:
+    """Around a step of a run."""
+    attributes: dict[str, str | int] = {
+        "pulljobs.step.name": name,
+        "pulljobs.step.number": number,
+    }
+    with _span(f"step {name}", SpanKind.INTERNAL, attributes, None, []):
+        yield
 
 
 @contextmanager

@@ -56,6 +56,15 @@ def handler(
     return spans.traced(function, *place, is_async=is_async)
 
 
+def step(name: str, number: int) -> AbstractContextManager[None]:
+    """Return a span around a step of a run, as a child of the span of its handler."""
+    if not _is_on:
+        return nullcontext()
+    from pulljobs.engine import spans
+
+    return spans.step(name, number)
+
+
 def delivery(function: Callable[[Any], Any], place: tuple[str, str]) -> Callable[[Any], Any]:
     """Return the function that posts to a push consumer with a span around each POST."""
     if not _is_on:

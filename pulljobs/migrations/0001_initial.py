@@ -369,6 +369,7 @@ class Migration(migrations.Migration):
                             ("update", "Update"),
                             ("fire", "Fire"),
                             ("backfill", "Backfill"),
+                            ("signal", "Signal"),
                         ],
                         max_length=12,
                     ),

@@ -30,6 +30,7 @@ class AuditEntry(models.Model):
         UPDATE = "update"
         FIRE = "fire"
         BACKFILL = "backfill"
+        SIGNAL = "signal"
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     by = models.CharField(max_length=255)

@@ -10,7 +10,7 @@ from pulljobs.states import LIVE, SETTLED, State
 from pulljobs.storage import selecting, settlements, text_matching
 from pulljobs.storage.selecting import Selection
 from pulljobs.storage.text_matching import TextQuery
-from pulljobs.storage.windows import SCANNED, IdSpan, IdWindow, Run, merged
+from pulljobs.storage.windows import SCANNED, IdRun, IdSpan, IdWindow, merged
 
 STATES: Final = tuple(sorted(LIVE | {State.DELIVERED}))
 """States of a selection of live and archived jobs."""
@@ -27,13 +27,13 @@ def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
     span = span.narrow(min(span.scanned, SCANNED // 2))
     if live := tuple(state for state in selection.states if state in LIVE):
         near = selecting.window(using, selection._replace(states=live), span)
-        runs.append(Run(near.ids, near.beyond))
+        runs.append(IdRun(near.ids, near.beyond))
     if State.DELIVERED in selection.states and selection.reason is None:
         # Jobs that died and were deleted have no live row, and are listed among all states only.
         states = tuple(sorted(SETTLED)) if live else (State.DELIVERED.value,)
         archived = selection._replace(states=states)
         far = settlements.window(using, archived, span, by="job_id")
-        runs.append(Run(far.ids, far.beyond))
+        runs.append(IdRun(far.ids, far.beyond))
     return merged(runs, span)
 
 

@@ -10,7 +10,7 @@ from pulljobs.models import Channel, ScheduledMessage
 from pulljobs.storage.forgetting import forget
 from pulljobs.storage.pages import Cut, newest_first
 from pulljobs.storage.published import NUL
-from pulljobs.storage.windows import IdSpan, IdWindow, Run, merged
+from pulljobs.storage.windows import IdRun, IdSpan, IdWindow, merged
 
 CAP: Final = 10_000
 
@@ -69,17 +69,17 @@ def window(
     if name:
         channels = list(Channel.objects.using(using).values_list("pk", flat=True))
         named = rows.filter(channel_id__in=channels, client_message_id=name.replace(NUL, ""))
-        return merged([Run(list(named.values_list("id", flat=True)), None)], span)
+        return merged([IdRun(list(named.values_list("id", flat=True)), None)], span)
     near = merged([_run(rows, is_published, span.narrow(span.wanted + 1))], span)
     if near.beyond is None or len(near.ids) >= span.wanted:
         return near
     return merged([_run(rows, is_published, span)], span)
 
 
-def _run(rows: QuerySet[ScheduledMessage], is_published: bool | None, span: IdSpan) -> Run:
+def _run(rows: QuerySet[ScheduledMessage], is_published: bool | None, span: IdSpan) -> IdRun:
     seen = list(rows.values_list("id", "dispatched_at")[: span.scanned])
     ids = [id for id, at in seen if is_published is None or is_published == (at is not None)]
-    return Run(ids, seen[-1][0] if len(seen) == span.scanned else None)
+    return IdRun(ids, seen[-1][0] if len(seen) == span.scanned else None)
 
 
 class Waiting(NamedTuple):

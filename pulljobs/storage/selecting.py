@@ -10,7 +10,7 @@ from django.db.models.functions import JSONObject
 from pulljobs.ids import LARGEST_ID
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import LIVE, State
-from pulljobs.storage.windows import SCANNED, IdSpan, IdWindow, Run, merged
+from pulljobs.storage.windows import SCANNED, IdRun, IdSpan, IdWindow, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "key")
 FEW: Final = 1_000
@@ -69,9 +69,9 @@ def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
     return merged(list(_runs(using, selection, span)), span)
 
 
-def chosen(ids: Iterable[int], span: IdSpan) -> Run:
+def chosen(ids: Iterable[int], span: IdSpan) -> IdRun:
     """Return the given ids as a run."""
-    return Run([id for id in ids if span.leads_to(id)], None)
+    return IdRun([id for id in ids if span.leads_to(id)], None)
 
 
 def _within(selection: Selection, span: IdSpan) -> IdSpan:
@@ -81,7 +81,7 @@ def _within(selection: Selection, span: IdSpan) -> IdSpan:
     return span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
 
 
-def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[Run]:
+def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[IdRun]:
     """Yield a run of each index that is needed for the selected states."""
     states = set(selection.states)
     if selection.reason is not None:
@@ -99,25 +99,25 @@ def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[Run]:
         yield _held(using, selection, span)
 
 
-def _run(rows: QuerySet[Any, Row], selection: Selection, span: IdSpan) -> Run:
+def _run(rows: QuerySet[Any, Row], selection: Selection, span: IdSpan) -> IdRun:
     seen = rows.filter(**span.lookup)[: span.scanned]
     return _seen([(row["id"], selection.fits(row)) for row in seen], selection, span)
 
 
-def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> Run:
+def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> IdRun:
     """Return the run of the rows that were read. It is complete beyond the selected ids."""
     first, last = selection.first, selection.last
     ids = [id for id, fits in seen if fits and first <= id <= last]
     if len(seen) < span.scanned:
-        return Run(ids, None)
+        return IdRun(ids, None)
     end = seen[-1][0]
     is_over = end > last if span.upwards else end < first
-    return Run(ids, None if is_over else end)
+    return IdRun(ids, None if is_over else end)
 
 
 def _by_consumer(
     using: str, selection: Selection, span: IdSpan, own: Mapping[str, Any]
-) -> Iterator[Run]:
+) -> Iterator[IdRun]:
     """Yield a run of each consumer, from an index with the ids in order."""
     consumers = Consumer.objects.using(using)
     if selection.consumer_ids is not None:
@@ -140,7 +140,7 @@ def _by_consumer(
         yield _seen(pairs, selection, share)
 
 
-def _held(using: str, selection: Selection, span: IdSpan) -> Run:
+def _held(using: str, selection: Selection, span: IdSpan) -> IdRun:
     """Return the run of jobs in flight, whose ids are in leases."""
     leases = Lease.objects.using(using)
     if selection.consumer_ids is not None:
@@ -149,7 +149,7 @@ def _held(using: str, selection: Selection, span: IdSpan) -> Run:
     first = sorted(filter(span.leads_to, held), reverse=not span.upwards)[: span.scanned]
     rows = list(_rows(using).filter(id__in=first))
     ids = [row["id"] for row in rows if selection.fits(row)]
-    return Run(ids, first[-1] if len(first) == span.scanned else None)
+    return IdRun(ids, first[-1] if len(first) == span.scanned else None)
 
 
 def _rows(using: str) -> QuerySet[Any, Row]:

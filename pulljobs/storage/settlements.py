@@ -9,7 +9,7 @@ from pulljobs import ids
 from pulljobs.ids import LARGEST_ID
 from pulljobs.models import ArchivedJob, Message
 from pulljobs.storage.selecting import Row, Selection, chosen
-from pulljobs.storage.windows import IdSpan, IdWindow, Run, merged
+from pulljobs.storage.windows import IdRun, IdSpan, IdWindow, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "message_id")
 SCANNED_FOR_A_KEY: Final = 2_000
@@ -48,7 +48,7 @@ def since(rows: QuerySet[ArchivedJob], job_ids: list[int]) -> QuerySet[ArchivedJ
     return rows.filter(id__gte=max(0, ids.first_of(ids.time_of(min(job_ids)) - CLOCKS_DIFFER)))
 
 
-def _run(using: str, selection: Selection, span: IdSpan, by: str) -> Run:
+def _run(using: str, selection: Selection, span: IdSpan, by: str) -> IdRun:
     rows = ArchivedJob.objects.using(using).filter(**{f"{by}__lt": span.beyond})
     if selection.first:
         rows = rows.filter(**{f"{by}__gte": selection.first})
@@ -59,7 +59,7 @@ def _run(using: str, selection: Selection, span: IdSpan, by: str) -> Run:
     if selection.key is not None:
         named = _named(using, selection.key, [row["message_id"] for row in fitting])
         fitting = [row for row in fitting if row["message_id"] in named]
-    return Run([row["id"] for row in fitting], _reached(seen, span))
+    return IdRun([row["id"] for row in fitting], _reached(seen, span))
 
 
 def _reached(seen: list[Row], span: IdSpan) -> int | None:

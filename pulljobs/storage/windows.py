@@ -32,7 +32,7 @@ class IdSpan(NamedTuple):
         return self._replace(scanned=scanned)
 
 
-class Run(NamedTuple):
+class IdRun(NamedTuple):
     """Ids that one index gave, and the last id that was read."""
 
     ids: list[int]
@@ -56,7 +56,7 @@ def upwards(after: int, wanted: int, scanned: int = SCANNED) -> IdSpan:
     return IdSpan(after, True, wanted, scanned)
 
 
-def merged(runs: Sequence[Run], span: IdSpan) -> IdWindow:
+def merged(runs: Sequence[IdRun], span: IdSpan) -> IdWindow:
     """Return the window of several runs, as far as all of them have read."""
     ends = [run.reached for run in runs if run.reached is not None]
     nearest = (min if span.upwards else max)(ends, default=None)

@@ -89,9 +89,9 @@ def _sources(channel: str | None, consumer: str | None) -> list[tuple[Puller, Ha
 
 
 def _drain_round(puller: Puller, handler: Handler, delayed: bool) -> list[DrainedJob]:
-    claim = _claim(puller, BATCH, delayed)
+    claim = claim_ready(puller, BATCH, delayed=delayed)
     return [
-        _run(puller.consumer, handler, claim.taken, row, message)
+        run_claimed(puller.consumer, handler, claim.taken, row, message)
         for row, message in claim.jobs
         if claim.taken is not None
     ]
@@ -100,12 +100,13 @@ def _drain_round(puller: Puller, handler: Handler, delayed: bool) -> list[Draine
 def _is_ready(puller: Puller, delayed: bool) -> bool:
     """Return True if a claim, which is rolled back, returns a job: it checks all conditions."""
     with transaction.atomic(using=puller.using):
-        claim = _claim(puller, 1, delayed)
+        claim = claim_ready(puller, 1, delayed=delayed)
         transaction.set_rollback(True, using=puller.using)
     return bool(claim.jobs)
 
 
-def _claim(puller: Puller, wanted: int, delayed: bool) -> Claim:
+def claim_ready(puller: Puller, wanted: int, *, delayed: bool = False) -> Claim:
+    """Claim ready jobs of a consumer, whatever its rate."""
     if delayed:
         _make_due(puller.consumer)
     # A test does not wait for a rate: without its row the bucket is full.
@@ -120,9 +121,10 @@ def _make_due(consumer: Consumer) -> None:
     ).update(available_at=Now())
 
 
-def _run(
+def run_claimed(
     consumer: Consumer, handler: Handler, taken: Taken, row: HeldJob, message: StoredMessage
 ) -> DrainedJob:
+    """Run the handler of a claimed job and settle the job."""
     recorded = record(handler)
     grant = Grant(
         handler=handlers.traced(replace(handler, function=recorded)),

@@ -12,7 +12,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, emit
-from pulljobs.errors import Discard, LeaseLost, PulljobsError, Retry
+from pulljobs.errors import AlreadySettled, Discard, LeaseLost, PulljobsError, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.outcome_texts import clean, encoded, format_error
 from pulljobs.states import Event
@@ -42,8 +42,8 @@ def perform(job: ClaimedJob) -> Settlement | None:
         if not handler.transactional:
             return _outcome_of_return(job, _run(handler.function, job))
         _run_in_transaction(job)
-    except LeaseLost:
-        job.taken_away = True
+    except (LeaseLost, AlreadySettled) as error:
+        job.taken_away |= isinstance(error, LeaseLost)
     except BaseException as error:
         if _is_ctrl_c(error):
             raise
@@ -62,8 +62,8 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
         return outcome
     try:
         return _outcome_of_return(job, await _arun(job))
-    except LeaseLost:
-        job.taken_away = True
+    except (LeaseLost, AlreadySettled) as error:
+        job.taken_away |= isinstance(error, LeaseLost)
     except BaseException as error:
         if job.taken_away:
             return None  # The worker cancelled the run, and decides its outcome elsewhere.

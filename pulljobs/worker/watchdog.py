@@ -70,7 +70,8 @@ class Watchdog:
     def _cancel_overdue(self, run: HandlerRun) -> None:
         handler = run.job.handler
         time_limit = (run.job.timeout or self._limits.HANDLER_TIMEOUT).total_seconds()
-        end = min(run.started_at + time_limit, run.job.hard_end - BEFORE_HARD_END)
+        limits = (run.started_at + time_limit, run.job.hard_end - BEFORE_HARD_END, run.job.end_by)
+        end = min(limits)
         if time.monotonic() >= end and run.cancel(CancelReason.TIMED_OUT):
             emit(JobTimedOut(run.job.id, *handler.path, run.seconds))
 

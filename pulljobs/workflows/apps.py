@@ -15,8 +15,18 @@ class WorkflowsConfig(AppConfig):
 
         hooks.app_labels.add(self.label)
         _extend_by_batches()
+        _extend_by_runs()
 
 
 def _extend_by_batches() -> None:
     hooks.app_tables["pulljobs_batch"] = "SELECT, INSERT, UPDATE, DELETE"
     hooks.app_tables["pulljobs_batch_part"] = "SELECT, INSERT, DELETE"
+
+
+def _extend_by_runs() -> None:
+    hooks.test_tools["run_workflow"] = "pulljobs.workflows.testing:run_workflow"
+    hooks.subcommands["workflows"] = "pulljobs.workflows.verbs"
+    hooks.add(hooks.explainers, "pulljobs.workflows.explaining:explain_run")
+    hooks.worker_loops["runs"] = "pulljobs.workflows.loop:RunLoop"
+    for table in ("pulljobs_run", "pulljobs_step", "pulljobs_signal", "pulljobs_signal_token"):
+        hooks.app_tables[table] = "SELECT, INSERT, UPDATE, DELETE"

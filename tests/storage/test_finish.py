@@ -285,6 +285,7 @@ def test_a_suspension_resets_the_counts_of_a_job() -> None:
     jobs.finish(USING, [outcomes.suspend(held, timedelta(days=7))])
     job = Job.objects.get()
     assert (job.retry_count, job.deliveries, job.first_claimed_at) == (0, 1, None)
+    assert job.error is None
     assert claimed(consumer) == []
     assert job.available_at is not None
     assert timedelta(days=6) < job.available_at - timezone.now() < timedelta(days=8)

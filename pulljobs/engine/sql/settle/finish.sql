@@ -148,7 +148,7 @@ returned AS (
         first_claimed_at = CASE
             WHEN event <> 'suspend' AND (event <> 'release' OR job.deliveries > 1) THEN job.first_claimed_at
         END,
-        error = CASE WHEN spared AND dead IS NULL THEN job.error ELSE failed.error END,
+        error = CASE WHEN spared AND dead IS NULL AND event <> 'suspend' THEN job.error ELSE failed.error END,
         suspect = CASE WHEN spared THEN job.suspect OR isolated ELSE started IS TRUE END
     FROM failed
     WHERE job.id = failed.job_id AND job.lease_token = failed.lease_token AND job.state = 'INFLIGHT'

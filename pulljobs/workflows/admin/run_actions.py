@@ -1,0 +1,143 @@
+"""Actions on a run with pages of their own: send a signal, redrive from a step."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from pulljobs import ids
+from pulljobs.errors import PulljobsError, UnknownRun
+from pulljobs.workflows import acting, reading
+from pulljobs.workflows.reading import RunView
+from pulljobs.workflows.replay import LONGEST_NAME
+
+
+class SignalForm(forms.Form):
+    """Form for a signal."""
+
+    name = forms.CharField(max_length=LONGEST_NAME, label=gettext_lazy("Name"))
+    payload = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4}),
+        label=gettext_lazy("Payload"),
+        help_text=gettext_lazy("JSON. Empty is null."),
+    )
+
+    def clean_payload(self) -> Any:
+        """Return the parsed payload."""
+        text = self.cleaned_data["payload"].strip()
+        try:
+            return json.loads(text) if text else None
+        except ValueError as error:
+            raise ValidationError(_("This is not JSON: %s.") % error) from error
+
+
+class RedriveForm(forms.Form):
+    """Form for the step from which a run is redriven."""
+
+    step = forms.ChoiceField(
+        required=False,
+        label=gettext_lazy("From step"),
+        help_text=gettext_lazy("That step and those after it are forgotten and run again."),
+    )
+
+    def __init__(self, run: RunView, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        field: Any = self.fields["step"]
+        steps = [(str(step.row.position), step.label) for step in run.steps]
+        field.choices = [("", _("none: go on where it stopped")), *steps]
+
+
+def send_signal(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
+    """Send a signal to a run."""
+    run = _find_run(request, id, "signal")
+    form = SignalForm(request.POST or None, initial={"name": run.row.waiting_for or ""})
+    if request.method == "POST" and form.is_valid():
+        with _Reported(request):
+            acting.signal(
+                run.row.pk,
+                form.cleaned_data["name"],
+                form.cleaned_data["payload"],
+                by=request.user.get_username(),
+            )
+            messages.success(request, _("The signal was sent."))
+        return _back(run)
+    return _page(listed, request, run, form, _("Send a signal to run %s") % run.id)
+
+
+def redrive(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
+    """Redrive a run, from a step if one is chosen."""
+    run = _find_run(request, id, "redrive")
+    form = RedriveForm(run, request.POST or None, initial={"step": request.GET.get("step", "")})
+    if request.method == "POST" and form.is_valid():
+        chosen = form.cleaned_data["step"]
+        step = next((each.row for each in run.steps if str(each.row.position) == chosen), None)
+        start = None if step is None else (step.name, step.number)
+        with _Reported(request):
+            acting.redrive(run.row.pk, from_step=start, by=request.user.get_username())
+            messages.success(request, _("The run goes on."))
+        return _back(run)
+    return _page(listed, request, run, form, _("Redrive run %s") % run.id)
+
+
+PAGES: Final[dict[str, Callable[..., HttpResponse]]] = {"signal": send_signal, "redrive": redrive}
+
+
+def may(request: HttpRequest, verb: str) -> bool:
+    """Return True if the user has the permission for an action on runs."""
+    return request.user.has_perm(f"pulljobs_workflows.{verb}_workflowrun")
+
+
+class _Reported:
+    """Context manager that shows a refusal by a verb as a message."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        is_refusal = isinstance(error, PulljobsError | ValueError | TypeError)
+        if is_refusal:
+            messages.error(self._request, str(error))
+        return is_refusal
+
+
+def _find_run(request: HttpRequest, id: int, verb: str) -> RunView:
+    if not may(request, verb) or not may(request, "view"):
+        raise PermissionDenied
+    try:
+        return reading.get(id)
+    except UnknownRun as error:
+        raise PermissionDenied(str(error)) from error
+
+
+def _back(run: RunView) -> HttpResponse:
+    return HttpResponseRedirect(
+        reverse("admin:pulljobs_workflows_workflowrun_change", args=[run.row.pk])
+    )
+
+
+def _page(
+    listed: Any, request: HttpRequest, run: RunView, form: forms.Form, title: str
+) -> HttpResponse:
+    context = {
+        **listed.admin_site.each_context(request),
+        "opts": listed.opts,
+        "media": listed.media,
+        "form": form,
+        "run": run,
+        "xid": ids.encode(run.row.pk),
+        "title": title,
+        "back": reverse("admin:pulljobs_workflows_workflowrun_change", args=[run.row.pk]),
+    }
+    return TemplateResponse(request, "admin/pulljobs_workflows/act.html", context)

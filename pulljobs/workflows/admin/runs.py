@@ -1,0 +1,130 @@
+"""Pages of runs: a list, and a page with the timeline of the steps."""
+
+from functools import partial
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs import ids
+from pulljobs.admin import looks, payloads
+from pulljobs.admin.changelist import KeysetChangeList, ReadOnlyAdmin
+from pulljobs.models import ArchivedJob, Job, Message
+from pulljobs.workflows import reading
+from pulljobs.workflows.admin import run_actions, timeline
+from pulljobs.workflows.models import WorkflowRun
+from pulljobs.workflows.reading import RunView
+
+
+class RunChangeList(KeysetChangeList):
+    """List whose rows know their jobs."""
+
+    def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
+        rows = super().read_rows(request, ids)
+        known = reading.states_of([row.pk for row in rows])
+        for row in rows:
+            row.job_row = known.get(row.pk)
+        return rows
+
+
+@admin.register(WorkflowRun)
+class WorkflowRunAdmin(ReadOnlyAdmin):
+    list_display = ("xid", "workflow", "status", "waits", "version", "began")
+    list_per_page = 50
+    fields = ()
+
+    class Media:
+        css: ClassVar = {"all": ["pulljobs/admin.css", "pulljobs_workflows/admin.css"]}
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return RunChangeList
+
+    @admin.display(description=_("run"))
+    def xid(self, row: WorkflowRun) -> str:
+        return ids.encode(row.pk)
+
+    @admin.display(description=_("state"))
+    def status(self, row: Any) -> SafeString | str:
+        return looks.status_of(row.job_row) if row.job_row is not None else looks.NOTHING
+
+    @admin.display(description=_("waits for"))
+    def waits(self, row: Any) -> str:
+        job = row.job_row
+        if not isinstance(job, Job):
+            return looks.NOTHING
+        waits = reading.describe_wait(row, job.state, job.retry_count)
+        return waits if waits != "a worker" else looks.format_time(job.available_at)
+
+    @admin.display(description=_("began"))
+    def began(self, row: WorkflowRun) -> str:
+        return looks.format_time(row.began_at)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        own = [
+            path(
+                f"<int:id>/{name}/",
+                view(partial(act, self)),
+                name=f"pulljobs_workflows_workflowrun_{name}",
+            )
+            for name, act in run_actions.PAGES.items()
+        ]
+        return [*own, *super().get_urls()]
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Allow only the site's own scripts, because the page shows payloads."""
+        response = super().changeform_view(request, object_id, form_url, extra_context)
+        response.headers.setdefault("Content-Security-Policy", payloads.page_policy())
+        return response
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        context |= _describe(request, reading.get(context["original"].pk))
+        return super().render_change_form(request, context, *args, **kwargs)
+
+
+def _describe(request: HttpRequest, run: RunView) -> dict[str, Any]:
+    may_read = payloads.may_read(request)
+    row = reading.states_of([run.row.pk]).get(run.row.pk)
+    return {
+        "run": run,
+        "title": _("Run %s") % run.id,
+        "state": looks.badge(row) if row is not None else run.job.state,
+        "job_link": _link_job(request, row),
+        "bars": timeline.draw_steps(run, may_read=may_read),
+        "input": _read_input(run) if may_read else None,
+        "result": timeline.show_json(run.job.result) if may_read else None,
+        "is_masked": not may_read,
+        "to_read_it": payloads.PERMISSION,
+        "may_signal": run_actions.may(request, "signal")
+        and run.job.state in ("QUEUED", "INFLIGHT"),
+        "may_redrive": run_actions.may(request, "redrive") and run.job.state in ("QUEUED", "DEAD"),
+    }
+
+
+def _read_input(run: RunView) -> str:
+    """Return the payload of the message, or that of the last `continue_as`, as text."""
+    if run.row.input is not None:
+        return timeline.show_json(run.row.input[0])
+    rows = Message.objects.using(run.row._state.db)
+    content = payloads.content_of(rows, run.job.message_id)
+    return content.text if content is not None else ""
+
+
+def _link_job(request: HttpRequest, row: Job | ArchivedJob | None) -> SafeString | str:
+    if row is None or not request.user.has_perm(f"pulljobs.view_{row._meta.model_name}"):
+        return looks.NOTHING
+    url = reverse(f"admin:pulljobs_{row._meta.model_name}_change", args=[row.pk])
+    return format_html('<a href="{}">{}</a>', url, ids.encode(looks.job_id_of(row)))

@@ -1,0 +1,95 @@
+"""Timeline of a run: its steps as bars along the time from its first step to its last."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from django.urls import reverse
+
+from pulljobs import ids
+from pulljobs.admin import looks
+from pulljobs.models import ArchivedJob, Job
+from pulljobs.outcome_texts import encoded
+from pulljobs.workflows import reading
+from pulljobs.workflows.reading import RunView, StepView
+
+WIDTH: Final = 1000.0
+NARROWEST: Final = 6.0
+LONGEST_RESULT: Final = 2_000
+SHOWN_CHILDREN: Final = 100
+
+
+class Bar(NamedTuple):
+    """Step with its place in the timeline, in thousandths of its width."""
+
+    step: StepView
+    left: float
+    width: float
+    began: str
+    duration: str
+    result: str
+    """JSON, or an empty text if there is none or the user may not read it."""
+    children: list[tuple[str, str, str]]
+    """Id, state and page of each child."""
+    more_children: int
+
+    @property
+    def kind(self) -> str:
+        """Kind of the step in words."""
+        return str(self.step.row.get_kind_display()).lower()
+
+
+def draw_steps(run: RunView, *, may_read: bool) -> list[Bar]:
+    """Return the bars of all steps, in their order."""
+    if not run.steps:
+        return []
+    begin = min(step.row.started_at for step in run.steps)
+    spans = [((step.row.started_at - begin).total_seconds(), step.seconds) for step in run.steps]
+    total = max(start + (seconds or 0) for start, seconds in spans) or 1.0
+    known = reading.states_of(
+        [id for step in run.steps for id in (step.row.children or [])[:SHOWN_CHILDREN]]
+    )
+    return [
+        _draw(step, start / total, (seconds or 0) / total, known, may_read=may_read)
+        for step, (start, seconds) in zip(run.steps, spans, strict=True)
+    ]
+
+
+def _draw(
+    step: StepView,
+    start: float,
+    length: float,
+    known: Mapping[int, Job | ArchivedJob],
+    *,
+    may_read: bool,
+) -> Bar:
+    width = max(NARROWEST, WIDTH * length)
+    children = step.row.children or []
+    return Bar(
+        step=step,
+        left=round(min(WIDTH * start, WIDTH - width), 1),
+        width=round(width, 1),
+        began=looks.format_time(step.row.started_at),
+        duration=_format_seconds(step.seconds),
+        result=show_json(step.row.result) if may_read else "",
+        children=[_show_child(id, known.get(id)) for id in children[:SHOWN_CHILDREN]],
+        more_children=max(0, len(children) - SHOWN_CHILDREN),
+    )
+
+
+def _format_seconds(seconds: float | None) -> str:
+    """Format a short time in milliseconds."""
+    if seconds is not None and seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return looks.duration(seconds)
+
+
+def show_json(value: Any) -> str:
+    """Return the beginning of a value as JSON, or an empty text for None."""
+    return (encoded(value) or "")[:LONGEST_RESULT]
+
+
+def _show_child(id: int, job: Job | ArchivedJob | None) -> tuple[str, str, str]:
+    if job is None:
+        return ids.encode(id), "pruned", ""
+    page = reverse(f"admin:pulljobs_{job._meta.model_name}_change", args=[job.pk])
+    return ids.encode(id), job.state, page

@@ -1,0 +1,163 @@
+"""Dry replay: stored runs against the present code, without effects."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from django.db import connections, transaction
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.engine.outcomes import Held
+from pulljobs.errors import StepMismatch
+from pulljobs.handlers import ClaimedJob, Grant, Handler
+from pulljobs.models import Job
+from pulljobs.storage.rows import HeldJob, StoredMessage
+from pulljobs.worker import transactions
+from pulljobs.workflows import definitions
+from pulljobs.workflows.context import RunContext
+from pulljobs.workflows.definitions import Workflow
+from pulljobs.workflows.dry_store import DryStore, ReplayEnd
+from pulljobs.workflows.loading import live_runs
+from pulljobs.workflows.models import WorkflowRun
+from pulljobs.workflows.replay import Continuation, Replay, Step, Suspension
+from pulljobs.workflows.runs import AsyncRun, Run
+
+AT_ONCE: Final = 200
+SHOWN: Final = 5
+NO_TOKEN: Final = UUID(int=0)
+
+
+class CheckedRun(NamedTuple):
+    """Run whose next step would differ under the present code, and why."""
+
+    id: str
+    workflow: str
+    version: int
+    problem: str
+
+
+class CheckedRuns(NamedTuple):
+    """Number of replayed runs, and those that would differ."""
+
+    replayed: int
+    left: int
+    """Runs of versions that this code does not accept: other workers run them."""
+    broken: list[CheckedRun]
+
+
+def check_runs(version: int | None = None) -> CheckedRuns:
+    """Replay all live runs, or those of one version, and return those that would differ.
+
+    Nothing is written: steps that have not ended stop the replay, and code between steps runs in a
+    transaction that is read-only.
+    """
+    using, left, replayed = settings().DATABASE, 0, 0
+    known = {(each.channel, each.consumer): each for each in definitions.registered()}
+    broken: list[CheckedRun] = []
+    for run, job, steps, message in live_runs(using, version):
+        path = (job.consumer.channel.name, job.consumer.name)
+        workflow = known.get(path)
+        if workflow is None:
+            broken.append(_checked(run, f"No workflow has the consumer {'/'.join(path)}."))
+        elif not workflow.oldest_version <= run.version <= workflow.version:
+            left += 1
+        else:
+            replayed += 1
+            if problem := replay(workflow, run, job, steps, message):
+                broken.append(_checked(run, problem))
+    return CheckedRuns(replayed, left, broken)
+
+
+def replay(
+    workflow: Workflow,
+    run: WorkflowRun,
+    job: Job,
+    steps: Sequence[Step],
+    message: StoredMessage,
+) -> str:
+    """Replay a run without effects. Return how the code differs from it, or an empty text."""
+    context = _make_context(workflow, run, job, steps, message)
+    end: BaseException | None = None
+    try:
+        with _read_only():
+            _call(workflow, context)
+    except StepMismatch as error:
+        return str(error)
+    except (Exception, ReplayEnd, Suspension, Continuation) as error:
+        end = error
+    unknown = context.replay.unknown()
+    return _describe(end, unknown) if unknown else ""
+
+
+def _describe(end: BaseException | None, unknown: Sequence[Step]) -> str:
+    """Return how a replay differs that ended so, without these steps of the run."""
+    if isinstance(end, ReplayEnd):
+        return f"The code asks for {end.step.kind} {end.step} where the run has {_names(unknown)}."
+    if isinstance(end, Exception):
+        return f"The code raises {type(end).__name__} before {_names(unknown)}."
+    return f"The code does not ask for {_names(unknown)}."
+
+
+def _call(workflow: Workflow, context: RunContext) -> None:
+    if workflow.is_async:
+        asyncio.run(workflow.function(AsyncRun(context)))
+    else:
+        workflow.function(Run(context))
+
+
+@contextmanager
+def _read_only() -> Iterator[None]:
+    """Open transactions that refuse writes, and roll them back."""
+    with ExitStack() as stack:
+        for using in transactions.databases():
+            stack.enter_context(transaction.atomic(using=using))
+            stack.callback(transaction.set_rollback, True, using=using)
+            with connections[using].cursor() as cursor:
+                cursor.execute("SET TRANSACTION READ ONLY")
+        yield
+
+
+def _make_context(
+    workflow: Workflow,
+    run: WorkflowRun,
+    row: Job,
+    steps: Sequence[Step],
+    message: StoredMessage,
+) -> RunContext:
+    using = settings().DATABASE
+    handler = Handler(
+        channel=workflow.channel, consumer=workflow.consumer, function=workflow.function
+    )
+    token = row.lease_token or NO_TOKEN
+    grant = Grant(
+        handler=handler,
+        lease_duration=row.consumer.lease_duration,
+        claimed_at=time.monotonic(),
+        renew=lambda job: True,
+        stopping=lambda: False,
+    )
+    held = HeldJob(row.pk, row.message_id, row.priority, row.retry_count, row.deliveries)
+    job = ClaimedJob(held, message, Held(row.pk, token), grant)
+    return RunContext(
+        job=job,
+        workflow=workflow,
+        replay=Replay.of_steps(steps),
+        store=DryStore(using, job),
+        version=run.version,
+        rounds=run.rounds,
+        is_continued=run.input is not None,
+        input=None if run.input is None else run.input[0],
+    )
+
+
+def _names(steps: Sequence[Step]) -> str:
+    more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
+    return ", ".join(f"{step.kind} {step}" for step in steps[:SHOWN]) + more
+
+
+def _checked(run: WorkflowRun, problem: str) -> CheckedRun:
+    return CheckedRun(ids.encode(run.id), run.workflow, run.version, problem)

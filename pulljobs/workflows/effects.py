@@ -1,0 +1,108 @@
+"""Effects of the operations of a run, for a thread and for the event loop."""
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction, sync_to_async
+
+from pulljobs.engine import tracing
+from pulljobs.handlers import ClaimedJob
+from pulljobs.workflows.replay import Step
+
+
+@dataclass(frozen=True, slots=True)
+class UserCall:
+    """Call of a function of the project, within a span."""
+
+    step: Step
+    function: Callable[[], Any]
+    job: ClaimedJob
+    timeout: timedelta | None = None
+
+    def do(self) -> Any:
+        with tracing.step(self.step.name, self.step.number):
+            if self.timeout is None:
+                return self.function()
+            self.job.end_by = time.monotonic() + self.timeout.total_seconds()
+            try:
+                return self.function()
+            finally:
+                self.job.end_by = float("inf")
+
+    async def ado(self) -> Any:
+        seconds = None if self.timeout is None else self.timeout.total_seconds()
+        limit = nullcontext() if seconds is None else asyncio.timeout(seconds)
+        with tracing.step(self.step.name, self.step.number):
+            async with limit:
+                if _is_async(self.function):
+                    return await self.function()
+                return await sync_to_async(self.function)()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCall:
+    """Statements of a run."""
+
+    function: Callable[[], Any]
+
+    def do(self) -> Any:
+        return self.function()
+
+    async def ado(self) -> Any:
+        return await sync_to_async(self.function)()
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    seconds: float
+
+    def do(self) -> None:
+        time.sleep(self.seconds)
+
+    async def ado(self) -> None:
+        await asyncio.sleep(self.seconds)
+
+
+Effect = UserCall | StoreCall | Pause
+Operation = Generator[Effect, Any, Any]
+
+
+def drive(operation: Operation) -> Any:
+    """Do the effects of an operation in this thread, and return its result."""
+    answer: Callable[[], Effect] = partial(next, operation)
+    while True:
+        try:
+            effect = answer()
+        except StopIteration as end:
+            return end.value
+        try:
+            answer = partial(operation.send, effect.do())
+        except BaseException as error:
+            answer = partial(operation.throw, error)
+
+
+async def adrive(operation: Operation) -> Any:
+    """Do the effects of an operation on the event loop, and return its result."""
+    answer: Callable[[], Effect] = partial(next, operation)
+    while True:
+        try:
+            effect = answer()
+        except StopIteration as end:
+            return end.value
+        try:
+            answer = partial(operation.send, await effect.ado())
+        except BaseException as error:
+            answer = partial(operation.throw, error)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    called = getattr(function, "__call__", None)  # noqa: B004  of an object, its method
+    return iscoroutinefunction(function) or iscoroutinefunction(called)

@@ -1,0 +1,39 @@
+"""Reasons for which a run of a workflow waits."""
+
+from collections.abc import Iterator
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.diagnosis import times
+from pulljobs.diagnosis.explain import WaitReason
+from pulljobs.models import Job
+from pulljobs.workflows.models import WorkflowRun, WorkflowStep
+
+
+def explain_run(job: Job) -> Iterator[WaitReason]:
+    """Yield what a suspended run waits for, and until when. A retry has a reason of its own."""
+    if job.retry_count:
+        return
+    using = settings().DATABASE
+    run = WorkflowRun.objects.using(using).filter(pk=job.pk).first()
+    steps = WorkflowStep.objects.using(using).filter(run_id=job.pk, ended_at=None)
+    step = steps.order_by("-position").first()
+    if run is None or step is None:
+        return
+    if run.waiting_for is not None:
+        limit = f", until {times.format_time(step.due_at)}" if step.due_at else ""
+        yield WaitReason(
+            "waits_for_signal",
+            f"The run waits for a signal {run.waiting_for!r}{limit}: `pulljobs workflows signal "
+            f"{ids.encode(job.pk)} {run.waiting_for}` sends it.",
+        )
+    elif run.waiting_batch is not None:
+        yield WaitReason(
+            "waits_for_children",
+            f"The run waits for its {len(step.children or [])} children of step {step.name!r}.",
+        )
+    elif step.due_at is not None:
+        yield WaitReason(
+            "sleeps",
+            f"The run sleeps in step {step.name!r} until {times.format_time(step.due_at)}.",
+        )

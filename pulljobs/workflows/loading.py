@@ -1,0 +1,103 @@
+"""Stored runs with their steps: that of a claim, and all that are live."""
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from pulljobs.engine.sql import Row
+from pulljobs.errors import WorkflowError
+from pulljobs.models import Job
+from pulljobs.storage import messages, nodes
+from pulljobs.storage.rows import StoredMessage
+from pulljobs.storage.statements import LONGEST_SECONDS, run
+from pulljobs.workflows.models import WorkflowRun, WorkflowStep
+from pulljobs.workflows.replay import Step
+
+ATTEMPTS: Final = 3
+AT_ONCE: Final = 200
+"""Live runs that are read together."""
+
+
+class BegunRun(NamedTuple):
+    """Row of a run with its steps, as a claim finds them."""
+
+    version: int
+    rounds: int
+    is_continued: bool
+    input: Any
+    steps: list[Step]
+
+
+def begin_run(using: str, run_id: int, workflow: str, version: int) -> BegunRun:
+    """Record a run at its first claim, and return it with its steps."""
+    params = {"run_id": run_id, "workflow": workflow, "version": version}
+    for _attempt in range(ATTEMPTS):
+        if rows := run(using, "begin_run", params, seconds=LONGEST_SECONDS):
+            first, now = rows[0], time.monotonic()
+            steps = [make_step(row, now) for row in rows if row.name is not None]
+            return BegunRun(first.version, first.rounds, first.is_continued, first.input, steps)
+    raise WorkflowError(f"Another session keeps run {run_id} locked: it is tried again.")
+
+
+def make_step(row: Row, now: float) -> Step:
+    """Return the step of a row of begin_run.sql that was read at that monotonic time."""
+    return Step(
+        name=row.name,
+        number=row.number,
+        position=row.position,
+        kind=row.kind,
+        function=row.function,
+        is_ended=row.is_ended,
+        is_stored=True,
+        result=row.result,
+        failure=row.failure,
+        batch_id=row.batch_id,
+        children=row.children,
+        due=None if row.seconds_left is None else now + row.seconds_left,
+    )
+
+
+def live_runs(
+    using: str, version: int | None
+) -> Iterator[tuple[WorkflowRun, Job, list[Step], StoredMessage]]:
+    """Yield the live runs with their jobs, steps and messages, page by page."""
+    rows = WorkflowRun.objects.using(using).order_by("id")
+    if version is not None:
+        rows = rows.filter(version=version)
+    last = 0
+    while page := list(rows.filter(id__gt=last)[:AT_ONCE]):
+        last = page[-1].id
+        live = Job.objects.using(using).select_related("consumer__channel")
+        jobs = {job.pk: job for job in live.filter(id__in=[row.id for row in page])}
+        steps = _read_steps(using, list(jobs))
+        stored = messages.read_messages(using, [job.message_id for job in jobs.values()])
+        for row in page:
+            if (job := jobs.get(row.id)) is not None:
+                yield row, job, steps.get(row.id, []), stored[job.message_id]
+
+
+def _read_steps(using: str, run_ids: list[int]) -> dict[int, list[Step]]:
+    now, here = nodes.clock(using), time.monotonic()
+    steps: dict[int, list[Step]] = {}
+    for row in WorkflowStep.objects.using(using).filter(run_id__in=run_ids):
+        steps.setdefault(row.run_id, []).append(make_stored_step(row, now, here))
+    return steps
+
+
+def make_stored_step(row: WorkflowStep, now: datetime, here: float) -> Step:
+    """Return the step of a row that was read at `now`, `here` by the monotonic clock."""
+    return Step(
+        name=row.name,
+        number=row.number,
+        position=row.position,
+        kind=row.kind,
+        function=row.function,
+        is_ended=row.ended_at is not None,
+        is_stored=True,
+        result=row.result,
+        failure=row.failure,
+        batch_id=row.batch_id,
+        children=row.children,
+        due=None if row.due_at is None else here + (row.due_at - now).total_seconds(),
+    )

@@ -1,0 +1,179 @@
+"""Operations of a run, as generators that yield effects. Sync and async runs drive them alike."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pulljobs.errors import HandlerSignal, LeaseLost, WaitTimedOut
+from pulljobs.workflows.effects import Operation, Pause, StoreCall, UserCall
+from pulljobs.workflows.failures import decode_failure
+from pulljobs.workflows.replay import (
+    FailedStep,
+    Step,
+    Suspension,
+    check_delay,
+    name_function,
+)
+
+if TYPE_CHECKING:
+    from pulljobs.workflows.context import RunContext
+
+FOREVER: Final = timedelta(days=36_500)
+SHORT: Final = 1.0
+"""Seconds up to which a sleep keeps its thread."""
+LONGEST_PAUSE: Final = 30.0
+"""Longest pause before a step is tried again in the same claim."""
+
+
+def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Operation:
+    """Return the next step of that name. Failures that the workflow caught are stored first."""
+    if context.job.taken_away:
+        raise LeaseLost(context.job.id)
+    failed, context.replay.failed = context.replay.failed, []
+    for each in failed:
+        write = partial(context.store.write, each.step, each.seconds, failure=each.error)
+        yield StoreCall(write)
+    return context.replay.begin(name, kind, function)
+
+
+def result_of(context: "RunContext", step: Step) -> Any:
+    """Return the stored result of a step, or raise the exception that the workflow caught."""
+    context.replay.end(step)
+    if step.failure is None:
+        return step.result
+    if step.failure.get("timeout"):
+        raise WaitTimedOut(step.name)
+    raise decode_failure(step.name, step.failure)
+
+
+def do_step(
+    context: "RunContext",
+    name: str,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    retries: int,
+    timeout: timedelta | None,
+) -> Operation:
+    """Run a function once its result is not stored, and store the result."""
+    _check_options(name, function, retries, timeout)
+    step = yield from begin(context, name, "step", name_function(function))
+    if step.is_ended:
+        return result_of(context, step)
+    context.store.before_effect(step)
+    call = UserCall(step, partial(function, *args, **kwargs), context.job, timeout)
+    began = time.monotonic()
+    result = yield from _try(context, step, call, retries, began)
+    return (yield from _store(context, step, began, result))
+
+
+def _try(
+    context: "RunContext", step: Step, call: UserCall, retries: int, began: float
+) -> Operation:
+    """Call the function, and again after an exception, with pauses of 1, 2, 4, ... seconds."""
+    for attempt in range(retries + 1):
+        try:
+            return (yield call)
+        except (HandlerSignal, LeaseLost):
+            raise
+        except Exception as error:
+            if attempt == retries or context.job.lost or context.job.stopping:
+                seconds = time.monotonic() - began
+                context.replay.failed.append(FailedStep(step, error, seconds))
+                raise
+        yield Pause(min(2**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.0))
+    raise AssertionError("A step has at least one attempt.")
+
+
+def _store(context: "RunContext", step: Step, began: float, result: Any) -> Operation:
+    stored = yield StoreCall(
+        partial(context.store.write, step, time.monotonic() - began, result=result)
+    )
+    context.replay.end(step)
+    return stored
+
+
+def do_sleep(context: "RunContext", name: str, delay: timedelta) -> Operation:
+    """Suspend the run for that time, unless the sleep is over, or short."""
+    wanted = check_delay(name, delay).total_seconds()
+    step = yield from begin(context, name, "sleep")
+    if not step.is_stored:
+        step.due = time.monotonic() + wanted
+    left = max(0.0, (step.due or 0.0) - time.monotonic())
+    if not step.is_ended and left > SHORT:
+        context.replay.raise_ending(Suspension(step, timedelta(seconds=left)))
+    if not step.is_ended and left > 0:
+        context.store.before_effect(step)
+        yield Pause(left)
+    if not step.is_stored:
+        return (yield from _store(context, step, time.monotonic() - wanted, None))
+    return result_of(context, step)
+
+
+def seconds_until(name: str, at: datetime) -> timedelta:
+    """Return the time until then, or raise ValueError for a naive time."""
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise ValueError(f"The time of {name!r} must be an aware datetime, not {at!r}.")
+    return at - datetime.now(UTC)
+
+
+def do_wait(context: "RunContext", name: str, timeout: timedelta | None) -> Operation:
+    """Return the payload of the next signal of that name. Suspend the run until it is there."""
+    limit = None if timeout is None else check_delay(name, timeout).total_seconds()
+    step = yield from begin(context, name, "wait")
+    if step.is_ended:
+        return result_of(context, step)
+    if not step.is_stored and limit is not None:
+        step.due = time.monotonic() + limit
+    left = None if step.due is None else max(0.0, step.due - time.monotonic())
+    is_taken, payload = yield StoreCall(partial(context.store.take_signal, step, left == 0))
+    if is_taken:
+        context.replay.end(step)
+        return payload
+    if left == 0:
+        context.replay.end(step)
+        raise WaitTimedOut(name)
+    context.replay.raise_ending(
+        Suspension(
+            step,
+            FOREVER if left is None else timedelta(seconds=left),
+            is_bounded=left is not None,
+            waiting_for=name,
+        )
+    )
+
+
+def do_once(
+    context: "RunContext", name: str, kind: str, function: str, write: Callable[[Step], Any]
+) -> Operation:
+    """Do statements that write the step in their transaction, and return what they return."""
+    step = yield from begin(context, name, kind, function)
+    if step.is_ended:
+        return result_of(context, step)
+    began = time.monotonic()
+    try:
+        result = yield StoreCall(partial(write, step))
+    except (HandlerSignal, LeaseLost):
+        raise
+    except Exception as error:
+        context.replay.failed.append(FailedStep(step, error, time.monotonic() - began))
+        raise
+    context.replay.end(step)
+    return result
+
+
+def _check_options(
+    name: str, function: Callable[..., Any], retries: int, timeout: timedelta | None
+) -> None:
+    if not callable(function):
+        raise TypeError(
+            f"Step {name!r} needs a function, not {function!r}: pass the function and its "
+            "arguments, without calling it."
+        )
+    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= 100:
+        raise ValueError(f"retries of {name!r} must be 0 to 100, not {retries!r}.")
+    if timeout is not None and not (isinstance(timeout, timedelta) and timeout > timedelta()):
+        raise ValueError(f"timeout of {name!r} must be a positive timedelta, not {timeout!r}.")

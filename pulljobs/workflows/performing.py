@@ -1,0 +1,119 @@
+"""Handlers of workflows: load a run, call its function, and write how the claim ends."""
+
+import logging
+from datetime import timedelta
+from typing import Any, Final
+
+from asgiref.sync import sync_to_async
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.engine import outcomes
+from pulljobs.errors import AlreadySettled, Discard, LeaseLost, SuspensionSwallowed
+from pulljobs.handlers import ClaimedJob
+from pulljobs.workflows.context import RunContext
+from pulljobs.workflows.definitions import Workflow
+from pulljobs.workflows.loading import begin_run
+from pulljobs.workflows.replay import Continuation, Replay, Suspension
+from pulljobs.workflows.runs import AsyncRun, Run
+from pulljobs.workflows.storing import RunStore
+
+logger = logging.getLogger("pulljobs.workflows")
+
+OTHER_VERSION: Final = timedelta(seconds=5)
+"""Time until a worker looks again at a run whose version it does not accept."""
+SHOWN: Final = 10
+
+
+def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
+    """Run a workflow for one claim, as the function of its handler."""
+    context = load(workflow, job, **hooks)
+    if leave_to_others(context):
+        return None
+    try:
+        result = workflow.function(Run(context))
+    except BaseException as error:
+        return end_claim(context, error)
+    return end_claim(context, None, result)
+
+
+async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
+    """Run an async workflow for one claim, as the function of its handler."""
+    context = await sync_to_async(load)(workflow, job, **hooks)
+    if leave_to_others(context):
+        return None
+    try:
+        result = await workflow.function(AsyncRun(context))
+    except BaseException as error:
+        if context.replay.ending is None:
+            raise
+        return await sync_to_async(end_claim)(context, error)
+    return await sync_to_async(end_claim)(context, None, result)
+
+
+def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
+    """Return the context of a claim: the run is recorded, and its steps are read.
+
+    `hooks` are those of `RunStore`.
+    """
+    using = settings().DATABASE
+    begun = begin_run(using, job.id, workflow.name, workflow.version)
+    return RunContext(
+        job=job,
+        workflow=workflow,
+        replay=Replay.of_steps(begun.steps),
+        store=RunStore(using, job, **hooks),
+        version=begun.version,
+        rounds=begun.rounds,
+        is_continued=begun.is_continued,
+        input=begun.input,
+    )
+
+
+def leave_to_others(context: RunContext) -> bool:
+    """Release a run of a version that this code does not accept. Return True then."""
+    workflow, job = context.workflow, context.job
+    if workflow.oldest_version <= context.version <= workflow.version:
+        return False
+    logger.info(
+        "Run %s of %s has version %d: it is left to workers that accept it.",
+        ids.encode(job.id), workflow.name, context.version,
+    )  # fmt: skip
+    job.settlement = outcomes.release(job.held, after=OTHER_VERSION)
+    return True
+
+
+def end_claim(context: RunContext, error: BaseException | None, result: Any = None) -> Any:
+    """Return the result of a run that is done, or raise how its claim ends.
+
+    A suspension is written here. It was swallowed if the function ended in another way.
+    """
+    ending = context.replay.ending
+    if ending is not None and _is_only(error, ending):
+        context.store.end_claim(ending, context.workflow.version)
+        raise AlreadySettled from None
+    if isinstance(error, LeaseLost) or context.job.taken_away:
+        raise error or LeaseLost(context.job.id)
+    if ending is not None:
+        raise Discard(str(SuspensionSwallowed(str(ending)))) from error
+    if error is not None:
+        raise error
+    _report_unknown(context)
+    return result
+
+
+def _is_only(error: BaseException | None, ending: BaseException) -> bool:
+    """Return True for the end of the claim, also where a task group has wrapped it."""
+    if isinstance(error, BaseExceptionGroup):
+        _endings, rest = error.split((Suspension, Continuation))
+        return rest is None
+    return error is ending
+
+
+def _report_unknown(context: RunContext) -> None:
+    if unknown := context.replay.unknown():
+        names = ", ".join(str(step) for step in unknown[:SHOWN])
+        logger.warning(
+            "Run %s of %s ended without %d of its steps, which its code does not know: %s.",
+            ids.encode(context.job.id), context.workflow.name, len(unknown), names,
+        )  # fmt: skip

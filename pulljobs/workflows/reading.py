@@ -1,0 +1,117 @@
+"""Look-ups of runs: their state, their steps and what they wait for."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from pulljobs import ids, jobs
+from pulljobs.conf import settings
+from pulljobs.errors import UnknownRun
+from pulljobs.models import ArchivedJob, Job
+from pulljobs.states import State
+from pulljobs.storage import nodes
+from pulljobs.storage.rows import JobView
+from pulljobs.workflows.models import RunSignal, StepKind, WorkflowRun, WorkflowStep
+from pulljobs.workflows.signals import find_id
+
+
+class StepView(NamedTuple):
+    """Stored step of a run."""
+
+    row: WorkflowStep
+    seconds: float | None
+    """Time from its begin to its end, or until now while it goes on."""
+    is_pending: bool
+    """True while the run sleeps or waits in it."""
+
+    @property
+    def label(self) -> str:
+        """Name of the step, with its number if it is a repeat."""
+        row = self.row
+        return row.name if row.number == 1 else f"{row.name} ({row.number})"
+
+    @property
+    def failure(self) -> str:
+        """First line of the failure that the workflow caught, or an empty text."""
+        stored = self.row.failure or {}
+        if stored.get("timeout"):
+            return "No signal came in time."
+        return str(stored.get("text", "")).partition("\n")[0]
+
+
+class RunView(NamedTuple):
+    """Run with its job, its steps in their order, and its signals that no wait has consumed."""
+
+    row: WorkflowRun
+    job: JobView
+    steps: list[StepView]
+    signals: list[RunSignal]
+    at: datetime
+    """Time of the look-up by the database's clock."""
+
+    @property
+    def id(self) -> str:
+        """Public id."""
+        return ids.encode(self.row.id)
+
+    @property
+    def waits_for(self) -> str:
+        """Text that says what a suspended run waits for, empty for any other."""
+        return describe_wait(self.row, self.job.state, self.job.retry_count, self.steps)
+
+
+def get(run_id: int | str) -> RunView:
+    """Return a run, or raise UnknownRun for a job that is none, or was not claimed yet."""
+    using, number = settings().DATABASE, find_id(run_id)
+    row = WorkflowRun.objects.using(using).filter(pk=number).first() if number else None
+    if row is None:
+        raise UnknownRun(run_id)
+    now = nodes.clock(using)
+    steps = WorkflowStep.objects.using(using).filter(run_id=row.pk).order_by("position")
+    signals = RunSignal.objects.using(using).filter(run_id=row.pk, consumed_at=None)
+    return RunView(
+        row,
+        jobs.get(row.pk),
+        [_view(step, now) for step in steps],
+        list(signals.order_by("id")[:100]),
+        now,
+    )
+
+
+def describe_wait(
+    row: WorkflowRun, state: str, retry_count: int, steps: Sequence[StepView] = ()
+) -> str:
+    """Return what a QUEUED run waits for, or an empty text."""
+    if state != State.QUEUED:
+        return ""
+    if retry_count:
+        return "its next attempt"
+    if row.waiting_for is not None:
+        return f"signal {row.waiting_for}"
+    if row.waiting_batch is not None:
+        return "its children"
+    pending = next((step for step in reversed(steps) if step.is_pending), None)
+    return f"the end of {pending.label}" if pending is not None else "a worker"
+
+
+def states_of(run_ids: Sequence[int]) -> dict[int, Job | ArchivedJob]:
+    """Return the live job of each run, or its last settlement."""
+    using = settings().DATABASE
+    live: dict[int, Job | ArchivedJob] = {
+        job.pk: job for job in Job.objects.using(using).filter(id__in=run_ids)
+    }
+    missing = [id for id in run_ids if id not in live]
+    past = ArchivedJob.objects.using(using).filter(job_id__in=missing).order_by("id")
+    return live | {job.job_id: job for job in past}
+
+
+def _view(row: WorkflowStep, now: datetime) -> StepView:
+    ended = _end_of(row, now)
+    seconds = ((ended or now) - row.started_at).total_seconds()
+    return StepView(row, max(0.0, seconds), ended is None)
+
+
+def _end_of(row: WorkflowStep, now: datetime) -> datetime | None:
+    if row.kind == StepKind.SLEEP and row.due_at is not None and row.due_at <= now:
+        return row.due_at
+    return row.ended_at

@@ -1,0 +1,193 @@
+"""State machine of one run, without I/O: names and numbers of steps, replay, suspension, checks.
+
+Sync and async runs share it. It decides what a call of a run means: a step that has ended, whose
+result the call returns, or a step that begins now.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from pulljobs.engine.validation import encodable
+from pulljobs.errors import LONGEST_DELAY, StepMismatch, TooManySteps
+
+MAX_STEPS: Final = 10_000
+LONGEST_NAME: Final = 200
+
+StepKey = tuple[str, int]
+"""Name of a step and its number among the steps of that name, from 1 on."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """Step of a run, stored or about to begin."""
+
+    name: str
+    number: int
+    position: int
+    kind: str
+    function: str = ""
+    is_ended: bool = False
+    is_stored: bool = False
+    result: Any = None
+    failure: Mapping[str, Any] | None = None
+    batch_id: int | None = None
+    children: list[int] | None = None
+    due: float | None = None
+    """Time of this process's monotonic clock at which it is due, or None."""
+
+    @property
+    def key(self) -> StepKey:
+        return self.name, self.number
+
+    def __str__(self) -> str:
+        return f"{self.name!r}" if self.number == 1 else f"{self.name!r} ({self.number})"
+
+
+class Suspension(BaseException):
+    """End of a claim whose run sleeps, waits for a signal, or waits for its children.
+
+    It is no Exception, so that `except Exception` in a workflow lets it pass. A workflow must not
+    swallow it.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        delay: timedelta,
+        *,
+        is_bounded: bool = True,
+        waiting_for: str | None = None,
+        waiting_batch: int | None = None,
+    ) -> None:
+        super().__init__(f"The run is suspended at {step.kind} {step}.")
+        self.step, self.delay, self.is_bounded = step, delay, is_bounded
+        self.waiting_for, self.waiting_batch = waiting_for, waiting_batch
+
+
+class Continuation(BaseException):
+    """End of a claim whose run begins again with another payload."""
+
+    def __init__(self, payload: str) -> None:
+        super().__init__("The run begins again with another payload.")
+        self.payload = payload
+
+
+Ending = Suspension | Continuation
+
+
+class FailedStep(NamedTuple):
+    """Step that raised, in case that the workflow catches the exception and goes on."""
+
+    step: Step
+    error: Exception
+    seconds: float
+
+
+@dataclass(slots=True)
+class Replay:
+    """Progress of one claim of a run through its code."""
+
+    stored: dict[StepKey, Step]
+    ending: Ending | None = None
+    """Suspension or continuation that was raised. Every later call raises it again."""
+    failed: list[FailedStep] = field(default_factory=list)
+    """Failures that are not stored yet."""
+    _asked: Counter[str] = field(default_factory=Counter)
+    _ended: Counter[str] = field(default_factory=Counter)
+    _callers: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _position: int = 0
+
+    @classmethod
+    def of_steps(cls, steps: Iterable[Step]) -> "Replay":
+        """Return the replay of a run with these stored steps."""
+        stored = {step.key: step for step in steps}
+        last = max((step.position for step in stored.values()), default=0)
+        return cls(stored, _position=last)
+
+    def begin(self, name: str, kind: str, function: str = "") -> Step:
+        """Return the next step of that name: a stored one, or a new one.
+
+        Raise StepMismatch if the name belongs to something else, and TooManySteps.
+        """
+        if self.ending is not None:
+            raise self.ending
+        check_name(name)
+        self._check_caller(name, kind, function)
+        self._asked[name] += 1
+        number = self._asked[name]
+        if (step := self.stored.get((name, number))) is not None:
+            _check_kind(step, kind)
+            return step
+        if self._position >= MAX_STEPS:
+            raise TooManySteps(MAX_STEPS)
+        self._position += 1
+        return Step(name=name, number=number, position=self._position, kind=kind, function=function)
+
+    def end(self, step: Step) -> None:
+        """Note that a step has ended: the key of its name belongs to the next step from now on."""
+        self._ended[step.name] += 1
+
+    def number_now(self, name: str) -> int:
+        """Return the number of the step of that name that runs now, or else begins next."""
+        check_name(name)
+        return self._ended[name] + 1
+
+    def raise_ending(self, ending: Ending) -> Any:
+        """Raise the end of the claim, now and at every later call."""
+        self.ending = ending
+        raise ending
+
+    def unknown(self) -> list[Step]:
+        """Return the stored steps that the code did not ask for, in their order."""
+        missing = [step for step in self.stored.values() if step.number > self._asked[step.name]]
+        return sorted(missing, key=lambda step: step.position)
+
+    def _check_caller(self, name: str, kind: str, function: str) -> None:
+        first = self._callers.setdefault(name, (kind, function))
+        if first != (kind, function):
+            raise StepMismatch(
+                f"The name {name!r} belongs to {_caller(*first)}, and {_caller(kind, function)} "
+                "uses it again: give each its own name."
+            )
+
+
+def check_name(name: object) -> None:
+    """Raise ValueError for what can't be the name of a step or a signal."""
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not encodable(name):
+        raise ValueError(
+            f"A name must be printable text of 1 to {LONGEST_NAME} characters, not {name!r:.300}."
+        )
+
+
+def check_delay(name: str, delay: object) -> timedelta:
+    """Return a delay that is not negative, or raise TypeError or ValueError."""
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"The time of {name!r} must be a timedelta, not {delay!r}.")
+    if delay > LONGEST_DELAY:
+        raise ValueError(f"The time of {name!r} must be at most 100 years, not {delay!r}.")
+    return max(delay, timedelta())
+
+
+def name_function(function: Callable[..., Any]) -> str:
+    """Return the name of a function with its module, cut to what is stored."""
+    while hasattr(function, "func"):  # a partial function
+        function = function.func
+    kind = type(function)
+    module = getattr(function, "__module__", None) or kind.__module__
+    name = getattr(function, "__qualname__", None) or kind.__qualname__
+    return f"{module}.{name}"[-LONGEST_NAME:]
+
+
+def _check_kind(step: Step, kind: str) -> None:
+    if step.kind != kind:
+        raise StepMismatch(
+            f"The run has {step} as a {step.kind}, and its code asks for a {kind}: keep the "
+            "meaning of a name while runs have it (`manage.py pulljobs workflows check`)."
+        )
+
+
+def _caller(kind: str, function: str) -> str:
+    return f"the {kind} of {function}" if function else f"a {kind}"

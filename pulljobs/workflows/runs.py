@@ -1,0 +1,210 @@
+"""Runs as workflows see them: steps, sleeps, signals and children."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from pulljobs import ids
+from pulljobs.errors import LeaseLost
+from pulljobs.handlers import ClaimedJob
+from pulljobs.outcome_texts import encoded
+from pulljobs.workflows.context import RunContext
+from pulljobs.workflows.effects import adrive, drive
+from pulljobs.workflows.operations import (
+    begin,
+    do_once,
+    do_sleep,
+    do_step,
+    do_wait,
+    result_of,
+    seconds_until,
+)
+from pulljobs.workflows.replay import Continuation, FailedStep, Step
+from pulljobs.workflows.storing import StepResult
+
+
+class RunBase:
+    """Base of sync and async runs: facts without I/O."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+
+    @property
+    def id(self) -> str:
+        """Public id of the run, which is that of its job."""
+        return ids.encode(self._context.job.id)
+
+    @property
+    def job(self) -> ClaimedJob:
+        """Job of the run, with its message."""
+        return self._context.job
+
+    @property
+    def version(self) -> int:
+        """Version of the code that the run started with."""
+        return self._context.version
+
+    @property
+    def input(self) -> Any:
+        """Payload that started the run, parsed as JSON, or that of the last `continue_as`.
+
+        ValueError is raised if it is not JSON. `run.job.payload` has the bytes.
+        """
+        context = self._context
+        return context.input if context.is_continued else context.job.json()
+
+    def key(self, name: str) -> str:
+        """Return a key for the step of that name that runs now, or else begins next.
+
+        Every attempt gets the same key, so a service that knows it does the work once.
+        """
+        context = self._context
+        number = context.replay.number_now(name)
+        rounds = f".{context.rounds}" if context.rounds else ""
+        return f"{self.id}{rounds}:{name}:{number}"
+
+
+class Run(RunBase):
+    """Run of a workflow under its lease. Every call names its step, whose result is stored.
+
+    A step that has ended returns its stored result. Every method raises LeaseLost once the lease
+    is lost. Results are JSON of at most `MAX_RESULT_BYTES`.
+    """
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        retries: int = 0,
+        timeout: timedelta | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call the function unless the step has ended, and return its result.
+
+        The function runs at least once, and never after its result was stored. After an exception
+        it is called up to `retries` times more in this claim, after 1, 2, 4, ... seconds. `timeout`
+        limits the step in place of the handler's time limit: the claim ends as timed out.
+        """
+        return drive(do_step(self._context, name, function, args, kwargs, retries, timeout))
+
+    @contextmanager
+    def atomic(self, name: str) -> Iterator["AtomicStep"]:
+        """Run the block in a transaction that commits together with the step: exactly once.
+
+        Of a step that has ended, `pending` is False and `result` is stored: leave the writes out.
+        WorkflowError is raised inside another transaction.
+        """
+        context = self._context
+        step = drive(begin(context, name, "atomic"))
+        if step.is_ended:
+            yield AtomicStep(step, result_of(context, step))
+            return
+        block, began = AtomicStep(step), time.monotonic()
+        try:
+            with context.store.atomic(step, began, block):
+                yield block
+        except LeaseLost:
+            raise
+        except Exception as error:
+            context.replay.failed.append(FailedStep(step, error, time.monotonic() - began))
+            raise
+        context.replay.end(step)
+
+    def sleep(self, name: str, delay: timedelta) -> None:
+        """Sleep without a thread or a lease. Up to a second the thread is kept."""
+        drive(do_sleep(self._context, name, delay))
+
+    def sleep_until(self, name: str, at: datetime) -> None:
+        """Sleep until that aware time, by the clock of this machine."""
+        drive(do_sleep(self._context, name, seconds_until(name, at)))
+
+    def wait(self, name: str, timeout: timedelta | None = None) -> Any:
+        """Return the payload of the next signal of that name, without a thread until it is there.
+
+        Raise WaitTimedOut if none comes within `timeout`.
+        """
+        return drive(do_wait(self._context, name, timeout))
+
+    def continue_as(self, payload: Any) -> Any:
+        """Begin the run again, with that payload and without its steps. It never returns.
+
+        The id stays, signals that no wait consumed stay, and the version is that of the code now.
+        """
+        return continue_as(self._context, payload)
+
+
+class AsyncRun(RunBase):
+    """Run of an async workflow. Its methods are those of `Run`, to be awaited."""
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        retries: int = 0,
+        timeout: timedelta | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call the function, which may be async, unless the step has ended. See `Run.step`.
+
+        A plain function runs in a thread. After `timeout` TimeoutError is raised in the step.
+        """
+        return await adrive(do_step(self._context, name, function, args, kwargs, retries, timeout))
+
+    async def atomic(
+        self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call a plain function in a transaction that commits together with the step.
+
+        It runs in a thread, because Django has no transactions in async code: exactly once.
+        """
+        context = self._context
+
+        def write(step: Step) -> Any:
+            result = StepResult()
+            with context.store.atomic(step, time.monotonic(), result):
+                result.value = function(*args, **kwargs)
+            return result.value
+
+        return await adrive(do_once(context, name, "atomic", "", write))
+
+    async def sleep(self, name: str, delay: timedelta) -> None:
+        """Sleep without a lease. See `Run.sleep`."""
+        await adrive(do_sleep(self._context, name, delay))
+
+    async def sleep_until(self, name: str, at: datetime) -> None:
+        """Sleep until that aware time. See `Run.sleep_until`."""
+        await adrive(do_sleep(self._context, name, seconds_until(name, at)))
+
+    async def wait(self, name: str, timeout: timedelta | None = None) -> Any:
+        """Return the payload of the next signal of that name. See `Run.wait`."""
+        return await adrive(do_wait(self._context, name, timeout))
+
+    def continue_as(self, payload: Any) -> Any:
+        """Begin the run again with that payload. See `Run.continue_as`."""
+        return continue_as(self._context, payload)
+
+
+class AtomicStep(StepResult):
+    """Step whose block is a transaction. The caller sets `result` while it is `pending`."""
+
+    def __init__(self, step: Step, result: Any = None) -> None:
+        super().__init__(result)
+        self.pending = not step.is_ended
+
+    @property
+    def result(self) -> Any:
+        """Result of the step, JSON."""
+        return self.value
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        self.value = value
+
+
+def continue_as(context: RunContext, payload: Any) -> Any:
+    """Raise the continuation of a run, or TypeError or ValueError for a payload that is no JSON."""
+    return context.replay.raise_ending(Continuation(encoded(payload) or "null"))

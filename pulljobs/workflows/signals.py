@@ -1,0 +1,107 @@
+"""Signals to runs: sent in the sender's transaction, consumed by a wait, in their order."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.errors import RunEnded, UnknownRun
+from pulljobs.models import ArchivedJob
+from pulljobs.outcome_texts import encoded
+from pulljobs.states import State
+from pulljobs.storage import listen
+from pulljobs.storage.statements import LOCK_SECONDS, LONGEST_SECONDS, brief, retrying, run
+from pulljobs.workflows.replay import check_name
+
+AT_ONCE: Final = 500
+SWEPT_AGE: Final = timedelta(seconds=5)
+"""Age of a signal from which the sweep wakes its run. Until then the sender does."""
+LIVE: Final = (State.QUEUED, State.INFLIGHT)
+
+
+def signal(
+    run_id: int | str,
+    name: str,
+    payload: Any = None,
+    *,
+    dedupe_id: str | None = None,
+    ignore_missing: bool = False,
+) -> bool:
+    """Send a signal to a run, in the caller's transaction. Return False if nothing was sent.
+
+    The run keeps it until a wait of that name consumes it, or until the run ends. A second signal
+    with a `dedupe_id` of the run is not sent. UnknownRun or RunEnded is raised for a run that can't
+    get it, unless `ignore_missing` is set. TypeError or ValueError if the payload is not JSON, or
+    larger than `MAX_RESULT_BYTES`.
+    """
+    check_name(name)
+    if dedupe_id is not None:
+        check_name(dedupe_id)
+    using, number = settings().DATABASE, find_id(run_id)
+    params = {
+        "run_id": number,
+        "name": name,
+        "payload": encoded(payload),
+        "dedupe_id": dedupe_id,
+    }
+    rows = run(using, "send_signal", params, seconds=LONGEST_SECONDS)
+    if number is None or not rows or rows[0].state not in LIVE:
+        if ignore_missing:
+            return False
+        raise _missing(using, run_id, number, rows[0].state if rows else None)
+    if rows[0].is_sent:
+        # Robust: it comes after the commit, and must not look as if that had failed.
+        transaction.on_commit(partial(wake, using, [number]), using=using, robust=True)
+    return bool(rows[0].is_sent)
+
+
+async def asignal(run_id: int | str, name: str, payload: Any = None, **options: Any) -> bool:
+    """Send a signal from async code, in a transaction of its own. See `signal`."""
+    return await sync_to_async(signal)(run_id, name, payload, **options)
+
+
+def wake(using: str, run_ids: Sequence[int]) -> None:
+    """Make those runs due that wait for a signal that is there, or whose children have ended."""
+    retrying(using, partial(_wake, using, sorted(set(run_ids))))
+
+
+def _wake(using: str, run_ids: list[int]) -> None:
+    with brief(using, lock_seconds=LOCK_SECONDS):
+        run(using, "lock_runs", {"run_ids": run_ids})
+        rows = run(using, "wake_runs", {"run_ids": run_ids})
+        listen.wake_on_commit(using, [row.consumer_id for row in rows])
+
+
+def sweep(using: str) -> bool:
+    """Wake runs whose senders died between commit and wake-up. Return True if there may be more."""
+    [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": SWEPT_AGE})
+    if row.run_ids is None:
+        return False
+    wake(using, row.run_ids)
+    return len(row.run_ids) == AT_ONCE
+
+
+def find_id(run_id: int | str) -> int | None:
+    """Return the number of an id, or None for text that is none."""
+    if isinstance(run_id, int):
+        return run_id if 0 < run_id <= ids.LARGEST_ID else None
+    try:
+        return ids.number_of(run_id)
+    except ValueError:
+        return None
+
+
+def _missing(
+    using: str, run_id: int | str, number: int | None, state: str | None
+) -> UnknownRun | RunEnded:
+    if number is not None and state is None:
+        past = ArchivedJob.objects.using(using).filter(job_id=number).order_by("id").last()
+        state = None if past is None else past.state
+    if number is None or state is None:
+        return UnknownRun(run_id)
+    return RunEnded(ids.encode(number), state)

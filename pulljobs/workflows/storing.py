@@ -1,0 +1,207 @@
+"""Statements of a run: steps under its lease, signals that it consumes, and its suspension."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from django.db import connections
+
+from pulljobs import pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.circuit import Result
+from pulljobs.engine.outcomes import Settlement
+from pulljobs.engine.sql import Row
+from pulljobs.errors import LeaseLost, WorkflowError
+from pulljobs.handlers import ClaimedJob
+from pulljobs.outcome_texts import encoded
+from pulljobs.states import State
+from pulljobs.storage import listen
+from pulljobs.storage.statements import LONGEST_SECONDS, brief, retrying, run
+from pulljobs.worker import transactions
+from pulljobs.worker.runs import end_now
+from pulljobs.workflows.failures import encode_failure
+from pulljobs.workflows.replay import Continuation, Ending, Step, Suspension
+
+NOW: Final = timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class RunStore:
+    """Store of one claim of a run. A claim that lost its lease writes nothing."""
+
+    using: str
+    job: ClaimedJob
+    on_stored: Callable[[ClaimedJob, Step], object] = lambda job, step: None
+    """Function that is called after the commit of each step that has ended."""
+
+    def before_effect(self, step: Step) -> None:
+        """Allow the effect of a step that has not ended. A dry replay ends here."""
+
+    def write(
+        self, step: Step, seconds: float, *, result: Any = None, failure: Exception | None = None
+    ) -> Any:
+        """Write a step that has ended, and return its result as a replay would find it.
+
+        Raise LeaseLost, and TypeError or ValueError for a result that can't be stored.
+        """
+        refuse_transaction(self.using, f"step {step}")
+        text = encode_result(step, result)
+        self._write(step, seconds, result=text, failure=failure)
+        self.on_stored(self.job, step)
+        return None if text is None else json.loads(text)
+
+    @contextmanager
+    def atomic(self, step: Step, began: float, result: "StepResult") -> Iterator[None]:
+        """Open a transaction of the project that commits together with the step."""
+        for using in transactions.databases():
+            refuse_transaction(using, f"run.atomic({step.name!r})")
+        with transactions.atomic():
+            yield
+            transactions.check()
+            text = encode_result(step, result.value)
+            self._write(step, time.monotonic() - began, result=text)
+        result.value = None if text is None else json.loads(text)
+        self.on_stored(self.job, step)
+
+    def take_signal(self, step: Step, is_over: bool) -> tuple[bool, Any]:
+        """Return True and the payload of the oldest signal for a wait, if there is one.
+
+        With `is_over` a wait without a signal ends.
+        """
+        refuse_transaction(self.using, f"wait {step}")
+        params = {**self._held(), "is_over": is_over, **_key(step)}
+        rows = retrying(
+            self.using, lambda: run(self.using, "take_signal", params, seconds=LONGEST_SECONDS)
+        )
+        if not rows:
+            raise self._lost()
+        if rows[0].is_taken or is_over:
+            self.on_stored(self.job, step)
+        return rows[0].is_taken, rows[0].payload
+
+    def write_pending(self, step: Step, *, batch_id: int, children: Sequence[int]) -> None:
+        """Write, in the caller's transaction, a step whose children were published in it."""
+        self._write(step, 0.0, is_ended=False, batch_id=batch_id, children=list(children))
+
+    def write_in_transaction(self, step: Step, seconds: float, result: str | None) -> None:
+        """Write a step that has ended as the last statement of the caller's transaction."""
+        self._write(step, seconds, result=result)
+
+    def end_claim(self, ending: Ending, version: int) -> None:
+        """Write a suspension or a continuation. The job is settled then, or its lease is lost."""
+        if isinstance(ending, Suspension):
+            retrying(self.using, partial(self._suspend, ending))
+        else:
+            retrying(self.using, partial(self._continue, ending, version))
+
+    def _suspend(self, ending: Suspension) -> None:
+        with brief(self.using):
+            self._finish(outcomes.suspend(self.job.held, ending.delay))
+            params = {
+                "run_id": self.job.id,
+                **_key(ending.step),
+                "kind": ending.step.kind,
+                "function": ending.step.function,
+                "is_bounded": ending.is_bounded,
+                "waiting_for": ending.waiting_for,
+                "waiting_batch": ending.waiting_batch,
+            }
+            self._wake(run(self.using, "suspend_run", params))
+
+    def _continue(self, ending: Continuation, version: int) -> None:
+        with brief(self.using):
+            self._finish(outcomes.suspend(self.job.held, NOW))
+            params = {"run_id": self.job.id, "version": version, "input": f"[{ending.payload}]"}
+            self._wake(run(self.using, "continue_run", params))
+
+    def _finish(self, outcome: Settlement) -> None:
+        end_now(self.job)
+        path = self.job.handler.path
+        finished = pulling.finish([outcome._replace(run=self.job)], lambda: {self.job.id: path})
+        if self.job.id not in finished.states:
+            raise self._lost()
+        self.job.verdict = Result.SUCCESS
+        # Before the commit: a renewal right after it would find no lease and report it lost.
+        self.job.mark_settled()
+
+    def _wake(self, rows: Sequence[Row]) -> None:
+        if rows:
+            self.job.went_to = State.QUEUED
+            listen.wake_on_commit(self.using, [row.consumer_id for row in rows])
+
+    def _write(
+        self,
+        step: Step,
+        seconds: float,
+        *,
+        is_ended: bool = True,
+        result: str | None = None,
+        failure: Exception | None = None,
+        batch_id: int | None = None,
+        children: list[int] | None = None,
+    ) -> None:
+        params = {
+            **self._held(),
+            **_key(step),
+            "kind": step.kind,
+            "function": step.function,
+            "seconds": seconds,
+            "is_ended": is_ended,
+            "result": result,
+            "failure": None if failure is None else encode_failure(failure),
+            "batch_id": batch_id,
+            "children": children,
+        }
+        write = partial(run, self.using, "write_step", params, seconds=LONGEST_SECONDS)
+        if not retrying(self.using, write):
+            raise self._lost()
+
+    def _held(self) -> dict[str, Any]:
+        held = self.job.held
+        return {"run_id": held.job_id, "lease_token": held.lease_token}
+
+    def _lost(self) -> LeaseLost:
+        self.job.taken_away = True
+        return LeaseLost(self.job.id)
+
+
+@dataclass(slots=True)
+class StepResult:
+    """Result of a step that the caller sets."""
+
+    value: Any = None
+
+
+def encode_result(step: Step, result: Any) -> str | None:
+    """Return the result of a step as JSON, or raise TypeError or ValueError that names the step."""
+    try:
+        return encoded(result)
+    except TypeError as error:
+        raise TypeError(
+            f"The result of {step} is not JSON ({error}): return plain values, for example an id."
+        ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"The result of {step} can't be stored ({error}): store the data elsewhere and return "
+            "where it is, or raise MAX_RESULT_BYTES."
+        ) from error
+
+
+def refuse_transaction(using: str, what: str) -> None:
+    """Raise WorkflowError in a transaction of the project, whose rollback would undo the step."""
+    blocks = connections[using].atomic_blocks
+    # As Django's `durable` has it: the transaction of a TestCase does not count.
+    if blocks and not getattr(blocks[-1], "_from_testcase", False):
+        raise WorkflowError(
+            f"{what} is inside a transaction, whose rollback would undo it: leave the transaction "
+            "first, or put the writes into run.atomic."
+        )
+
+
+def _key(step: Step) -> dict[str, Any]:
+    return {"name": step.name, "number": step.number, "position": step.position}

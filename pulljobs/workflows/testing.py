@@ -1,0 +1,162 @@
+"""Test tool for workflows: a run to its end, with time that jumps and crashes at given steps."""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from django.db.models.functions import Now
+
+from pulljobs import handlers, ids, jobs, publishing
+from pulljobs.conf import settings
+from pulljobs.engine import outcomes
+from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.models import Job
+from pulljobs.pulling import Puller
+from pulljobs.states import SETTLED, State
+from pulljobs.testing.draining import DrainedJob, claim_ready, run_claimed
+from pulljobs.workflows import definitions
+from pulljobs.workflows.definitions import Workflow
+from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
+from pulljobs.workflows.performing import aperform_run, perform_run
+from pulljobs.workflows.replay import Step
+from pulljobs.workflows.signals import signal
+
+EVERY: Final = "*"
+"""Value of `crash_after` that crashes after every step."""
+
+
+class TestedRun(NamedTuple):
+    """Run at its end."""
+
+    id: str
+    state: State
+    result: Any
+    error: str | None
+    exception: BaseException | None
+    """Exception that ended the last claim, or None if the workflow returned."""
+    steps: list[str]
+    """Names of the stored steps, in their order."""
+    claims: int
+    crashes: int
+
+
+class SimulatedCrash(BaseException):
+    """Crash after a step was stored, which `except Exception` lets pass."""
+
+
+def run_workflow(
+    function: Callable[..., Any],
+    payload: publishing.Payload = None,
+    *,
+    signals: Iterable[tuple[str, Any]] = (),
+    crash_after: str | Collection[str] = (),
+    max_claims: int = 1_000,
+) -> TestedRun:
+    """Run a workflow to its end, in the test's own connection, and return the run.
+
+    Its message is published, and `signals`, pairs of a name and a payload, are sent before the
+    first claim. Sleeps are over at once, and a wait for which no signal is left times out. After
+    each step that `crash_after` names the claim ends once as if its process had died; "*" names
+    every step. AssertionError if the run waits for a signal without a timeout, or does not end
+    within `max_claims`.
+    """
+    crashes = _Crashes({crash_after} if isinstance(crash_after, str) else set(crash_after))
+    workflow, handler = _find(function, crashes)
+    consumer = handlers.subscribed(handler)
+    run_id = _publish(workflow, consumer.pk, payload)
+    for name, value in signals:
+        signal(run_id, name, value)
+    puller = Puller(settings().DATABASE, consumer)
+    exception, claims = None, 0
+    while jobs.get(run_id).state not in SETTLED:
+        _check_progress(run_id, claims, max_claims)
+        _jump(run_id)
+        for ran in _claim_and_run(puller, handler):
+            if ran.job.id == run_id:
+                exception, claims = ran.exception, claims + 1
+    return _tested(run_id, exception, claims, crashes)
+
+
+class _Crashes:
+    """Steps after which a claim still has to crash."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+        self.done: set[tuple[str, int]] = set()
+
+    def note(self, job: ClaimedJob, step: Step) -> None:
+        """Crash after a step that is to crash and did not."""
+        is_first = step.number == 1 or EVERY in self._names
+        if step.key in self.done or not is_first or not {EVERY, step.name} & self._names:
+            return
+        self.done.add(step.key)
+        job.settlement = outcomes.release(job.held)  # The crash of a test uses up no retry.
+        raise SimulatedCrash(f"after {step}")
+
+
+def _find(function: Callable[..., Any], crashes: _Crashes) -> tuple[Workflow, Handler]:
+    """Return the workflow of a function, and its handler with these crashes."""
+    workflow = definitions.find(function)
+    path = (workflow.channel, workflow.consumer)
+    handler = next(each for each in handlers.registered() if each.path == path)
+    perform = aperform_run if workflow.is_async else perform_run
+    return workflow, replace(handler, function=partial(perform, workflow, on_stored=crashes.note))
+
+
+def _publish(workflow: Workflow, consumer_id: int, payload: publishing.Payload) -> int:
+    receipt = publishing.publish(workflow.channel, payload)
+    made = Job.objects.using(settings().DATABASE).filter(id__in=receipt.job_ids)
+    return made.get(consumer_id=consumer_id).pk
+
+
+def _check_progress(run_id: int, claims: int, max_claims: int) -> None:
+    if claims >= max_claims:
+        raise AssertionError(f"The run has not ended after {claims} claims.")
+    using = settings().DATABASE
+    run = WorkflowRun.objects.using(using).filter(id=run_id).exclude(waiting_for=None).first()
+    if run is None:
+        return
+    steps = WorkflowStep.objects.using(using).filter(run_id=run_id, name=run.waiting_for)
+    is_endless = steps.filter(kind="wait", ended_at=None, due_at=None).exists()
+    sent = RunSignal.objects.using(using).filter(run_id=run_id, name=run.waiting_for)
+    if is_endless and not sent.filter(consumed_at=None).exists():
+        raise AssertionError(
+            f"The run waits for a signal {run.waiting_for!r} without a timeout: pass "
+            f"signals=[({run.waiting_for!r}, payload)]."
+        )
+
+
+def _jump(run_id: int) -> None:
+    """Let the time pass until the run is due."""
+    using = settings().DATABASE
+    pending = WorkflowStep.objects.using(using).filter(run_id=run_id, ended_at=None)
+    pending.filter(due_at__gt=Now()).update(due_at=Now())
+    waiting = Job.objects.using(using).filter(id=run_id, state=State.QUEUED)
+    waiting.update(available_at=Now())
+
+
+def _claim_and_run(puller: Puller, handler: Handler) -> list[DrainedJob]:
+    claim = claim_ready(puller, 1)
+    return [
+        run_claimed(puller.consumer, handler, claim.taken, row, message)
+        for row, message in claim.jobs
+        if claim.taken is not None
+    ]
+
+
+def _tested(
+    run_id: int, exception: BaseException | None, claims: int, crashes: _Crashes
+) -> TestedRun:
+    view = jobs.get(run_id)
+    steps = WorkflowStep.objects.using(settings().DATABASE).filter(run_id=run_id)
+    return TestedRun(
+        id=ids.encode(run_id),
+        state=view.state,
+        result=view.result,
+        error=view.error,
+        exception=exception,
+        steps=list(steps.order_by("position").values_list("name", flat=True)),
+        claims=claims,
+        crashes=len(crashes.done),
+    )

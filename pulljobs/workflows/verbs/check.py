@@ -1,0 +1,39 @@
+"""Replay stored runs against the present code, and list those whose next step would differ.
+
+Nothing is written. Run it before a deploy. The exit code is 1 if a run would differ.
+"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from pulljobs import handlers
+from pulljobs.management.output_blocks import StyledText, TableBlock, Tone, text_columns
+from pulljobs.management.parsing import whole_number
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.workflows import checking
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--version-of-runs", type=whole_number(1), metavar="N", help="only runs of this version"
+    )
+
+
+def handle(*, version_of_runs: int | None, **options: Any) -> CommandResult:
+    handlers.autodiscover()
+    checked = checking.check_runs(version_of_runs)
+    broken = [run._asdict() for run in checked.broken]
+    summary = (
+        f"{checked.replayed} runs were replayed, {len(broken)} would differ; {checked.left} are of "
+        "versions that this code leaves to other workers."
+    )
+    table = TableBlock(
+        text_columns("run", "workflow", "version", "problem"),
+        [
+            [run.id, run.workflow, str(run.version), StyledText(run.problem, Tone.BAD)]
+            for run in checked.broken
+        ],
+        "No run would differ.",
+    )
+    content = {"replayed": checked.replayed, "left": checked.left, "broken": broken}
+    return CommandResult(content, [table, summary], exit_code=1 if broken else 0)

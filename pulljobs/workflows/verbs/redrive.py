@@ -1,0 +1,30 @@
+"""Let a DEAD run go on, or one that sleeps or waits, by default without forgetting a step."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from pulljobs.management.parsing import whole_number
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.workflows import acting
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="id of the run")
+    parser.add_argument(
+        "--from-step", metavar="NAME", help="forget this step and those that followed it"
+    )
+    parser.add_argument(
+        "--number",
+        type=whole_number(1),
+        default=1,
+        metavar="N",
+        help="which of the steps of that name (%(default)s)",
+    )
+
+
+def handle(*, run: str, from_step: str | None, number: int, **options: Any) -> CommandResult:
+    from pulljobs.management import job_actions
+
+    start = None if from_step is None else (from_step, number)
+    acting.redrive(run, from_step=start, by=job_actions.operator_name())
+    return CommandResult.from_facts({"run": run, "from_step": from_step or "none"})

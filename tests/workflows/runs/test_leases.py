@@ -1,0 +1,117 @@
+"""Runs, their senders and operators at the same time: no step without a lease, no signal lost."""
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import OperationalError
+
+from pulljobs import ids, operating
+from pulljobs.models import Job
+from pulljobs.states import State
+from pulljobs.storage import nodes
+from pulljobs.testing import drain
+from pulljobs.workflows import Run, signal, signals
+from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
+from tests.factories import USING, claimed
+from tests.sessions import query, run, session
+from tests.workflows.runs.conftest import Bench
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_holder_that_lost_its_lease_stores_no_step(bench: Bench) -> None:
+    def fulfil(run: Run) -> None:
+        with suppress(Exception):
+            run.step("charge", operating.kill, [run.job.id], by="olga")
+        with run.atomic("book") as step:
+            Group.objects.create(name="booked")
+            step.result = 1
+
+    bench.workflow(fulfil)
+    bench.start()
+    [ran] = drain()
+    assert ran.job.state == State.DEAD
+    assert not WorkflowStep.objects.exists()
+    assert not Group.objects.exists()
+
+
+def test_the_writes_of_an_atomic_step_are_rolled_back_with_a_lost_lease(bench: Bench) -> None:
+    def fulfil(run: Run) -> None:
+        with run.atomic("book") as step:
+            Group.objects.create(name="booked")
+            step.result = 1
+            with session() as other:
+                token = "11111111-1111-1111-1111-111111111111"
+                other.execute(
+                    "UPDATE pulljobs_job SET lease_token = %s WHERE id = %s", [token, run.job.id]
+                )
+                other.commit()
+
+    bench.workflow(fulfil)
+    bench.start()
+    drain()
+    assert not WorkflowStep.objects.exists()
+    assert not Group.objects.exists()
+
+
+def test_a_kill_comes_before_the_step_or_after_its_commit(bench: Bench) -> None:
+    run_id = bench.start()
+    [held] = claimed(bench.consumer)
+    step = {
+        "run_id": run_id, "lease_token": held.lease_token, "name": "charge", "number": 1,
+        "position": 1, "kind": "step", "function": "", "seconds": 0.0, "is_ended": True,
+        "result": "1", "failure": None, "batch_id": None, "children": None,
+    }  # fmt: skip
+    lock = "SELECT FROM pulljobs_job WHERE id = %s FOR NO KEY UPDATE NOWAIT"
+    with session() as other:
+        assert run(other, "write_step", step)
+        with pytest.raises(OperationalError):
+            query(lock, [run_id])
+        other.commit()
+    query(lock, [run_id])
+
+
+def test_a_signal_meets_a_run_that_is_about_to_suspend(bench: Bench) -> None:
+    sent: list[bool] = []
+
+    def fulfil(run: Run) -> Any:
+        try:
+            return run.wait("approval")
+        finally:  # The wait has found no signal, and the suspension is not written.
+            if not sent:
+                sent.append(signal(run.id, "approval", "in between"))
+
+    bench.workflow(fulfil)
+    bench.start()
+    assert [ran.job.state for ran in drain()] == [State.QUEUED, State.DELIVERED]
+
+
+def test_a_sender_that_dies_after_its_commit_delays_the_run_only(bench: Bench) -> None:
+    bench.workflow(lambda run: run.wait("approval"))
+    run_id = bench.start()
+    drain()
+    assert WorkflowRun.objects.get().waiting_for == "approval"
+    before = ids.first_of(nodes.clock(USING) - timedelta(minutes=1))
+    RunSignal.objects.create(id=before, run_id=run_id, name="approval", payload=7)
+    assert drain() == []
+    assert not signals.sweep(USING)
+    [ran] = drain()
+    assert ran.job.result == 7
+    assert not RunSignal.objects.filter(is_new=True).exists()
+
+
+def test_an_open_transaction_of_a_sender_blocks_no_claim(bench: Bench) -> None:
+    bench.workflow(lambda run: run.step("charge", lambda: 1))
+    run_id = bench.start()
+    with session() as other:
+        run(
+            other,
+            "send_signal",
+            {"run_id": run_id, "name": "approval", "payload": "1", "dedupe_id": "once"},
+        )
+        [ran] = drain()
+    assert ran.job.state == State.DELIVERED
+    assert not Job.objects.exists()

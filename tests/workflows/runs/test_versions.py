@@ -1,0 +1,125 @@
+"""A deploy: which runs go on, which would break, and how they are repaired."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.core.management import call_command
+
+from pulljobs.diagnosis import explain
+from pulljobs.errors import RunEnded, UnknownRun, WorkflowError
+from pulljobs.models import AuditEntry, Job
+from pulljobs.states import State
+from pulljobs.testing import drain, run_workflow
+from pulljobs.workflows import Run, checking, definitions, redrive, signal
+from pulljobs.workflows.models import WorkflowStep
+from tests.handling import registry_of_its_own
+from tests.workflows.runs.conftest import Bench
+
+
+def charge_and_wait(run: Run) -> Any:
+    run.step("charge", lambda: "receipt")
+    return run.wait("approval")
+
+
+def bill_and_wait(run: Run) -> Any:
+    Group.objects.count()
+    run.step("bill", lambda: Group.objects.create(name="effect").pk)
+    return run.wait("approval")
+
+
+def test_a_check_names_the_runs_whose_step_was_renamed_and_writes_nothing(bench: Bench) -> None:
+    bench.workflow(charge_and_wait)
+    bench.start()
+    drain()
+    assert checking.check_runs() == checking.CheckedRuns(1, 0, [])
+    with registry_of_its_own():
+        definitions._by_function.clear()
+        bench.workflow(bill_and_wait)
+        [broken] = checking.check_runs().broken
+        assert (
+            broken.problem == "The code asks for step 'bill' where the run has step 'charge', "
+            "wait 'approval'."
+        )
+    with registry_of_its_own():
+        definitions._by_function.clear()
+        bench.workflow(lambda run: Group.objects.create(name="effect"))
+        [broken] = checking.check_runs().broken
+        assert "before step 'charge'" in broken.problem
+    assert not Group.objects.exists()
+
+
+def test_a_redrive_from_a_step_forgets_it_and_gives_its_signals_back(bench: Bench) -> None:
+    charged: list[int] = []
+
+    def fulfil(run: Run) -> Any:
+        run.step("charge", lambda: charged.append(1))
+        approval = run.wait("approval")
+        run.step("ship", lambda: 1 / approval)
+        return approval
+
+    bench.workflow(fulfil, ack_policy="reject_on_error")
+    run_id = bench.start()
+    signal(run_id, "approval", 0)
+    [ran] = drain()
+    assert ran.job.state == State.DEAD
+    with pytest.raises(WorkflowError, match="'refund'"):
+        redrive(run_id, from_step="refund")
+    redrive(run_id, from_step="approval")
+    [ran] = drain()
+    assert ran.job.state == State.DEAD, "the same signal again"
+    assert len(charged) == 1
+    call_command("pulljobs", "workflows", "redrive", str(run_id), "--from-step", "charge")
+    drain()
+    assert len(charged) == 2
+    assert AuditEntry.objects.get().subject == f"run {run_id} from ('charge', 1)"
+
+
+def test_signals_for_runs_that_can_not_get_them_are_refused(bench: Bench) -> None:
+    bench.workflow(lambda run: None)
+    run_id = bench.start()
+    drain()
+    with pytest.raises(RunEnded, match="DELIVERED"):
+        signal(run_id, "approval")
+    with pytest.raises(UnknownRun):
+        signal(7, "approval")
+    assert not signal("nonsense", "approval", ignore_missing=True)
+
+
+def test_explain_says_what_a_run_waits_for(bench: Bench) -> None:
+    def naps(run: Run) -> None:
+        run.sleep("cool-off", timedelta(days=1))
+        run.wait("approval")
+
+    bench.workflow(naps)
+    run_id = bench.start()
+    drain()
+    [reason, *_rest] = explain.reasons(Job.objects.get())
+    assert reason.code == "sleeps"
+    WorkflowStep.objects.update(due_at="2026-01-01T00:00:00Z")
+    Job.objects.update(available_at="2026-01-01T00:00:00Z")
+    drain()
+    [reason, *_rest] = explain.reasons(Job.objects.get(id=run_id))
+    assert "waits for a signal 'approval'" in reason.text
+
+
+def test_a_tested_run_jumps_over_sleeps_and_survives_a_crash_after_every_step(bench: Bench) -> None:
+    calls: list[str] = []
+
+    def fulfil(run: Run) -> Any:
+        run.step("charge", lambda: calls.append("charge"))
+        with run.atomic("book") as step:
+            if step.pending:
+                step.result = Group.objects.create(name=run.id).pk
+        run.sleep("cool-off", timedelta(days=365))
+        return [run.wait("approval"), Group.objects.count()]
+
+    bench.workflow(fulfil, max_retries=0)
+    tested = run_workflow(fulfil, {"order": 1}, signals=[("approval", "yes")], crash_after="*")
+    assert (tested.state, tested.result) == (State.DELIVERED, ["yes", 1])
+    assert tested.steps == ["charge", "book", "cool-off", "approval"]
+    assert tested.crashes == 3
+    assert calls == ["charge"]
+    with pytest.raises(AssertionError, match="'approval' without a timeout"):
+        run_workflow(fulfil)
