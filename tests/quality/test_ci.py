@@ -13,7 +13,8 @@ COMMAND = "python -m pip install . && python -m pytest -n auto"
 RUN = """#!/bin/sh
 case "$2" in
     pip) exit 0 ;;
-    pytest) mkdir -p .pytest_cache/v/cache
+    pytest) echo ran
+        mkdir -p .pytest_cache/v/cache
         echo '{"test_sample.py::test_that_fails_beside_others@group": true}' \\
             > .pytest_cache/v/cache/lastfailed
         exit "$CODE" ;;
@@ -25,24 +26,38 @@ esac
 @pytest.mark.parametrize(("code", "ends_with"), [(0, 0), (1, 0), (2, 2), (3, 3)])
 def test_only_tests_that_failed_run_again(tmp_path: Path, code: int, ends_with: int) -> None:
     """After an interrupt or an internal error of pytest other tests may not have run at all."""
+    done = run_tests(tmp_path, CODE=str(code))
+    assert done.returncode == ends_with, done.stdout + done.stderr
+    assert ("1 passed" in done.stdout) == (code == 1)
+
+
+def test_nothing_runs_without_the_programs_that_tests_need(tmp_path: Path) -> None:
+    """They are installed while pip installs the packages."""
+    done = run_tests(tmp_path, "(exit 100) & programs=$!", CODE="0")
+    assert done.returncode == 100, done.stdout + done.stderr
+    assert "ran" not in done.stdout
+
+
+def run_tests(
+    directory: Path, before: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the last part of the script after these commands, with a Python that only pretends."""
     script = (BASE_DIR / ".ci" / "run").read_text("utf-8")
     setup, begun, tested = script.partition("rm -rf .pytest_cache\n")
-    shell = setup.partition("\ncd ")[0] + "\n" + begun + tested
-    (tmp_path / "README.md").write_text(f"    {COMMAND}\n")
-    (tmp_path / "test_sample.py").write_text("def test_that_fails_beside_others() -> None: ...\n")
-    (tmp_path / "python").write_text(RUN)
-    (tmp_path / "python").chmod(0o755)
-    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    shell = setup.partition("\ncd ")[0] + f"\n{before}\n{begun}{tested}"
+    (directory / "README.md").write_text(f"    {COMMAND}\n")
+    (directory / "test_sample.py").write_text("def test_that_fails_beside_others() -> None: ...\n")
+    (directory / "python").write_text(RUN)
+    (directory / "python").chmod(0o755)
+    path = f"{directory}{os.pathsep}{os.environ['PATH']}"
     ours = {name: value for name, value in os.environ.items() if "DJANGO" not in name}
-    done = subprocess.run(
+    return subprocess.run(
         ["bash", "-c", shell],
-        cwd=tmp_path,
-        env={**ours, "PATH": path, "PYTHON": sys.executable, "CODE": str(code)},
+        cwd=directory,
+        env={**ours, "PATH": path, "PYTHON": sys.executable, **environment},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == ends_with, done.stdout + done.stderr
-    assert ("1 passed" in done.stdout) == (code == 1)
 
 
 def test_a_readme_without_a_test_command_fails(tmp_path: Path) -> None:
