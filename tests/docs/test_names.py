@@ -1,6 +1,7 @@
 """Modules, files and statements that the pages name exist."""
 
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -46,10 +47,14 @@ def test_files_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", NAMES)
 def test_statements_exist(page: str) -> None:
-    files = {path.name for root in ROOTS for path in root.glob("*pulljobs/**/*.sql")}
     assert [name for name in quoted(page) if name.endswith(".sql") and "/" not in name] == [
-        name for name in quoted(page) if name in files
+        name for name in quoted(page) if name in statement_files()
     ]
+
+
+@cache
+def statement_files() -> set[str]:
+    return {path.name for root in ROOTS for path in root.glob("*pulljobs/**/*.sql")}
 
 
 def _exists(dotted: str) -> bool:

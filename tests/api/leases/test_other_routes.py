@@ -29,7 +29,7 @@ CENSUS = f"{ORDERS}/consumer/census"
 
 @pytest.fixture
 def operator(db: None) -> Client:
-    user = User.objects.create_user("ops", password="x")
+    user = User.objects.create_user("ops")
     codenames = ["change_consumer", "delete_job"]
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client = Client()
@@ -173,7 +173,7 @@ def test_operators_need_the_permission(census: Subscription, tokens: dict[str, s
     """A consumer's tokens do not do, and nothing changes."""
     publish()
     stranger = Client()
-    stranger.force_login(User.objects.create_user("nobody", password="x"))
+    stranger.force_login(User.objects.create_user("nobody"))
     before = contents()
     for client in (Client(), stranger):
         for answer in (
