@@ -1,12 +1,12 @@
-"""Tests of the loop: in worker processes that are killed, and its cost where nothing is due."""
+"""Tests of the loop: in worker processes, and its cost where nothing is due.
+
+`tests/benchmarks/test_schedules.py` kills workers and the server.
+"""
 
 import json
-import random
-import signal
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -26,9 +26,8 @@ from pulljobs.worker.listener import WakeupListener
 from tests.factories import USING
 from tests.schedules.conftest import Make, make_due, reasons, reread
 from tests.sessions import SLACK, Thread, query, session, wait_until
-from tests.worker.processes import Stage, Worker
+from tests.worker.processes import Stage
 
-KILLS = 8
 SECOND = timedelta(seconds=1)
 APPS = {"WORKER_APPS": "tests.worker.app pulljobs.schedules"}
 
@@ -40,10 +39,6 @@ def stage(transactional_db: None, tmp_path: Path) -> Iterator[Stage]:
         yield stage
     finally:
         stage.end()
-
-
-def has_fired(slots: int) -> bool:
-    return count_fired() >= slots
 
 
 def count_fired() -> int:
@@ -67,31 +62,6 @@ def test_a_worker_wakes_for_a_new_schedule_and_fires_its_slots_in_time(stage: St
     assert [record for record in fired if not 0 <= record.late_seconds < 0.1 + SLACK] == []
     assert verify().broken == {}
     assert len(stage.history("started")) >= 1
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_each_slot_fires_once_or_is_recorded_as_skipped_while_workers_are_killed(
-    stage: Stage,
-) -> None:
-    stage.consumer()
-    workers = [stage.worker(**APPS).ready() for _ in range(2)]
-    for number in range(30):
-        schedules.create(f"second-{number}", "script", {"quiet": True}, every=SECOND, missed="all")
-    for _ in range(KILLS):
-        wait_until(partial(has_fired, count_fired() + 20))
-        kill(workers.pop(random.randrange(2)))
-        workers.append(stage.worker(**APPS))
-    wait_until(lambda: count_fired() >= 30 * KILLS)
-    for worker in workers:
-        worker.ready().stop()
-    assert verify().broken == {}
-    assert set(Slot.objects.values_list("reason", flat=True)) <= {"due", "missed"}
-    [(fired, published)] = query(
-        "SELECT (SELECT count(*) FROM pulljobs_slot WHERE message_id IS NOT NULL),"
-        " (SELECT count(*) FROM pulljobs_message)"
-    )
-    assert fired == published
 
 
 @pytest.mark.processes
@@ -121,11 +91,6 @@ def last_gap(starts: list[float]) -> float:
     )
     starts += [start for (start,) in rows if start not in starts]
     return starts[-1] - starts[-2] if len(starts) > 1 else 0.0
-
-
-def kill(worker: Worker) -> None:
-    worker.signal(signal.SIGKILL)
-    worker.kill_all()
 
 
 @pytest.mark.django_db(transaction=True)
