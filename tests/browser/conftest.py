@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests import requirements
 from tests.browser.pages import DemoSite, Visitor
 from tests.demo.running import Project, own_database
-from tests.requirements import require
 
 HERE = Path(__file__).parent
 FILES = 100
@@ -30,14 +30,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("browser"))  # they share a demo
 
 
-@pytest.fixture(scope="session")
-def chromium() -> Path:
-    return require("chromium")
-
-
-@pytest.fixture(scope="session")
-def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoSite]:
+@pytest.fixture(scope="package")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoSite]:
     """Start the demo once for all tests, because it takes a while."""
+    requirements.chromium()
     with ExitStack() as stack:
         url, session = stack.enter_context(own_database())
         project = Project(url, session, history=tmp_path_factory.mktemp("demo") / "history")
@@ -47,18 +43,26 @@ def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
         yield DemoSite(address, user, password, project)
 
 
-@pytest.fixture
-def browser(chromium: Path) -> Iterator[Browser]:
-    """Start a browser for one test.
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Browser]:
+    """Start a browser once for all tests of this folder, and for no others.
 
     Playwright runs an event loop, and while it runs Django refuses to use its ORM.
     """
     with sync_playwright() as started:
         launched = started.chromium.launch(
-            executable_path=chromium, args=FLAGS, timeout=STARTING_SECONDS * 1000
+            executable_path=requirements.chromium(), args=FLAGS, timeout=STARTING_SECONDS * 1000
         )
         yield launched
         launched.close()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    """Give the browser to one test, and close the pages of the test at its end."""
+    yield chromium
+    for context in chromium.contexts:
+        context.close()
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ class DemoSite:
 
 @dataclass(frozen=True)
 class Visitor:
-    """Opener of pages of the site, in a browser that closes with its test."""
+    """Opener of pages of the site. They close with their test."""
 
     site: DemoSite
     browser: Browser

@@ -14,7 +14,7 @@ from playwright.sync_api import sync_playwright
 from example_project.state import BASE_DIR
 from tests.browser.conftest import FLAGS, STARTING_SECONDS
 from tests.guides import DOCS, pages
-from tests.requirements import require
+from tests.requirements import chromium
 
 ONE_SITE = pytest.mark.xdist_group("docs-site")  # built once
 WIDTH = "document.documentElement.scrollWidth"
@@ -76,15 +76,15 @@ def test_generated_parts_are_on_the_built_pages(site: Path) -> None:
 def test_no_page_is_wider_than_a_phone(site: Path) -> None:
     """Tables and code scroll on their own, and every picture is drawn."""
     with sync_playwright() as started:
-        chromium = started.chromium.launch(
-            executable_path=require("chromium"), args=FLAGS, timeout=STARTING_SECONDS * 1000
+        browser = started.chromium.launch(
+            executable_path=chromium(), args=FLAGS, timeout=STARTING_SECONDS * 1000
         )
-        page = chromium.new_page(viewport={"width": 360, "height": 780})
+        page = browser.new_page(viewport={"width": 360, "height": 780})
         sizes = []
         for shown in sorted(site.rglob("*.html")):
             page.goto(shown.as_uri())
             sizes.append((shown.name, page.evaluate(WIDTH), page.evaluate(MISSING)))
-        chromium.close()
+        browser.close()
     assert [page for page in sizes if page[1] > 360 or page[2]] == []
 
 
