@@ -176,7 +176,8 @@ def suite(*arguments: str, **environment: str) -> str:
     """Run these tests in another environment. Return the output of pytest."""
     done = subprocess.run(
         # Databases go with their server, and a pooler would keep connections to dropped ones open.
-        [sys.executable, "-m", "pytest", "-n2", "--reuse-db", *arguments],
+        # One process, because a second one would collect all tests again and make a database.
+        [sys.executable, "-m", "pytest", "--reuse-db", *arguments],
         env={
             **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
             **second.NOT,
