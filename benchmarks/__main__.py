@@ -31,9 +31,18 @@ def main() -> None:
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    for add in (_add_limit, _add_compare, _add_keys, _add_flow, _add_listing, _add_day):
+    for add in (_add_limit, _add_compare, _add_keys, _add_flow, _add_flow_designs):
         add(commands)
-    for add in (_add_pipeline, _add_http, _add_long_poll, _add_client, _add_push, _add_pages):
+    for add in (
+        _add_listing,
+        _add_day,
+        _add_pipeline,
+        _add_http,
+        _add_long_poll,
+        _add_client,
+        _add_push,
+        _add_pages,
+    ):
         add(commands)
     for add in (_add_schedules, _add_schedule_faults):
         add(commands)
@@ -114,6 +123,15 @@ def _add_keys(commands: Commands) -> None:
 
 
 def _add_flow(commands: Commands) -> None:
+    flow = commands.add_parser("flow", help="jobs a second of consumers with limits")
+    flow.set_defaults(module="benchmarks.flow")
+    flow.add_argument("--jobs", type=int, default=50_000, help="queued for each drain")
+    flow.add_argument("--wanted", type=int, default=200, help="jobs that a claim asks for")
+    flow.add_argument("--rounds", type=int, default=5)
+    flow.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_flow_designs(commands: Commands) -> None:
     flow = commands.add_parser("flow-designs", help="prototypes of limits by key and fair share")
     flow.set_defaults(module="benchmarks.flow_designs")
     flow.add_argument("--jobs", type=int, default=100_000, help="queued for each drain")

@@ -78,8 +78,9 @@ def emit_taken(using: str, consumer: Consumer) -> None:
 def emit_limited(using: str, consumer: Consumer, refusal: Taken | Refusal | NotYet | None) -> None:
     """Emit the event of a claim that got less than it asked for, if a limit is the reason."""
     reason = refusal.reason if isinstance(refusal, NotYet) else refusal
+    seconds = refusal.next_due.total_seconds() if isinstance(refusal, NotYet) else 0.0
     if reason in LIMITS and is_counting():
-        emit_on_commit(using, ClaimLimited(*path_of(consumer), str(reason)))
+        emit_on_commit(using, ClaimLimited(*path_of(consumer), str(reason), seconds))
 
 
 def emit_finished(

@@ -20,6 +20,7 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
 
+from pulljobs import limit_groups
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes, tracing
 from pulljobs.engine.circuit import FAILURE, Result, ResultCounter
@@ -375,8 +376,8 @@ def handler(
     because its retries or deliveries were used up. Its exceptions change nothing. With
     `backoff=False` failures never hold back the other jobs of the consumer. Other keywords are
     fields of the consumer (`retry_strategy`, `max_retries`, `lease_duration`, ...). They are used
-    when the row of the consumer is created, and by `syncconsumers --update`. Options that can't
-    work raise ConfigurationError.
+    when the row of the consumer is created, and by `syncconsumers --update`. `limit_group` is the
+    name of a group. Options that can't work raise ConfigurationError.
     """
 
     def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:
@@ -458,7 +459,12 @@ def subscribed(handler: Handler) -> Consumer:
     """Return the consumer of a handler. Create it and its channel if they are missing."""
     using = settings().DATABASE
     channel, _created = Channel.objects.using(using).get_or_create(name=handler.channel)
-    consumer, _created = Consumer.objects.using(using).get_or_create(
-        channel=channel, name=handler.consumer, defaults=handler.defaults
-    )
+    rows = Consumer.objects.using(using)
+    consumer = rows.filter(channel=channel, name=handler.consumer).first()
+    if consumer is None:
+        consumer, _created = rows.get_or_create(
+            channel=channel,
+            name=handler.consumer,
+            defaults=limit_groups.row_fields(handler.defaults),
+        )
     return consumer

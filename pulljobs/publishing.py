@@ -47,6 +47,7 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 """Largest size of the payloads of a batch of several messages. PostgreSQL's limit is 1 GB."""
 _NOTHING: Final = (None,) * 6
 _NORMAL: Final = 0
+_SINGLE: Final = 1
 _json: Final = DjangoJSONEncoder(allow_nan=False).encode
 
 
@@ -76,19 +77,21 @@ def publish(
     content_type: str | None = None,
     delay: timedelta | None = None,
     available_at: datetime | None = None,
+    cost: int = 1,
     producer: Producer | None = None,
     using: str | None = None,
 ) -> Receipt:
     """Publish one message in the caller's transaction, or in one of its own.
 
     `payload` is bytes, text, or a value that JSON can represent. `message_id` is the client's own
-    id: a second message with it inside the channel's dedupe window raises DuplicateMessage. Raises
-    UnknownChannel, InvalidMessage, PayloadTooLarge, or KeyFull if a consumer bounds the jobs of the
-    key. Nothing is written then. OperationalError if the database does not answer for a minute.
+    id: a second message with it inside the channel's dedupe window raises DuplicateMessage. A job
+    takes `cost` tokens of the rate of its consumer. Raises UnknownChannel, InvalidMessage,
+    PayloadTooLarge, or KeyFull if a consumer bounds the jobs of the key. Nothing is written then.
+    OperationalError if the database does not answer for a minute.
     """
     using = using or settings().DATABASE
     more = (key, message_id, headers, content_type, delay, available_at)
-    if more == _NOTHING and priority is _NORMAL:  # `is`: False is no valid priority
+    if more == _NOTHING and priority is _NORMAL and cost is _SINGLE:  # `is`: False is no priority
         message = validation.bare(*encoded(payload), settings())
     else:
         draft = Draft(
@@ -100,6 +103,7 @@ def publish(
             content_type=content_type,
             delay=delay,
             available_at=available_at,
+            cost=cost,
         )
         message = checked(draft, settings())
     return publish_checked(channel, message, producer, using)

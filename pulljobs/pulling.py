@@ -23,7 +23,15 @@ from pulljobs.models import Consumer, Lease
 from pulljobs.states import State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements
 from pulljobs.storage.limits import TakeResult
-from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
+from pulljobs.storage.rows import (
+    Claimed,
+    Finished,
+    HeldJob,
+    NotYet,
+    Refusal,
+    StoredMessage,
+    Taken,
+)
 from pulljobs.storage.statements import AliasSession
 
 REAPED_LEASES = 20
@@ -126,7 +134,7 @@ class Puller:
                 return self._with_telemetry(claimed, wanted, began)
 
     def _with_telemetry(self, claimed: Claimed, wanted: int, began: int) -> Claim:
-        emission.emit_limited(self.using, self.consumer, claimed.refusal)
+        emission.emit_limited(self.using, self.consumer, _limit_of(claimed))
         if claimed.taken is None:
             more = claimed.refusal is None and (
                 claimed.more or self._claimer.marks.below is not None
@@ -176,6 +184,13 @@ class Puller:
         if request.max_bytes is None:
             return claim(request.wanted)
         return limits.fitting(self.using, request.wanted, request.max_bytes, claim)
+
+
+def _limit_of(claimed: Claimed) -> Refusal | NotYet | None:
+    """Return the refusal of a claim, with the wait until the next one if it is known."""
+    if claimed.refusal in (RATE_LIMITED, THROTTLED) and claimed.next_due is not None:
+        return NotYet(claimed.refusal, claimed.next_due)
+    return claimed.refusal
 
 
 def claimed_before(using: str, consumer_id: int, request_id: str) -> Claim | None:

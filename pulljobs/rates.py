@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 MOST: Final = 1_000_000
-"""Highest rate a second, and largest burst."""
+"""Highest rate a second, largest burst and highest cost of a job."""
 SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _RATE: Final = re.compile(r"([0-9]{1,12})/([smhd])")
 
@@ -38,9 +38,22 @@ def parse_rate(text: str) -> float | None:
     return jobs / seconds
 
 
-def check_burst(rate: str, burst: int | None) -> None:
-    """Raise ValueError unless this is a rate, or empty, and a burst that it may have."""
-    if parse_rate(rate) is None and burst is not None:
+def window_seconds(rate: str) -> int:
+    """Return the seconds of the unit of a valid rate, which is not empty."""
+    return SECONDS[rate[-1]]
+
+
+def check_limit(rate: str, burst: int | None, *, window: bool) -> None:
+    """Raise ValueError unless this is a rate, or empty, and what else it has goes with it."""
+    has_rate = parse_rate(rate) is not None
+    if not has_rate and burst is not None:
         raise ValueError(f"The burst {burst} needs a rate: set the rate, or leave the burst empty.")
+    if not has_rate and window:
+        raise ValueError("A window needs a rate: set the rate, or leave the window out.")
+    if window and burst is not None:
+        raise ValueError(
+            f"A window has no burst, which is {burst}: a rate of 100/m allows 100 in each minute. "
+            "Leave the burst empty, or the window out."
+        )
     if burst is not None and not 1 <= burst <= MOST:
         raise ValueError(f"The burst must be from 1 to {MOST:,}, not {burst:,}.")

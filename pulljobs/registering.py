@@ -14,7 +14,7 @@ from pulljobs import rates
 from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.errors import InvalidRegistration
-from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.models import Channel, Consumer, LimitGroup, Producer
 from pulljobs.models.token_holders import validate_name
 from pulljobs.storage import counts, dead, jobs, listen
 from pulljobs.storage.rows import Stats
@@ -67,9 +67,60 @@ def _check_rate(row: Channel | Producer | Consumer) -> None:
     if not isinstance(row, Consumer):
         return
     try:
-        rates.check_burst(row.rate, row.rate_burst)
+        if row.max_in_flight is not None and row.max_in_flight < 1:
+            raise ValueError("maxInFlight must be at least 1; to stop claims, pause the consumer.")
+        rates.check_limit(row.rate, row.rate_burst, window=row.rate_window)
     except ValueError as error:
         raise InvalidRegistration(str(error)) from error
+
+
+def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, Change]:
+    """Create a group of consumers that share limits, or change these of its limits.
+
+    `limits` are `rate`, `rate_burst`, `rate_window` and `max_in_flight`. The waiters of all members
+    are woken. Raise InvalidRegistration, and change nothing, if a limit is invalid.
+    """
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        rows = LimitGroup.objects.using(using).select_for_update()
+        group = (None if NUL in name else rows.filter(name=name).first()) or LimitGroup(name=name)
+        is_new = group._state.adding
+        differing = {key: value for key, value in limits.items() if getattr(group, key) != value}
+        if not (is_new or differing):
+            return group, Change.UNCHANGED
+        for key, value in differing.items():
+            setattr(group, key, value)
+        _check_group(group)
+        group.save(using=using)
+        wake_members(group)
+    return group, Change.MADE if is_new else Change.CHANGED
+
+
+def _check_group(group: LimitGroup) -> None:
+    try:
+        rates.check_limit(group.rate, group.rate_burst, window=group.rate_window)
+        group.full_clean(validate_unique=False)
+    except (ValueError, ValidationError) as error:
+        texts = error.messages if isinstance(error, ValidationError) else [str(error)]
+        raise InvalidRegistration(" ".join(texts)) from error
+
+
+def wake_members(group: LimitGroup) -> None:
+    """Wake the waiters of all consumers of a group after the commit, so that they see a change."""
+    using = settings().DATABASE
+    members = Consumer.objects.using(using).filter(limit_group=group)
+    listen.wake_on_commit(using, members.values_list("pk", flat=True))
+
+
+def _find_group(fields: dict[str, Any]) -> None:
+    """Replace the name of a limit group by its row. Raise InvalidRegistration if there is none."""
+    name = fields.get("limit_group")
+    if isinstance(name, str):
+        rows = LimitGroup.objects.using(settings().DATABASE)
+        group = None if NUL in name else rows.filter(name=name).first()
+        if group is None:
+            raise InvalidRegistration(f"There is no limit group {name!r}: create it first.")
+        fields["limit_group"] = group
 
 
 def _has_callback(fields: Mapping[str, Any]) -> bool:
@@ -136,6 +187,7 @@ def _put(
     row = model._default_manager.using(using).select_for_update().filter(**key).first()
     exists = row is not None and getattr(row, "deleted_at", None) is None
     fields = dict(decide(row if exists else None))
+    _find_group(fields)
     check(model, key["name"], fields)
     token_holder = row or model(**key)
     if not exists:

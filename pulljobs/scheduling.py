@@ -41,6 +41,7 @@ def schedule(
     *,
     key: str | None = None,
     priority: int = 0,
+    cost: int = 1,
     message_id: str | None = None,
     headers: Mapping[str, str] | None = None,
     content_type: str | None = None,
@@ -58,6 +59,7 @@ def schedule(
             payload=payload,
             key=key,
             priority=priority,
+            cost=cost,
             message_id=message_id or uuid4().hex,
             headers=headers or {},
             content_type=content_type,
@@ -178,6 +180,7 @@ def _publish(using: str, due: ScheduledMessage) -> None:
         headers=due.headers,
         key=due.key,
         priority=due.priority,
+        cost=due.cost,
         client_message_id=due.client_message_id,
     )
     try:

@@ -41,6 +41,7 @@ class ArrowRow(NamedTuple):
     content_type: Any
     delay: Any
     available_at: Any
+    cost: Any
     original_job: Any
     corrupt_record: Any
 
@@ -82,6 +83,7 @@ class ArrowRows:
             "client_message_id": given["message_id"],
             "delay": [None] * count,
             "available_at": [None] * count,
+            "cost": [None] * count,
         }
 
     def end_within(self, size: int, first: int) -> int:

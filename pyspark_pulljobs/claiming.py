@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pulljobs.engine.claiming import guarded, limits
 from pulljobs.engine.claiming.claimer import Claimer
+from pulljobs.engine.claiming.guarded import Guards
 from pulljobs.engine.claiming.rows import Claimed, Terms
 from pulljobs.engine.encodings import array
 from pulljobs.engine.low_water_marks import Entry
@@ -88,11 +89,17 @@ def take_over(
     return StreamBatch(row.batch_id, lease_token or row.lease_token, len(row.job_ids))
 
 
+def _lock_room(session: Session, consumer_id: int, guards: Guards) -> int | None:
+    """Return the number of jobs that may come in flight, or None for any number."""
+    allowance = limits.lock_allowance(session, consumer_id, guards.group_id)
+    # Its group was changed at this moment: the jobs stay queued.
+    return 0 if allowance is None else allowance.room
+
+
 def _reclaim(session: Session, owned: Owned, job_ids: list[int], terms: Terms) -> UUID | None:
     guards = guarded.read_guards(session, owned.consumer_id)
     # Jobs that are claimed again take no tokens: the first claim did.
-    allowance = limits.lock_allowance(session, owned.consumer_id) if guards.limited else None
-    room = None if allowance is None else allowance.room
+    room = _lock_room(session, owned.consumer_id, guards) if guards.limited else None
     params = {
         "consumer_id": owned.consumer_id,
         "job_ids": array(job_ids),

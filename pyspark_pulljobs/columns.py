@@ -20,6 +20,7 @@ COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
     "content_type": (types.StringType,),
     "delay": (types.DayTimeIntervalType, types.DoubleType, types.FloatType, *NUMBER_TYPES),
     "available_at": (types.TimestampType,),
+    "cost": NUMBER_TYPES,
     "original_job": (types.LongType, types.StringType),
     CORRUPT: (types.StringType,),
 }

@@ -42,6 +42,7 @@ def make_message(row: ArrowRow, limits: Limits) -> NewMessage:
         content_type=row.content_type,
         delay=_make_delay(row.delay),
         available_at=row.available_at,
+        cost=1 if row.cost is None else row.cost,
     )
     return checked(draft, row.payload, TEXT if row.is_text else BYTES, limits)
 

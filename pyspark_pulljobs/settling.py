@@ -100,9 +100,17 @@ def emit_and_notify(session: Session, rows: Sequence[Row]) -> None:
     """Emit telemetry of settled jobs, and notify consumers that wait. Call it after the commit."""
     if rows:
         emit(JobsFinished(Counter(("", row.state) for row in rows)))
-    if consumer_ids := sorted({row.consumer_id for row in rows} - {None}):
+    if consumer_ids := sorted(_find_roomier(session, rows)):
         params = {"consumer_ids": consumer_ids, "database_channel": DATABASE_CHANNEL}
         session.run("notify", params)
+
+
+def _find_roomier(session: Session, rows: Sequence[Row]) -> set[int]:
+    """Return the consumers of which others of the jobs may be claimed now."""
+    roomier: set[int] = {row.consumer_id for row in rows} - {None}
+    if grouped := sorted({row.consumer_id for row in rows if row.is_grouped}):
+        roomier |= {row.id for row in session.run("members", {"consumer_ids": grouped})}
+    return roomier
 
 
 def to_error_text(error: str) -> str:

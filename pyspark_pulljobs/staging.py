@@ -39,6 +39,7 @@ MESSAGE_ARRAYS: Final = {
     "client_message_ids": "text",
     "delays": "interval",
     "available_ats": "timestamptz",
+    "costs": "int",
 }
 """Types of the arrays of messages, by column. An empty array stands for NULLs."""
 REJECT_ARRAYS: Final = {

@@ -30,7 +30,7 @@ logger = logging.getLogger("pulljobs.lake")
 
 MESSAGE_PARAMETERS: Final = (
     "payload", "content_type", "headers", "key", "priority", "client_message_id", "delay",
-    "available_at",
+    "available_at", "cost",
 )  # fmt: skip
 """Parameters of publish_one.sql, in the order of the arrays of publish.sql."""
 NO_REPLACEMENT: Final = {"replacing": None}

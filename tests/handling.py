@@ -3,17 +3,20 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pulljobs import handlers
+from pulljobs import handlers, limit_groups
 
 
 @contextmanager
 def registry_of_its_own() -> Iterator[None]:
     """Register no handler at first. Restore the previous ones at the end."""
     handlers.autodiscover()
-    before = dict(handlers._registered)
+    before, groups = dict(handlers._registered), dict(limit_groups._declared)
     handlers._registered.clear()
+    limit_groups._declared.clear()
     try:
         yield
     finally:
         handlers._registered.clear()
         handlers._registered.update(before)
+        limit_groups._declared.clear()
+        limit_groups._declared.update(groups)

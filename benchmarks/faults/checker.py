@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, combinations, pairwise
+from itertools import accumulate, chain, combinations, pairwise
 from typing import Final
 
-from benchmarks.faults.claim_rates import ClaimRate, find_overdrafts
+from benchmarks.faults.claim_rates import USED_SHARE, ClaimRate, find_overdrafts, used_share
 from benchmarks.faults.history import (
     DEAD,
     DELIVERED,
@@ -50,7 +50,11 @@ class Case:
     clients: frozenset[int] = frozenset()
     """Processes of HTTP clients: their server does not know which jobs have started."""
     rate: ClaimRate | None = None
-    """Rate of each consumer, or None without a rate."""
+    """Rate of each consumer or of their group, or None without a rate."""
+    in_flight: tuple[int, bool] = (0, False)
+    """Bound on jobs in flight, 0 for none, and True if all consumers share it."""
+    is_disturbed: bool = True
+    """True if faults or throttles kept claims from using the rate."""
 
     @cached_property
     def claims(self) -> JobClaims:
@@ -182,6 +186,32 @@ def claims_keep_the_rate(case: Case) -> Iterator[str]:
         yield from find_overdrafts(case.tables.claims, case.rate)
 
 
+def rates_are_used(case: Case) -> Iterator[str]:
+    """Check that claims use nearly all that a rate allows while work waits."""
+    if case.rate is None or case.is_disturbed:
+        return
+    share = used_share(case.tables.claims, case.rate)
+    if share is not None and share < USED_SHARE:
+        yield f"{share:.1%} of the rate was used while work waited"
+
+
+def jobs_in_flight_keep_the_bound(case: Case) -> Iterator[str]:
+    """Check that at no instant more jobs are surely held than the bound allows."""
+    bound, is_shared = case.in_flight
+    if not bound:
+        return
+    changes: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for claim in _all_claims(case):
+        since, until = claim.claimed.at, claim.surely_until
+        holder = "the group" if is_shared else str(case.tables.consumers.get(claim.job))
+        if since < until:
+            changes[holder] += [(since, 1), (until, -1)]
+    for holder, own in changes.items():
+        held = accumulate(change for _at, change in sorted(own))
+        if (most := max(held)) > bound:
+            yield f"{most} jobs of {holder} were in flight at once, and the bound is {bound}"
+
+
 def throttles_hold(case: Case) -> Iterator[str]:
     """Check that no job is claimed after the commit of a throttle and before its end."""
     throttles: defaultdict[str, list[Line]] = defaultdict(list)
@@ -295,6 +325,8 @@ RULES: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     leases_do_not_overlap,
     keys_run_one_at_a_time,
     claims_keep_the_rate,
+    rates_are_used,
+    jobs_in_flight_keep_the_bound,
     throttles_hold,
     nothing_runs_twice_without_cause,
     only_what_started_is_charged,

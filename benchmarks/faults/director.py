@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ import psycopg
 
 from benchmarks.faults import history, tables
 from benchmarks.faults.checker import Case
-from benchmarks.faults.claim_rates import make_rate
+from benchmarks.faults.claim_rates import ClaimRate, make_rate
 from benchmarks.faults.kinds import KINDS, THROUGH_THE_PROXY, repair
 from benchmarks.faults.liveness import Bounds
 from benchmarks.faults.plan import Plan
@@ -132,8 +132,19 @@ class Director:
             clients=frozenset(
                 process.pid for process in self.processes.started if process.role == "client"
             ),
-            rate=make_rate(self.plan.claim_rate),
+            rate=self.make_rate(lines),
+            in_flight=(self.plan.in_flight, self.plan.group),
+            is_disturbed=bool(self.injected) or bool(self.plan.throttle),
         )
+
+    def make_rate(self, lines: Sequence[history.Line]) -> ClaimRate | None:
+        """Return the rate of the plan, with the costs that the publishers chose."""
+        plan = self.plan
+        rate = make_rate(plan.claim_rate, window=plan.window, shared=plan.group)
+        if rate is None or plan.costs == 1:
+            return rate
+        published = (line for line in lines if line.event == history.PUBLISHED)
+        return rate._replace(costs={line.job: int(line.outcome) for line in published})
 
     @contextmanager
     def verified(self) -> Iterator[None]:
@@ -163,7 +174,15 @@ class Director:
 
     def begin(self) -> None:
         """Start proxies, workers, claimers, clients and publishers."""
-        self.processes.prepare(exclusive=bool(self.plan.keys), rate=self.plan.claim_rate)
+        self.processes.prepare(
+            exclusive=bool(self.plan.keys),
+            group=self.plan.group,
+            limits={
+                "rate": self.plan.claim_rate,
+                "rate_window": self.plan.window,
+                "max_in_flight": self.plan.in_flight or None,
+            },
+        )
         behind_a_proxy = bool(THROUGH_THE_PROXY & set(self.plan.faults))
         if behind_a_proxy:
             self.targets.proxies.append(self.processes.proxy(self.server.directory))
@@ -195,6 +214,7 @@ class Director:
                 seconds=self.plan.seconds,
                 keys=self.plan.keys,
                 throttle=self.plan.throttle,
+                costs=self.plan.costs,
             )
 
     def workers_are_up(self) -> bool:

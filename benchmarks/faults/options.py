@@ -42,6 +42,10 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="average time of a job")
     parser.add_argument("--keys", type=int, default=plan.keys, help="number of exclusive keys")
     parser.add_argument("--claim-rate", metavar="100/s", help="rate of each consumer")
+    parser.add_argument("--window", action="store_true", help="the rate counts in fixed windows")
+    parser.add_argument("--group", action="store_true", help="the consumers share the limits")
+    parser.add_argument("--in-flight", type=int, metavar="N", help="jobs in flight at once")
+    parser.add_argument("--costs", type=int, metavar="N", help="jobs cost 1 to N tokens")
     parser.add_argument("--throttle", type=float, help="seconds for which some jobs throttle it")
     parser.add_argument(
         "--locked", type=float, default=plan.locked,

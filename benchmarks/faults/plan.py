@@ -28,6 +28,14 @@ class Plan:
     """Number of exclusive keys, or 0 for jobs without keys."""
     claim_rate: str = ""
     """Rate of each consumer, such as 100/s, or empty for no rate."""
+    window: bool = False
+    """True if the rate counts in fixed windows."""
+    group: bool = False
+    """True if the consumers share the rate, and `in_flight`, in a group."""
+    in_flight: int = 0
+    """Bound on the jobs in flight of each consumer, or 0 for none."""
+    costs: int = 1
+    """Highest cost of a job. Costs are random from 1 on."""
     throttle: float = 0
     """Seconds for which some jobs throttle their consumer, or 0 for no throttles."""
     frozen: float | None = None

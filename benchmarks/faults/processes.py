@@ -57,9 +57,14 @@ class Processes:
             **(timing or {}),
         }
 
-    def prepare(self, *, exclusive: bool, rate: str) -> None:
-        """Create the tables and the consumer."""
-        options = {"lease_duration": self.lease_duration, "exclusive": exclusive, "rate": rate}
+    def prepare(self, *, exclusive: bool, group: bool, limits: Mapping[str, object]) -> None:
+        """Create the tables and the consumers, with limits of their own or of their group."""
+        options = {
+            "lease_duration": self.lease_duration,
+            "exclusive": exclusive,
+            "group": group,
+            "limits": limits,
+        }
         done = self.run_to_end(f"{ROLES}.prepare", json.dumps(options))
         if done.returncode:
             raise RuntimeError(f"The database could not be prepared: {done.stderr}")

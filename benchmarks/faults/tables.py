@@ -9,17 +9,19 @@ import psycopg
 from benchmarks.faults.claim_rates import TimedClaim
 
 CLAIMS: Final = """
-SELECT DISTINCT ON (job_id, lease_token) consumer_id, claimed_at, released_at
+SELECT DISTINCT ON (job_id, lease_token) consumer_id, claimed_at, released_at, job_id, created_at
 FROM (
     SELECT
         job_id, lease_token, consumer_id, date_part('epoch', claimed_at) AS claimed_at,
-        NULL::float8 AS released_at
+        NULL::float8 AS released_at,
+        CASE WHEN deliveries = 1 THEN date_part('epoch', created_at) END AS created_at
     FROM pulljobs_archived_job
     WHERE claimed_at IS NOT NULL
     UNION ALL
     SELECT
         job_id, lease_token, settled.consumer_id, date_part('epoch', claimed_at),
-        CASE WHEN event = 'release' AND started_at IS NULL THEN date_part('epoch', ended_at) END
+        CASE WHEN event = 'release' AND started_at IS NULL THEN date_part('epoch', ended_at) END,
+        NULL
     FROM pulljobs_attempt
     JOIN (SELECT DISTINCT job_id, consumer_id FROM pulljobs_archived_job) AS settled USING (job_id)
 ) AS claim

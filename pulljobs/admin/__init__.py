@@ -7,7 +7,16 @@ project has no site to register models with.
 from django.apps import apps
 
 if apps.is_installed("django.contrib.admin"):
-    from pulljobs.admin import archive, audit, clients, jobs, nodes, registry, scheduled
+    from pulljobs.admin import (
+        archive,
+        audit,
+        clients,
+        jobs,
+        limit_groups,
+        nodes,
+        registry,
+        scheduled,
+    )
     from pulljobs.admin.dashboard import page as dashboard
 
     __all__ = [
@@ -16,6 +25,7 @@ if apps.is_installed("django.contrib.admin"):
         "clients",
         "dashboard",
         "jobs",
+        "limit_groups",
         "nodes",
         "registry",
         "scheduled",

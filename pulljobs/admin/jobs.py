@@ -60,7 +60,9 @@ class JobAdmin(JobRowsAdmin):
         ),
         (
             "Delivery",
-            looks.in_two_columns("subscription_link", "key", "priority", "incremental_timeout"),
+            looks.in_two_columns(
+                "subscription_link", "key", "priority", "cost", "incremental_timeout"
+            ),
         ),
         ("Progress", looks.in_two_columns("created", "due", "claimed", "last_run", *COUNTS)),
     )

@@ -82,7 +82,17 @@ class ConsumerAdmin(PausableAdmin):
                 "key_limit_counts",
             ),
         ),
-        (_("Limits"), ("max_in_flight", "rate", "rate_burst", "max_waiting")),
+        (
+            _("Limits"),
+            (
+                "max_in_flight",
+                "rate",
+                "rate_burst",
+                "rate_window",
+                "limit_group",
+                "max_waiting",
+            ),
+        ),
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:

@@ -105,6 +105,7 @@ Time = Annotated[str, Format("date-time")]
 """Time in UTC by RFC 3339."""
 Natural = Annotated[int, Bounds(0)]
 PriorityLevel = Annotated[int, Bounds(-32_768, 32_767)]
+CostNumber = Annotated[int, Bounds(1, 1_000_000)]
 ConsumerType = Consumer.Type
 HeaderMap = dict[str, str]
 

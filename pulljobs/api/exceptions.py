@@ -46,6 +46,12 @@ no_channel: Final = partial(
 no_consumer: Final = partial(
     RefusedRequest, 404, "The channel has no such consumer: check its name in the URL."
 )
+no_limit_group: Final = partial(
+    RefusedRequest, 404, "There is no such limit group: PUT it first, or check its name in the URL."
+)
+has_members: Final = partial(
+    RefusedRequest, 409, "The limit group has consumers: take them out of it first."
+)
 no_producer: Final = partial(
     RefusedRequest, 404, "There is no such producer: check its name in the URL."
 )

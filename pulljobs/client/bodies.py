@@ -225,6 +225,7 @@ class Draft:
     payload: Any
     key: str | None = None
     priority: int = 0
+    cost: int = 1
     message_id: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str | None = None
@@ -269,6 +270,8 @@ def _line(draft: Draft, message_id: str) -> bytes:
         content_type = content_type or JSON
     fields |= {"ContentType": content_type, "Headers": dict(draft.headers)}
     fields |= {"Priority": draft.priority}
+    if draft.cost != 1:  # An older broker knows none.
+        fields["Cost"] = draft.cost
     return _json(fields if draft.key is None else fields | {"Key": draft.key})
 
 

@@ -147,6 +147,7 @@ def _draft(options: argparse.Namespace, payload: bytes) -> Draft:
         payload=payload,
         key=options.key,
         priority=options.priority,
+        cost=options.cost,
         message_id=options.message_id,
         headers=dict(options.header),
         content_type=options.content_type,
@@ -221,6 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--lines", action="store_true", help="each line is a message")
     publish.add_argument("--key")
     publish.add_argument("--priority", type=int, default=0)
+    publish.add_argument("--cost", type=int, default=1)
     publish.add_argument("--message-id", help="id of the message: a repeat publishes nothing")
     publish.add_argument("--content-type")
     publish.add_argument("--header", type=_header, action="append", default=[], metavar="NAME=TEXT")

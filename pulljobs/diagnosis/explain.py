@@ -1,17 +1,19 @@
 """Reasons for which a job is not being claimed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from pulljobs import hooks, ids
 from pulljobs.conf import settings
-from pulljobs.diagnosis import serving, times
+from pulljobs.diagnosis import limit_reasons, serving, times
+from pulljobs.diagnosis.limit_reasons import WaitReason
 from pulljobs.engine.circuit import LONGEST_NAME, task_of
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Message, Node
 from pulljobs.states import State
-from pulljobs.storage import jobs, limits, nodes
+from pulljobs.storage import nodes
 
 LOOKED_THROUGH: Final = 10_000
 """Index entries that are read to find the position of a job."""
@@ -23,19 +25,14 @@ class QueuePosition(NamedTuple):
     before: int
     is_least: bool
     """True if there may be more, because the job itself was not reached."""
+    cost_before: int = 0
+    """Tokens of a rate that these jobs take."""
 
     @property
     def text(self) -> str:
         """The position as a sentence."""
         more = " or more" if self.is_least else ""
         return f"{self.before:,}{more} jobs of its consumer come before it."
-
-
-class WaitReason(NamedTuple):
-    """WaitReason for which a job waits, with a code for programs."""
-
-    code: str
-    text: str
 
 
 def job_id(text: str) -> int:
@@ -70,11 +67,21 @@ def position(job: Job) -> QueuePosition | None:
     rows = _rows(Job).filter(consumer_id=job.consumer_id, priority__gte=job.priority)
     # The order of the index, which also has jobs that are in flight, dead or due later.
     order = rows.order_by("-priority", "available_at", "id")
-    head = list(order.values_list("id", "state", "available_at")[:LOOKED_THROUGH])
+    head = list(order.values_list("id", "state", "available_at", "cost")[:LOOKED_THROUGH])
     before = takewhile(lambda entry: entry[0] != job.pk, head)
     now = nodes.clock(settings().DATABASE)
-    count = sum(state == State.QUEUED and at is not None and at <= now for _, state, at in before)
-    return QueuePosition(count, is_least=job.pk not in {id for id, *_ in head})
+    costs = [
+        cost or 1
+        for _, state, at, cost in before
+        if state == State.QUEUED and at is not None and at <= now
+    ]
+    is_least = job.pk not in {id for id, *_ in head}
+    return QueuePosition(len(costs), is_least, sum(costs))
+
+
+def earliest(reasons: Iterable[WaitReason]) -> datetime | None:
+    """Return the time before which nothing claims the job, or None if no reason names a time."""
+    return max((each.earliest for each in reasons if each.earliest is not None), default=None)
 
 
 def _in_flight(job: Job) -> WaitReason:
@@ -106,7 +113,9 @@ def _due_later(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
         return
     why = f"retry {job.retry_count} is due" if job.retry_count else "it is due"
     yield WaitReason(
-        "not_due", f"It waits for its time: {why} at {times.format_time(job.available_at)}."
+        "not_due",
+        f"It waits for its time: {why} at {times.format_time(job.available_at)}.",
+        job.available_at,
     )
 
 
@@ -116,7 +125,9 @@ def _consumer_is_off(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     for kind, row in (("consumer", consumer), ("channel", consumer.channel)):
         if row.paused_until and row.paused_until > nodes.clock(settings().DATABASE):
             yield WaitReason(
-                "paused", f"Its {kind} is paused until {times.format_time(row.paused_until)}."
+                "paused",
+                f"Its {kind} is paused until {times.format_time(row.paused_until)}.",
+                row.paused_until,
             )
 
 
@@ -127,32 +138,13 @@ def _is_throttled(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
             "throttled",
             "A handler or an endpoint has throttled its consumer: nothing is claimed before "
             f"{times.format_milliseconds(until)}.",
+            until,
         )
 
 
-def _no_room(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
-    if consumer.max_in_flight is None:
-        return
-    count = jobs.stats(settings().DATABASE, consumer.pk, consumer.max_in_flight).in_flight
-    if count >= consumer.max_in_flight:
-        yield WaitReason(
-            "max_in_flight", f"{count} jobs are in flight, the limit of max_in_flight."
-        )
-
-
-def _rate_is_used_up(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
-    bucket = limits.read_bucket(settings().DATABASE, consumer.pk)
-    if bucket is None or job.available_at is None or job.available_at > bucket.now:
-        return
+def _is_limited(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     place = position(job)
-    if place is None or bucket.tokens >= place.before + 1:
-        return
-    earliest = times.format_milliseconds(bucket.time_of(place.before + 1))
-    yield WaitReason(
-        "rate_limited",
-        f"The rate of its consumer is {consumer.rate}: {max(bucket.tokens, 0):.2f} of "
-        f"{bucket.burst:g} tokens are left, so it is claimed at {earliest} at the earliest.",
-    )
+    yield from limit_reasons.find(job, consumer, None if place is None else place.cost_before)
 
 
 def _key_is_busy(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
@@ -188,8 +180,7 @@ CHECKS: Final[tuple[Callable[[Job, Consumer], Iterator[WaitReason]], ...]] = (
     _due_later,
     _consumer_is_off,
     _is_throttled,
-    _no_room,
-    _rate_is_used_up,
+    _is_limited,
     _key_is_busy,
     _held_back,
 )

@@ -59,6 +59,8 @@ class ClaimLimited:
     consumer: str
     reason: str
     """`max_in_flight`, `rate_limited` or `throttled`."""
+    wait_seconds: float = 0.0
+    """Time until the next claim that may get more, of a rate or a throttle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from pulljobs.engine.encodings import Blobs, array, byte_array, sparse_array
 from pulljobs.errors import LONGEST_DELAY, InvalidMessage, PayloadTooLarge
 
+HIGHEST_COST: Final = 1_000_000
 MAX_KEY_CHARS: Final = 255
 PRIORITIES: Final = range(-32_768, 32_768)
 BYTES: Final = "application/octet-stream"
@@ -49,6 +50,7 @@ class Draft:
     content_type: str | None = None
     delay: timedelta | None = None
     available_at: datetime | None = None
+    cost: int = 1
 
 
 class NewMessage(NamedTuple):
@@ -62,11 +64,15 @@ class NewMessage(NamedTuple):
     client_message_id: str | None = None
     delay: timedelta | None = None
     available_at: datetime | None = None
+    cost: int | None = None
+    """Tokens of a rate that each of its jobs takes. None: one."""
 
     @property
     def is_plain(self) -> bool:
         """Return True if the message has only content, headers and priority."""
-        return not (self.key or self.client_message_id or self.delay or self.available_at)
+        return not (
+            self.key or self.client_message_id or self.delay or self.available_at or self.cost
+        )
 
     def plain_parameters(self) -> dict[str, Any]:
         """Return the parameters of publish_plain.sql."""
@@ -109,7 +115,7 @@ class Published(NamedTuple):
 
 def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
     """Return the arrays of publish.sql for at least one message. An array of NULLs is empty."""
-    payloads, content_types, headers, keys, priorities, client_ids, delays, ats = zip(
+    payloads, content_types, headers, keys, priorities, client_ids, delays, ats, costs = zip(
         *messages, strict=True
     )
     return {
@@ -121,6 +127,7 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
         "client_message_ids": sparse_array(client_ids),
         "delays": sparse_array(delays),
         "available_ats": sparse_array(ats),
+        "costs": sparse_array(costs),
     }
 
 
@@ -132,6 +139,7 @@ def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> 
     _check_size(payload, limits)
     _check_priority(draft.priority)
     _check_times(draft)
+    _check_cost(draft.cost)
     return NewMessage(
         payload,
         _content_type(draft.content_type) if draft.content_type else content_type,
@@ -141,6 +149,7 @@ def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> 
         None if draft.message_id is None else _text("message_id", draft.message_id),
         draft.delay,
         draft.available_at,
+        None if draft.cost == 1 else int(draft.cost),
     )
 
 
@@ -204,6 +213,13 @@ def _check_priority(priority: object) -> None:
     if isinstance(priority, bool) or not isinstance(priority, int) or priority not in PRIORITIES:
         raise InvalidMessage(
             f"priority must be a whole number from -32768 to 32767, not {priority!r}."
+        )
+
+
+def _check_cost(cost: object) -> None:
+    if isinstance(cost, bool) or not isinstance(cost, int) or not 1 <= cost <= HIGHEST_COST:
+        raise InvalidMessage(
+            f"cost must be a whole number from 1 to {HIGHEST_COST:,}, not {cost!r}."
         )
 
 

@@ -12,6 +12,7 @@ from pulljobs.errors import ConfigurationError
 from pulljobs.rates import MOST
 
 MAX_RETRIES: Final = 255
+TRUTHS: Final = {"true": True, "false": False, "": False}
 MARGIN: Final = timedelta(seconds=0.25)
 """Time by which the broker's stop timeout exceeds the connection timeout."""
 RATIONAL_DELAY: Final = 2
@@ -130,7 +131,7 @@ class _BrokerFileReader:
             else:
                 fields = {"token": own["token"], "type": own.get("type") or "push"}
                 fields |= {"title": "", "callback_url": url, **self._retries}
-                fields |= self._rate_fields(id)
+                fields |= self._limit_fields(id)
                 yield BrokerEntry(id, fields, own.get("channel", ""))
 
     def _shared_fields(self) -> Iterator[tuple[str, Any]]:
@@ -149,14 +150,22 @@ class _BrokerFileReader:
             )
             yield "protocol_lease_duration", timedelta(seconds=seconds) + MARGIN
 
-    def _rate_fields(self, id: str) -> dict[str, Any]:
-        """Return the rate and its burst. Without them in the file a consumer keeps its own."""
-        rate = self._section(id).get("rate")
-        if rate == "":
-            return {"rate": "", "rate_burst": None}
+    def _limit_fields(self, id: str) -> dict[str, Any]:
+        """Return the limits. Without them in the file a consumer keeps its own."""
+        section = self._section(id)
+        rate = section.get("rate")
         fields: dict[str, Any] = {} if rate is None else {"rate": rate}
-        if (burst := self._number(id, "rate-burst", MOST)) is not None:
-            fields["rate_burst"] = burst
+        if rate == "":
+            fields |= {"rate_burst": None, "rate_window": False}
+        elif (window := section.get("rate-window")) in TRUTHS:
+            fields["rate_window"] = TRUTHS[window]
+        elif window is not None:
+            self._skip(f"[{id}] rate-window", f"{window!r} is neither true nor false")
+        for name, key in (("rate_burst", "rate-burst"), ("max_in_flight", "max-in-flight")):
+            if (number := self._number(id, key, MOST)) is not None:
+                fields[name] = number
+        if "limit-group" in section:
+            fields["limit_group"] = section["limit-group"] or None
         return fields
 
     def _number(self, section: str, key: str, highest: int = A_YEAR) -> int | None:

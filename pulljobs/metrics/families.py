@@ -57,6 +57,13 @@ COUNTED: Final = (
         "`rate_limited` or `throttled`.",
     ),
     Family(
+        "pulljobs_limit_wait_seconds_total",
+        Type.COUNTER,
+        (*CONSUMER, "reason"),
+        "Time for which claims were put off by a rate (`rate_limited`) or a throttle "
+        "(`throttled`), over all processes.",
+    ),
+    Family(
         "pulljobs_jobs_finished_total",
         Type.COUNTER,
         (*CONSUMER, "event", "state"),

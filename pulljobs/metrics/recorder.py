@@ -90,7 +90,10 @@ def _(event: telemetry.JobsClaimed) -> None:
 
 @record.register
 def _(event: telemetry.ClaimLimited) -> None:
-    count("pulljobs_claims_limited_total", event.channel, event.consumer, event.reason)
+    labels = (event.channel, event.consumer, event.reason)
+    count("pulljobs_claims_limited_total", *labels)
+    if event.wait_seconds:
+        count("pulljobs_limit_wait_seconds_total", *labels, by=event.wait_seconds)
 
 
 @record.register
@@ -168,7 +171,7 @@ def _failed(channel: str, consumer: str, kind: str) -> None:
     count("pulljobs_handler_failures_total", channel, consumer, kind)
 
 
-def count(name: str, *labels: str, by: int = 1) -> None:
+def count(name: str, *labels: str, by: float = 1) -> None:
     """Add to a counter."""
     metric = metrics()[name]
     (metric.labels(*labels) if labels else metric).inc(by)

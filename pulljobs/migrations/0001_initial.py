@@ -5,6 +5,8 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 import pulljobs.models.fields
 import pulljobs.models.consumers
+import pulljobs.models.flow
+import pulljobs.models.token_holders
 import uuid
 from django.db import migrations, models
 
@@ -221,15 +223,90 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="FlowBucket",
             fields=[
-                ("consumer_id", models.BigIntegerField(primary_key=True, serialize=False)),
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "consumer_id",
+                        "group_id",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("consumer_id", models.BigIntegerField(default=0)),
+                ("group_id", models.BigIntegerField(default=0)),
                 ("tokens", models.FloatField()),
                 ("filled_at", models.DateTimeField()),
                 ("per_second", models.FloatField()),
+                ("burst", models.FloatField()),
+                ("window_seconds", models.FloatField(null=True)),
                 ("charged_since", models.DateTimeField()),
             ],
             options={
                 "db_table": "pulljobs_flow_bucket",
                 "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="LimitGroup",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "max_in_flight",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs in flight at once, over all workers and clients; empty: any number.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "rate",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        help_text="Jobs that are claimed in a time, such as 100/m (s, m, h, d); empty: any.",
+                        max_length=24,
+                        validators=[pulljobs.models.flow.validate_rate],
+                    ),
+                ),
+                (
+                    "rate_burst",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs that may be claimed at once after a pause; empty: those of a second.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "rate_window",
+                    models.BooleanField(
+                        db_default=False,
+                        default=False,
+                        help_text="The rate counts in each second, minute, hour or day (UTC) of the clock.",
+                    ),
+                ),
+                ("rate_per_second", models.FloatField(editable=False, null=True)),
+                ("window_seconds", models.FloatField(editable=False, null=True)),
+                (
+                    "name",
+                    models.CharField(
+                        max_length=255,
+                        unique=True,
+                        validators=[pulljobs.models.token_holders.validate_name],
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("changed_at", pulljobs.models.fields.ChangedAtField(editable=False)),
+            ],
+            options={
+                "db_table": "pulljobs_limit_group",
             },
         ),
         migrations.CreateModel(
@@ -592,7 +669,7 @@ class Migration(migrations.Migration):
                         default="",
                         help_text="Jobs that are claimed in a time, such as 100/m (s, m, h, d); empty: any.",
                         max_length=24,
-                        validators=[pulljobs.models.consumers.validate_rate],
+                        validators=[pulljobs.models.flow.validate_rate],
                     ),
                 ),
                 (
@@ -603,7 +680,27 @@ class Migration(migrations.Migration):
                         null=True,
                     ),
                 ),
+                (
+                    "rate_window",
+                    models.BooleanField(
+                        db_default=False,
+                        default=False,
+                        help_text="The rate counts in each second, minute, hour or day (UTC) of the clock.",
+                    ),
+                ),
                 ("rate_per_second", models.FloatField(editable=False, null=True)),
+                ("window_seconds", models.FloatField(editable=False, null=True)),
+                (
+                    "limit_group",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="Group whose limits its consumers share.",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="consumers",
+                        to="pulljobs.limitgroup",
+                    ),
+                ),
                 (
                     "max_waiting",
                     models.PositiveIntegerField(
@@ -810,6 +907,7 @@ class Migration(migrations.Migration):
                 ),
                 ("key", models.CharField(max_length=255, null=True)),
                 ("error", models.TextField(null=True)),
+                ("cost", models.IntegerField(null=True)),
                 ("suspect", models.BooleanField(db_default=False, default=False)),
                 (
                     "consumer",
@@ -973,6 +1071,7 @@ class Migration(migrations.Migration):
                 ),
                 ("client_message_id", models.CharField(max_length=255)),
                 ("priority", models.SmallIntegerField(default=0)),
+                ("cost", models.IntegerField(null=True)),
                 ("key", models.CharField(max_length=255, null=True)),
                 ("content_type", models.CharField(max_length=255)),
                 ("headers", models.JSONField(default=dict)),
@@ -1048,7 +1147,10 @@ class Migration(migrations.Migration):
             model_name="consumer",
             index=models.Index(
                 condition=models.Q(
-                    ("exclusive_keys", True), ("max_in_flight__isnull", False), _connector="OR"
+                    ("exclusive_keys", True),
+                    ("max_in_flight__isnull", False),
+                    ("limit_group__isnull", False),
+                    _connector="OR",
                 ),
                 fields=["id"],
                 name="pulljobs_consumer_guarded",

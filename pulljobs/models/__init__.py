@@ -7,7 +7,7 @@ from pulljobs.models.channels import Channel, Producer
 from pulljobs.models.consumers import Consumer
 from pulljobs.models.counts import CountProgress, SettlementCount
 from pulljobs.models.dashboard import Dashboard
-from pulljobs.models.flow import FlowBucket
+from pulljobs.models.flow import FlowBucket, LimitGroup
 from pulljobs.models.jobs import BoundedKey, ExclusiveKey, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import HttpClient, Node, PullWaiter
@@ -28,6 +28,7 @@ __all__ = [
     "HttpClient",
     "Job",
     "Lease",
+    "LimitGroup",
     "Message",
     "Node",
     "Producer",

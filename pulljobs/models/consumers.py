@@ -5,15 +5,15 @@ from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
-from django.db import models
+from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import backoff, encryption, rates, signing
+from pulljobs import backoff, encryption, signing
 from pulljobs.conf import LEAST_LEASE
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 from pulljobs.models.channels import FROM_0, Channel
-from pulljobs.models.fields import StatementTime
-from pulljobs.models.flow import FlowBucket
+from pulljobs.models.fields import ClockTime, StatementTime
+from pulljobs.models.flow import FlowBucket, FlowLimits, LimitGroup
 from pulljobs.models.token_holders import TokenHolder
 
 _ABOVE_0 = _("It must be above 0 and at most 100 years.")
@@ -21,8 +21,6 @@ _LEASE = _(
     "It must be at least %(least)g s and at most 100 years: holders renew a lease after a third "
     "of it."
 ) % {"least": LEAST_LEASE.total_seconds()}
-
-_BURST = _("It must be from 1 to %(most)d, and needs a rate.") % {"most": rates.MOST}
 
 
 def validate_strategy(text: str) -> None:
@@ -33,19 +31,11 @@ def validate_strategy(text: str) -> None:
         raise ValidationError(str(error)) from error
 
 
-def validate_rate(text: str) -> None:
-    """Raise ValidationError unless the text is a rate or empty."""
-    try:
-        rates.parse_rate(text)
-    except ValueError as error:
-        raise ValidationError(str(error)) from error
-
-
 def _is_above_0(span: timedelta) -> bool:
     return timedelta() < span <= LONGEST_DELAY
 
 
-class Consumer(TokenHolder):
+class Consumer(FlowLimits, TokenHolder):
     """Subscriber of a channel: every message that is published gives it one job."""
 
     class Type(models.TextChoices):
@@ -126,26 +116,14 @@ class Consumer(TokenHolder):
         default=KeyLimitCounts.QUEUED,
         db_default=KeyLimitCounts.QUEUED,
     )
-    max_in_flight = models.PositiveIntegerField(
+    limit_group = models.ForeignKey(
+        LimitGroup,
+        models.PROTECT,
         null=True,
         blank=True,
-        help_text=_("Jobs in flight at once, over all workers and clients; empty: any number."),
+        related_name="consumers",
+        help_text=_("Group whose limits its consumers share."),
     )
-    rate = models.CharField(
-        max_length=24,
-        blank=True,
-        default="",
-        db_default="",
-        validators=[validate_rate],
-        help_text=_("Jobs that are claimed in a time, such as 100/m (s, m, h, d); empty: any."),
-    )
-    rate_burst = models.PositiveIntegerField(
-        null=True,
-        blank=True,
-        help_text=_("Jobs that may be claimed at once after a pause; empty: those of a second."),
-    )
-    rate_per_second = models.FloatField(null=True, editable=False)
-    """Jobs a second of `rate`, or NULL without a rate."""
     max_waiting = models.PositiveIntegerField(
         default=512, db_default=512, help_text=_("Pulls over HTTP that may wait at once.")
     )
@@ -176,7 +154,9 @@ class Consumer(TokenHolder):
         indexes = [
             models.Index(  # every finish reads it
                 fields=["id"],
-                condition=models.Q(exclusive_keys=True) | models.Q(max_in_flight__isnull=False),
+                condition=models.Q(exclusive_keys=True)
+                | models.Q(max_in_flight__isnull=False)
+                | models.Q(limit_group__isnull=False),
                 name="pulljobs_consumer_guarded",
             ),
         ]
@@ -184,12 +164,24 @@ class Consumer(TokenHolder):
     def save(self, *args: Any, **kwargs: Any) -> None:
         delays = backoff.expand(self.retry_strategy)
         self.retry_delays, self.retry_cap = list(delays.seconds), delays.cap
-        self.rate_per_second, is_new = rates.parse_rate(self.rate), self._state.adding
-        super().save(*args, **kwargs)
-        written = kwargs.get("update_fields")
-        if self.rate_per_second is None and not is_new and (written is None or "rate" in written):
-            # Claims from now on take no tokens, so none may come back if a rate is set again.
-            FlowBucket.objects.using(self._state.db).filter(pk=self.pk).delete()
+        if self._state.adding or self.limit_group_id is None:
+            super().save(*args, **kwargs)
+        else:
+            self._save_in_group(*args, **kwargs)
+
+    def _save_in_group(self, *args: Any, **kwargs: Any) -> None:
+        """Save, and keep jobs that were claimed outside of a new group from giving it tokens."""
+        with transaction.atomic(using=kwargs.get("using") or self._state.db):
+            rows = Consumer.objects.using(self._state.db).select_for_update().filter(pk=self.pk)
+            before = rows.values_list("limit_group_id", flat=True).first()
+            super().save(*args, **kwargs)
+            if before != self.limit_group_id:
+                buckets = FlowBucket.objects.using(self._state.db)
+                own = buckets.filter(consumer_id=0, group_id=self.limit_group_id or 0)
+                own.update(charged_since=ClockTime())
+
+    def buckets(self) -> "models.QuerySet[FlowBucket]":
+        return FlowBucket.objects.using(self._state.db).filter(consumer_id=self.pk, group_id=0)
 
     def clean(self) -> None:
         """Check the constraints, with messages for users. Reject values with which no job runs."""
@@ -207,14 +199,6 @@ class Consumer(TokenHolder):
             ),
             "retry_jitter": (0 <= self.retry_jitter <= 1, _("It must be from 0 to 1.")),
             "max_deliveries": (self.max_deliveries >= 1, _("It must be at least 1.")),
-            "max_in_flight": (
-                self.max_in_flight is None or self.max_in_flight >= 1,
-                _("It must be at least 1; to stop claims, pause the consumer."),
-            ),
-            "rate_burst": (
-                self.rate_burst is None or (bool(self.rate) and 1 <= self.rate_burst <= rates.MOST),
-                _BURST,
-            ),
         }
         if wrong := {name: text for name, (is_right, text) in bounds.items() if not is_right}:
             raise ValidationError(wrong)

@@ -26,6 +26,13 @@ class TransactionNumber(models.Func):
     output_field = models.BigIntegerField()
 
 
+class ClockTime(models.Func):
+    """Time of the database's clock at which a row is written."""
+
+    template = "clock_timestamp()"
+    output_field = models.DateTimeField()
+
+
 class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic for mypy only
     """Time of the last save. Each save gets a second of its own, the resolution of HTTP dates."""
 

@@ -1,21 +1,51 @@
-"""State of the limits of consumers. Only claims and releases write it."""
+"""Limits of consumers and of groups of them, and the state of their rates."""
 
+from typing import Any
+
+from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs import rates
+from pulljobs.models.fields import ChangedAtField
+from pulljobs.models.token_holders import validate_name
+
+_LEAST = _("It must be at least 1; to stop claims, pause the consumer.")
+_BURST = _("It must be from 1 to %(most)d, and needs a rate without a window.") % {
+    "most": rates.MOST
+}
+_WINDOW = _("It needs a rate.")
+
+
+def validate_rate(text: str) -> None:
+    """Raise ValidationError unless the text is a rate or empty."""
+    try:
+        rates.parse_rate(text)
+    except ValueError as error:
+        raise ValidationError(str(error)) from error
 
 
 class FlowBucket(models.Model):
-    """Token bucket of a consumer with a rate. A consumer without a row has a full bucket.
+    """Tokens of a consumer or a group with a rate. Without a row, the bucket is full.
 
     Claims and releases lock the row. Its columns are not those of the consumer, because every
     claim and publish reads that table.
     """
 
-    consumer_id = models.BigIntegerField(primary_key=True)
+    pk = models.CompositePrimaryKey("consumer_id", "group_id")
+    consumer_id = models.BigIntegerField(default=0)
+    """Consumer, or 0 for the bucket of a group."""
+    group_id = models.BigIntegerField(default=0)
+    """Group, or 0 for the bucket of a consumer."""
     tokens = models.FloatField()
     """Tokens at `filled_at`. Above the burst they do not count."""
     filled_at = models.DateTimeField()
     per_second = models.FloatField()
-    """Rate of the consumer when a claim wrote the row."""
+    """Rate when a claim wrote the row."""
+    burst = models.FloatField()
+    """Size of the bucket when a claim wrote the row."""
+    window_seconds = models.FloatField(null=True)
+    """Length of the fixed window when a claim wrote the row. NULL: a token bucket."""
     charged_since = models.DateTimeField()
     """Time from which claims took tokens. A job that was claimed earlier gives no token back."""
 
@@ -24,4 +54,98 @@ class FlowBucket(models.Model):
         default_permissions = ()
 
     def __str__(self) -> str:
-        return f"bucket of {self.consumer_id}"
+        return (
+            f"bucket of group {self.group_id}" if self.group_id else f"bucket of {self.consumer_id}"
+        )
+
+
+class FlowLimits(models.Model):
+    """Fields that a consumer and a group of consumers have in common."""
+
+    max_in_flight = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text=_("Jobs in flight at once, over all workers and clients; empty: any number."),
+    )
+    rate = models.CharField(
+        max_length=24,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_rate],
+        help_text=_("Jobs that are claimed in a time, such as 100/m (s, m, h, d); empty: any."),
+    )
+    rate_burst = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text=_("Jobs that may be claimed at once after a pause; empty: those of a second."),
+    )
+    rate_window = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text=_("The rate counts in each second, minute, hour or day (UTC) of the clock."),
+    )
+    rate_per_second = models.FloatField(null=True, editable=False)
+    """Jobs a second of `rate`, or NULL without a rate."""
+    window_seconds = models.FloatField(null=True, editable=False)
+    """Length of the fixed window, or NULL without one."""
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        self.rate_per_second, is_new = rates.parse_rate(self.rate), self._state.adding
+        has_window = self.rate_window and self.rate
+        self.window_seconds = rates.window_seconds(self.rate) if has_window else None
+        super().save(*args, **kwargs)
+        written = kwargs.get("update_fields")
+        if self.rate_per_second is None and not is_new and (written is None or "rate" in written):
+            # Claims from now on take no tokens, so none may come back if a rate is set again.
+            self.buckets().delete()
+
+    def buckets(self) -> "models.QuerySet[FlowBucket]":
+        """Return the bucket as a set of at most one row."""
+        raise NotImplementedError
+
+    def describe_limits(self) -> str:
+        """Return the limits in words, empty without any."""
+        rate = self.rate
+        if rate and self.rate_window:
+            rate += " in fixed windows"
+        elif rate and self.rate_burst:
+            rate += f" with a burst of {self.rate_burst:,}"
+        bound = "" if self.max_in_flight is None else f"{self.max_in_flight:,} in flight"
+        return " and ".join(filter(None, (rate, bound)))
+
+    def clean(self) -> None:
+        """Reject limits with which no job runs, with messages for users."""
+        super().clean()
+        is_plain = bool(self.rate) and not self.rate_window
+        wrong = {
+            "max_in_flight": (self.max_in_flight is not None and self.max_in_flight < 1, _LEAST),
+            "rate_window": (self.rate_window and not self.rate, _WINDOW),
+            "rate_burst": (
+                self.rate_burst is not None
+                and not (is_plain and 1 <= self.rate_burst <= rates.MOST),
+                _BURST,
+            ),
+        }
+        if texts := {name: text for name, (is_wrong, text) in wrong.items() if is_wrong}:
+            raise ValidationError(texts)
+
+
+class LimitGroup(FlowLimits):
+    """Limits that several consumers share, for example those of one third party's API."""
+
+    name = models.CharField(max_length=255, unique=True, validators=[validate_name])
+    created_at = models.DateTimeField(auto_now_add=True)
+    changed_at = ChangedAtField(editable=False)
+
+    class Meta:
+        db_table = "pulljobs_limit_group"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def buckets(self) -> "models.QuerySet[FlowBucket]":
+        return FlowBucket.objects.using(self._state.db).filter(consumer_id=0, group_id=self.pk)

@@ -61,6 +61,8 @@ class Job(models.Model):
     """Key of the message, if the consumer used keys when it was published."""
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
     """Error text of its last failure."""
+    cost = models.IntegerField(null=True)
+    """Tokens of a rate that a claim of it takes. NULL: one."""
     suspect = models.BooleanField(default=False, db_default=False)
     """True if it ran in a process that died or whose event loop it blocked: it next runs alone."""
 

@@ -56,6 +56,7 @@ class ScheduledMessage(models.Model):
     producer = models.ForeignKey("pulljobs.Producer", models.SET_NULL, null=True, related_name="+")
     client_message_id = models.CharField(max_length=255)
     priority = models.SmallIntegerField(default=0)
+    cost = models.IntegerField(null=True)
     key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
     content_type = models.CharField(max_length=255)
     headers = models.JSONField(default=dict)

@@ -10,17 +10,21 @@ from django.db import models
 
 from pulljobs.errors import ConfigurationError
 from pulljobs.models.consumers import Consumer
+from pulljobs.models.flow import FlowLimits, LimitGroup
 from pulljobs.models.token_holders import validate_name
 from pulljobs.run_limits import timeout_problems
 
 NOT_OPTIONS: Final = {"channel", "name", "paused_until", "throttled_until"}
 """Fields of a consumer that users edit and that `@handler` does not accept."""
+GROUP: Final = "limit_group"
+"""Field that names a row, which handlers find when they subscribe."""
 KINDS: Final[Mapping[type[Any], type | tuple[type, ...]]] = {
     models.DurationField: timedelta,
     models.CharField: str,
     models.IntegerField: int,
     models.FloatField: (float, int),
     models.BooleanField: bool,
+    models.ForeignKey: str,
 }
 
 
@@ -76,13 +80,27 @@ def problems(channel: str, consumer: str, given: Mapping[str, Any]) -> list[str]
         return [f"{name!r}: {' '.join(error.messages)}"]
     if mistyped := [text for name, value in given.items() for text in _mistyped(name, value)]:
         return mistyped
-    row = Consumer(name=consumer, **given)
-    others = {field.name for field in Consumer._meta.concrete_fields} - given.keys()
+    row = Consumer(name=consumer, **{name: each for name, each in given.items() if name != GROUP})
+    others = {field.name for field in Consumer._meta.concrete_fields} - given.keys() | {GROUP}
     try:
         row.clean_fields(exclude=others)
         row.clean()
     except ValidationError as error:
         return [f"{name}: {' '.join(texts)}" for name, texts in error.message_dict.items()]
+    return []
+
+
+def group_problems(name: str, limits: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each wrong name or value of a group, without a query."""
+    known = [field.name for field in FlowLimits._meta.fields if field.editable]
+    if unknown := limits.keys() - set(known):
+        return [f"It has no limit {', '.join(sorted(unknown))}: use {', '.join(known)}."]
+    if mistyped := [text for key, value in limits.items() for text in _mistyped(key, value)]:
+        return mistyped
+    try:
+        LimitGroup(name=name, **limits).full_clean(validate_unique=False)
+    except ValidationError as error:
+        return [f"{key}: {' '.join(texts)}" for key, texts in error.message_dict.items()]
     return []
 
 

@@ -127,7 +127,9 @@ def _publish(using: str, row: Schedule, planned: list[PlannedSlot]) -> list[Plan
     if not planned:
         return []
     check_channel(using, row.channel_name)
-    message = NewMessage(bytes(row.payload), row.content_type, row.headers, row.key, row.priority)
+    cost = None if row.cost == 1 else row.cost
+    content = (bytes(row.payload), row.content_type, row.headers, row.key, row.priority)
+    message = NewMessage(*content, cost=cost)
     messages = [message_of(row.name, slot.slot, message) for slot in planned]
     producer = Producer(pk=row.producer_id) if row.producer_id else None
     receipts = publish_all_checked(row.channel_name, messages, producer, using)

@@ -17,7 +17,7 @@ from pulljobs.schedules.rule_checks import check_interval
 from pulljobs.schedules.rules import Rule, make_rule
 
 RULE_FIELDS: Final = ("cron", "every", "timezone", "starts_at", "ends_at", "jitter")
-MESSAGE_FIELDS: Final = ("payload", "content_type", "headers", "key", "priority")
+MESSAGE_FIELDS: Final = ("payload", "content_type", "headers", "key", "priority", "cost")
 LONGEST_SLOT: Final = datetime(9998, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 HIGHEST_BOUND: Final = 1_000
 
@@ -41,6 +41,7 @@ class Definition:
     overlap: str = Overlap.ALLOW
     key: str | None = None
     priority: int = 0
+    cost: int = 1
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str | None = None
     producer: Producer | None = None
@@ -128,6 +129,7 @@ class Definition:
             payload=self.payload,
             key=self.key,
             priority=self.priority,
+            cost=self.cost,
             headers=self.headers,
             content_type=self.content_type,
         )

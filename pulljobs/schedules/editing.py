@@ -37,7 +37,7 @@ def create(name: str, channel: str, payload: Payload = None, **options: Any) -> 
     A rule is either `cron` (text) or `every` (a timedelta), with `timezone`, `starts_at`,
     `ends_at` and `jitter`. `missed` ("latest", "skip" or "all"), `missed_bound`, `misfire_grace`
     and `overlap` ("allow" or "skip") say what happens to slots that can't fire in time. `key`,
-    `priority`, `headers`, `content_type` and `producer` are those of `publish`. Raises
+    `priority`, `cost`, `headers`, `content_type` and `producer` are those of `publish`. Raises
     InvalidSchedule, ScheduleExists, UnknownChannel, InvalidMessage or PayloadTooLarge.
     """
     definition = Definition.make({"name": name, "channel": channel, "payload": payload, **options})

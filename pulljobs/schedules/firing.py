@@ -210,6 +210,7 @@ def _message(schedule: DueSchedule, slot: PlannedSlot) -> NewMessage:
         schedule.headers,
         schedule.key,
         schedule.priority,
+        cost=None if schedule.cost == 1 else schedule.cost,
     )
     return message_of(schedule.name, slot.slot, message)
 

@@ -65,6 +65,7 @@ class Schedule(models.Model):
     headers = models.JSONField(default=dict)
     key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
     priority = models.SmallIntegerField(default=0)
+    cost = models.IntegerField(default=1)
     producer = models.ForeignKey("pulljobs.Producer", models.SET_NULL, null=True, related_name="+")
     missed = models.CharField(max_length=6, choices=Missed.choices, default=Missed.LATEST)
     missed_bound = models.PositiveIntegerField(default=100)

@@ -34,6 +34,7 @@ class DueSchedule(NamedTuple):
     headers: dict[str, str]
     key: str | None
     priority: int
+    cost: int
     producer_id: int | None
     missed: str
     missed_bound: int

@@ -34,6 +34,7 @@ from pulljobs.models import Job
 from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import keys, listen
 from pulljobs.storage.backlog import count_jobs
+from pulljobs.storage.limits import with_members
 from pulljobs.storage.rows import (
     Finished,
     HeldJob,
@@ -268,7 +269,8 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
         for settlement in settlements
         if settlement.event is Event.RELEASE and settlement.delay is None
     }
-    roomier = frozenset(row.consumer_id for row in rows) - {None}
+    grouped = {row.consumer_id for row in rows if row.is_grouped}
+    roomier = with_members(using, {row.consumer_id for row in rows} - {None}, grouped)
     return Finished(states, [], {}, frozenset(released & states.keys()), roomier)
 
 
@@ -295,15 +297,17 @@ def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:
     freed: set[tuple[int, str]] = set()
     let_go: list[int] = []
     roomier: set[int] = set()
+    grouped: set[int] = set()
     answers = run_together(using, "deliver", every, seconds=LOCK_SECONDS)
     for (ids, _runs), [row] in zip(claims.values(), answers, strict=True):
         states |= dict.fromkeys(ids if row.delivered is None else row.delivered, State.DELIVERED)
         if row.consumer_id is not None:
             roomier.add(row.consumer_id)
+            grouped |= {row.consumer_id} if row.is_grouped else set()
             let_go += row.keyed_ids or []
             freed |= {(row.consumer_id, key) for key in row.freed_keys or []}
     keys.free(using, freed, let_go)
-    return Finished(states, [], {}, roomier=frozenset(roomier))
+    return Finished(states, [], {}, roomier=with_members(using, roomier, grouped))
 
 
 def _settled_before(

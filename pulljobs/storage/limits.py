@@ -1,12 +1,16 @@
 """Claims of one job by its id within its consumer's limits, and claims within a number of bytes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
+from math import ceil
 from typing import NamedTuple
 
 from django.db import transaction
 
-from pulljobs.engine.claiming.limits import lock_allowance
+from pulljobs.engine.claiming.guarded import Guards, read_guards
+from pulljobs.engine.claiming.limits import TooDear, lock_allowance
+from pulljobs.engine.encodings import integer_array
+from pulljobs.models import Consumer
 from pulljobs.storage import keys, listen, messages
 from pulljobs.storage.rows import Claimed, HeldJob, NotYet, Refusal, Taken
 from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, brief, run
@@ -19,37 +23,67 @@ Take = Callable[[], TakeResult]
 
 
 class BucketLevel(NamedTuple):
-    """Row of bucket.sql: the tokens of a consumer with a rate at a moment."""
+    """Row of bucket.sql: the tokens of a consumer or a group with a rate at a moment."""
 
+    group_id: int
+    """Group, or 0 for the consumer's own rate."""
     now: datetime
     tokens: float
     per_second: float
     burst: float
+    window_seconds: float | None
+    seconds_to_window: float | None
 
-    def time_of(self, jobs: int) -> datetime:
-        """Return the earliest time at which so many jobs have been claimed."""
-        missing = max(jobs - self.tokens, 0)
-        return self.now + timedelta(seconds=missing / self.per_second)
+    def time_of(self, tokens: float) -> datetime:
+        """Return the earliest time at which so many tokens have been there."""
+        missing = max(tokens - self.tokens, 0)
+        if not missing:
+            return self.now
+        if self.window_seconds is None or self.seconds_to_window is None:
+            return self.now + timedelta(seconds=missing / self.per_second)
+        windows = max(ceil((tokens - max(self.tokens, 0)) / self.burst) - 1, 0)
+        return self.now + timedelta(seconds=self.seconds_to_window + windows * self.window_seconds)
 
 
-def read_bucket(using: str, consumer_id: int) -> BucketLevel | None:
-    """Return the level of the consumer's bucket, or None without a rate."""
-    rows = run(using, "bucket", {"consumer_id": consumer_id}, kind=BucketLevel)
-    return rows[0] if rows else None
+def read_buckets(using: str, consumer: Consumer) -> list[BucketLevel]:
+    """Return the levels of the buckets of a consumer's group and of its own, with a rate."""
+    params = {"consumer_id": consumer.pk, "group_id": consumer.limit_group_id}
+    return run(using, "bucket", params, kind=BucketLevel)
 
 
 def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
     """Return the result of `work` under the lock of the job's key, if the limits allow a job."""
-    session = AliasSession(using)
-    with brief(using):
-        allowance = lock_allowance(session, consumer_id)
-        if allowance is not None and not allowance.jobs:
-            allowance.spend(session, 0)
-            return allowance.refusal
-        taken = keys.take(using, consumer_id, job_id, work)
-        if allowance is not None:
-            allowance.spend(session, int(isinstance(taken, Taken)))
-        return taken
+    while True:
+        guards = read_guards(AliasSession(using), consumer_id)
+        try:
+            with brief(using):
+                taken = _take(using, (consumer_id, job_id), guards, work)
+        except TooDear as refused:
+            return NotYet(Refusal.RATE_LIMITED, refused.wait)
+        if taken is not Refusal.UNGUARDED:
+            return taken
+
+
+def _take(using: str, job: tuple[int, int], guards: Guards, work: Take) -> TakeResult:
+    """Take a job under these guards, or return UNGUARDED if its consumer has another group."""
+    (consumer_id, job_id), session = job, AliasSession(using)
+    allowance = lock_allowance(session, consumer_id, guards.group_id)
+    if allowance is None:
+        return Refusal.UNGUARDED if Consumer.objects.using(using).filter(pk=consumer_id) else work()
+    if not allowance.most(1):
+        allowance.spend(session, [])
+        return allowance.refusal
+    taken = keys.take(using, consumer_id, job_id, work)
+    allowance.spend(session, [job_id] if isinstance(taken, Taken) else [])
+    return taken
+
+
+def with_members(using: str, roomier: Collection[int], grouped: Collection[int]) -> frozenset[int]:
+    """Return these consumers, and those that share the bound of a group with the `grouped` ones."""
+    if not grouped:
+        return frozenset(roomier)
+    rows = run(using, "members", {"consumer_ids": integer_array(sorted(grouped))})
+    return frozenset(roomier) | {row.id for row in rows}
 
 
 def throttle(using: str, seconds: Mapping[int, float]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from django.db import connections, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from pulljobs import handlers, jobs, pulling
@@ -110,7 +111,8 @@ def claim_ready(puller: Puller, wanted: int, *, delayed: bool = False) -> Claim:
     if delayed:
         _make_due(puller.consumer)
     # A test does not wait for a rate: without its row the bucket is full.
-    FlowBucket.objects.using(puller.using).filter(pk=puller.consumer.pk).delete()
+    rows = FlowBucket.objects.using(puller.using)
+    rows.filter(Q(consumer_id=puller.consumer.pk) | ~Q(group_id=0)).delete()
     return puller.claim(wanted)
 
 

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from pulljobs.models import AuditEntry, Channel, Consumer, Producer
+from pulljobs.models import AuditEntry, Channel, Consumer, LimitGroup, Producer
 from pulljobs.publishing import publish
 from pulljobs.states import State
 from tests.admin.pages import listing, page, post_form, read_page, secrets, trail
@@ -108,6 +108,23 @@ def test_a_consumer_is_created_and_edited(operator: Client, consumer: Consumer) 
     assert (made.rate, made.rate_burst, made.rate_per_second) == ("", None, None)
 
 
+def test_a_group_is_made_and_changed_and_names_its_consumers(
+    operator: Client, consumer: Consumer
+) -> None:
+    fields = {"name": "stripe-api", "max_in_flight": 3, "rate": "9/m", "rate_burst": ""}
+    post_form(operator, reverse("admin:pulljobs_limitgroup_add"), fields)
+    group = LimitGroup.objects.get()
+    assert (group.max_in_flight, group.rate_per_second) == (3, 0.15)
+    post_form(operator, page("consumer", consumer.pk), filled(consumer, limit_group=group.pk))
+    listed = operator.get(reverse("admin:pulljobs_limitgroup_changelist")).content.decode()
+    assert "9/m and 3 in flight" in listed
+    assert str(consumer) in listed
+    changed = fields | {"rate_window": "on"}
+    post_form(operator, page("limitgroup", group.pk), changed)
+    group.refresh_from_db()
+    assert group.window_seconds == 60
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -122,8 +139,12 @@ def test_a_consumer_is_created_and_edited(operator: Client, consumer: Consumer) 
         ({"rate": "often"}, "is no rate: write a whole number and a unit of time"),
         ({"rate": "0/m"}, "allows no job: write at least 1; to stop claims, pause."),
         ({"rate": "9999999/s"}, "is above 1,000,000 a second: leave the rate empty"),
-        ({"rate_burst": 5}, "It must be from 1 to 1000000, and needs a rate."),
-        ({"rate": "5/s", "rate_burst": 0}, "It must be from 1 to 1000000, and needs a rate."),
+        ({"rate_burst": 5}, "It must be from 1 to 1000000, and needs a rate without a window."),
+        ({"rate_window": "on"}, "It needs a rate."),
+        (
+            {"rate": "5/s", "rate_burst": 0},
+            "It must be from 1 to 1000000, and needs a rate without a window.",
+        ),
         ({"name": "a/b"}, "without slashes and NUL"),
         ({"type": "push"}, "needs the URL to push to"),
         ({"callback_url": "nonsense"}, "Enter a valid URL"),

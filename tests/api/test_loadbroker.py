@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.models import Channel, Consumer, LimitGroup, Producer
 from tests.sessions import contents
 
 GOOD = """
@@ -135,6 +135,8 @@ def test_what_it_does_not_tell_stays_as_it_is(file: Path) -> None:
         ("type=pull", "type=pull\nrate=0/s", "consumer billing: '0/s' allows no job"),
         ("type=pull", "type=pull\nrate-burst=5", "consumer billing: The burst 5 needs a rate"),
         ("type=pull", "type=pull\nrate=1/s\nrate-burst=-1", "[billing] rate-burst: '-1'"),
+        ("type=pull", "type=pull\nrate=1/s\nrate-window=on", "[billing] rate-window: 'on' is neit"),
+        ("type=pull", "type=pull\nlimit-group=stripe", "There is no limit group 'stripe'"),
     ],
 )
 def test_a_bad_entry_is_named_and_the_others_are_made(
@@ -160,6 +162,16 @@ def test_a_rate_of_the_file_is_set_and_changed_and_ended(file: Path) -> None:
         assert load(file)["skipped"] == []
         billing = Consumer.objects.get(name="billing")
         assert (billing.rate, billing.rate_burst) == rate
+
+
+def test_the_other_limits_of_the_file_are_set(file: Path) -> None:
+    group = LimitGroup.objects.create(name="stripe")
+    lines = "type=pull\nrate=9/m\nrate-window=true\nmax-in-flight=4\nlimit-group=stripe"
+    file.write_text(GOOD.replace("type=pull", lines))
+    assert load(file)["skipped"] == []
+    billing = Consumer.objects.get(name="billing")
+    assert (billing.rate_window, billing.window_seconds, billing.max_in_flight) == (True, 60.0, 4)
+    assert billing.limit_group == group
 
 
 def test_consumers_whose_delays_are_too_many_are_named_and_the_others_are_made(

@@ -14,7 +14,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
 
 from pulljobs import operating
-from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Producer
+from pulljobs.models import ArchivedJob, Channel, Consumer, Job, LimitGroup, Producer
 from pulljobs.models.token_holders import validate_name
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
@@ -463,6 +463,63 @@ def test_a_rate_that_cannot_work_is_refused(
     assert answer.status_code == 400
     assert problem in answer.content.decode()
     assert not Consumer.objects.exists()
+
+
+def test_a_put_sets_the_window_the_bound_and_the_group(orders: Any, manager: Manager) -> None:
+    path, names = "/channel/orders/consumer/k", ("RateWindow", "MaxInFlight", "LimitGroup")
+
+    def put(**fields: str) -> tuple[Any, ...]:
+        seen = manager.get(path) if Consumer.objects.exists() else None
+        answer = manager.put(path, seen, callbackUrl=URL, **fields)
+        assert answer.status_code == 200, answer.content
+        return tuple(map(answer.json().get, names))
+
+    LimitGroup.objects.create(name="stripe-api")
+    wanted = {"rate": "9/m", "rateWindow": "true", "maxInFlight": "3", "limitGroup": "stripe-api"}
+    assert put(**wanted) == put() == (True, 3, "stripe-api")
+    assert put(rate="", maxInFlight="", limitGroup="") == (False, None, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"rateWindow": "true"}, "A window needs a rate"),
+        ({"rate": "1/s", "rateWindow": "yes"}, "rateWindow must be true or false, not 'yes'"),
+        ({"rate": "1/s", "rateWindow": "true", "rateBurst": "2"}, "A window has no burst"),
+        ({"maxInFlight": "0"}, "at least 1; to stop claims, pause the consumer"),
+        ({"maxInFlight": "-1"}, "maxInFlight must be a whole number, not '-1'"),
+    ],
+)
+def test_limits_that_cannot_work_are_refused_for_consumers_and_groups(
+    fields: dict[str, str], problem: str, orders: Any, manager: Manager
+) -> None:
+    for path in ("/channel/orders/consumer/k", "/limit-group/stripe-api"):
+        answer = manager.put(path, callbackUrl=URL, **fields)
+        assert (answer.status_code, problem in answer.content.decode()) == (400, True)
+    assert not Consumer.objects.exists()
+    assert not LimitGroup.objects.exists()
+
+
+def test_a_consumer_is_put_only_into_a_group_that_exists(orders: Any, manager: Manager) -> None:
+    answer = manager.put("/channel/orders/consumer/k", callbackUrl=URL, limitGroup="stripe")
+    assert "There is no limit group 'stripe': create it first" in answer.content.decode()
+
+
+def test_a_group_is_made_changed_listed_and_deleted(orders: Any, manager: Manager) -> None:
+    path, member = "/limit-group/stripe-api", "/channel/orders/consumer/k"
+    made = manager.put(path, rate="100/s", maxInFlight="20").json()
+    assert (made["ID"], made["Rate"], made["MaxInFlight"]) == ("stripe-api", "100/s", 20)
+    changed = manager.put_json(path, {"rateBurst": "7"}).json()
+    assert (changed["Rate"], changed["RateBurst"], changed["ConsumerURLs"]) == ("100/s", 7, [])
+    manager.put(member, callbackUrl=URL, limitGroup="stripe-api")
+    assert manager.get(path).json()["ConsumerURLs"] == [member]
+    assert [group["ID"] for group in manager.get("/limit-groups").json()["Result"]] == [
+        "stripe-api"
+    ]
+    assert manager.delete(path).status_code == 409
+    manager.put(member, manager.get(member), callbackUrl=URL, limitGroup="")
+    assert manager.delete(path).status_code == 204
+    assert manager.get(path).status_code == 404
 
 
 def test_a_consumer_with_jobs_stays(manager: Manager) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from pulljobs import handlers
-from pulljobs.models import Consumer
+from pulljobs import handlers, limit_groups
+from pulljobs.errors import ConfigurationError
+from pulljobs.limit_groups import limit_group
+from pulljobs.models import Consumer, LimitGroup
 from tests.diagnosis.commands import answer, text
 from tests.handling import registry_of_its_own
 from tests.sessions import contents
@@ -53,6 +55,45 @@ def test_update_writes_the_options_of_the_code_and_lists_them() -> None:
     assert answer("syncconsumers", "--update")[0]["changes"] == []
     assert Consumer.objects.get().changed_at == row.changed_at
     assert text("syncconsumers", "--update").endswith("All rows match the code.\n")
+
+
+def test_update_writes_the_limits_of_a_group_and_moves_its_consumers_there() -> None:
+    group = limit_group("stripe-api", rate="9/m", max_in_flight=2)
+    with registry_of_its_own():
+        limit_group("stripe-api", rate="9/m", max_in_flight=2)
+        registered(limit_group=group)
+        moved = change("limit_group", None, "stripe-api")
+        assert answer("syncconsumers", "--dry-run")[0]["changes"] == [moved]
+        assert not LimitGroup.objects.exists()
+        assert answer("syncconsumers", "--update")[0]["changes"] == [moved]
+        assert Consumer.objects.get().limit_group == LimitGroup.objects.get()
+        limit_groups._declared["stripe-api"] = {"rate": "5/s"}
+        assert answer("syncconsumers", "--update")[0]["changes"] == []
+    changed = LimitGroup.objects.get()
+    assert (changed.rate_per_second, changed.max_in_flight) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ({"rate": "often"}, "rate: 'often' is no rate"),
+        ({"rat": "5/s"}, "It has no limit rat: use max_in_flight, rate, rate_burst, rate_window"),
+        ({"rate_window": True}, "rate_window: It needs a rate"),
+        ({"max_in_flight": "3"}, "max_in_flight must be of type int"),
+    ],
+)
+def test_a_group_with_limits_that_cannot_work_is_refused(limits: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        limit_group("stripe-api", **limits)
+
+
+def test_a_group_has_the_same_limits_in_all_of_the_code_and_must_exist() -> None:
+    limit_group("stripe-api", rate="5/s")
+    with pytest.raises(ConfigurationError, match="declare it once"):
+        limit_group("stripe-api", rate="6/s")
+    registered("mailing", limit_group="stripe")
+    with pytest.raises(ConfigurationError, match="There is no limit group 'stripe': declare it"):
+        handlers.sync_consumers()
 
 
 def test_a_dry_run_lists_the_updates_and_writes_nothing() -> None:

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from pulljobs import ids, operating, pulling
 from pulljobs.engine import outcomes
-from pulljobs.models import Consumer, Node
+from pulljobs.models import Consumer, LimitGroup, Node
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
@@ -75,10 +75,11 @@ def test_a_job_of_a_deleted_and_paused_consumer_names_every_reason(consumer: Con
 def test_a_job_waits_for_the_limit_of_jobs_in_flight(consumer: Consumer) -> None:
     consumer.max_in_flight = 1
     consumer.save()
-    _first, second = published(consumer, 2)
+    first, second = published(consumer, 2)
     assert "max_in_flight" not in reasons(second)
     Puller(USING, consumer).claim(1)
-    assert "1 jobs are in flight" in reasons(second)["max_in_flight"]
+    named = "1 jobs are in flight, the max_in_flight of its consumer: "
+    assert f"{named}{ids.encode(first)} on a client." in reasons(second)["max_in_flight"]
 
 
 def test_a_job_waits_for_the_rate_of_its_consumer(consumer: Consumer) -> None:
@@ -205,3 +206,46 @@ def test_a_position_beyond_the_limit_is_a_lower_bound(
         more = " or more" if entries == 3 else ""
         assert f"1{more} jobs of its consumer come before it." in text("explain", str(job))
     assert positions == {3: (1, True), 4: (1, False)}
+
+
+def test_a_job_waits_for_the_limits_of_its_group_until_the_time_that_is_named() -> None:
+    group = LimitGroup.objects.create(name="stripe-api", rate="120/m", rate_burst=3)
+    first, second = (ConsumerFactory.create(limit_group=group) for _member in range(2))
+    published(first, 1, cost=3)
+    [job] = published(second, cost=2)
+    assert len(Puller(USING, first).claim(1).jobs) == 1
+    content, _code = answer("explain", str(job))
+    [reason] = [each for each in content["reasons"] if each["code"] == "rate_limited"]
+    assert "The rate of its limit group stripe-api is 120/m: 0.0" in reason["text"]
+    expected = {"of": "group", "name": "stripe-api", "rate": "120/m", "needed": 2, "burst": 3}
+    assert expected.items() <= reason["limit"].items()
+    earliest = datetime.fromisoformat(content["earliest"])
+    puller = Puller(USING, second)
+    while puller.claim(1).taken is None:
+        pass
+    [(claimed_at,)] = query("SELECT max(claimed_at) FROM pulljobs_lease")
+    assert abs(claimed_at - earliest) < timedelta(seconds=0.1)
+
+
+def test_a_job_waits_for_jobs_of_other_members_in_flight() -> None:
+    group = LimitGroup.objects.create(name="stripe-api", max_in_flight=1)
+    first, second = (ConsumerFactory.create(limit_group=group) for _member in range(2))
+    [holder] = published(first)
+    [job] = published(second)
+    Puller(USING, first).claim(1)
+    content, _code = answer("explain", str(job))
+    [reason] = [each for each in content["reasons"] if each["code"] == "max_in_flight"]
+    path = f"{first.channel.name}/{first.name}"
+    [named] = reason["limit"]["holders"]
+    assert (named["job"], named["consumer"], named["node"]) == (ids.encode(holder), path, None)
+    assert "the max_in_flight of its limit group stripe-api" in reason["text"]
+
+
+def test_the_time_of_a_job_in_a_later_window_is_named() -> None:
+    consumer = ConsumerFactory.create(rate="2/d", rate_window=True)
+    *_others, job = published(consumer, 7)
+    Puller(USING, consumer).claim(1)
+    content, _code = answer("explain", str(job))
+    [(days,)] = query("SELECT date_bin('1 day', now(), timestamptz 'epoch') + interval '3 days'")
+    earliest = datetime.fromisoformat(content["earliest"])
+    assert abs(earliest - days) < timedelta(seconds=0.1)

@@ -57,6 +57,7 @@ RUN: Final = {
     (f"{G}/lake.md", "python"): "tests/lake/test_rollup_walk.py",
     (f"{G}/lake.md", "sh"): "tests/lake/test_rollup_walk.py",
     (f"{G}/lake.md", "sql"): "tests/lake/test_rollup_walk.py",
+    (f"{G}/limits-and-fairness.md", "python"): f"{D}/test_limits_guide.py",
     (f"{G}/metrics.md", "python"): "tests/metrics/test_guide.py",
     (f"{G}/metrics.md", "sh"): "tests/metrics/test_rules.py",
     (f"{G}/metrics.md", "yaml"): "tests/metrics/test_guide.py",

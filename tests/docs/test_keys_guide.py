@@ -1,13 +1,11 @@
 """The code of the guide on keys and limits works."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from types import ModuleType
 
 import pytest
 
 from pulljobs import handlers, operating
-from pulljobs.errors import Retry
 from pulljobs.models import Channel, Consumer
 from pulljobs.pulling import Puller
 from pulljobs.storage.rows import Refusal
@@ -48,25 +46,6 @@ def test_a_refresh_is_queued_once(code: dict[str, ModuleType]) -> None:
     refreshing = code["ledger.refreshing"]
     assert [refreshing.refresh("a"), refreshing.refresh("a")] == [True, False]
     assert refreshing.refresh_all(["a", "b", "c", "b"]) == 2
-
-
-def test_a_busy_service_throttles_the_consumer(code: dict[str, ModuleType]) -> None:
-    heed = code["ledger.heeding"].heed
-    heed(200, 5)
-    with pytest.raises(Retry, match="the service is busy") as raised:
-        heed(429, 5)
-    assert (raised.value.after, raised.value.throttle) == (timedelta(seconds=5), True)
-
-
-def test_a_limited_bookkeeper_books_no_faster(code: dict[str, ModuleType]) -> None:
-    [bookkeeper] = handlers.sync_consumers()
-    for amount in range(4):
-        code["ledger.sending"].send(f"account {amount}", amount)
-    code["ledger.slowing"].limit_to("60/h", 2)
-    claim = Puller(USING, bookkeeper).claim(10)
-    assert (len(claim.jobs), claim.refusal) == (2, Refusal.RATE_LIMITED)
-    code["ledger.slowing"].limit_to("")
-    assert len(Puller(USING, bookkeeper).claim(10).jobs) == 2
 
 
 def test_the_ledger_is_closed_and_opened_again(code: dict[str, ModuleType]) -> None:

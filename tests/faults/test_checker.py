@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.checker import RULES, Case, find_faults
-from benchmarks.faults.claim_rates import ClaimRate, TimedClaim, make_rate
+from benchmarks.faults.claim_rates import ClaimRate, TimedClaim, find_overdrafts, make_rate
 from benchmarks.faults.history import (
     ANSWERED,
     CLAIMED,
@@ -403,12 +403,12 @@ BAD |= {
     "was ready and claimed nothing for 8.0 s": (others(20, 28), Tables()),
 }
 BAD |= {
-    "had 1.00 jobs above its rate at 0.000": ([], Tables(claims=[TimedClaim(1, 0.0)] * 6)),
-    "had 1.00 jobs above its rate at 0.100": (
+    "had 1.00 tokens above its rate at 0.000": ([], Tables(claims=[TimedClaim(1, 0.0)] * 6)),
+    "had 1.00 tokens above its rate at 0.100": (
         [],
         Tables(claims=[*[TimedClaim(1, 0.0)] * 5, *[TimedClaim(1, 0.1)] * 2]),
     ),
-    "had 5.00 jobs above its rate at 9.000": (
+    "had 5.00 tokens above its rate at 9.000": (
         # Tokens above the burst are lost.
         [],
         Tables(claims=[TimedClaim(1, 0.0), *[TimedClaim(1, 9.0)] * 10]),
@@ -526,3 +526,56 @@ def test_without_a_rate_any_number_of_jobs_may_be_claimed() -> None:
 def test_the_default_burst_is_the_rate_of_a_second_and_at_least_one_job() -> None:
     assert make_rate("120/m") == ClaimRate(2.0, 2.0)
     assert make_rate("36/h") == ClaimRate(0.01, 1.0)
+
+
+def queued_claims(count: int, every: float) -> list[TimedClaim]:
+    """Return claims of jobs that were all published at the begin, in equal steps."""
+    return [TimedClaim(1, n * every, None, n, 0.0) for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("rate", "claims", "sentence"),
+    [
+        # Windows: the number counts from the begin of each, and a release counts in its own only.
+        (make_rate("5/s", window=True), [(0.9, None)] * 5 + [(1.0, None)] * 5, None),
+        (make_rate("5/s", window=True), [(0.1, None)] * 6, "had 1.00 tokens above its rate at 0.0"),
+        (make_rate("5/s", window=True), [(0.1, 0.5)] + [(0.6, None)] * 5, None),
+        (make_rate("5/s", window=True), [(0.9, 1.5)] + [(0.9, None)] * 5, "had 1.00 tokens above"),
+        # Costs: a job takes its own, and at most the burst.
+        (ClaimRate(1, 5, costs={0: 3, 1: 3}), [(0.0, None)] * 2, "had 1.00 tokens above"),
+        (ClaimRate(1, 5, costs={0: 9}), [(0.0, None)], None),
+        (ClaimRate(1, 5, costs={0: 3, 1: 3}), [(0.0, 0.1), (0.1, None)], None),
+        # A job that gives its tokens back twice lets another one in.
+        (ClaimRate(1, 2, costs={0: 2}), [(0.0, 0.1), *[(0.1, None)] * 3], "had 1.00 tokens above"),
+    ],
+)
+def test_windows_and_costs_are_replayed(
+    rate: ClaimRate, claims: list[tuple[float, float | None]], sentence: str | None
+) -> None:
+    timed = [TimedClaim(1, at, released, job) for job, (at, released) in enumerate(claims)]
+    sentences = list(find_overdrafts(timed, rate))
+    assert (sentence is None) == (sentences == [])
+    assert sentence is None or sentence in sentences[0]
+
+
+def test_consumers_of_a_group_share_a_bucket() -> None:
+    timed = [TimedClaim(consumer, 0.0) for consumer in (1, 2) for _job in range(3)]
+    assert list(find_overdrafts(timed, ClaimRate(1, 5))) == []
+    [sentence] = find_overdrafts(timed, ClaimRate(1, 5, is_shared=True))
+    assert sentence.startswith("the group had 1.00 tokens above its rate")
+
+
+@pytest.mark.parametrize(("every", "is_slow"), [(0.1, False), (0.104, False), (0.11, True)])
+def test_a_rate_that_is_not_used_while_work_waits_is_found(every: float, is_slow: bool) -> None:
+    tables = Tables(claims=queued_claims(60, every))
+    judged = Case([], tables, rate=ClaimRate(10, 1), is_disturbed=False)
+    assert ("rates_are_used" in find_faults(judged)) == is_slow
+    assert "rates_are_used" not in find_faults(Case([], tables, rate=ClaimRate(10, 1)))
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_more_jobs_in_flight_than_the_bound_are_found(is_shared: bool) -> None:
+    lines = [claim("a", 0, 1), claim("b", 2, 3), *settle("a", 4, 5), *settle("b", 6, 7)]
+    held = Case(sorted(lines, key=lambda line: line.at), Tables(), in_flight=(1, is_shared))
+    [sentence] = find_faults(held)["jobs_in_flight_keep_the_bound"]
+    assert sentence.startswith("2 jobs of")

@@ -61,7 +61,8 @@ def test_checker_reports_what_is_broken_on_purpose(
 def test_a_rate_holds_while_processes_are_killed_frozen_and_cut_off(faults: Faults) -> None:
     report = faults(
         *("--faults", "kill,stop,terminate,cut", "--times", "4", "--hold", "0.5"),
-        *("--workers", "2", "--lease", "1", "--jobs", JOBS, "--claim-rate", "200/s"),
+        *("--workers", "2", "--lease", "1", "--jobs", JOBS, "--claim-rate", "400/s"),
+        *("--costs", "3", "--group", "--in-flight", "300"),
     )
     assert (report["broken"], report["complaints"]) == ({}, [])
     assert report["lost"] == 0 < report["acknowledged"]

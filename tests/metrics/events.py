@@ -11,7 +11,7 @@ EVERY: Final = (
     telemetry.JobsPublished("orders", 3, 6),
     telemetry.MessageHeldBack("orders", "no"),
     telemetry.JobsClaimed(*PLACE, 3, [0.1, 0.2, 7.0]),
-    telemetry.ClaimLimited(*PLACE, "rate_limited"),
+    telemetry.ClaimLimited(*PLACE, "rate_limited", 2.5),
     telemetry.HandlersRan(*PLACE, [0.003, 0.003, 40.0]),
     telemetry.JobsFinished(
         {(Event.DELIVER, State.DELIVERED): 2, (Event.RETRY, State.QUEUED): 1}, *PLACE

@@ -127,7 +127,9 @@ def test_a_claim_that_a_limit_cut_is_recorded_with_its_reason(events: list[objec
         publish_many(consumer.channel.name, [b""] * 2)
         del events[:]
         assert len(pulling.Puller(USING, consumer).claim(2).jobs) == 1
-        assert ClaimLimited(consumer.channel.name, consumer.name, reason) in events
+        [limited] = [event for event in events if isinstance(event, ClaimLimited)]
+        assert (limited.consumer, limited.reason) == (consumer.name, reason)
+        assert (3_500 < limited.wait_seconds <= 3_600) == (reason == "rate_limited")
         pulling.Puller(USING, consumer).claim(2)
         assert sum(isinstance(event, ClaimLimited) for event in events) == 2
 

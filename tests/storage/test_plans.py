@@ -117,6 +117,7 @@ SMALL = {
     "pulljobs_channel",
     "pulljobs_count_progress",
     "pulljobs_flow_bucket",
+    "pulljobs_limit_group",
 }
 
 

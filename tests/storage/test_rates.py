@@ -54,8 +54,7 @@ def set_rate(consumer: Consumer, rate: str, burst: int | None = None) -> None:
 
 
 def tokens(consumer: Consumer) -> float:
-    level = limits.read_bucket(USING, consumer.pk)
-    assert level is not None
+    [level] = limits.read_buckets(USING, consumer)
     return level.tokens
 
 
@@ -346,7 +345,7 @@ class TestGivenBack:
         mine = held(Puller(USING, consumer).claim(3))
         with session() as other:
             run(other, "lock_consumer", {"consumer_id": consumer.pk})
-            run(other, "allowance", {"consumer_id": consumer.pk})
+            run(other, "allowance", {"consumer_id": consumer.pk, "group_id": None})
             releasing = Thread(lambda: pulling.finish([outcomes.release(job) for job in mine]))
             wait_until(lambda: blocked_by(other))
             other.execute("UPDATE pulljobs_flow_bucket SET tokens = 0.25")

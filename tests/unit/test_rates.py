@@ -9,7 +9,7 @@ from pulljobs.engine.claiming import limits
 from pulljobs.engine.claiming.limits import Allowance, Bucket
 from pulljobs.engine.claiming.rows import Claimed, HeldJob, NotYet, Refusal
 from pulljobs.engine.low_water_marks import Snapshot
-from pulljobs.rates import check_burst, parse_rate
+from pulljobs.rates import check_limit, parse_rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -56,7 +56,7 @@ def test_a_rate_above_a_million_a_second_is_refused(text: str) -> None:
     ("rate", "burst"), [("1/s", 1), ("1/d", 1_000_000), ("1/s", None), ("", None)]
 )
 def test_a_burst_goes_with_a_rate(rate: str, burst: int | None) -> None:
-    check_burst(rate, burst)
+    check_limit(rate, burst, window=False)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_burst_without_a_rate_or_out_of_bounds_is_refused(
     rate: str, burst: int, problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
-        check_burst(rate, burst)
+        check_limit(rate, burst, window=False)
 
 
 @pytest.fixture
@@ -84,8 +84,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return time
 
 
-def bucket(tokens: float, per_second: float = 10) -> Bucket:
-    return Bucket(tokens, per_second, 20.0, NOW, is_outdated=False, learned_at=100.0)
+def bucket(tokens: float, per_second: float = 10, to_window: float | None = None) -> Bucket:
+    length = None if to_window is None else 60.0
+    return Bucket(1, 0, tokens, per_second, 20.0, length, to_window, NOW, False, 100.0)
+
+
+def allowance(room: int | None, *tokens: float | None) -> Allowance:
+    return Allowance(room, tuple(bucket(each) for each in tokens if each is not None))
 
 
 @pytest.mark.parametrize(
@@ -103,46 +108,82 @@ def bucket(tokens: float, per_second: float = 10) -> Bucket:
 def test_a_claim_may_take_what_the_tightest_limit_allows(
     room: int | None, tokens: float | None, jobs: int
 ) -> None:
-    assert Allowance(1, room, None if tokens is None else bucket(tokens)).jobs == jobs
+    assert allowance(room, tokens).most(1) == jobs
+    assert allowance(room, tokens, 50.0).most(1) == jobs
+
+
+@pytest.mark.parametrize(
+    ("tokens", "job_cost", "jobs"), [(9.0, 3.0, 3), (2.0, 3.0, 1), (0.9, 3.0, 0), (7.0, 1.5, 4)]
+)
+def test_a_claim_takes_a_job_if_it_may_be_cheaper_than_the_last_ones(
+    tokens: float, job_cost: float, jobs: int
+) -> None:
+    assert allowance(None, tokens).most(job_cost) == jobs
 
 
 def claimed(jobs: int) -> Claimed:
     held = [HeldJob(number, number, 0, 0, 1) for number in range(jobs)]
     later = timedelta(hours=1)
-    return Claimed(NOW, Snapshot(1, frozenset()), 1, None, held, {}, False, later, None, more=True)
+    return Claimed(NOW, Snapshot(1, frozenset()), 1, None, held, {}, False, later, None, more=False)
 
 
 @pytest.mark.parametrize(
-    ("room", "tokens", "took", "refusal"),
+    ("room", "tokens", "next_cost", "refusal"),
     [
-        (None, 3.5, 3, Refusal.RATE_LIMITED),
-        (None, 3.5, 2, None),
-        (None, 30.0, 10, None),
-        (3, 30.0, 3, Refusal.MAX_IN_FLIGHT),
-        (3, 3.5, 3, Refusal.MAX_IN_FLIGHT),
-        (5, 3.5, 3, Refusal.RATE_LIMITED),
-        (0, 0.5, 0, Refusal.MAX_IN_FLIGHT),
+        (None, 0.5, 1, Refusal.RATE_LIMITED),
+        (None, 3.5, 4, Refusal.RATE_LIMITED),
+        (None, 3.5, 1, None),
+        (0, 30.0, 1, Refusal.MAX_IN_FLIGHT),
+        (0, 0.5, 1, Refusal.MAX_IN_FLIGHT),
+        (2, 0.5, 1, Refusal.RATE_LIMITED),
+        (0, None, 1, Refusal.MAX_IN_FLIGHT),
     ],
 )
 def test_a_cut_claim_names_the_limit_that_cut_it(
-    room: int | None, tokens: float, took: int, refusal: Refusal | None, clock: list[float]
+    room: int | None,
+    tokens: float | None,
+    next_cost: float,
+    refusal: Refusal | None,
+    clock: list[float],
 ) -> None:
-    result = Allowance(1, room, bucket(tokens)).name_limit(claimed(took), wanted=10)
+    result = allowance(room, tokens).name_limit(claimed(3), next_cost)
     assert result.refusal is refusal
     assert result.more is (refusal is None)
 
 
 def test_a_limited_claim_knows_when_the_next_token_comes(clock: list[float]) -> None:
-    limited = Allowance(1, None, bucket(3.5)).name_limit(claimed(3), wanted=10)
+    limited = allowance(None, 0.5).name_limit(claimed(3), 1)
     assert limited.next_due == timedelta(seconds=0.05) + limits.ROUNDING
     clock[0] += 0.02  # The statement that claimed took so long.
-    limited = Allowance(1, None, bucket(3.5)).name_limit(claimed(3), wanted=10)
+    limited = allowance(None, 0.5).name_limit(claimed(3), 1)
     assert limited.next_due is not None
     assert limited.next_due.total_seconds() == pytest.approx(0.03, abs=1e-4)
     clock[0] += 5
-    assert Allowance(1, None, bucket(0.5)).refusal == NotYet(Refusal.RATE_LIMITED, limits.ROUNDING)
+    assert allowance(None, 0.5).refusal == NotYet(Refusal.RATE_LIMITED, limits.ROUNDING)
 
 
-def test_a_claim_that_another_limit_refused_keeps_its_reason(clock: list[float]) -> None:
-    paused = claimed(0)._replace(refusal=Refusal.PAUSED)
-    assert Allowance(1, None, bucket(0.0)).name_limit(paused, wanted=10) is paused
+def test_a_job_waits_for_its_cost_but_not_for_more_than_the_bucket_takes(
+    clock: list[float],
+) -> None:
+    assert bucket(3.5).time_to(4) == timedelta(seconds=0.05) + limits.ROUNDING
+    assert bucket(19.5).time_to(100) == timedelta(seconds=0.05) + limits.ROUNDING
+    assert bucket(4).time_to(4) == timedelta()
+
+
+def test_a_used_up_window_allows_the_next_job_when_the_next_window_begins(
+    clock: list[float],
+) -> None:
+    clock[0] += 0.5
+    assert bucket(2.0, to_window=7).time_to(3) == timedelta(seconds=6.5) + limits.ROUNDING
+    assert bucket(3.0, to_window=7).time_to(3) == timedelta()
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "problem"),
+    [("", None, "A window needs a rate"), ("5/m", 5, "A window has no burst, which is 5")],
+)
+def test_a_window_without_a_rate_or_with_a_burst_is_refused(
+    rate: str, burst: int | None, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        check_limit(rate, burst, window=True)

@@ -3,6 +3,11 @@
 claim   claims jobs that other processes hold
 fence   settles under any lease token
 spend   claims without taking tokens of the rate
+cost    claims take one token, whatever the job costs
+twice   a released job gives its tokens back twice
+window  each claim begins a window of its own
+group   counts the jobs in flight of one consumer, not of its group
+late    claims again at twice the time of the next token
 throttle
         throttles a consumer in its own process only
 flush   drops some outcomes and reports them as written
@@ -19,6 +24,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, LiteralString
 
 from django.db import connections
@@ -27,6 +33,7 @@ from benchmarks.faults.roles import client_breaks
 from benchmarks.faults.roles.environment import LEASE_DURATION
 from pulljobs import publishing
 from pulljobs.engine import outcomes
+from pulljobs.engine.claiming.limits import Bucket
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.sql import statement
 from pulljobs.handlers import ClaimedJob
@@ -62,7 +69,22 @@ SETTLE_ANY_TOKEN: Final[Changes] = {
         ),
     ),
 }
-SPEND_NOTHING: Final[Changes] = {"spend": ((") - %(jobs)s::int,", "),"),)}
+SPEND_NOTHING: Final[Changes] = {"spend": (("END - bill.spent,", "END,"),)}
+SPEND_ONE_TOKEN: Final[Changes] = {"spend": (("coalesce(cost, 1)", "1"),)}
+GIVE_BACK_TWICE: Final[Changes] = {
+    "give_back": (("bucket.tokens + given.tokens", "bucket.tokens + 2 * given.tokens"),)
+}
+FORGET_WINDOWS: Final[Changes] = {
+    "spend": (("> %(read_at)s::timestamptz", ">= %(read_at)s::timestamptz - interval '1 hour'"),)
+}
+COUNT_ALONE: Final[Changes] = {
+    "allowance": (
+        (
+            "ARRAY(SELECT id FROM pulljobs_consumer WHERE limit_group_id = level.group_id)",
+            "ARRAY[%(consumer_id)s::bigint]",
+        ),
+    )
+}
 THROTTLE_NOTHING: Final[Changes] = {
     "throttle": (("SET throttled_until = asked.until", "SET throttled_until = clock_timestamp()"),)
 }
@@ -139,6 +161,15 @@ def _charge_without_a_run() -> None:
     _replace(thread_pool, "perform", perform)
 
 
+def _wait_twice() -> None:
+    genuine = Bucket.time_to
+
+    def time_to(bucket: Bucket, cost: float) -> timedelta:
+        return 2 * genuine(bucket, cost) + timedelta(seconds=0.5)
+
+    _replace(Bucket, "time_to", time_to)
+
+
 def _seem_ready() -> None:
     _replace(SharedState, "is_ready", lambda state, patience: True)
 
@@ -160,6 +191,11 @@ BREAKS: Final[dict[LiteralString, Callable[[], None]]] = {
     "claim": lambda: _change(CLAIM_HELD_JOBS),
     "fence": lambda: _change(SETTLE_ANY_TOKEN),
     "spend": lambda: _change(SPEND_NOTHING),
+    "cost": lambda: _change(SPEND_ONE_TOKEN),
+    "twice": lambda: _change(GIVE_BACK_TWICE),
+    "window": lambda: _change(FORGET_WINDOWS),
+    "group": lambda: _change(COUNT_ALONE),
+    "late": _wait_twice,
     "throttle": lambda: _change(THROTTLE_NOTHING),
     "flush": _forget_flushes,
     "publish": _forget_publishes,

@@ -1,7 +1,7 @@
 """Creation of the tables, the partitions and the consumers: one of threads and one of tasks.
 
 python -m benchmarks.faults.roles.prepare \
-    '{"lease_duration": SECONDS, "exclusive": BOOLEAN, "rate": TEXT}'
+    '{"lease_duration": SECONDS, "exclusive": BOOLEAN, "group": BOOLEAN, "limits": {NAME: VALUE}}'
 """
 
 import json
@@ -15,14 +15,14 @@ django.setup()
 
 from django.core.management import call_command  # noqa: E402  Django first
 
-from pulljobs import operating  # noqa: E402
+from pulljobs import operating, registering  # noqa: E402
 from pulljobs.models import Channel, Consumer  # noqa: E402
 
 WITHOUT_END: Final = 10_000
 """Limit of retries and deliveries, so that no job dies because its worker is killed."""
 
 
-def main(*, lease_duration: float, exclusive: bool, rate: str) -> None:
+def main(*, lease_duration: float, exclusive: bool, group: bool, limits: dict[str, Any]) -> None:
     """Migrate the database and create the consumers, or change those that migrate created."""
     call_command("migrate", verbosity=0)
     operating.maintain()
@@ -32,8 +32,10 @@ def main(*, lease_duration: float, exclusive: bool, rate: str) -> None:
         "max_retries": WITHOUT_END,
         "max_deliveries": WITHOUT_END,
         "exclusive_keys": exclusive,
-        "rate": rate,
+        **({} if group else limits),
     }
+    if group:
+        fields["limit_group"], _change = registering.put_limit_group("faults", limits)
     for channel_name, name in (("faults", "worked"), ("faults-async", "awaited")):
         channel, _is_new = Channel.objects.get_or_create(name=channel_name)
         consumer, _is_new = Consumer.objects.get_or_create(channel=channel, name=name)

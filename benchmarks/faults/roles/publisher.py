@@ -3,7 +3,8 @@
     python -m benchmarks.faults.roles.publisher SCRIPT
 
 SCRIPT is JSON: `jobs` to publish (null: until the file `until` exists), average `seconds` of a job,
-the number of `keys` (0: none), and the seconds of a `throttle` (0: no job throttles).
+the number of `keys` (0: none), the highest of the `costs`, and the seconds of a `throttle` (0: no
+job throttles). The outcome of a published job is its cost.
 """
 
 import json
@@ -50,7 +51,7 @@ class Publisher:
     def __init__(self, script: dict[str, Any]) -> None:
         self.left: float = float("inf") if script["jobs"] is None else script["jobs"]
         self.seconds, self.keys = script["seconds"], script["keys"]
-        self.throttle = script["throttle"]
+        self.throttle, self.costs = script["throttle"], script["costs"]
         self.until = Path(script["until"])
 
     def run(self) -> None:
@@ -77,7 +78,11 @@ class Publisher:
         try:
             with transaction.atomic():
                 receipts = publishing.publish_many("faults", drafts)
-                jobs = [Entry(job) for receipt in receipts for job in receipt.job_ids]
+                jobs = [
+                    Entry(job, outcome=str(draft.cost))
+                    for draft, receipt in zip(drafts, receipts, strict=True)
+                    for job in receipt.job_ids
+                ]
                 if random.random() < ROLLED_BACK_SHARE:
                     raise Unwanted
         except Unwanted:
@@ -96,6 +101,7 @@ class Publisher:
             key=str(random.randrange(self.keys)) if self.keys else None,
             priority=random.choice(PRIORITIES),
             delay=DELAY if random.random() < DELAYED else None,
+            cost=random.randint(1, self.costs),
         )
 
 

@@ -1,10 +1,10 @@
-"""Sections of the page from other apps, which `hooks.dashboard_sections` names."""
+"""Sections of the page that some projects need, those of `hooks.dashboard_sections` as well."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pulljobs import hooks
 from pulljobs.admin.dashboard.attention import Attention
@@ -12,10 +12,12 @@ from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.storage.reading import Reading
 
+LIMITS: Final = "pulljobs.admin.dashboard.limited:read_section"
+
 
 @dataclass(frozen=True)
 class Section:
-    """Section of another app. Its template gets it as `section`."""
+    """Section that is left out if it has nothing to show. Its template gets it as `section`."""
 
     name: str
     """Anchor of the section. The id of its heading is `pj-NAME-title`."""
@@ -27,7 +29,7 @@ class Section:
 def read_sections(reading: Reading, at: datetime, links: Links) -> Iterator[Section]:
     """Yield the sections that have something to show."""
     nothing: Section | None = None
-    for name in hooks.dashboard_sections:
+    for name in (LIMITS, *hooks.dashboard_sections):
         section = reading.part(Part.SECTIONS, partial(hooks.load(name), at, links), nothing)
         if section is not None:
             yield section

@@ -44,11 +44,10 @@ class RegistryFormBody(TypedDict):
     name: NotRequired[Annotated[str, TextUpTo(255), Help("Absent: the id.")]]
 
 
-class ConsumerFormBody(RegistryFormBody):
-    callbackUrl: NotRequired[
-        Annotated[str, TextUpTo(2000), Format("uri"), Help("Required for push consumers.")]
+class LimitsFormBody(TypedDict):
+    maxInFlight: NotRequired[
+        Annotated[str, TextUpTo(9, r"^[0-9]*$"), Help("Empty: any number. Absent: unchanged.")]
     ]
-    type: NotRequired[Annotated[ConsumerType, Help("Absent: push.")]]
     rate: NotRequired[
         Annotated[
             str,
@@ -62,6 +61,23 @@ class ConsumerFormBody(RegistryFormBody):
             TextUpTo(7, r"^[0-9]*$"),
             Help("Empty: the jobs of a second. Absent: unchanged."),
         ]
+    ]
+    rateWindow: NotRequired[
+        Annotated[
+            str,
+            TextUpTo(5, r"^(true|false)?$"),
+            Help("true: the rate counts in fixed windows of its unit. Absent: unchanged."),
+        ]
+    ]
+
+
+class ConsumerFormBody(RegistryFormBody, LimitsFormBody):
+    callbackUrl: NotRequired[
+        Annotated[str, TextUpTo(2000), Format("uri"), Help("Required for push consumers.")]
+    ]
+    type: NotRequired[Annotated[ConsumerType, Help("Absent: push.")]]
+    limitGroup: NotRequired[
+        Annotated[str, TextUpTo(255), Help("Empty: no group. Absent: unchanged.")]
     ]
 
 
@@ -96,12 +112,28 @@ class ChannelBody(ProducerBody):
     MessagesStatusURL: str
 
 
-class ConsumerBody(ProducerBody):
+class LimitsBody(TypedDict):
+    MaxInFlight: int | None
+    Rate: str | None
+    RateBurst: int | None
+    RateWindow: bool
+
+
+class ConsumerBody(ProducerBody, LimitsBody):
     CallbackURL: CallbackUrl
     DeadLetterQueueURL: str
     Type: ConsumerType
-    Rate: str | None
-    RateBurst: int | None
+    LimitGroup: str | None
+
+
+class LimitGroupBody(LimitsBody):
+    ID: str
+    ChangedAt: Time
+    ConsumerURLs: list[str]
+
+
+class LimitGroupsBody(TypedDict):
+    Result: list[LimitGroupBody]
 
 
 class PayloadBody(TypedDict):

@@ -27,9 +27,11 @@ from pulljobs.errors import (
 MESSAGE_ID: Final = "X-Broker-Message-ID"
 PRIORITY: Final = "X-Broker-Message-Priority"
 KEY: Final = "X-Broker-Key"
+COST: Final = "X-Broker-Cost"
 METADATA: Final = "X-Broker-Metadata-Headers"
 SCHEDULED_FOR: Final = "X-Broker-Scheduled-For"
 HIGHEST: Final = 32_767
+LONGEST_COST: Final = 9
 SECRETS: Final = re.compile(
     r"x-broker-(channel-token|consumer-token|producer-token|lease-token|signature)"
     r"|authorization|proxy-.*|cookie"
@@ -61,6 +63,7 @@ def _publish(request: Request, to: Publisher, payload: bytes, at: datetime | Non
     arguments: dict[str, Any] = {
         "key": read_header(request.headers, KEY) or None,
         "priority": _read_priority(request),
+        "cost": _read_cost(request),
         "message_id": read_header(request.headers, MESSAGE_ID) or None,
         "headers": _read_metadata(request),
         "content_type": request.META.get("CONTENT_TYPE") or validation.BYTES,
@@ -96,6 +99,14 @@ def _read_priority(request: Request) -> int:
     if len(digits) > len(str(HIGHEST)) or int(digits or 0) > HIGHEST:
         raise exceptions.bad_field(f"{PRIORITY} must be a number from 0 to {HIGHEST}.")
     return int(digits or 0)
+
+
+def _read_cost(request: Request) -> int:
+    """Return the cost, by default 1. Publishing checks its bounds."""
+    given = request.headers.get(COST) or "1"
+    if not _INTEGER.fullmatch(given) or len(given) > LONGEST_COST:
+        raise exceptions.bad_field(f"{COST} must be a whole number from 1 to 1000000.")
+    return int(given)
 
 
 def _read_metadata(request: Request) -> dict[str, str]:

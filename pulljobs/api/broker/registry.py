@@ -4,7 +4,6 @@
 /channel/{c}/consumer/{k}.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -21,6 +20,7 @@ from pulljobs.api.authentication import find_row
 from pulljobs.api.base_views import UserView, channel_of, consumer_of
 from pulljobs.api.broker import resources
 from pulljobs.api.broker.bodies import ConsumerFormBody, ListingBody, RegistryFormBody
+from pulljobs.api.broker.limit_groups import limit_fields
 from pulljobs.api.broker.links import (
     CursorRow,
     link_in_channel,
@@ -39,7 +39,6 @@ from pulljobs.storage.pages import newest_first
 
 UNMODIFIED_SINCE: Final = "If-Unmodified-Since"
 LAST_MODIFIED: Final = "Last-Modified"
-BURST: Final = re.compile(r"[0-9]{1,9}")
 RANDOM_TOKEN: Final = 12
 """Characters."""
 
@@ -206,7 +205,8 @@ class ConsumerView(RegistryView):
         return {
             "callback_url": given["callbackUrl"],
             "type": given["type"] or Consumer.Type.PUSH.value,
-            **_rate_fields(form.get("rate"), form.get("rateBurst")),
+            **limit_fields(form),
+            **_group_field(form.get("limitGroup")),
         }
 
     def delete(self, request: Request, **names: str) -> Response:
@@ -223,16 +223,8 @@ class ConsumerView(RegistryView):
         return Response(status=204)
 
 
-def _rate_fields(rate: str | None, burst: str | None) -> dict[str, Any]:
-    """Return the rate and its burst. Those that are not sent stay as they are."""
-    if rate == "":
-        return {"rate": "", "rate_burst": None}
-    fields: dict[str, Any] = {} if rate is None else {"rate": rate}
-    if burst is not None:
-        if burst and not BURST.fullmatch(burst):
-            raise InvalidRegistration(f"rateBurst must be a whole number, not {burst!r}.")
-        fields["rate_burst"] = int(burst) if burst else None
-    return fields
+def _group_field(name: str | None) -> dict[str, Any]:
+    return {} if name is None else {"limit_group": name or None}
 
 
 def _row_fields(form: Mapping[str, str], id: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from pulljobs.api.broker.bodies import (
     ConsumerBody,
     DeadJobBody,
     JobBody,
+    LimitGroupBody,
+    LimitsBody,
     MessageBody,
     MessageJobBody,
     PayloadBody,
@@ -20,7 +22,15 @@ from pulljobs.api.broker.bodies import (
 )
 from pulljobs.api.broker.links import link_in_channel, link_in_consumer, link_to
 from pulljobs.api.permissions import is_permitted
-from pulljobs.models import Channel, Consumer, Message, Producer, ScheduledMessage
+from pulljobs.models import (
+    Channel,
+    Consumer,
+    LimitGroup,
+    Message,
+    Producer,
+    ScheduledMessage,
+)
+from pulljobs.models.flow import FlowLimits
 from pulljobs.models.token_holders import TokenHolder
 from pulljobs.states import State
 from pulljobs.storage.published import Standing
@@ -53,8 +63,27 @@ def render_consumer(request: Request, consumer: Consumer, token: str | None) -> 
         "CallbackURL": callback_url(request, consumer),
         "DeadLetterQueueURL": link_in_consumer(request, "dlq", consumer),
         "Type": Consumer.Type(consumer.type),
-        "Rate": consumer.rate or None,
-        "RateBurst": consumer.rate_burst,
+        "LimitGroup": consumer.limit_group.name if consumer.limit_group else None,
+        **_render_limits(consumer),
+    }
+
+
+def render_limit_group(request: Request, group: LimitGroup) -> LimitGroupBody:
+    members = [member for member in group.consumers.all() if member.deleted_at is None]
+    return {
+        "ID": group.name,
+        "ChangedAt": render_time(group.changed_at),
+        **_render_limits(group),
+        "ConsumerURLs": [link_in_consumer(request, "consumer", member) for member in members],
+    }
+
+
+def _render_limits(row: FlowLimits) -> LimitsBody:
+    return {
+        "MaxInFlight": row.max_in_flight,
+        "Rate": row.rate or None,
+        "RateBurst": row.rate_burst,
+        "RateWindow": row.rate_window,
     }
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from django.urls import path
 
-from pulljobs.api.broker import messages, registry, status
+from pulljobs.api.broker import limit_groups, messages, registry, status
 from pulljobs.api.broker.broadcast import Broadcast
 from pulljobs.api.broker.dead_letters import DeadLetters
 from pulljobs.api.broker.jobs import RequeueDeadJob, SingleJobView
@@ -20,6 +20,8 @@ urlpatterns = [
     path("producers", registry.Producers.as_view(), name="producers"),
     path("producer/<str:producer>", registry.ProducerView.as_view(), name="producer"),
     path("channels", registry.Channels.as_view(), name="channels"),
+    path("limit-groups", limit_groups.LimitGroups.as_view(), name="limit-groups"),
+    path("limit-group/<str:group>", limit_groups.LimitGroupView.as_view(), name="limit-group"),
     path(CHANNEL, registry.ChannelView.as_view(), name="channel"),
     path(f"{CHANNEL}/consumers", registry.Consumers.as_view(), name="consumers"),
     path(CONSUMER, registry.ConsumerView.as_view(), name="consumer"),

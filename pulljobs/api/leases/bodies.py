@@ -7,6 +7,7 @@ from pulljobs.api.bodies import (
     YEAR,
     Bounds,
     ConsumerType,
+    CostNumber,
     Format,
     HeaderMap,
     Help,
@@ -111,6 +112,7 @@ class LineBody(TypedDict):
     MessageID: NotRequired[NameText | None]
     Key: NotRequired[NameText | None]
     Priority: NotRequired[PriorityLevel]
+    Cost: NotRequired[CostNumber]
     Headers: NotRequired[HeaderMap | None]
     ContentType: NotRequired[NameText | None]
 
@@ -192,6 +194,8 @@ class InfoBody(TypedDict):
     MaxInFlight: int | None
     Rate: str | None
     RateBurst: int | None
+    RateWindow: bool
+    LimitGroup: str | None
     MaxWaiting: int
     MaxPayloadBytes: int
     LeaseSeconds: float

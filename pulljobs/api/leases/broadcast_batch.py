@@ -86,6 +86,7 @@ def _to_draft(given: LineBody) -> Draft:
         payload=_read_payload(given),
         key=given.get("Key"),
         priority=given.get("Priority", 0),
+        cost=given.get("Cost", 1),
         message_id=given.get("MessageID"),
         headers={} if headers is None else headers,
         content_type=given.get("ContentType"),

@@ -71,6 +71,8 @@ def _render_info(consumer: Consumer, now: StatusRow) -> InfoBody:
         "MaxInFlight": consumer.max_in_flight,
         "Rate": consumer.rate or None,
         "RateBurst": consumer.rate_burst,
+        "RateWindow": consumer.rate_window,
+        "LimitGroup": consumer.limit_group.name if consumer.limit_group else None,
         "MaxWaiting": consumer.max_waiting,
         "MaxPayloadBytes": limits.MAX_PAYLOAD_BYTES,
         "LeaseSeconds": consumer.lease_duration.total_seconds(),

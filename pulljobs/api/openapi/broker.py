@@ -45,6 +45,7 @@ PUBLISHING: Final = (
         "X-Broker-Message-ID", "Your id of the message: a duplicate in the dedupe window is 409."
     ),
     header("X-Broker-Message-Priority", "A whole number without its sign; 0 if it is unreadable."),
+    header("X-Broker-Cost", "Tokens of a rate that each job takes; 1 by default."),
     header("X-Broker-Key", "Jobs of one key run one at a time, if the consumer is set so."),
     header(
         "X-Broker-Metadata-Headers",
@@ -100,6 +101,21 @@ OPERATIONS: Final[Mapping[tuple[str, str], ApiOperation]] = {
         status=204,
         parameters=(UNMODIFIED,),
         refusals=(400, 404, 409, 412),
+    ),
+    ("limit-groups", "GET"): ApiOperation(
+        summary="List limit groups by name", answer=bodies.LimitGroupsBody
+    ),
+    ("limit-group", "GET"): ApiOperation(
+        summary="Show a limit group", answer=bodies.LimitGroupBody, refusals=(404,)
+    ),
+    ("limit-group", "PUT"): ApiOperation(
+        summary="Create or change a limit group",
+        answer=bodies.LimitGroupBody,
+        body={FORM: bodies.LimitsFormBody, JSON: bodies.LimitsFormBody},
+        refusals=(400, 413, 415),
+    ),
+    ("limit-group", "DELETE"): ApiOperation(
+        summary="Delete a limit group that has no consumers", status=204, refusals=(404, 409)
     ),
     ("broadcast", "POST"): ApiOperation(
         summary="Publish a message",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pulljobs.engine.claiming import guarded
-from pulljobs.engine.claiming.guarded import Guards
+from pulljobs.engine.claiming.guarded import Guards, Request
 from pulljobs.engine.claiming.rows import Claimed, Terms
 from pulljobs.engine.clocks import Watch
 from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
@@ -24,12 +24,16 @@ class Claimer:
     marks: LowWaterMarks = field(default_factory=LowWaterMarks)
     watch: Watch = field(default_factory=Watch)
     guards: Guards = field(default_factory=Guards)
+    job_cost: float = 1.0
+    """Average cost of the jobs of the last claim."""
 
     def claim(self, session: Session, wanted: int, terms: Terms, entry: Entry) -> Claimed:
         """Claim under the known guards. If the consumer has others, read them and try again."""
         while True:
-            claimed = guarded.claim(session, self.consumer_id, wanted, terms, entry, self.guards)
+            request = Request(self.consumer_id, wanted, terms, entry, self.job_cost)
+            claimed = guarded.claim(session, request, self.guards)
             if claimed is not None:
+                self.job_cost = claimed.job_cost
                 return claimed
             self.guards = guarded.read_guards(session, self.consumer_id)
 

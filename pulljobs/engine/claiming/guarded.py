@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from pulljobs.engine.claiming import keyed, limits, plain
+from pulljobs.engine.claiming.limits import TooDear
 from pulljobs.engine.claiming.rows import Claimed, Refusal, Terms
 from pulljobs.engine.low_water_marks import Entry
 from pulljobs.engine.sql import Session
@@ -15,30 +16,63 @@ class Guards(NamedTuple):
     """At most one job of a key is in flight."""
     limited: bool = False
     """The number of jobs in flight or the rate of claims is limited, so claims take turns."""
+    group_id: int | None = None
+    """Group whose limits the consumer shares."""
+
+
+class Request(NamedTuple):
+    """Arguments of a claim."""
+
+    consumer_id: int
+    wanted: int
+    terms: Terms
+    entry: Entry
+    job_cost: float = 1.0
+    """Guess at the cost of a job, for the number of jobs that a rate allows."""
 
 
 def read_guards(session: Session, consumer_id: int) -> Guards:
     """Return the guards of a consumer, or no guards if the consumer does not exist."""
     for row in session.run("guards", {"consumer_id": consumer_id}):
-        return Guards(row.exclusive, row.limited)
+        return Guards(row.exclusive, row.limited, row.group_id)
     return Guards()
 
 
-def claim(
-    session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry, guards: Guards
-) -> Claimed | None:
+def claim(session: Session, request: Request, guards: Guards) -> Claimed | None:
     """Claim under these guards, or return None if the consumer has other guards."""
-    claim_unlimited = keyed.claim if guards.exclusive else plain.claim
     if not guards.limited:
-        claimed = claim_unlimited(session, consumer_id, wanted, terms, entry)
+        claimed = _claim_unlimited(session, request, guards)
         return None if claimed.refusal is Refusal.UNGUARDED else claimed
+    most, next_cost = request.wanted, 1.0
+    while True:
+        try:
+            return _claim_limited(session, request, guards, most, next_cost)
+        except TooDear as refused:
+            most, next_cost = refused.fit, refused.next_cost
+
+
+def _claim_unlimited(session: Session, request: Request, guards: Guards) -> Claimed:
+    consumer_id, wanted, terms, entry, _job_cost = request
+    claim_jobs = keyed.claim if guards.exclusive else plain.claim
+    return claim_jobs(session, consumer_id, wanted, terms, entry)
+
+
+def _claim_limited(
+    session: Session, request: Request, guards: Guards, most: int, next_cost: float
+) -> Claimed | None:
+    """Claim at most so many jobs. `next_cost` is that of the job behind them, or 1 if unknown."""
     with session.atomic():
-        allowance = limits.lock_allowance(session, consumer_id)
-        if allowance is None:
+        allowance = limits.lock_allowance(session, request.consumer_id, guards.group_id)
+        if allowance is None or (allowance.is_unlimited and guards.group_id is None):
             return None
-        most, guarded = min(allowance.jobs, wanted), terms._replace(guarded=True)
-        claimed = claim_unlimited(session, consumer_id, most, guarded, entry)
-        allowance.spend(session, len(claimed.jobs))
+        most = min(most, allowance.most(request.job_cost))
+        terms = request.terms._replace(guarded=True)
+        claimed = _claim_unlimited(session, request._replace(wanted=most, terms=terms), guards)
+        rest = allowance.spend(session, [job.id for job in claimed.jobs])
     if claimed.refusal is Refusal.UNGUARDED:
         return None
-    return allowance.name_limit(claimed, wanted)
+    taken = len(claimed.jobs)
+    claimed = claimed._replace(job_cost=rest.spent / taken if taken else request.job_cost)
+    if claimed.refusal is not None or taken == request.wanted or taken < most:
+        return claimed
+    return rest.name_limit(claimed, next_cost)

@@ -1,113 +1,161 @@
-"""Limits of a consumer: the jobs that it may have in flight, and the rate of its claims.
+"""Limits of consumers and of groups of them: jobs in flight, and the rate of claims.
 
-Claims of a limited consumer take turns: each locks the consumer's row before it reads what the
-limits allow, so the limits are exact. Claims of other consumers take no such lock.
+Claims of a limited consumer take turns: each locks the row of the consumer's group, if there is
+one, and the consumer's row before it reads what the limits allow, so the limits are exact. Claims
+of other consumers take no such lock.
 
-A rate is a token bucket. A claim takes one token a job, in the transaction that claims the jobs. In
-a window of T seconds at most burst + rate * T jobs are claimed. A released job does not count,
-because its token comes back.
+A rate is a token bucket, or a fixed window. A claim takes the cost of each job, in the transaction
+that claims the jobs. In a window of T seconds at most burst + rate * T tokens are taken. A released
+job does not count, because its tokens come back.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from math import floor
 from typing import Any, Final, NamedTuple
 
 from pulljobs.engine.claiming.rows import Claimed, NotYet, Refusal
-from pulljobs.engine.encodings import array
+from pulljobs.engine.encodings import array, integer_array
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import Session
 
 ROUNDING: Final = timedelta(microseconds=1)
 """Time that a wait for a token is longer, so that the token is whole at its end."""
+ANY_NUMBER: Final = 1 << 31
+
+
+class TooDear(Exception):
+    """The claimed jobs cost more than there are tokens: the claim must write nothing."""
+
+    def __init__(self, fit: int, next_cost: float, wait: timedelta) -> None:
+        super().__init__(f"Only {fit} of the jobs fit, and the next one costs {next_cost:g}.")
+        self.fit, self.next_cost, self.wait = fit, next_cost, wait
 
 
 class Bucket(NamedTuple):
-    """Bucket of a consumer with a rate, as a transaction has locked it."""
+    """Tokens of a rate, as a transaction has locked them."""
 
+    consumer_id: int
+    group_id: int
     tokens: float
     per_second: float
     burst: float
+    window_seconds: float | None
+    """None: a token bucket."""
+    seconds_to_window: float | None
     read_at: datetime
     is_outdated: bool
     """True if the row must be written, even if no token is spent."""
     learned_at: float
     """Time on the monotonic clock at which the answer came."""
+    spent: float = 0.0
+    """Tokens that the claim took."""
 
-    def time_to_token(self, spent: int) -> timedelta:
-        """Return the time until there is a token after so many were spent."""
-        seconds = (1 - (self.tokens - spent)) / self.per_second
-        passed = time.monotonic() - self.learned_at
+    def time_to(self, cost: float) -> timedelta:
+        """Return the time until there are tokens for a job of this cost, 0 if there are."""
+        missing = min(cost, self.burst) - self.tokens
+        if missing <= 0:
+            return timedelta()
+        to_window, passed = self.seconds_to_window, time.monotonic() - self.learned_at
+        seconds = missing / self.per_second if to_window is None else to_window
         return timedelta(seconds=max(seconds - passed, 0)) + ROUNDING
+
+    def spend(self, session: Session, job_ids: Sequence[int]) -> "Bucket":
+        """Take the costs of these jobs and return the rest. Raise TooDear without enough tokens."""
+        if not (job_ids or self.is_outdated):
+            return self
+        params = {**self._asdict(), "job_ids": integer_array(job_ids)}
+        [row] = session.run("spend", params)
+        if row.next_cost is not None:
+            raise TooDear(row.fit, row.next_cost, self.time_to(row.next_cost))
+        left = self._replace(tokens=self.tokens - row.spent, is_outdated=False)
+        return left._replace(spent=row.spent)
 
 
 class Allowance(NamedTuple):
-    """Jobs that a claim may take by the limits of its consumer, whose row is locked."""
+    """Jobs that a claim may take by the limits of its consumer and group, whose rows are locked."""
 
-    consumer_id: int
     room: int | None
     """Number of jobs that may come in flight, or None for any number."""
-    bucket: Bucket | None
-    """None without a rate."""
+    buckets: tuple[Bucket, ...] = ()
+    """Those of the group and of the consumer, as far as they have a rate."""
+    taken: int = 0
+    """Jobs that the claim has taken already."""
 
     @property
-    def jobs(self) -> int:
-        """Number of jobs that a claim may take."""
-        tokens = None if self.bucket is None else floor(self.bucket.tokens)
-        return max(0, min(limit for limit in (self.room, tokens) if limit is not None))
+    def is_unlimited(self) -> bool:
+        """True if nothing limits the consumer."""
+        return self.room is None and not self.buckets
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that a claim may take, at least 0."""
+        return max(0.0, min((bucket.tokens for bucket in self.buckets), default=float(ANY_NUMBER)))
+
+    def most(self, job_cost: float) -> int:
+        """Return how many jobs of this cost a claim may take, or 1 if the next may be cheaper."""
+        tokens = self.tokens
+        by_tokens = max(floor(tokens / job_cost), int(tokens >= 1))
+        return by_tokens if self.room is None else min(by_tokens, self.room)
+
+    def time_to(self, cost: float) -> timedelta:
+        """Return the time until every bucket has tokens for a job of this cost."""
+        return max((bucket.time_to(cost) for bucket in self.buckets), default=timedelta())
+
+    @property
+    def spent(self) -> float:
+        """Tokens that the claim took out of each bucket, or its number of jobs without one."""
+        return max((bucket.spent for bucket in self.buckets), default=float(self.taken))
 
     @property
     def refusal(self) -> Refusal | NotYet:
         """Reason for which a claim may take nothing."""
-        if self.bucket is None or self.room == 0:
+        if not self.buckets or self.room == 0:
             return Refusal.MAX_IN_FLIGHT
-        return NotYet(Refusal.RATE_LIMITED, self.bucket.time_to_token(0))
+        return NotYet(Refusal.RATE_LIMITED, self.time_to(1))
 
-    def spend(self, session: Session, jobs: int) -> None:
-        """Take a token for each of these jobs, in the transaction that claims them."""
-        bucket = self.bucket
-        if bucket is None or not (jobs or bucket.is_outdated):
-            return
-        params = {
-            "consumer_id": self.consumer_id,
-            "jobs": jobs,
-            "tokens": bucket.tokens,
-            "per_second": bucket.per_second,
-            "burst": bucket.burst,
-            "read_at": bucket.read_at,
-        }
-        session.run("spend", params)
+    def spend(self, session: Session, job_ids: Sequence[int]) -> "Allowance":
+        """Take the costs of claimed jobs, in the transaction that claims them, and return the rest.
 
-    def name_limit(self, claimed: Claimed, wanted: int) -> Claimed:
-        """Name the limit in the result of a claim that might have taken more without it."""
-        taken = len(claimed.jobs)
-        if claimed.refusal is not None or taken == wanted or taken < self.jobs:
-            return claimed
-        if self.bucket is None or taken == self.room:
+        Raise TooDear if they cost more than there are tokens. The caller then rolls back.
+        """
+        left = None if self.room is None else self.room - len(job_ids)
+        buckets = tuple(bucket.spend(session, job_ids) for bucket in self.buckets)
+        return Allowance(left, buckets, len(job_ids))
+
+    def name_limit(self, claimed: Claimed, next_cost: float) -> Claimed:
+        """Name the limit in the result of a claim of all that it allowed. This is the rest."""
+        if self.room == 0 or not self.buckets:
             # The transaction that makes room wakes the waiters, so no claim has to come before.
             return claimed._replace(refusal=Refusal.MAX_IN_FLIGHT, more=False, next_due=None)
-        due = self.bucket.time_to_token(taken)
+        due = self.time_to(next_cost)
+        if not due:  # Jobs were cheaper than those before.
+            return claimed._replace(more=True)
         return claimed._replace(refusal=Refusal.RATE_LIMITED, more=False, next_due=due)
 
 
-def lock_allowance(session: Session, consumer_id: int) -> Allowance | None:
-    """Lock the consumer until the transaction ends and return what its limits allow.
+def lock_allowance(session: Session, consumer_id: int, group_id: int | None) -> Allowance | None:
+    """Lock group and consumer until the transaction ends, and return what their limits allow.
 
-    None: it has no limits, or does not exist.
+    None: the consumer has another group, or does not exist.
     """
+    if group_id is not None:
+        session.run("lock_group", {"group_id": group_id})
     session.run("lock_consumer", {"consumer_id": consumer_id})
-    for row in session.run("allowance", {"consumer_id": consumer_id}):
-        bucket = None if row.tokens is None else _to_bucket(row)
-        limited = row.room is not None or bucket is not None
-        return Allowance(consumer_id, row.room, bucket) if limited else None
-    return None
+    rows = session.run("allowance", {"consumer_id": consumer_id, "group_id": group_id})
+    if not rows:
+        return None
+    rooms = [row.room for row in rows if row.room is not None]
+    return Allowance(min(rooms, default=None), tuple(_to_buckets(rows)))
 
 
-def _to_bucket(row: Any) -> Bucket:
-    fields = row._asdict()
-    del fields["room"]
-    return Bucket(**fields, learned_at=time.monotonic())
+def _to_buckets(rows: Iterable[Any]) -> Iterable[Bucket]:
+    for row in rows:
+        if row.tokens is not None:
+            fields = row._asdict()
+            del fields["room"]
+            yield Bucket(**fields, learned_at=time.monotonic())
 
 
 def give_back(session: Session, released: Sequence[Held]) -> None:

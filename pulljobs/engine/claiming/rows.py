@@ -83,9 +83,9 @@ class Refusal(StrEnum):
     PAUSED = "paused"
     """The consumer or its channel is paused."""
     MAX_IN_FLIGHT = "max_in_flight"
-    """The consumer has as many jobs in flight as it allows."""
+    """The consumer or its group has as many jobs in flight as it allows."""
     RATE_LIMITED = "rate_limited"
-    """The rate of the consumer allows the next job at `next_due`."""
+    """The rate of the consumer or its group allows the next job at `next_due`."""
     THROTTLED = "throttled"
     """A handler or an endpoint asked for a pause, which ends at `next_due`."""
     MAX_BYTES = "max_bytes"
@@ -117,7 +117,7 @@ class Terms(NamedTuple):
     """None: the consumer's lease duration."""
     request_id: str | None = None
     guarded: bool = False
-    """The caller has checked `max_in_flight` and the rate, and locked the consumer."""
+    """The caller has checked the limits, and locked the consumer and its group."""
     few: int | None = None
     """Return messages inline when at most this many jobs were claimed."""
     before_id: int | None = None
@@ -142,6 +142,8 @@ class Claimed(NamedTuple):
     """The claim looked for jobs left behind below the positions that it `reached`."""
     messages: Sequence[StoredMessage] = ()
     """Messages of all, some or none of the jobs."""
+    job_cost: float = 1.0
+    """Average cost of the jobs, of a consumer with a rate."""
 
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":
         """Return the result of a claim that was rolled back: marks learn nothing from it."""

@@ -44,9 +44,9 @@ offered AS MATERIALIZED (
         ((((extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${epoch_milliseconds}) << 22)
             | nextval('pulljobs_id')) AS id
     FROM channel, clock, chunk, unnest(
-        payloads, content_types, headers, keys, priorities, client_message_ids, delays, available_ats
+        payloads, content_types, headers, keys, priorities, client_message_ids, delays, available_ats, costs
     ) WITH ORDINALITY AS row (
-        payload, content_type, headers, key, priority, client_message_id, delay, available_at, ordinal
+        payload, content_type, headers, key, priority, client_message_id, delay, available_at, cost, ordinal
     )
     WHERE NOT EXISTS (SELECT FROM consumer WHERE is_bounded)
 ),
@@ -79,7 +79,7 @@ message AS (
     FROM channel, accepted
 ),
 job AS (
-    INSERT INTO pulljobs_job (consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries)
+    INSERT INTO pulljobs_job (consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries, cost)
     SELECT
         consumer.id,
         accepted.id,
@@ -88,7 +88,8 @@ job AS (
         'QUEUED',
         CASE WHEN is_keyed THEN key END,
         0,
-        0
+        0,
+        cost
     FROM accepted, consumer
     ORDER BY ordinal, consumer.id
 ),

@@ -38,7 +38,7 @@ def inspect(number: int) -> CommandResult:
     content = {
         "kind": "job",
         **_facts(view, row),
-        "reasons": [reason._asdict() for reason in reasons],
+        "reasons": [reason.content() for reason in reasons],
         "error": view.error,
         "result": view.result,
         "message": _message(row),

@@ -75,8 +75,11 @@ def format_value(value: Any) -> str:
 
 
 def field_values(row: Model, *names: str) -> dict[str, Any]:
-    """Return these fields of a row."""
-    return {name: getattr(row, name) for name in names}
+    """Return these fields of a row, and the name of a row that a field refers to."""
+    values = {name: getattr(row, name) for name in names}
+    return {
+        name: str(value) if isinstance(value, Model) else value for name, value in values.items()
+    }
 
 
 def format_facts(values: dict[str, Any]) -> list[tuple[str, StyledText]]:

@@ -5,9 +5,9 @@ from typing import Any
 
 from pulljobs import ids, jobs
 from pulljobs.conf import settings
-from pulljobs.diagnosis import explain
-from pulljobs.diagnosis.explain import WaitReason
-from pulljobs.management.output_blocks import StyledText, title
+from pulljobs.diagnosis import explain, times
+from pulljobs.diagnosis.limit_reasons import WaitReason
+from pulljobs.management.output_blocks import Block, StyledText, title
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import Job
 from pulljobs.states import SETTLED
@@ -28,6 +28,7 @@ def handle(**options: Any) -> CommandResult:
 
 def _explain_live(job: Job) -> CommandResult:
     reasons, position = explain.reasons(job), explain.position(job)
+    earliest = explain.earliest(reasons)
     content = {
         "job": job.pk,
         "id": ids.encode(job.pk),
@@ -35,12 +36,16 @@ def _explain_live(job: Job) -> CommandResult:
         "state": job.state,
         "position": position.before if position else None,
         "position_is_least": position.is_least if position else None,
-        "reasons": [reason._asdict() for reason in reasons],
+        "earliest": earliest,
+        "reasons": [reason.content() for reason in reasons],
     }
-    lines = [title(f"Job {content['id']} of {content['consumer']} is {job.state}.")]
+    lines: list[Block] = [title(f"Job {content['id']} of {content['consumer']} is {job.state}.")]
     if position is not None:
         lines.append(StyledText(position.text))
-    return CommandResult(content, [*lines, *(reason.text for reason in reasons)])
+    lines += [reason.text for reason in reasons]
+    if earliest is not None and len(reasons) > 1:
+        lines.append(f"So nothing claims it before {times.format_milliseconds(earliest)}.")
+    return CommandResult(content, lines)
 
 
 def _explain_settled(number: int) -> CommandResult:
@@ -56,6 +61,7 @@ def _explain_settled(number: int) -> CommandResult:
         "state": view.state,
         "position": None,
         "position_is_least": None,
-        "reasons": [reason._asdict()],
+        "earliest": None,
+        "reasons": [reason.content()],
     }
     return CommandResult(content, [reason.text])

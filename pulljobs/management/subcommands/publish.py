@@ -53,6 +53,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="priority from -32768 to 32767, the highest first (0)",
     )
     parser.add_argument(
+        "--cost", type=int, default=1, help="tokens of a rate that each job takes (1)"
+    )
+    parser.add_argument(
         "--delay", type=parse_duration, metavar="TIME", help="delay until it is due: 90, 5m, 2h"
     )
     parser.add_argument(
@@ -134,6 +137,7 @@ def _fields(payload: bytes, options: dict[str, Any]) -> dict[str, Any]:
         "payload": payload,
         "key": options["key"],
         "priority": options["priority"],
+        "cost": options["cost"],
         "message_id": options["message_id"],
         "headers": dict(options["header"]),
         "content_type": options["content_type"] or detect_type(payload),

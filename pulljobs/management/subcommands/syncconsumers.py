@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from pulljobs import handlers, operating
+from pulljobs import handlers, limit_groups, operating, registering
 from pulljobs.conf import settings
 from pulljobs.handlers import Handler
 from pulljobs.management.inspection.consumer import path_of
 from pulljobs.management.output_blocks import Cell, FactsBlock, TableBlock, text_columns
 from pulljobs.management.subcommands import CommandResult
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, LimitGroup
 
 
 class ConsumerUpdate(NamedTuple):
@@ -49,6 +49,9 @@ def update_consumers(*, dry_run: bool) -> list[ConsumerUpdate]:
 
     With `dry_run`, nothing is written. Each consumer has a transaction of its own.
     """
+    for name, limits in limit_groups.declared().items():
+        if not dry_run:
+            registering.put_limit_group(name, limits)
     return [_update(handler, dry_run) for handler in handlers.registered()]
 
 
@@ -60,7 +63,7 @@ def _update(handler: Handler, dry_run: bool) -> ConsumerUpdate:
         consumer = rows.select_for_update(of=("self",)).get(pk=subscribed.pk)
         changes = {
             name: (current, value)
-            for name, value in handler.defaults.items()
+            for name, value in limit_groups.row_fields(handler.defaults).items()
             if (current := getattr(consumer, name)) != value
         }
         for name, (_current, value) in changes.items():
@@ -72,10 +75,19 @@ def _update(handler: Handler, dry_run: bool) -> ConsumerUpdate:
     return ConsumerUpdate(consumer, changes)
 
 
+def _show(value: Any) -> Any:
+    return value.name if isinstance(value, LimitGroup) else value
+
+
 def _result(updates: list[ConsumerUpdate], *, dry_run: bool) -> CommandResult:
     consumers = [path_of(update.consumer) for update in updates]
     changes = [
-        {"consumer": path_of(update.consumer), "option": option, "was": was, "is": new}
+        {
+            "consumer": path_of(update.consumer),
+            "option": option,
+            "was": _show(was),
+            "is": _show(new),
+        }
         for update in updates
         for option, (was, new) in update.changes.items()
     ]

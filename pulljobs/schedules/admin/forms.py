@@ -35,7 +35,7 @@ SEEN: Final = "_seen"
 CONTENT: Final = ("payload", "content_type", "headers")
 """Fields for users with the permission to see payloads."""
 PLAIN: Final = ("name", *RULE_FIELDS, "missed", "missed_bound", "misfire_grace", "overlap", "key",
-    "priority", "producer", "headers")  # fmt: skip
+    "priority", "cost", "producer", "headers")  # fmt: skip
 """Fields that have the name of their option."""
 CLASSES: Final[Mapping[type[forms.Widget], str]] = {
     forms.TextInput: "vTextField",
@@ -101,6 +101,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
     headers = HeadersField(required=False, help_text=_("One header per line, as name: value."))
     key = forms.CharField(max_length=255, required=False, empty_value=None)
     priority = forms.IntegerField(initial=0)
+    cost = forms.IntegerField(
+        initial=1, help_text=_("Tokens of a rate that each of its jobs takes.")
+    )
     producer = forms.ModelChoiceField(Producer.objects.none(), required=False)
     rule: Rule | None = None
     """Rule of the form if it is valid."""

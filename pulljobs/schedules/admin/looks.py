@@ -143,6 +143,7 @@ def list_facts(row: Schedule) -> list[tuple[str, str]]:
         (_("While a job of the previous message is live"), row.get_overlap_display()),
         (_("Key"), row.key),
         (_("Priority"), row.priority),
+        (_("Cost"), row.cost if row.cost != 1 else None),
         (_("Producer"), row.producer),
     ]
     return [(name, str(value)) for name, value in facts if value]

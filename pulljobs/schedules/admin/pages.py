@@ -35,7 +35,7 @@ FIELDSETS: Final = (
     (None, ("name", "channel")),
     (_("Rule"), ("cron", "every", "timezone", "starts_at", "ends_at", "jitter")),
     (_("Slots that can't fire in time"), ("missed", "missed_bound", "misfire_grace", "overlap")),
-    (_("Message"), (*CONTENT, "key", "priority", "producer")),
+    (_("Message"), (*CONTENT, "key", "priority", "cost", "producer")),
 )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from pulljobs.api.bodies import (
     YEAR,
     Bounds,
+    CostNumber,
     HeaderMap,
     Help,
     PriorityLevel,
@@ -43,6 +44,7 @@ class ScheduleFormBody(TypedDict):
     Headers: NotRequired[HeaderMap | None]
     Key: NotRequired[NameText | None]
     Priority: NotRequired[PriorityLevel | None]
+    Cost: NotRequired[CostNumber | None]
     Producer: NotRequired[Annotated[NameText, Help("Id of a producer.")] | None]
 
 
@@ -95,6 +97,7 @@ class ScheduleBody(ScheduleItemBody):
     ContentType: str
     Key: str | None
     Priority: PriorityLevel
+    Cost: CostNumber
     Producer: str | None
     Payload: NotRequired[Annotated[str, Help("Only for users who may view messages.")]]
     PayloadEncoding: NotRequired[

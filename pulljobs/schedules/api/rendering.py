@@ -32,6 +32,7 @@ OPTIONS: Final = {
     "Headers": "headers",
     "Key": "key",
     "Priority": "priority",
+    "Cost": "cost",
 }
 TIMES: Final = {"StartsAt": "starts_at", "EndsAt": "ends_at"}
 DURATIONS: Final = {
@@ -115,6 +116,7 @@ def render_schedule(row: Schedule, now: datetime, *, with_message: bool) -> Sche
         "ContentType": row.content_type,
         "Key": row.key,
         "Priority": row.priority,
+        "Cost": row.cost,
         "Producer": None if row.producer is None else row.producer.name,
         "IsDeclared": row.is_declared,
         "ChangedAt": render_time(row.changed_at),

@@ -35,6 +35,7 @@ class Migration(migrations.Migration):
                 ("headers", models.JSONField(default=dict)),
                 ("key", models.CharField(max_length=255, null=True)),
                 ("priority", models.SmallIntegerField(default=0)),
+                ("cost", models.IntegerField(default=1)),
                 (
                     "missed",
                     models.CharField(

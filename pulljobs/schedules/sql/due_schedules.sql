@@ -18,6 +18,7 @@ SELECT
     headers,
     key,
     priority,
+    cost,
     producer_id,
     missed,
     missed_bound,

@@ -23,6 +23,7 @@ WITH consumer AS MATERIALIZED (
         AND NOT consumer.exclusive_keys
         AND consumer.max_in_flight IS NULL
         AND consumer.rate_per_second IS NULL
+        AND consumer.limit_group_id IS NULL
         -- In the order of the index, of which these see the ends: EXISTS may scan the table.
         AND (
             SELECT id

@@ -51,7 +51,10 @@ asked AS MATERIALIZED (
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
             WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
             WHEN consumer.throttled_until > now THEN 'throttled'
-            WHEN (consumer.max_in_flight IS NOT NULL OR consumer.rate_per_second IS NOT NULL OR consumer.exclusive_keys)
+            WHEN (
+                    consumer.max_in_flight IS NOT NULL OR consumer.rate_per_second IS NOT NULL OR consumer.limit_group_id IS NOT NULL
+                    OR consumer.exclusive_keys
+                )
                 AND NOT %(guarded)s::boolean
                 THEN 'unguarded'
             WHEN consumer.exclusive_keys AND EXISTS (SELECT FROM rival) THEN 'busy_key'

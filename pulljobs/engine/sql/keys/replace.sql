@@ -1,6 +1,6 @@
 -- Give a queued job another message: it keeps its id and, within its priority, its place, and its counts start again.
 -- Event: publish, where the key is full. Under the lock of lock_queued.sql.
--- Parameters: job_ids bigint[], message_id bigint, priority smallint, delay interval, available_at timestamptz (NULL: not given).
+-- Parameters: job_ids bigint[], message_id bigint, priority smallint, cost int, delay interval, available_at timestamptz (NULL: not given).
 -- Returns: job_id, consumer_id.
 -- Locks: held already. Index: primary key.
 WITH transaction AS MATERIALIZED (
@@ -21,6 +21,7 @@ UPDATE pulljobs_job AS job
 SET
     message_id = %(message_id)s::bigint,
     priority = %(priority)s::smallint,
+    cost = %(cost)s::int,
     -- One that is blocked may be met by a claim again: its key may have been freed since it was locked.
     -- Nor keeps it its place in another priority: claims of that may have gone on from there (low_water_marks.py).
     available_at = CASE

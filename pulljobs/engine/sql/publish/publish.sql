@@ -3,7 +3,7 @@
 -- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each), and arrays of one
 --   length:
 --   payloads bytea[], content_types text[], headers jsonb[], keys text[], priorities smallint[],
---   client_message_ids text[], delays interval[], available_ats timestamptz[] (NULL where not given).
+--   client_message_ids text[], delays interval[], available_ats timestamptz[], costs int[] (NULL where not given).
 -- Returns, in order: message_id, job_ids, consumer_ids, bounded; message_id NULL: a duplicate, or bounded: nothing was written,
 --   for some have a key that must be looked at first (then publish_one.sql does all). No row: no such channel.
 -- Locks: the publication rows of the client ids, in order of the id. Index: channel name, publication key.
@@ -50,9 +50,10 @@ offered AS MATERIALIZED (
         %(priorities)s::smallint[],
         %(client_message_ids)s::text[],
         %(delays)s::interval[],
-        %(available_ats)s::timestamptz[]
+        %(available_ats)s::timestamptz[],
+        %(costs)s::int[]
     ) WITH ORDINALITY AS row (
-        payload, content_type, headers, key, priority, client_message_id, delay, available_at, ordinal
+        payload, content_type, headers, key, priority, client_message_id, delay, available_at, cost, ordinal
     )
 ),
 taken AS (
@@ -85,7 +86,7 @@ message AS (
 ),
 job AS (
     INSERT INTO pulljobs_job (
-        id, consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries
+        id, consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries, cost
     )
     SELECT
         ${new_id},
@@ -96,7 +97,8 @@ job AS (
         'QUEUED',
         CASE WHEN consumer.exclusive_keys OR consumer.max_queued_per_key > 0 THEN key END,
         0,
-        0
+        0,
+        cost
     FROM accepted
     JOIN pulljobs_consumer AS consumer ON consumer.channel_id = accepted.channel_id
     WHERE consumer.deleted_at IS NULL AND (consumer.id = %(only_consumer_id)s::bigint) IS NOT FALSE

@@ -4,7 +4,7 @@
 --   begin of its run (empty or NULL: not known) on a clock of seconds that is at run_clock float8 now, and its duration.
 -- Returns one row: delivered bigint[] (NULL: all of them; what is missing was not held under that lease_token, and nothing was
 --   written for it); consumer_id if others of its jobs may be claimed now that could not before (else NULL), and then
---   keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none).
+--   is_grouped boolean (those of other consumers, too), keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none).
 -- Locks: the jobs, in order of id. Index: primary key. The lease is deleted when its last job ends, unless another transaction has it locked.
 WITH lease AS MATERIALIZED (
     SELECT
@@ -104,15 +104,16 @@ ended AS (
     ))
 ),
 guarded AS MATERIALIZED (
-    SELECT id
+    SELECT id, limit_group_id IS NOT NULL AS is_grouped
     FROM pulljobs_consumer
-    WHERE (exclusive_keys OR max_in_flight IS NOT NULL) AND id = (SELECT consumer_id FROM summary)
+    WHERE (exclusive_keys OR max_in_flight IS NOT NULL OR limit_group_id IS NOT NULL) AND id = (SELECT consumer_id FROM summary)
 )
 SELECT
     CASE
         WHEN summary.jobs < cardinality(%(job_ids)s::bigint[]) THEN ARRAY(SELECT id FROM delivered)
     END AS delivered,
     guarded.id AS consumer_id,
+    guarded.is_grouped,
     CASE
         WHEN guarded.id IS NOT NULL THEN (SELECT array_agg(id) FROM delivered WHERE key IS NOT NULL)
     END AS keyed_ids,

@@ -8,7 +8,7 @@
 --   max_retries int[] (of retry: retries in place of the consumer's; NULL: those of the consumer),
 --   run_begins, run_seconds float8[] (begin of the run on a clock of seconds that is at run_clock float8 now, and its duration).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
---   freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
+--   is_grouped boolean (those of other consumers, too), freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases without further jobs are deleted, unless another transaction has them locked.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
@@ -247,8 +247,13 @@ SELECT
     state,
     CASE
         WHEN consumer_id = ANY(
-            ARRAY(SELECT id FROM pulljobs_consumer WHERE exclusive_keys OR max_in_flight IS NOT NULL)
+            ARRAY(
+                SELECT id
+                FROM pulljobs_consumer
+                WHERE exclusive_keys OR max_in_flight IS NOT NULL OR limit_group_id IS NOT NULL
+            )
         ) THEN consumer_id
     END AS consumer_id,
+    consumer_id = ANY(ARRAY(SELECT id FROM pulljobs_consumer WHERE limit_group_id IS NOT NULL)) AS is_grouped,
     freed_key
 FROM settled

@@ -1,0 +1,107 @@
+"""Section of limited consumers: how much of their rates and bounds they use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from django.db.models import Q
+from django.utils.translation import gettext as _
+
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.links import Links
+from pulljobs.admin.dashboard.sections import Section
+from pulljobs.conf import settings
+from pulljobs.models import Consumer, LimitGroup
+from pulljobs.models.flow import FlowLimits
+from pulljobs.storage import backlog, settlement_history
+
+NAME: Final = "limits"
+TEMPLATE: Final = "admin/pulljobs/dashboard/limits.html"
+SHOWN: Final = 40
+"""Consumers in the table, the first by name, and as many groups."""
+COUNTED: Final = 10_000
+LIMITED: Final = Q(rate_per_second__isnull=False) | Q(max_in_flight__isnull=False)
+
+
+@dataclass(frozen=True)
+class LimitedRow:
+    """Consumer or group with limits, and how much of them it uses."""
+
+    name: str
+    address: str | None
+    limited: FlowLimits
+    settled: float
+    """Settlements of the last minute, of a group those of its members."""
+    in_flight: int
+    throttled_until: datetime | None = None
+    """End of its throttle, if it has not ended."""
+
+    @property
+    def limits(self) -> str:
+        """Limits in words."""
+        return self.limited.describe_limits()
+
+    @property
+    def used(self) -> str:
+        """Settlements of the last minute, and how many the rate allows."""
+        if self.limited.rate_per_second is None:
+            return figures.number(round(self.settled))
+        values = {
+            "used": figures.number(round(self.settled)),
+            "allowed": figures.number(round(self.limited.rate_per_second * 60)),
+        }
+        return _("%(used)s of %(allowed)s") % values
+
+    @property
+    def used_share(self) -> float:
+        """Used part of the rate in per cent, for the bar."""
+        per_minute = (self.limited.rate_per_second or 0.0) * 60
+        return round(min(100.0, 100 * self.settled / per_minute), 1) if per_minute else 0.0
+
+    @property
+    def slots(self) -> str:
+        """Jobs in flight, and how many there may be."""
+        bound = self.limited.max_in_flight
+        held = figures.number(self.in_flight)
+        if bound is None:
+            return held
+        return _("%(used)s of %(allowed)s") % {"used": held, "allowed": figures.number(bound)}
+
+    @property
+    def throttled(self) -> str:
+        """End of the throttle as text, or empty."""
+        until = self.throttled_until
+        return "" if until is None else _("throttled until %s") % figures.timestamp(until)
+
+
+def read_section(at: datetime, links: Links) -> Section | None:
+    """Return the section, or None if no consumer has a limit."""
+    using = settings().DATABASE
+    rows = Consumer.objects.using(using).filter(deleted_at=None)
+    shown = rows.filter(LIMITED | Q(throttled_until__gt=at)).select_related("channel")
+    consumers = list(shown.order_by("channel__name", "name")[:SHOWN])
+    groups = list(LimitGroup.objects.using(using).filter(LIMITED).order_by("name")[:SHOWN])
+    if not consumers and not groups:
+        return None
+    members = list(rows.filter(limit_group__in=groups))
+    known = {member.pk: member for member in (*consumers, *members)}
+    counted = backlog.count_jobs(using, list(known), COUNTED)
+    held = {row.consumer_id: row.in_flight for row in counted}
+    pace = settlement_history.read_pace(using, at)
+
+    def make_row(name: str, limited: FlowLimits, of: Sequence[Consumer]) -> LimitedRow:
+        settled = sum(pace.per_minute(consumer.pk) for consumer in of)
+        in_flight = sum(held.get(consumer.pk, 0) for consumer in of)
+        address = links.page(type(limited), "change", limited.pk)
+        return LimitedRow(name, address, limited, settled, in_flight)
+
+    content = [
+        make_row(group.name, group, [each for each in members if each.limit_group_id == group.pk])
+        for group in groups
+    ]
+    for consumer in consumers:
+        row = make_row(f"{consumer.channel.name}/{consumer.name}", consumer, [consumer])
+        until = consumer.throttled_until
+        content.append(replace(row, throttled_until=until if until and until > at else None))
+    return Section(NAME, TEMPLATE, content)

@@ -1,0 +1,48 @@
+"""Pages of groups of consumers that share limits."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs import registering
+from pulljobs.admin import looks
+from pulljobs.conf import settings
+from pulljobs.models import LimitGroup
+
+
+@admin.register(LimitGroup)
+class LimitGroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
+    list_display = ("name", "limits", "members", "changed_at")
+    search_fields = ("name",)
+    ordering: ClassVar = ("name",)
+    list_per_page = 25
+    fields = ("name", "max_in_flight", "rate", "rate_burst", "rate_window", "members")
+    readonly_fields = ("members",)
+
+    class Media:
+        css: ClassVar = {"all": ["pulljobs/admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request).using(settings().DATABASE)
+        return rows.prefetch_related("consumers__channel")
+
+    def save_model(self, request: HttpRequest, obj: LimitGroup, form: Any, change: bool) -> None:
+        with transaction.atomic(using=settings().DATABASE):
+            obj.save(using=settings().DATABASE)
+            registering.wake_members(obj)
+
+    @admin.display(description=_("limits"))
+    def limits(self, group: LimitGroup) -> str:
+        return group.describe_limits() or str(_("none"))
+
+    @admin.display(description=_("consumers"))
+    def members(self, group: LimitGroup) -> SafeString:
+        consumers = group.consumers.all() if group.pk else ()
+        links = [(looks.consumer_link(member),) for member in consumers if not member.deleted_at]
+        return format_html_join(", ", "{}", links)

@@ -1,0 +1,143 @@
+"""Reasons for which limits of a consumer or of its group keep a job waiting."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.diagnosis import times
+from pulljobs.models import Consumer, Job, Lease, LimitGroup, Node
+from pulljobs.models.flow import FlowLimits
+from pulljobs.states import State
+from pulljobs.storage import limits
+from pulljobs.storage.limits import BucketLevel
+
+SHOWN: Final = 5
+"""Jobs in flight that a reason names."""
+
+
+class SlotHolder(NamedTuple):
+    """Job in flight that holds a slot of a limit."""
+
+    job: str
+    consumer: str
+    node: str | None
+    """Name of the node, or None for a client over HTTP or for Spark."""
+    leased_until: datetime
+
+
+@dataclass(frozen=True)
+class WaitReason:
+    """Reason for which a job waits, with a code for programs."""
+
+    code: str
+    text: str
+    earliest: datetime | None = None
+    """Time before which the job is not claimed, if the reason knows it."""
+    limit: Mapping[str, Any] = field(default_factory=dict)
+    """Limit that holds the job, with its level and its holders."""
+
+    def content(self) -> dict[str, Any]:
+        """Return the reason for JSON, without what is not known."""
+        known = asdict(self)
+        return {name: value for name, value in known.items() if value or name in ("code", "text")}
+
+
+def find(job: Job, consumer: Consumer, cost_before: int | None) -> Iterator[WaitReason]:
+    """Yield the limits that hold a job, those of the group first.
+
+    `cost_before` has the tokens that jobs before it take, or None if it is not in the queue.
+    """
+    group = consumer.limit_group
+    if group is not None:
+        members = list(group.consumers.select_related("channel"))
+        yield from _bound(group, members, f"its limit group {group.name}")
+    yield from _bound(consumer, [consumer], "its consumer")
+    for level in limits.read_buckets(settings().DATABASE, consumer):
+        if cost_before is None or job.available_at is None or job.available_at > level.now:
+            continue
+        if level.group_id and group is not None:
+            yield from _rate(job, (group, f"its limit group {group.name}"), level, cost_before)
+        else:
+            yield from _rate(job, (consumer, "its consumer"), level, cost_before)
+
+
+def _bound(row: FlowLimits, members: Collection[Consumer], holder: str) -> Iterator[WaitReason]:
+    if row.max_in_flight is None:
+        return
+    count, holders = _find_holders(members)
+    if count < row.max_in_flight:
+        return
+    named = ", ".join(f"{each.job} on {each.node or 'a client'}" for each in holders)
+    more = "" if count <= len(holders) else f" and {count - len(holders):,} more"
+    yield WaitReason(
+        "max_in_flight",
+        f"{count:,} jobs are in flight, the max_in_flight of {holder}: {named}{more}.",
+        limit={
+            **_name(row),
+            "max_in_flight": row.max_in_flight,
+            "in_flight": count,
+            "holders": [each._asdict() for each in holders],
+        },
+    )
+
+
+def _find_holders(members: Collection[Consumer]) -> tuple[int, list[SlotHolder]]:
+    """Return the number of jobs in flight and the first of them."""
+    using = settings().DATABASE
+    paths = {member.pk: f"{member.channel.name}/{member.name}" for member in members}
+    leases = list(Lease.objects.using(using).filter(consumer_id__in=paths).order_by("claimed_at"))
+    tokens = {job_id: lease for lease in leases for job_id in lease.job_ids}
+    rows = Job.objects.using(using).filter(pk__in=tokens, state=State.INFLIGHT)
+    held = [
+        (tokens[id], id)
+        for id, token in rows.values_list("pk", "lease_token")
+        if token == tokens[id].lease_token
+    ]
+    first = sorted(held, key=lambda each: (each[0].claimed_at, each[1]))[:SHOWN]
+    nodes = Node.objects.using(using).filter(pk__in={lease.node_id for lease, _id in first})
+    names = {node.pk: node.name for node in nodes}
+    return len(held), [
+        SlotHolder(
+            ids.encode(id),
+            paths[lease.consumer_id],
+            None if lease.node_id is None else names.get(lease.node_id),
+            lease.leased_until,
+        )
+        for lease, id in first
+    ]
+
+
+def _rate(
+    job: Job, limited: tuple[FlowLimits, str], level: BucketLevel, cost_before: int
+) -> Iterator[WaitReason]:
+    row, holder = limited
+    needed = cost_before + min(job.cost or 1, level.burst)
+    if level.tokens >= needed:
+        return
+    earliest = level.time_of(needed)
+    named = times.format_milliseconds(earliest)
+    window = "" if level.window_seconds is None else " in fixed windows"
+    yield WaitReason(
+        "rate_limited",
+        f"The rate of {holder} is {row.rate}{window}: {max(level.tokens, 0):.2f} of "
+        f"{level.burst:g} tokens are left, and it needs {needed:g} with the jobs before it, so it "
+        f"is claimed at {named} at the earliest.",
+        earliest,
+        {
+            **_name(row),
+            "rate": row.rate,
+            "tokens": round(level.tokens, 3),
+            "burst": level.burst,
+            "window_seconds": level.window_seconds,
+            "needed": needed,
+        },
+    )
+
+
+def _name(row: FlowLimits) -> dict[str, str]:
+    if isinstance(row, LimitGroup):
+        return {"of": "group", "name": row.name}
+    return {"of": "consumer", "name": str(row)}
