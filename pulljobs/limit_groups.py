@@ -39,8 +39,10 @@ def row_fields(defaults: Mapping[str, Any]) -> dict[str, Any]:
     neither declared nor in the database.
     """
     name = defaults.get(options.GROUP)
-    if name is None:
-        return dict(defaults)
+    return dict(defaults) if name is None else {**defaults, options.GROUP: _find(name)}
+
+
+def _find(name: str) -> LimitGroup:
     rows = LimitGroup.objects.using(settings().DATABASE)
     if name in _declared:
         rows.get_or_create(name=name, defaults=_declared[name])
@@ -50,4 +52,4 @@ def row_fields(defaults: Mapping[str, Any]) -> dict[str, Any]:
             f"There is no limit group {name!r}: declare it with pulljobs.limit_groups.limit_group, "
             "or create it in the admin."
         )
-    return {**defaults, options.GROUP: group}
+    return group

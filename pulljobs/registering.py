@@ -82,8 +82,7 @@ def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, C
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
-        rows = LimitGroup.objects.using(using).select_for_update()
-        group = (None if NUL in name else rows.filter(name=name).first()) or LimitGroup(name=name)
+        group = _lock_group(name) or LimitGroup(name=name)
         is_new = group._state.adding
         differing = {key: value for key, value in limits.items() if getattr(group, key) != value}
         if not (is_new or differing):
@@ -94,6 +93,11 @@ def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, C
         group.save(using=using)
         wake_members(group)
     return group, Change.MADE if is_new else Change.CHANGED
+
+
+def _lock_group(name: str) -> LimitGroup | None:
+    rows = LimitGroup.objects.using(settings().DATABASE).select_for_update()
+    return None if NUL in name else rows.filter(name=name).first()
 
 
 def _check_group(group: LimitGroup) -> None:

@@ -20,9 +20,11 @@ from pulljobs.diagnosis.database_checks import (
     old_snapshots,
     tables_not_owned,
 )
-from pulljobs.models import Consumer, Job, Lease
+from pulljobs.models import Consumer, Job, Lease, LimitGroup
+from pulljobs.models.flow import FlowLimits
 from pulljobs.states import State
 from pulljobs.storage import backlog, dead
+from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.jobs import stats
 
 UNREAPED: Final = timedelta(seconds=30)
@@ -91,20 +93,30 @@ def _bounded_jobs(consumer: Consumer) -> list[str | None]:
 
 
 def slow_rates() -> Iterator[Finding]:
-    """Report consumers whose ready jobs take long at their rate."""
-    rows = Consumer.objects.using(settings().DATABASE).filter(deleted_at=None)
-    limited = rows.exclude(rate_per_second=None).select_related("channel")
-    for consumer in limited:
-        ready = stats(settings().DATABASE, consumer.pk, MOST_READY).ready
-        takes = timedelta(seconds=ready / (consumer.rate_per_second or 1))
-        if takes > LONG_QUEUE:
-            more = " or more" if ready >= MOST_READY else ""
-            text = (
-                f"{_path(consumer)} has {ready:,} ready jobs{more}, which take "
-                f"{takes / timedelta(hours=1):,.1f} hours at its rate of {consumer.rate}: raise "
-                "the rate, or publish less."
-            )
-            yield Finding("rate_limited", False, text)
+    """Report consumers and limit groups whose ready jobs take long at their rate."""
+    using = settings().DATABASE
+    rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
+    for consumer in rows.exclude(rate_per_second=None):
+        yield from _slow_rate(_path(consumer), consumer, [consumer.pk])
+    groups = LimitGroup.objects.using(using).exclude(rate_per_second=None)
+    for group in groups.prefetch_related("consumers"):
+        members = [consumer.pk for consumer in group.consumers.all()]
+        yield from _slow_rate(f"Limit group {group.name}", group, members)
+
+
+def _slow_rate(name: str, limited: FlowLimits, consumer_ids: list[int]) -> Iterator[Finding]:
+    """Yield a finding if the ready jobs of these consumers take long at one rate."""
+    counted = count_jobs(settings().DATABASE, consumer_ids, MOST_READY)
+    ready = sum(row.ready for row in counted)
+    takes = timedelta(seconds=ready / (limited.rate_per_second or 1))
+    if takes > LONG_QUEUE:
+        more = " or more" if any(row.ready >= MOST_READY for row in counted) else ""
+        text = (
+            f"{name} has {ready:,} ready jobs{more}, which take "
+            f"{takes / timedelta(hours=1):,.1f} hours at its rate of {limited.rate}: raise the "
+            "rate, or publish less."
+        )
+        yield Finding("rate_limited", False, text)
 
 
 def unserved_consumers() -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from pulljobs import hooks, ids
 from pulljobs.conf import settings
 from pulljobs.diagnosis import limit_reasons, serving, times
-from pulljobs.diagnosis.limit_reasons import WaitReason
+from pulljobs.diagnosis.wait_reasons import WaitReason
 from pulljobs.engine.circuit import LONGEST_NAME, task_of
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Message, Node

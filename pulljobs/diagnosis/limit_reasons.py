@@ -1,13 +1,13 @@
 """Reasons for which limits of a consumer or of its group keep a job waiting."""
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.diagnosis import times
+from pulljobs.diagnosis.wait_reasons import WaitReason
 from pulljobs.models import Consumer, Job, Lease, LimitGroup, Node
 from pulljobs.models.flow import FlowLimits
 from pulljobs.states import State
@@ -26,23 +26,6 @@ class SlotHolder(NamedTuple):
     node: str | None
     """Name of the node, or None for a client over HTTP or for Spark."""
     leased_until: datetime
-
-
-@dataclass(frozen=True)
-class WaitReason:
-    """Reason for which a job waits, with a code for programs."""
-
-    code: str
-    text: str
-    earliest: datetime | None = None
-    """Time before which the job is not claimed, if the reason knows it."""
-    limit: Mapping[str, Any] = field(default_factory=dict)
-    """Limit that holds the job, with its level and its holders."""
-
-    def content(self) -> dict[str, Any]:
-        """Return the reason for JSON, without what is not known."""
-        known = asdict(self)
-        return {name: value for name, value in known.items() if value or name in ("code", "text")}
 
 
 def find(job: Job, consumer: Consumer, cost_before: int | None) -> Iterator[WaitReason]:
@@ -97,9 +80,17 @@ def _find_holders(members: Collection[Consumer]) -> tuple[int, list[SlotHolder]]
         if token == tokens[id].lease_token
     ]
     first = sorted(held, key=lambda each: (each[0].claimed_at, each[1]))[:SHOWN]
+    return len(held), _describe_holders(first, paths)
+
+
+def _describe_holders(
+    first: Sequence[tuple[Lease, int]], paths: Mapping[int, str]
+) -> list[SlotHolder]:
+    """Return the holders of jobs in flight, with the names of their nodes."""
+    using = settings().DATABASE
     nodes = Node.objects.using(using).filter(pk__in={lease.node_id for lease, _id in first})
     names = {node.pk: node.name for node in nodes}
-    return len(held), [
+    return [
         SlotHolder(
             ids.encode(id),
             paths[lease.consumer_id],
@@ -126,15 +117,16 @@ def _rate(
         f"{level.burst:g} tokens are left, and it needs {needed:g} with the jobs before it, so it "
         f"is claimed at {named} at the earliest.",
         earliest,
-        {
-            **_name(row),
-            "rate": row.rate,
-            "tokens": round(level.tokens, 3),
-            "burst": level.burst,
-            "window_seconds": level.window_seconds,
-            "needed": needed,
-        },
+        {**_name(row), "rate": row.rate, **_describe_level(level), "needed": needed},
     )
+
+
+def _describe_level(level: BucketLevel) -> dict[str, float | None]:
+    return {
+        "tokens": round(level.tokens, 3),
+        "burst": level.burst,
+        "window_seconds": level.window_seconds,
+    }
 
 
 def _name(row: FlowLimits) -> dict[str, str]:

@@ -157,16 +157,20 @@ class _BrokerFileReader:
         fields: dict[str, Any] = {} if rate is None else {"rate": rate}
         if rate == "":
             fields |= {"rate_burst": None, "rate_window": False}
-        elif (window := section.get("rate-window")) in TRUTHS:
-            fields["rate_window"] = TRUTHS[window]
-        elif window is not None:
-            self._skip(f"[{id}] rate-window", f"{window!r} is neither true nor false")
+        elif (window := section.get("rate-window")) is not None:
+            fields |= self._window_field(id, window)
         for name, key in (("rate_burst", "rate-burst"), ("max_in_flight", "max-in-flight")):
             if (number := self._number(id, key, MOST)) is not None:
                 fields[name] = number
         if "limit-group" in section:
             fields["limit_group"] = section["limit-group"] or None
         return fields
+
+    def _window_field(self, id: str, text: str) -> dict[str, bool]:
+        if text in TRUTHS:
+            return {"rate_window": TRUTHS[text]}
+        self._skip(f"[{id}] rate-window", f"{text!r} is neither true nor false")
+        return {}
 
     def _number(self, section: str, key: str, highest: int = A_YEAR) -> int | None:
         """Return a number, or None if it is missing. An invalid number is reported as skipped."""

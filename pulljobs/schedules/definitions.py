@@ -17,7 +17,7 @@ from pulljobs.schedules.rule_checks import check_interval
 from pulljobs.schedules.rules import Rule, make_rule
 
 RULE_FIELDS: Final = ("cron", "every", "timezone", "starts_at", "ends_at", "jitter")
-MESSAGE_FIELDS: Final = ("payload", "content_type", "headers", "key", "priority", "cost")
+MESSAGE_FIELDS: Final = ("payload", "content_type", "headers", "key", "priority")
 LONGEST_SLOT: Final = datetime(9998, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 HIGHEST_BOUND: Final = 1_000
 
@@ -85,6 +85,7 @@ class Definition:
             "channel_name": self.channel,
             **{name: getattr(rule, name) for name in RULE_FIELDS},
             **{name: getattr(message, name) for name in MESSAGE_FIELDS},
+            "cost": self.cost,
             "missed": self.missed,
             "missed_bound": self.missed_bound,
             "misfire_grace": self.misfire_grace,

@@ -407,7 +407,7 @@ def kill(
     keys.free(using, {(row.consumer_id, row.key) for row in rows if row.key is not None})
     # The key of some is free now. For others there may be room for one more job in flight.
     waking = {row.consumer_id for row in rows if row.was_held or row.key is not None}
-    listen.wake_on_commit(using, waking)
+    listen.wake_on_commit(using, with_members(using, waking, waking))
     return {row.job_id: row.was_held for row in rows}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.diagnosis import times
-from pulljobs.diagnosis.explain import WaitReason
+from pulljobs.diagnosis.wait_reasons import WaitReason
 from pulljobs.models import Job
 from pulljobs.workflows.models import WorkflowRun, WorkflowStep
 

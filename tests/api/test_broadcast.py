@@ -165,6 +165,14 @@ def test_a_priority_out_of_range_is_refused(given: str, announcer: Announcer) ->
     assert not Message.objects.exists()
 
 
+def test_the_cost_of_a_job(announcer: Announcer) -> None:
+    assert announcer.post(Cost="7").status_code == 201
+    assert Job.objects.get().cost == 7
+    for given in ("0", "x", "1000001", "9" * 30):
+        answer = announcer.post(Cost=given)
+        assert (answer.status_code, b"whole number from 1 to" in answer.content) == (400, True)
+
+
 def test_metadata_headers(announcer: Announcer) -> None:
     """They are spelt as the producer lists them, not trimmed. Absent headers are left out."""
     announcer.headers |= {"X-Trace": "t-1", "Lang": "Größe", "Other": "no"}

@@ -12,7 +12,7 @@ from psycopg.errors import QueryCanceled
 
 from pulljobs import operating
 from pulljobs.diagnosis import doctor
-from pulljobs.models import Consumer, Node
+from pulljobs.models import Consumer, LimitGroup, Node
 from pulljobs.storage import limits, nodes
 from tests.circuits import CAUSE, open_circuit
 from tests.diagnosis.commands import answer, text
@@ -114,6 +114,14 @@ def test_a_rate_at_which_the_ready_jobs_take_hours_is_reported_and_is_no_error()
     finding = findings()["rate_limited"]
     assert not finding["is_error"]
     assert "has 3 ready jobs, which take 3.0 hours at its rate of 1/h" in finding["text"]
+
+
+def test_a_group_whose_members_have_hours_of_work_together_is_reported() -> None:
+    group = LimitGroup.objects.create(name="stripe-api", rate="1/h")
+    for _member in range(2):
+        published(ConsumerFactory.create(limit_group=group))
+    text = findings()["rate_limited"]["text"]
+    assert "Limit group stripe-api has 2 ready jobs, which take 2.0 hours" in text
 
 
 def test_full_keys_are_searched_in_a_limited_number_of_jobs(

@@ -216,7 +216,7 @@ def test_a_job_waits_for_the_limits_of_its_group_until_the_time_that_is_named() 
     assert len(Puller(USING, first).claim(1).jobs) == 1
     content, _code = answer("explain", str(job))
     [reason] = [each for each in content["reasons"] if each["code"] == "rate_limited"]
-    assert "The rate of its limit group stripe-api is 120/m: 0.0" in reason["text"]
+    assert "The rate of its limit group stripe-api is 120/m: " in reason["text"]
     expected = {"of": "group", "name": "stripe-api", "rate": "120/m", "needed": 2, "burst": 3}
     assert expected.items() <= reason["limit"].items()
     earliest = datetime.fromisoformat(content["earliest"])

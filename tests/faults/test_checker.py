@@ -477,9 +477,18 @@ def test_bad_history_is_reported(name: str) -> None:
     assert any(RENAMED.get(name, name) in text for text in complaints), complaints
 
 
+def queued_claims(count: int, every: float) -> list[TimedClaim]:
+    """Return claims of jobs that were all published at the begin, in equal steps."""
+    return [TimedClaim(1, n * every, None, n, 0.0) for n in range(1, count + 1)]
+
+
 def test_every_rule_is_broken_here() -> None:
     broken = {rule for lines, tables in BAD.values() for rule in find_faults(case(lines, tables))}
     broken |= find_faults(Case([], Tables(), replaced=["worker-7 ended by itself"])).keys()
+    lines = [claim("a", 0, 1), claim("b", 2, 3), *settle("a", 4, 5), *settle("b", 6, 7)]
+    slow, rate = Tables(claims=queued_claims(60, 0.11)), ClaimRate(10, 1)
+    limited = Case(lines, slow, in_flight=(1, False), rate=rate, is_disturbed=False)
+    broken |= find_faults(limited).keys()
     assert broken == {rule.__name__ for rule in RULES}
 
 
@@ -526,11 +535,6 @@ def test_without_a_rate_any_number_of_jobs_may_be_claimed() -> None:
 def test_the_default_burst_is_the_rate_of_a_second_and_at_least_one_job() -> None:
     assert make_rate("120/m") == ClaimRate(2.0, 2.0)
     assert make_rate("36/h") == ClaimRate(0.01, 1.0)
-
-
-def queued_claims(count: int, every: float) -> list[TimedClaim]:
-    """Return claims of jobs that were all published at the begin, in equal steps."""
-    return [TimedClaim(1, n * every, None, n, 0.0) for n in range(1, count + 1)]
 
 
 @pytest.mark.parametrize(

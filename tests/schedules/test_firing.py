@@ -34,7 +34,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def test_a_due_slot_fires_once_with_its_message_record_and_next_slot(make: Make) -> None:
-    row = make(headers={"kind": "test"}, priority=3, key="a")
+    row = make(headers={"kind": "test"}, priority=3, key="a", cost=5)
     [slot] = make_due(row)
     assert fire_due() == 1
     assert fire_batch() is None
@@ -49,7 +49,7 @@ def test_a_due_slot_fires_once_with_its_message_record_and_next_slot(make: Make)
         "Pulljobs-Slot": format_slot(slot),
     }
     assert (message.priority, message.key) == (3, "a")
-    assert Job.objects.filter(message_id=message.pk).count() == 1
+    assert Job.objects.get(message_id=message.pk).cost == 5
     row = reread(row)
     assert (row.last_slot, row.last_reason, row.last_message_id) == (slot, "due", message.pk)
     assert row.next_slot == slot + MINUTE

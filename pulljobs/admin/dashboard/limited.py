@@ -1,6 +1,6 @@
 """Section of limited consumers: how much of their rates and bounds they use."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -15,6 +15,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Consumer, LimitGroup
 from pulljobs.models.flow import FlowLimits
 from pulljobs.storage import backlog, settlement_history
+from pulljobs.storage.settlement_history import Pace
 
 NAME: Final = "limits"
 TEMPLATE: Final = "admin/pulljobs/dashboard/limits.html"
@@ -75,33 +76,52 @@ class LimitedRow:
         return "" if until is None else _("throttled until %s") % figures.timestamp(until)
 
 
+@dataclass(frozen=True)
+class Usage:
+    """Settlements and jobs in flight of consumers at a time."""
+
+    at: datetime
+    links: Links
+    pace: Pace
+    held: Mapping[int, int]
+    """Jobs in flight by consumer."""
+
+    def describe(self, name: str, limited: FlowLimits, of: Sequence[Consumer]) -> LimitedRow:
+        """Return the row of limits that these consumers use."""
+        settled = sum(self.pace.per_minute(consumer.pk) for consumer in of)
+        in_flight = sum(self.held.get(consumer.pk, 0) for consumer in of)
+        address = self.links.page(type(limited), "change", limited.pk)
+        return LimitedRow(name, address, limited, settled, in_flight)
+
+    def describe_consumer(self, consumer: Consumer) -> LimitedRow:
+        """Return the row of a consumer's own limits."""
+        row = self.describe(f"{consumer.channel.name}/{consumer.name}", consumer, [consumer])
+        until = consumer.throttled_until
+        return replace(row, throttled_until=until if until and until > self.at else None)
+
+
 def read_section(at: datetime, links: Links) -> Section | None:
     """Return the section, or None if no consumer has a limit."""
     using = settings().DATABASE
-    rows = Consumer.objects.using(using).filter(deleted_at=None)
-    shown = rows.filter(LIMITED | Q(throttled_until__gt=at)).select_related("channel")
-    consumers = list(shown.order_by("channel__name", "name")[:SHOWN])
+    rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
+    shown = rows.filter(LIMITED | Q(throttled_until__gt=at)).order_by("channel__name", "name")
+    consumers = list(shown[:SHOWN])
     groups = list(LimitGroup.objects.using(using).filter(LIMITED).order_by("name")[:SHOWN])
     if not consumers and not groups:
         return None
     members = list(rows.filter(limit_group__in=groups))
-    known = {member.pk: member for member in (*consumers, *members)}
-    counted = backlog.count_jobs(using, list(known), COUNTED)
-    held = {row.consumer_id: row.in_flight for row in counted}
-    pace = settlement_history.read_pace(using, at)
-
-    def make_row(name: str, limited: FlowLimits, of: Sequence[Consumer]) -> LimitedRow:
-        settled = sum(pace.per_minute(consumer.pk) for consumer in of)
-        in_flight = sum(held.get(consumer.pk, 0) for consumer in of)
-        address = links.page(type(limited), "change", limited.pk)
-        return LimitedRow(name, address, limited, settled, in_flight)
-
+    usage = _read_usage(at, links, {member.pk for member in (*consumers, *members)})
     content = [
-        make_row(group.name, group, [each for each in members if each.limit_group_id == group.pk])
+        usage.describe(
+            group.name, group, [each for each in members if each.limit_group_id == group.pk]
+        )
         for group in groups
     ]
-    for consumer in consumers:
-        row = make_row(f"{consumer.channel.name}/{consumer.name}", consumer, [consumer])
-        until = consumer.throttled_until
-        content.append(replace(row, throttled_until=until if until and until > at else None))
-    return Section(NAME, TEMPLATE, content)
+    return Section(NAME, TEMPLATE, [*content, *map(usage.describe_consumer, consumers)])
+
+
+def _read_usage(at: datetime, links: Links, consumer_ids: Collection[int]) -> Usage:
+    using = settings().DATABASE
+    counted = backlog.count_jobs(using, list(consumer_ids), COUNTED)
+    held = {row.consumer_id: row.in_flight for row in counted}
+    return Usage(at, links, settlement_history.read_pace(using, at), held)

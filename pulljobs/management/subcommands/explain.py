@@ -6,7 +6,7 @@ from typing import Any
 from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.diagnosis import explain, times
-from pulljobs.diagnosis.limit_reasons import WaitReason
+from pulljobs.diagnosis.wait_reasons import WaitReason
 from pulljobs.management.output_blocks import Block, StyledText, title
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import Job

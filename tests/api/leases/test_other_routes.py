@@ -278,7 +278,14 @@ def test_lookup(puller: Puller, tokens: dict[str, str]) -> None:
 def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> None:
     """A bad line does not stop the others. The good lines are published as they say."""
     lines = [
-        {"Payload": "ä", "MessageID": "m1", "Priority": 5, "Key": "k", "Headers": {"a": "b"}},
+        {
+            "Payload": "ä",
+            "MessageID": "m1",
+            "Priority": 5,
+            "Key": "k",
+            "Headers": {"a": "b"},
+            "Cost": 4,
+        },
         {"PayloadBase64": "/wA=", "ContentType": "image/png"},
         {"Payload": "again", "MessageID": "m1"},
         {"Payload": ""},
@@ -307,6 +314,7 @@ def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> No
     text, image = Message.objects.order_by("id")
     assert (bytes(text.payload).decode(), text.priority, text.key) == ("ä", 5, "k")
     assert (text.headers, text.client_message_id) == ({"a": "b"}, "m1")
+    assert set(Job.objects.values_list("message_id", "cost")) >= {(text.pk, 4), (image.pk, None)}
     assert (bytes(image.payload), image.content_type) == (b"\xff\x00", "image/png")
     assert [result["MessageID"] for result in results[:2]] == ["m1", ids.encode(image.id)]
     assert Job.objects.count() == 2
