@@ -56,7 +56,8 @@ class ConsumerSubscription:
     @property
     def may_be_claimed_twice(self) -> bool:
         """True if a claim may be lost in a crash of the server, at the cost of a redelivery."""
-        if self.puller.consumer.rate_per_second is not None:
+        consumer = self.puller.consumer
+        if consumer.rate_per_second is not None or consumer.limit_group_id is not None:
             return False  # The tokens of a claim that is lost would be spent again.
         return self.puller.via == Lease.Via.PUSH and not self.waits_for_settles
 
@@ -64,7 +65,8 @@ class ConsumerSubscription:
     def waits_for_settles(self) -> bool:
         """True if the settlement of one job may make another one claimable."""
         consumer = self.puller.consumer
-        return consumer.exclusive_keys or consumer.max_in_flight is not None
+        is_bounded = consumer.max_in_flight is not None or consumer.limit_group_id is not None
+        return consumer.exclusive_keys or is_bounded
 
 
 def can_deliver() -> bool:

@@ -9,7 +9,7 @@ import pytest
 from pulljobs.conf import settings
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob, handler
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, LimitGroup
 from pulljobs.storage import statements
 from pulljobs.worker import subscriptions
 from pulljobs.worker.event_loop import EventLoop
@@ -191,6 +191,14 @@ def test_only_claims_whose_loss_costs_a_redelivery_do_not_wait_for_the_disk(
     with registry_of_its_own():
         [subscription] = subscriptions_of(push_delivery()).current()
     assert subscription.may_be_claimed_twice is may
+
+
+def test_claims_of_members_of_a_group_wait_for_the_disk_and_for_settlements() -> None:
+    pushed(limit_group=LimitGroup.objects.create(name="stripe-api", rate="5/s"))
+    with registry_of_its_own():
+        [subscription] = subscriptions_of(push_delivery()).current()
+    assert not subscription.may_be_claimed_twice
+    assert subscription.waits_for_settles
 
 
 def test_claims_for_handlers_wait_for_the_disk() -> None:
