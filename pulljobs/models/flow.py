@@ -97,8 +97,10 @@ class FlowLimits(models.Model):
         self.rate_per_second, is_new = rates.parse_rate(self.rate), self._state.adding
         has_window = self.rate_window and self.rate
         self.window_seconds = rates.window_seconds(self.rate) if has_window else None
-        super().save(*args, **kwargs)
         written = kwargs.get("update_fields")
+        if written is not None and {"rate", "rate_window"} & {*written}:
+            kwargs["update_fields"] = {*written, "rate_per_second", "window_seconds"}
+        super().save(*args, **kwargs)
         if self.rate_per_second is None and not is_new and (written is None or "rate" in written):
             # Claims from now on take no tokens, so none may come back if a rate is set again.
             self.buckets().delete()

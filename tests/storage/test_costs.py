@@ -177,6 +177,13 @@ class TestWindow:
             consumer.save()
             assert len(puller.claim(20).jobs) == more
 
+    def test_a_rate_that_is_saved_alone_counts(self) -> None:
+        consumer = limited("5/m", None, rate_window=True)
+        published(consumer, 20)
+        consumer.rate = "7/m"
+        consumer.save(update_fields=["rate"])
+        assert len(Puller(USING, consumer).claim(20).jobs) == 7
+
     def test_a_released_job_comes_back_only_into_the_window_that_it_was_claimed_in(self) -> None:
         consumer = limited("5/m", None, rate_window=True)
         published(consumer, 20)
