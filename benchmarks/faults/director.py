@@ -215,6 +215,7 @@ class Director:
                 keys=self.plan.keys,
                 throttle=self.plan.throttle,
                 costs=self.plan.costs,
+                group=self.plan.group,
             )
 
     def workers_are_up(self) -> bool:

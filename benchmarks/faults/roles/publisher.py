@@ -3,8 +3,9 @@
     python -m benchmarks.faults.roles.publisher SCRIPT
 
 SCRIPT is JSON: `jobs` to publish (null: until the file `until` exists), average `seconds` of a job,
-the number of `keys` (0: none), the highest of the `costs`, and the seconds of a `throttle` (0: no
-job throttles). The outcome of a published job is its cost.
+the number of `keys` (0: none), the highest of the `costs`, `group` (publish for both consumers of a
+group), and the seconds of a `throttle` (0: no job throttles). The outcome of a published job is its
+cost.
 """
 
 import json
@@ -39,6 +40,7 @@ ENDS = {"well": 0.9748, "fail": 0.01, "interrupt": 0.01, "discard": 0.005, "hold
 PRIORITIES: Final = (0, 0, 0, 1, 5)
 DELAY: Final = timedelta(seconds=0.5)
 PAUSE: Final = 0.1
+CHANNELS: Final = ("faults", "faults-async")
 
 
 class Unwanted(Exception):
@@ -52,6 +54,7 @@ class Publisher:
         self.left: float = float("inf") if script["jobs"] is None else script["jobs"]
         self.seconds, self.keys = script["seconds"], script["keys"]
         self.throttle, self.costs = script["throttle"], script["costs"]
+        self.channels = CHANNELS if script["group"] else CHANNELS[:1]
         self.until = Path(script["until"])
 
     def run(self) -> None:
@@ -77,7 +80,7 @@ class Publisher:
         drafts = [self.draft() for _ in range(count)]
         try:
             with transaction.atomic():
-                receipts = publishing.publish_many("faults", drafts)
+                receipts = publishing.publish_many(random.choice(self.channels), drafts)
                 jobs = [
                     Entry(job, outcome=str(draft.cost))
                     for draft, receipt in zip(drafts, receipts, strict=True)
