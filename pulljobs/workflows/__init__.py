@@ -17,18 +17,20 @@ if TYPE_CHECKING:
     from pulljobs.workflows.definitions import workflow
     from pulljobs.workflows.redriving import redrive
     from pulljobs.workflows.runs import AsyncRun, Run
+    from pulljobs.workflows.signal_tokens import create_signal_token
     from pulljobs.workflows.signals import asignal, signal
 
 _MODULES = {
     "AsyncRun": "runs",
     "Run": "runs",
     "asignal": "signals",
+    "create_signal_token": "signal_tokens",
     "redrive": "redriving",
     "signal": "signals",
     "workflow": "definitions",
 }
 
-__all__ = ["AsyncRun", "Run", "asignal", "redrive", "signal", "workflow"]
+__all__ = ["AsyncRun", "Run", "asignal", "create_signal_token", "redrive", "signal", "workflow"]
 
 
 def __getattr__(name: str) -> Any:

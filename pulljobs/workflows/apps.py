@@ -1,7 +1,12 @@
+from typing import Final
+
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import hooks
+
+RUN_ROUTES: Final = ("run", "run-signal", "signal")
+"""Routes of the HTTP API."""
 
 
 class WorkflowsConfig(AppConfig):
@@ -27,6 +32,9 @@ def _extend_by_runs() -> None:
     hooks.test_tools["run_workflow"] = "pulljobs.workflows.testing:run_workflow"
     hooks.subcommands["workflows"] = "pulljobs.workflows.verbs"
     hooks.add(hooks.explainers, "pulljobs.workflows.explaining:explain_run")
+    hooks.api_routes["workflows"] = "pulljobs.workflows.api.run_urls"
+    hooks.add(hooks.api_operations, "pulljobs.workflows.api.run_operations:OPERATIONS")
+    hooks.api_scopes.update(RUN_ROUTES)
     hooks.worker_loops["runs"] = "pulljobs.workflows.loop:RunLoop"
     for table in ("pulljobs_run", "pulljobs_step", "pulljobs_signal", "pulljobs_signal_token"):
         hooks.app_tables[table] = "SELECT, INSERT, UPDATE, DELETE"

@@ -1,0 +1,1 @@
+"""Routes of batches and workflows in the HTTP API."""

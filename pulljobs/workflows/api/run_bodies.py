@@ -1,0 +1,34 @@
+"""JSON bodies of the routes of runs."""
+
+from typing import Annotated, TypedDict
+
+from pulljobs.api.bodies import Help, Time
+
+
+class StepBody(TypedDict):
+    Name: str
+    Number: Annotated[int, Help("1 for the first step of that name.")]
+    Kind: Annotated[str, Help("step, atomic, sleep, wait, start or gather.")]
+    StartedAt: Time
+    EndedAt: Annotated[Time | None, Help("Null while the run sleeps or waits in it.")]
+    DueAt: Time | None
+    Failure: Annotated[str, Help("Failure that the workflow caught, or empty.")]
+    Children: Annotated[list[str], Help("Ids of child jobs.")]
+
+
+class RunBody(TypedDict):
+    ID: str
+    Workflow: str
+    Version: int
+    State: str
+    WaitsFor: Annotated[str, Help("Empty unless the run is suspended.")]
+    AvailableAt: Time | None
+    Error: str | None
+    Steps: list[StepBody]
+    Result: Annotated[
+        str | None, Help("JSON. Only for users who may view messages, when the run is DELIVERED.")
+    ]
+
+
+class SignalBody(TypedDict):
+    Sent: Annotated[bool, Help("False: a signal with this dedupe id was sent before.")]

@@ -1,0 +1,13 @@
+"""Routes of runs, by their names."""
+
+from django.urls import path, re_path
+
+from pulljobs.api.base_views import UnknownPath
+from pulljobs.workflows.api import run_views
+
+urlpatterns = [
+    path("run/<str:run>", run_views.RunPage.as_view(), name="run"),
+    path("run/<str:run>/signal/<str:signal>", run_views.SendSignal.as_view(), name="run-signal"),
+    path("signal", run_views.SendSignalByToken.as_view(), name="signal"),
+    re_path(r"^(run|signal)(/|$)", UnknownPath.as_view()),
+]

@@ -1,0 +1,129 @@
+"""Routes of runs: show, send a signal, send the signal of a one-time token."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pulljobs import ids
+from pulljobs.api import exceptions, raw_bodies
+from pulljobs.api.authentication import user_name
+from pulljobs.api.base_views import ProblemMixin, ProtocolView, UserView
+from pulljobs.api.bodies import render_time
+from pulljobs.api.permissions import is_permitted
+from pulljobs.conf import settings
+from pulljobs.errors import RunEnded, UnknownRun, WorkflowError
+from pulljobs.workflows import acting, reading, signal_tokens
+from pulljobs.workflows.api.run_bodies import RunBody, SignalBody, StepBody
+from pulljobs.workflows.reading import RunView, StepView
+
+TOKEN_HEADER: Final = "Pulljobs-Signal-Token"
+VIEW: Final = "pulljobs_workflows.view_workflowrun"
+SIGNAL: Final = "pulljobs_workflows.signal_workflowrun"
+STATUSES: Final[Mapping[type[Exception], int]] = {
+    UnknownRun: 404,
+    RunEnded: 409,
+    WorkflowError: 403,
+    ValueError: 400,
+    TypeError: 400,
+}
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Refuse with the text of an error of a verb, which says what to do."""
+    try:
+        yield
+    except tuple(STATUSES) as error:
+        status = next(code for kind, code in STATUSES.items() if isinstance(error, kind))
+        raise exceptions.refused(status, error) from error
+
+
+class RunPage(ProblemMixin, UserView):
+    needs = {"GET": [VIEW]}
+
+    def get(self, request: Request, run: str) -> Response:
+        with refusing():
+            view = reading.get(run)
+        return Response(
+            render_run(view, with_result=is_permitted(request, "pulljobs.view_message"))
+        )
+
+
+class SendSignal(ProblemMixin, UserView):
+    needs = {"POST": [SIGNAL]}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse forms of other sites."""
+        super().initial(request, *args, **kwargs)
+        raw_bodies.refuse_foreign_form(request)
+
+    def post(self, request: Request, run: str, signal: str) -> Response:
+        dedupe_id = request.query_params.get("dedupe_id")
+        with refusing():
+            payload = read_payload(request)
+            is_sent = acting.signal(
+                run, signal, payload, dedupe_id=dedupe_id, by=user_name(request)
+            )
+        body: SignalBody = {"Sent": is_sent}
+        return Response(body)
+
+
+class SendSignalByToken(ProblemMixin, ProtocolView):
+    """View for anyone who has a token. It has no other authentication."""
+
+    authentication_classes = []
+    permission_classes = []
+
+    def post(self, request: Request) -> Response:
+        with refusing():
+            payload = read_payload(request)
+            is_sent = signal_tokens.send(request.headers.get(TOKEN_HEADER, ""), payload)
+        body: SignalBody = {"Sent": is_sent}
+        return Response(body)
+
+
+def read_payload(request: Request) -> Any:
+    """Return the JSON of the body, None for an empty one. Raise ValueError if it is not JSON."""
+    sent = raw_bodies.read_sent(request._request, settings().MAX_RESULT_BYTES)
+    if not sent.strip():
+        return None
+    try:
+        return json.loads(sent)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"The body must be JSON: {error}.") from error
+
+
+def render_run(view: RunView, *, with_result: bool) -> RunBody:
+    """Return a run as its body."""
+    job, result = view.job, None
+    if with_result and job.result is not None:
+        result = json.dumps(job.result, ensure_ascii=False)
+    return {
+        "ID": view.id,
+        "Workflow": view.row.workflow,
+        "Version": view.row.version,
+        "State": job.state.value,
+        "WaitsFor": view.waits_for,
+        "AvailableAt": render_time(job.available_at) if job.available_at else None,
+        "Error": job.error,
+        "Steps": [_render_step(step) for step in view.steps],
+        "Result": result,
+    }
+
+
+def _render_step(step: StepView) -> StepBody:
+    row = step.row
+    return {
+        "Name": row.name,
+        "Number": row.number,
+        "Kind": row.kind,
+        "StartedAt": render_time(row.started_at),
+        "EndedAt": render_time(row.ended_at) if row.ended_at else None,
+        "DueAt": render_time(row.due_at) if row.due_at else None,
+        "Failure": step.failure,
+        "Children": [ids.encode(id) for id in row.children or []],
+    }

@@ -1,0 +1,65 @@
+"""One-time tokens: each lets its bearer send one signal to one run over HTTP."""
+
+import hashlib
+import secrets
+from datetime import timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from pulljobs.conf import settings
+from pulljobs.errors import UnknownRun, WorkflowError
+from pulljobs.storage.forgetting import forget
+from pulljobs.workflows import signals
+from pulljobs.workflows.models import SignalToken
+from pulljobs.workflows.replay import check_name
+
+LASTS: Final = timedelta(days=7)
+
+
+def create_signal_token(run_id: int | str, name: str, *, lasts: timedelta = LASTS) -> str:
+    """Return a token with which anyone can send that signal to that run once, in that time.
+
+    Joins the caller's transaction. Only its digest is stored, so the token can't be shown again.
+    Raise UnknownRun for text that is no id, and ValueError.
+    """
+    check_name(name)
+    number = signals.find_id(run_id)
+    if number is None:
+        raise UnknownRun(run_id)
+    if not timedelta() < lasts <= timedelta(days=3_650):
+        raise ValueError(f"lasts must be positive and at most ten years, not {lasts!r}.")
+    token = secrets.token_urlsafe(32)
+    SignalToken.objects.using(settings().DATABASE).create(
+        digest=_digest(token), run_id=number, name=name, expires_at=Now() + lasts
+    )
+    return token
+
+
+def send(token: str, payload: Any) -> bool:
+    """Send the signal of a token, which is used up then. Raise what `signal` raises.
+
+    Raise WorkflowError for a token that is wrong, used or expired.
+    """
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        rows = SignalToken.objects.using(using).filter(digest=_digest(token))
+        valid = rows.filter(used_at=None, expires_at__gt=Now())
+        row = valid.select_for_update().first()
+        if row is None:
+            raise WorkflowError(
+                "This token is wrong, used or expired: ask the sender for another one."
+            )
+        SignalToken.objects.using(using).filter(pk=row.pk).update(used_at=Now())
+        return signals.signal(row.run_id, row.name, payload)
+
+
+def forget_tokens(using: str, age: timedelta) -> int:
+    """Delete a batch of tokens that expired longer ago than `age`, and return their number."""
+    return forget(SignalToken.objects.using(using).filter(expires_at__lt=Now() - age))
+
+
+def _digest(token: str) -> str:
+    """Return the digest. A token has 256 random bits, so it needs no salt."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
