@@ -35,6 +35,11 @@ def _extend_by_runs() -> None:
     hooks.api_routes["workflows"] = "pulljobs.workflows.api.run_urls"
     hooks.add(hooks.api_operations, "pulljobs.workflows.api.run_operations:OPERATIONS")
     hooks.api_scopes.update(RUN_ROUTES)
+    hooks.counters["workflows"] = "pulljobs.workflows.metrics"
+    hooks.gauges["workflows"] = "pulljobs.workflows.gauges"
+    hooks.verifiers["runs of workflows"] = "pulljobs.workflows.verifying:verify_part"
+    hooks.add(hooks.forgetters, "pulljobs.workflows.history:forget_runs")
+    hooks.add(hooks.forgetters, "pulljobs.workflows.signal_tokens:forget_tokens")
     hooks.worker_loops["runs"] = "pulljobs.workflows.loop:RunLoop"
     for table in ("pulljobs_run", "pulljobs_step", "pulljobs_signal", "pulljobs_signal_token"):
         hooks.app_tables[table] = "SELECT, INSERT, UPDATE, DELETE"

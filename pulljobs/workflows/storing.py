@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from django.db import connections
 
-from pulljobs import pulling
+from pulljobs import emission, pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.sql import Row
+from pulljobs.engine.telemetry import is_counting
 from pulljobs.errors import LeaseLost, WorkflowError
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcome_texts import encoded
@@ -26,6 +27,7 @@ from pulljobs.worker import transactions
 from pulljobs.worker.runs import end_now
 from pulljobs.workflows.failures import encode_failure
 from pulljobs.workflows.replay import Continuation, Ending, Step, Suspension
+from pulljobs.workflows.telemetry import StepEnded
 
 NOW: Final = timedelta()
 
@@ -160,6 +162,9 @@ class RunStore:
         write = partial(run, self.using, "write_step", params, seconds=LONGEST_SECONDS)
         if not retrying(self.using, write):
             raise self._lost()
+        if is_ended and is_counting():
+            event = StepEnded(*self.job.handler.path, step.kind, seconds, failure is not None)
+            emission.emit_on_commit(self.using, event)
 
     def _held(self) -> dict[str, Any]:
         held = self.job.held
