@@ -41,6 +41,8 @@ from typing import Final
 
 LONGEST_DELAY: Final = timedelta(days=36_500)
 """Longest delay of a job: Python can't represent times beyond the year 9999."""
+LONGEST_NOTE: Final = 200
+"""Largest number of characters of the note of a progress."""
 
 
 class PulljobsError(Exception):

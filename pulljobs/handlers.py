@@ -33,6 +33,7 @@ from pulljobs.models.options import name_of
 from pulljobs.outcome_texts import clean, encoded
 from pulljobs.run_limits import RunLimits
 from pulljobs.states import State
+from pulljobs.storage import progress
 from pulljobs.storage.rows import HeldJob, StoredMessage
 
 _parsed: Final = json.JSONDecoder().raw_decode
@@ -263,6 +264,13 @@ class ClaimedJob:
     async def arenew(self) -> bool:
         """Renew the lease from an async handler. Return False if it is lost."""
         return await sync_to_async(self.renew)()
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Report how far the handler is. The worker writes the newest report, once a second.
+
+        `jobs.get` and the admin show it. Raise ValueError for a negative number.
+        """
+        progress.report(self.held, done, total, note)
 
     def throttle(self, wait: timedelta | datetime) -> None:
         """Let no process claim jobs of this consumer for that time, or until that aware time.

@@ -24,6 +24,7 @@ from pulljobs.storage import (
     partition_dropping,
     partition_making,
     partitions,
+    progress,
     queued,
     scheduled,
 )
@@ -230,6 +231,7 @@ def maintaining() -> Iterator[Upkeep]:
     using, now = settings().DATABASE, settings()
     nodes.forget_waits(using)
     clients.forget_old(using)
+    progress.forget_old(using)
     counting.forget(using)
     upkeep = Upkeep([], [], partitions.not_owned(using))
     yield upkeep

@@ -31,7 +31,7 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import explain, timeline
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.states import LIVE, Event, State
-from pulljobs.storage import all_jobs
+from pulljobs.storage import all_jobs, progress
 from pulljobs.storage.selecting import Selection
 from pulljobs.storage.windows import IdSpan, IdWindow
 
@@ -64,7 +64,10 @@ class JobAdmin(JobRowsAdmin):
                 "subscription_link", "key", "priority", "cost", "incremental_timeout"
             ),
         ),
-        ("Progress", looks.in_two_columns("created", "due", "claimed", "last_run", *COUNTS)),
+        (
+            "Progress",
+            looks.in_two_columns("created", "due", "claimed", "last_run", *COUNTS, "reported"),
+        ),
     )
     readonly_fields = (
         "xid",
@@ -77,6 +80,7 @@ class JobAdmin(JobRowsAdmin):
         "due",
         "claimed",
         "last_run",
+        "reported",
     )
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
@@ -144,6 +148,10 @@ class JobAdmin(JobRowsAdmin):
     @admin.display(description="last run")
     def last_run(self, job: Job) -> str:
         return timeline.read_last_run(job.id) or looks.NOTHING
+
+    @admin.display(description="reported progress")
+    def reported(self, job: Job) -> str:
+        return str(progress.find(settings().DATABASE, job.id) or looks.NOTHING)
 
     @admin.display(description="held by")
     def holder(self, job: Job) -> str:

@@ -221,6 +221,20 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="JobProgress",
+            fields=[
+                ("job_id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("done", models.FloatField()),
+                ("total", models.FloatField(null=True)),
+                ("note", models.CharField(blank=True, default="", max_length=200)),
+                ("reported_at", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "pulljobs_progress",
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
             name="FlowBucket",
             fields=[
                 (

@@ -10,7 +10,7 @@ from pulljobs.models.dashboard import Dashboard
 from pulljobs.models.flow import FlowBucket, LimitGroup
 from pulljobs.models.jobs import BoundedKey, ExclusiveKey, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
-from pulljobs.models.operations import HttpClient, Node, PullWaiter
+from pulljobs.models.operations import HttpClient, JobProgress, Node, PullWaiter
 
 __all__ = [
     "ArchivedJob",
@@ -27,6 +27,7 @@ __all__ = [
     "FlowBucket",
     "HttpClient",
     "Job",
+    "JobProgress",
     "Lease",
     "LimitGroup",
     "Message",

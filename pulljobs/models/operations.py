@@ -1,8 +1,10 @@
-"""Running processes and their waits for jobs."""
+"""Running processes, their waits for jobs, and the progress of jobs."""
 
 import uuid
 
 from django.db import models
+
+from pulljobs.errors import LONGEST_NOTE
 
 
 class Node(models.Model):
@@ -77,3 +79,22 @@ class HttpClient(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class JobProgress(models.Model):
+    """Progress that the handler of a job has reported last."""
+
+    job_id = models.BigIntegerField(primary_key=True)
+    done = models.FloatField()
+    total = models.FloatField(null=True)
+    note = models.CharField(max_length=LONGEST_NOTE, blank=True, default="")
+    reported_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "pulljobs_progress"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        share = f"{self.done:g}" if self.total is None else f"{self.done:g} of {self.total:g}"
+        percent = f" ({100 * self.done / self.total:.0f} %)" if self.total else ""
+        return f"{share}{percent} {self.note}".rstrip()

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pulljobs import ids
 from pulljobs.models import ArchivedJob, Attempt, Job
 from pulljobs.states import State
-from pulljobs.storage import nodes
+from pulljobs.storage import nodes, progress
 from pulljobs.storage.forgetting import forget
 from pulljobs.storage.rows import JobView
 
@@ -15,8 +15,12 @@ def find(using: str, job_id: int) -> JobView | None:
     job = Job.objects.using(using).filter(id=job_id).first()
     last = ArchivedJob.objects.using(using).filter(job_id=job_id).order_by("id").last()
     if job is not None:
-        return _live(job, last)
-    return None if last is None else _archived(last)
+        view = _live(job, last)
+    elif last is not None:
+        view = _archived(last)
+    else:
+        return None
+    return view._replace(progress=progress.find(using, job_id))
 
 
 def forget_attempts(using: str, age: timedelta) -> int:

@@ -53,6 +53,7 @@ _APP: Final[Mapping[str, Privileges]] = {
     "pulljobs_flow_bucket": ALL,
     "pulljobs_batch_sum": ALL,
     "pulljobs_limit_group": ALL,
+    "pulljobs_progress": ALL,
     "pulljobs_node": ALL,
     "pulljobs_pull_waiter": ALL,
     "pulljobs_http_client": ALL,

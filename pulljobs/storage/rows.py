@@ -102,3 +102,5 @@ class JobView(NamedTuple):
     """Begin of the run that settled the job. None until then, or if the holder reports no runs."""
     run_seconds: float | None
     """Seconds that the handler ran."""
+    progress: Any = None
+    """Last progress that the handler reported, with `done`, `total`, `note` and `reported_at`."""

@@ -18,6 +18,7 @@ from pulljobs.handlers import ClaimedJob, Grant, Handler
 from pulljobs.models import Consumer, FlowBucket, Job
 from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State
+from pulljobs.storage import progress
 from pulljobs.storage.rows import HeldJob, JobView, StoredMessage, Taken
 from pulljobs.testing.recording import record
 from pulljobs.worker import executor, transactions
@@ -138,6 +139,7 @@ def run_claimed(
     job = ClaimedJob(row, message, Held(row.id, taken.lease_token), grant)
     with _usable_transactions():
         settlement = executor.perform(job)
+    progress.write(settings().DATABASE)
     if (job.went_to if settlement is None else _finish(job, settlement)) is State.DEAD:
         with _usable_transactions():
             call_give_up_hook(job)

@@ -21,10 +21,13 @@ from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.telemetry import LeasesLost, emit
 from pulljobs.handlers import ClaimedJob
+from pulljobs.storage import progress
 from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.runs import CancelReason, HandlerRuns
 
 CHECK_EVERY: Final = 0.2
+PROGRESS_EVERY: Final = 1.0
+"""Seconds between two writes of the progress of jobs."""
 """Longest time in seconds between two checks of all in-flight jobs."""
 LOCKED_AGAIN: Final = 0.5
 """Seconds after which a lease that another transaction has locked is renewed."""
@@ -42,6 +45,7 @@ class Renewer:
     def __init__(self, in_flight: InFlightJobs, runs: HandlerRuns) -> None:
         self._in_flight, self._runs = in_flight, runs
         self._reports_nothing_running = threading.Event()
+        self._progress_at = float("-inf")
 
     def tick(self) -> float:
         """Renew the leases that are due, in one statement for each lease duration."""
@@ -52,7 +56,15 @@ class Renewer:
             helds = [job.held for job in jobs]
             renewed = pulling.renew(helds, lease_duration, running=self._running())
             self._note(jobs, renewed.keys(), before)
+        self._write_progress()
         return CHECK_EVERY
+
+    def _write_progress(self) -> None:
+        """Write the progress that jobs have reported, if the last write was a second ago."""
+        now = time.monotonic()
+        if progress.has_reports() and now >= self._progress_at:
+            self._progress_at = now + PROGRESS_EVERY
+            progress.write(settings().DATABASE)
 
     def stop_charging(self, running: Collection[int]) -> None:
         """Renew the leases of running jobs once more, as if none of them ran.

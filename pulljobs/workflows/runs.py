@@ -55,6 +55,10 @@ class RunBase:
         context = self._context
         return context.input if context.is_continued else context.job.json()
 
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Report how far the run is. See `ClaimedJob.progress`."""
+        self._context.job.progress(done, total, note)
+
     def key(self, name: str) -> str:
         """Return a key for the step of that name that runs now, or else begins next.
 

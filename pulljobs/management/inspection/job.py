@@ -85,6 +85,7 @@ def _facts(view: JobView, row: Job | ArchivedJob) -> dict[str, Any]:
         "started_at": view.started_at,
         "settled_at": view.settled_at,
         "run_seconds": view.run_seconds,
+        "progress": None if view.progress is None else str(view.progress),
     }
 
 

@@ -24,6 +24,7 @@ class RunBody(TypedDict):
     WaitsFor: Annotated[str, Help("Empty unless the run is suspended.")]
     AvailableAt: Time | None
     Error: str | None
+    Progress: Annotated[str | None, Help("Progress that the run reported last, in words.")]
     Steps: list[StepBody]
     Result: Annotated[
         str | None, Help("JSON. Only for users who may view messages, when the run is DELIVERED.")

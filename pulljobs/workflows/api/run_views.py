@@ -110,6 +110,7 @@ def render_run(view: RunView, *, with_result: bool) -> RunBody:
         "WaitsFor": view.waits_for,
         "AvailableAt": render_time(job.available_at) if job.available_at else None,
         "Error": job.error,
+        "Progress": None if job.progress is None else str(job.progress),
         "Steps": [_render_step(step) for step in view.steps],
         "Result": result,
     }

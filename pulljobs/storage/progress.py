@@ -1,0 +1,87 @@
+"""Progress that running jobs report. Their worker writes it, at most once a second.
+
+A job that reports none costs nothing.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from math import isfinite
+from typing import Final, NamedTuple
+
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+
+from pulljobs.engine.encodings import array, integer_array
+from pulljobs.engine.outcomes import Held
+from pulljobs.errors import LONGEST_NOTE
+from pulljobs.models import Job, JobProgress
+from pulljobs.storage.forgetting import forget
+from pulljobs.storage.statements import run
+
+KEPT: Final = timedelta(days=1)
+"""Time for which the last progress of a job that has ended can be read."""
+
+
+class ReportedProgress(NamedTuple):
+    """Progress as a handler reports it."""
+
+    done: float
+    total: float | None
+    note: str
+
+
+_reported: dict[Held, ReportedProgress] = {}
+
+
+def report(held: Held, done: float, total: float | None, note: str) -> None:
+    """Note the progress of a job. The newest report of a job is written.
+
+    Raise TypeError or ValueError for what is no number from 0 on.
+    """
+    for name, value in (("done", done), ("total", total)):
+        if value is not None and not (isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a number from 0 on, not {value!r}.")
+    text = str(note).replace("\x00", "").encode("utf-8", "replace").decode()[:LONGEST_NOTE]
+    _reported[held] = ReportedProgress(done, total, text)
+
+
+def has_reports() -> bool:
+    """Return True if a job has reported progress since the last write."""
+    return bool(_reported)
+
+
+def write(using: str) -> None:
+    """Write what the jobs of this process have reported. Jobs that are lost are left out."""
+    reports = {held: _reported.pop(held) for held in sorted(_reported)}
+    if not reports:
+        return
+    try:
+        run(using, "report_progress", _parameters(reports))
+    except Exception:
+        for held, report in reports.items():
+            _reported.setdefault(held, report)
+        raise
+
+
+def find(using: str, job_id: int) -> JobProgress | None:
+    """Return the last written progress of a job, or None."""
+    return JobProgress.objects.using(using).filter(pk=job_id).first()
+
+
+def forget_old(using: str) -> int:
+    """Delete a batch of rows of jobs that have ended, a day after the last report."""
+    live = Job.objects.filter(pk=OuterRef("pk"))
+    rows = JobProgress.objects.using(using).filter(reported_at__lt=Now() - KEPT)
+    return forget(rows.filter(~Exists(live)))
+
+
+def _parameters(reports: Mapping[Held, ReportedProgress]) -> dict[str, object]:
+    return {
+        "job_ids": integer_array([held.job_id for held in reports]),
+        "lease_tokens": array(held.lease_token for held in reports),
+        "done": [float(report.done) for report in reports.values()],
+        "totals": [
+            None if report.total is None else float(report.total) for report in reports.values()
+        ],
+        "notes": [report.note for report in reports.values()],
+    }
