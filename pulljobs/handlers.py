@@ -38,7 +38,6 @@ from pulljobs.storage.rows import HeldJob, StoredMessage
 
 _parsed: Final = json.JSONDecoder().raw_decode
 NO_LIMITS: Final = RunLimits()
-FOREVER: Final = float("inf")
 
 
 class AckPolicy(StrEnum):
@@ -116,17 +115,14 @@ class ClaimedJob:
         self._limits: RunLimits | None = None
         self.held, self.handler, self.hard_end = held, grant.handler, grant.hard_end
         self.deadline, self.renew_at, self.run_time = grant.deadline, grant.renew_at, grant.run_time
-        self.end_by = FOREVER
-        """Time of the monotonic clock at which the worker cancels the run at the latest."""
+        self.end_by = float("inf")  # Monotonic time at which the worker cancels it at the latest.
         self.begun_at: float | None = None
         self.run_seconds: float | None = None
         self.settlement: Settlement | None = None
         self.taken_away = self.is_settled = False
         self.failure = ""  # Name of the exception that the handler raised.
-        self.verdict: Result | None = None
-        """Result of the run for the circuit, if it does not follow from the outcome."""
-        self.went_to: State | None = None
-        """QUEUED or DEAD, once a retry was committed together with the handler's own writes."""
+        self.verdict: Result | None = None  # For the circuit, where the outcome does not say it.
+        self.went_to: State | None = None  # QUEUED or DEAD, once the handler has written that.
 
     @property
     def id(self) -> int:
@@ -266,18 +262,14 @@ class ClaimedJob:
         return await sync_to_async(self.renew)()
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Report how far the handler is. The worker writes the newest report, once a second.
-
-        `jobs.get` and the admin show it. Raise ValueError for a negative number.
-        """
+        """Report how far the handler is. Its worker writes the newest report once a second."""
         progress.report(self.held, done, total, note)
 
     def throttle(self, wait: timedelta | datetime) -> None:
         """Let no process claim jobs of this consumer for that time, or until that aware time.
 
         The worker writes it within moments, before the outcome of this job. Jobs that run go on.
-        Claimed jobs of the consumer that have not started are released. An earlier throttle that
-        lasts longer stays.
+        Claimed jobs that have not started are released. An earlier, longer throttle stays.
         """
         self._grant.throttle.ask(seconds_of(wait))
 

@@ -15,6 +15,7 @@ from pulljobs import errors
 from pulljobs.engine import telemetry
 from pulljobs.lake import telemetry as lake_telemetry
 from pulljobs.schedules import telemetry as schedules_telemetry
+from pulljobs.workflows import telemetry as runs_telemetry
 
 PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     "publishing": (
@@ -26,6 +27,10 @@ PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
         "pulljobs.schedules",
         "every declare declare_for_task create create_for_task update pause resume delete fire_now "
         "backfill slot_of sync",
+    ),
+    "workflows": (
+        "pulljobs.workflows",
+        "workflow Run AsyncRun signal asignal create_signal_token redrive",
     ),
     "jobs": ("pulljobs.jobs", "get wait JobView"),
     "operating": (
@@ -39,7 +44,7 @@ PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """By the name of the part: the module, and the names that it offers, in the order of the page."""
-EVENT_MODULES: Final = (telemetry, lake_telemetry, schedules_telemetry)
+EVENT_MODULES: Final = (telemetry, lake_telemetry, schedules_telemetry, runs_telemetry)
 
 
 def render_module(module: str, names: str) -> str:

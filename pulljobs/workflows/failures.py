@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from pulljobs.conf import settings
+from pulljobs.engine.outcomes import result_text
 from pulljobs.errors import StepFailed
 from pulljobs.outcome_texts import clean, format_error
 
@@ -21,7 +23,12 @@ def encode_failure(error: Exception) -> str:
         },
         "text": clean(format_error(error)),
     }
-    return json.dumps(stored, ensure_ascii=False).replace("\\u0000", "\N{REPLACEMENT CHARACTER}")
+    text = json.dumps(stored, ensure_ascii=False)
+    try:
+        return result_text(text, settings().MAX_RESULT_BYTES)
+    except ValueError:  # Too large: its text alone, of which the middle may be cut out.
+        brief = {**stored, "args": [clean(str(error))], "attributes": {}}
+        return result_text(json.dumps(brief, ensure_ascii=False), sys.maxsize)
 
 
 def decode_failure(name: str, stored: Mapping[str, Any]) -> Exception:

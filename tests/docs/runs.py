@@ -72,6 +72,7 @@ RUN: Final = {
     (f"{G}/traces.md", "python"): "tests/metrics/test_guide.py",
     (f"{G}/traces.md", "text"): "tests/metrics/test_guide.py",
     (f"{G}/workers.md", "python"): SHOWN,
+    (f"{G}/workflows.md", "python"): "tests/workflows/runs/test_guide.py",
     (f"{G}/workers.md", "ini"): f"{D}/test_commands.py",
     (f"{G}/python-client.md", "python"): "tests/client/test_guide.py",
     (f"{G}/python-client.md", "sh"): "tests/client/test_guide.py",

@@ -24,6 +24,7 @@ from pulljobs.metrics.families import families_counted, families_read
 from pulljobs.schedules import telemetry as schedules_telemetry
 from pulljobs.states import TRANSITIONS
 from pulljobs.storage.invariants import INVARIANTS
+from pulljobs.workflows import telemetry as runs_telemetry
 from tests.docs.commands import check, commands
 from tests.guides import DOCS, pages
 
@@ -109,7 +110,7 @@ def test_every_error_says_when_it_is_raised(rows: dict[str, list[str]]) -> None:
 def test_every_telemetry_event_has_its_fields_and_log_level(rows: dict[str, list[str]]) -> None:
     events = {
         name: value
-        for module in (telemetry, lake_telemetry, schedules_telemetry)
+        for module in (telemetry, lake_telemetry, schedules_telemetry, runs_telemetry)
         for name, value in vars(module).items()
         if is_dataclass(value) and value.__module__ == module.__name__
     }

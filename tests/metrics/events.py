@@ -5,6 +5,7 @@ from typing import Final
 from pulljobs.engine import telemetry
 from pulljobs.schedules.telemetry import ScheduleRefused, SlotsRecorded
 from pulljobs.states import Event, State
+from pulljobs.workflows.telemetry import StepEnded
 
 PLACE: Final = ("orders", "billing")
 EVERY: Final = (
@@ -30,4 +31,5 @@ EVERY: Final = (
     telemetry.LeftBehind((1, 2)),
     SlotsRecorded("orders", [0.02, 0.5], {"missed": 3, "overlap": 1}),
     ScheduleRefused("orders", "daily", "no channel"),
+    StepEnded(*PLACE, "step", 0.1, is_failed=False),
 )

@@ -23,6 +23,7 @@ from pulljobs.metrics import recorder
 from pulljobs.metrics.exposition import GAUGES, answer
 from pulljobs.metrics.families import Type, families_counted, families_read
 from pulljobs.storage import blockers, partitions
+from pulljobs.workflows.models import WorkflowRun
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.metrics.events import EVERY
@@ -44,7 +45,8 @@ SHOWN = re.compile(r"{{ *\$?(?:labels\.)?(\w+) *}}")
 @pytest.fixture
 def exported(transactional_db: None) -> Samples:
     """Return the samples of a process in which every event has happened."""
-    ConsumerFactory.create(channel__name="orders", name="billing")
+    [run_id] = published(ConsumerFactory.create(channel__name="orders", name="billing"))
+    WorkflowRun.objects.create(id=run_id, workflow="fulfil", version=1, waiting_for="approval")
     for event in EVERY:
         recorder.record(event)
     GAUGES.forget()  # A previous test may have read them.

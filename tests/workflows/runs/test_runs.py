@@ -1,6 +1,7 @@
 """Steps: stored once under the lease, found again by their names, committed with their effects."""
 
 import asyncio
+import json
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -9,11 +10,18 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
 
-from pulljobs.errors import ConfigurationError, StepMismatch, WaitTimedOut, WorkflowError
+from pulljobs.errors import (
+    ConfigurationError,
+    StepFailed,
+    StepMismatch,
+    WaitTimedOut,
+    WorkflowError,
+)
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.testing import drain
 from pulljobs.workflows import AsyncRun, Run, signal, workflow
+from pulljobs.workflows.failures import decode_failure, encode_failure
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
 from tests.workflows.runs.conftest import Bench
 
@@ -171,6 +179,18 @@ def test_a_caught_failure_is_raised_again_at_each_replay(bench: Bench) -> None:
     [ran] = drain(delayed=True)
     assert ran.job.result == "declined: no funds"
     assert len(charges) == 1
+
+
+def test_a_large_failure_is_stored_as_its_text() -> None:
+    error = CardDeclined("no funds\x00", {"order": 7})
+    error.card = "x" * 100_000  # type: ignore[attr-defined]
+    stored = json.loads(encode_failure(error))
+    assert stored["attributes"] == {}
+    restored = decode_failure("charge", stored)
+    assert type(restored) is CardDeclined
+    assert "no funds" in str(restored)
+    gone = decode_failure("charge", {**stored, "class": "no.such:Error"})
+    assert isinstance(gone, StepFailed)
 
 
 def test_a_swallowed_suspension_fails_the_run_with_a_clear_error(bench: Bench) -> None:

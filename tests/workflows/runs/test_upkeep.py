@@ -3,11 +3,14 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from pulljobs.models import Job
 from pulljobs.testing import drain
 from pulljobs.workflows import Run, gauges, history, signal, verifying
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
 from tests.factories import USING
+from tests.metrics.tracing import id_of, parent_of, traced
 from tests.workflows.runs.conftest import Bench
 
 
@@ -39,3 +42,20 @@ def test_only_runs_that_have_ended_are_forgotten(bench: Bench) -> None:
     assert WorkflowRun.objects.get().pk == waits
     assert set(WorkflowStep.objects.values_list("run_id", flat=True)) == {waits}
     assert not RunSignal.objects.exists()
+
+
+def test_a_run_is_one_trace_over_its_claims_with_a_span_for_each_step_that_ran(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.workflow(approve)
+    with traced(monkeypatch) as trace:
+        run_id = bench.start()
+        drain()
+        signal(run_id, "approval")
+        Job.objects.update(available_at="2026-01-01T00:00:00Z")
+        drain()
+    claims = [span for span in trace.spans if span.name.startswith("process")]
+    assert len(claims) == 2
+    step = trace.find("step charge")
+    assert parent_of(step) == id_of(claims[0])
+    assert {id_of(span)[0] for span in (step, *claims)} == {id_of(step)[0]}
