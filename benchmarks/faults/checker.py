@@ -54,7 +54,7 @@ class Case:
     in_flight: tuple[int, bool] = (0, False)
     """Bound on jobs in flight, 0 for none, and True if all consumers share it."""
     is_disturbed: bool = True
-    """True if faults or throttles kept claims from using the rate."""
+    """True if faults, throttles or a bound may have kept claims from using the rate."""
 
     @cached_property
     def claims(self) -> JobClaims:

@@ -134,7 +134,7 @@ class Director:
             ),
             rate=self.make_rate(lines),
             in_flight=(self.plan.in_flight, self.plan.group),
-            is_disturbed=bool(self.injected) or bool(self.plan.throttle),
+            is_disturbed=bool(self.injected or self.plan.throttle or self.plan.in_flight),
         )
 
     def make_rate(self, lines: Sequence[history.Line]) -> ClaimRate | None:
