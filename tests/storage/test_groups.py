@@ -11,7 +11,7 @@ from pulljobs.engine import outcomes
 from pulljobs.models import Consumer, FlowBucket, LimitGroup
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import listen
+from pulljobs.storage import listen, statements
 from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import NotYet, Refusal
 from pulljobs.storage.statements import behind_pooler
@@ -77,10 +77,10 @@ class TestSharedRate:
     def test_a_job_that_was_claimed_outside_of_the_group_gives_it_no_token(self) -> None:
         group = group_of(rate="60/h", rate_burst=5)
         [inside] = members(group, 1)
+        assert claimed(inside) == 5
         outside = ConsumerFactory.create()
         published(outside, 3)
         mine = held(Puller(USING, outside).claim(3))
-        assert claimed(inside) == 5
         outside.limit_group = group
         outside.save()
         pulling.finish([outcomes.release(job) for job in mine])
@@ -154,6 +154,8 @@ class TestMembership:
         consumer.limit_group = None
         consumer.save()
         assert len(puller.claim(3).jobs) == 3
+        stale = {"consumer_id": consumer.pk, "group_id": group.pk}
+        assert statements.run(USING, "allowance", stale) == []  # Its lock is of no use.
 
     def test_a_group_without_a_rate_keeps_no_bucket(self) -> None:
         group = group_of(rate="60/h", rate_burst=2)
