@@ -44,7 +44,7 @@ def _options() -> argparse.ArgumentParser:
         _add_pages,
     ):
         add(commands)
-    for add in (_add_schedules, _add_schedule_faults):
+    for add in (_add_schedules, _add_schedule_faults, _add_batch_faults):
         add(commands)
     faults.add_to(commands)
     peers.add_to(commands)
@@ -259,6 +259,21 @@ def _add_schedule_faults(commands: Commands) -> None:
     parser.add_argument("--schedules", type=int, default=1_000)
     parser.add_argument("--often", type=int, default=100, help="schedules that fire each second")
     parser.add_argument("--pause", type=float, default=2.0, help="average seconds between faults")
+    parser.add_argument("--seed", type=int, help="of the random choices")
+    parser.add_argument("--state", type=Path, help="directory in which the server stays")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def _add_batch_faults(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "batch-faults", help="batches call back once while processes are killed"
+    )
+    parser.set_defaults(module="benchmarks.batches.faults")
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--members", type=int, default=1_000_000, help="of the large batch")
+    parser.add_argument("--rounds", type=int, default=200, help="small batches, of 50 members")
+    parser.add_argument("--pause", type=float, default=2.0, help="average seconds between kills")
+    parser.add_argument("--patience", type=float, default=3600.0, help="seconds until it gives up")
     parser.add_argument("--seed", type=int, help="of the random choices")
     parser.add_argument("--state", type=Path, help="directory in which the server stays")
     parser.add_argument("--json", action="store_true", help="one line of JSON")

@@ -24,6 +24,8 @@
     |-- UnknownRun              no job has that id
     |-- RunEnded                the run is DELIVERED or DEAD
     |-- UnknownJob              neither live nor in the archive
+    |-- UnknownBatch            no batch has that id
+    |-- BatchEnded              the batch is complete or cancelled, and takes no members
     |-- LeaseLost               the lease no longer holds the job
     |-- LakeError               a run over the lake or in Spark that can't go on
     |   `-- StreamTaken         another query runs this stream
@@ -229,6 +231,27 @@ class UnknownJob(PulljobsError, LookupError):
     def __init__(self, job: int) -> None:
         super().__init__(f"There is no job {job}, neither live nor in the archive.")
         self.job = job
+
+
+class UnknownBatch(PulljobsError, LookupError):
+    """Batch that does not exist, or that was deleted because of its age."""
+
+    def __init__(self, batch: str) -> None:
+        super().__init__(
+            f"There is no batch {batch}: `manage.py pulljobs batches list` lists them."
+        )
+        self.batch = batch
+
+
+class BatchEnded(PulljobsError):
+    """Batch that is complete or cancelled, and takes no members. Nothing was published."""
+
+    def __init__(self, batch: str, state: str) -> None:
+        super().__init__(
+            f"The batch {batch} is {state} and takes no members: make another batch, or publish "
+            "from a member, before it ends."
+        )
+        self.batch = batch
 
 
 class LeaseLost(PulljobsError):

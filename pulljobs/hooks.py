@@ -15,10 +15,13 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     roles               roles of `manage.py pulljobs grants`
     statements          statements that replace those of the core
     worker_loops        loops of every worker process
+    worker_endings      functions that a worker process calls after its last outcome
     app_tables          privileges of the role `app` on tables of other apps
     forgetters          functions that delete old rows
     doctor_checks       checks of `manage.py pulljobs doctor`
     explainers          reasons of `manage.py pulljobs explain` for which a job waits
+    batch_listeners     functions that look at batches whose members ended
+    drain_steps         functions that `pulljobs.testing.drain` calls in place of loops
     verifiers           checks of `manage.py pulljobs verify`
     test_tools          functions of `pulljobs.testing`
     kill_listeners      functions that learn of jobs that operators killed
@@ -28,7 +31,7 @@ loads no commands. Statements of SQL have a registry of their own, `engine.sql.a
 because Spark's executors use them without Django.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pkgutil import resolve_name
@@ -110,12 +113,23 @@ api_scopes: Final[set[str]] = set()
 roles: Final[dict[str, DatabaseRole]] = {}
 worker_loops: Final[dict[str, str]] = {}
 """Classes that implement `WorkerLoop`, by the name of the loop."""
+worker_endings: Final[list[str]] = []
+"""Functions `(using)` that do the rest of a loop before the process ends."""
 app_tables: Final[dict[str, LiteralString]] = {}
 """Privileges by table."""
 forgetters: Final[list[str]] = []
 """Functions `(using, age)` that delete a batch of rows of that age and return their number."""
 doctor_checks: Final[list[str]] = []
 """Functions that yield `diagnosis.database_checks.Finding`."""
+batch_listeners: Final[list[str]] = []
+"""Functions `(using, batch_ids)`, called after the commit that changed counts of these batches."""
+loop_wakers: Final[dict[str, Callable[[], None]]] = {}
+"""Functions that wake the loops of `worker_loops` in this process, by the name of the loop.
+
+Other processes than workers have none. Any thread may call them.
+"""
+drain_steps: Final[list[str]] = []
+"""Functions `(using)` that do in a test what a loop does, and return True if they did anything."""
 verifiers: Final[dict[str, str]] = {}
 """Functions without arguments that only read and return a `VerifiedPart`, by what they look at."""
 explainers: Final[list[str]] = []

@@ -38,14 +38,14 @@ def wait(id: int | str, timeout: float) -> JobView | None:
         raise PulljobsError(
             "jobs.wait() can't see a commit from inside a transaction: leave it first."
         )
-    for _pause in _pauses(timeout):
+    for _pause in pauses(timeout):
         view = get(id)
         if view.state in SETTLED:
             return view
     return None
 
 
-def _pauses(timeout: float) -> Iterator[float]:
+def pauses(timeout: float) -> Iterator[float]:
     """Sleep between look-ups, longer each time, until the timeout, and yield a last time then."""
     deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
     while True:

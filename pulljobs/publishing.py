@@ -110,10 +110,18 @@ def publish(
 
 
 def publish_checked(
-    channel: str, message: NewMessage, producer: Producer | None, using: str
+    channel: str,
+    message: NewMessage,
+    producer: Producer | None,
+    using: str,
+    *,
+    batch_id: int | None = None,
 ) -> Receipt:
-    """Publish a message whose arguments are checked already. Raises what `publish` raises."""
-    [published] = _store(channel, [message], producer, using)
+    """Publish a message whose arguments are checked already. Raises what `publish` raises.
+
+    The caller counts the jobs as members of the batch, in the same transaction.
+    """
+    [published] = _store(channel, [message], producer, using, batch_id=batch_id)
     if published.full is not None:
         raise KeyFull(str(message.key), published.full.consumer, published.full.message_id)
     name = message.client_message_id
@@ -124,14 +132,21 @@ def publish_checked(
 
 
 def publish_all_checked(
-    channel: str, batch: list[NewMessage], producer: Producer | None, using: str
+    channel: str,
+    batch: list[NewMessage],
+    producer: Producer | None,
+    using: str,
+    *,
+    batch_id: int | None = None,
 ) -> list[Receipt]:
     """Publish checked messages in the caller's transaction. Raise UnknownChannel.
 
     The receipts are in order and report duplicates and full keys, which do not raise. Large
-    payloads take several statements.
+    payloads take several statements. The caller counts the jobs as members of the batch.
     """
-    parts = (_publish_batch(channel, part, producer, using) for part in _split(batch))
+    parts = (
+        _publish_batch(channel, part, producer, using, batch_id=batch_id) for part in _split(batch)
+    )
     return list(chain.from_iterable(parts))
 
 
@@ -148,11 +163,7 @@ def publish_many(
     receipts report duplicates and full keys, which do not raise.
     """
     using = using or settings().DATABASE
-    if isinstance(drafts, str | bytes | bytearray | memoryview | Mapping):
-        raise InvalidMessage(
-            f"publish_many takes an iterable of payloads, and a {type(drafts).__name__} is one "
-            "payload: put it in a list, or call publish."
-        )
+    check_iterable(drafts)
     with transaction.atomic(using=using):
         batches = _Batches(drafts, settings())
         return list(
@@ -160,6 +171,15 @@ def publish_many(
                 _publish_batch(channel, batch, producer, using, batches.prepare)
                 for batch in batches
             )
+        )
+
+
+def check_iterable(drafts: object) -> None:
+    """Raise InvalidMessage for a payload in place of an iterable of payloads."""
+    if isinstance(drafts, str | bytes | bytearray | memoryview | Mapping):
+        raise InvalidMessage(
+            f"publish_many takes an iterable of payloads, and a {type(drafts).__name__} is one "
+            "payload: put it in a list, or call publish."
         )
 
 
@@ -190,8 +210,10 @@ def _publish_batch(
     producer: Producer | None,
     using: str,
     meanwhile: Callable[[], None] | None = None,
+    *,
+    batch_id: int | None = None,
 ) -> Iterator[Receipt]:
-    published = _store(channel, batch, producer, using, meanwhile)
+    published = _store(channel, batch, producer, using, meanwhile, batch_id=batch_id)
     repeated = [
         message.client_message_id
         for message, made in zip(batch, published, strict=True)
@@ -211,6 +233,8 @@ def _store(
     producer: Producer | None,
     using: str,
     meanwhile: Callable[[], None] | None = None,
+    *,
+    batch_id: int | None = None,
 ) -> list[Published]:
     _check_name(channel)
     with tracing.publishing(channel, [message.headers for message in batch]):
@@ -220,6 +244,7 @@ def _store(
             batch,
             producer_id=None if producer is None else _id_of(producer),
             dedupe_window=settings().DEDUPE_WINDOW,
+            batch_id=batch_id,
             meanwhile=meanwhile,
         )
     if published is None:
@@ -274,7 +299,8 @@ def _receipt(published: Published, client_id: str | None, first: dict[str, int])
     return Receipt(published.message_id, published.job_ids, False, False, published.replaced)
 
 
-def _ready(item: Draft | Payload, limits: Settings) -> NewMessage:
+def ready(item: Draft | Payload, limits: Settings) -> NewMessage:
+    """Return the message to store of a draft or a payload, or raise what `checked` raises."""
     if isinstance(item, Draft):
         return checked(item, limits)
     return validation.bare(*encoded(item), limits)
@@ -318,7 +344,7 @@ class _Batches:
     def prepare(self) -> None:
         """Prepare the drafts that were taken. The iterable itself may use the database."""
         if not self._ready:
-            self._ready = _split([_ready(item, self._limits) for item in self._taken])
+            self._ready = _split([ready(item, self._limits) for item in self._taken])
 
     def _take(self) -> None:
         self._taken = list(islice(self._drafts, BATCH))

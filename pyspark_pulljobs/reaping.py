@@ -65,7 +65,8 @@ def reap(session: Session) -> bool:
             for lease in leases
             for job_id in lease.job_ids
         ]
-        rows = settling.finish(session, outcomes.parameters(settlements)) if settlements else []
+        params = outcomes.parameters(settlements)
+        rows = settling.finish(session, params, len(settlements)) if settlements else []
         _end(session, leases)
     if rows:
         emit(JobsFinished(Counter((Event.EXPIRE, row.state) for row in rows)))

@@ -12,12 +12,13 @@ return the new states of the settled jobs only.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 import psycopg
 
-from pulljobs.engine import outcomes
+from pulljobs.engine import members, outcomes
 from pulljobs.engine.adapters import TOO_MUCH
 from pulljobs.engine.claiming import keyed, limits
 from pulljobs.engine.encodings import array
@@ -90,7 +91,7 @@ def end_batch(
         "run_begins": "{}",
         "run_seconds": "{}",
     }
-    rows = finish(session, params)
+    rows = finish(session, params, count)
     if event is Event.RELEASE:
         limits.give_back(session, [Held(row.job_id, token) for row in rows])
     return rows
@@ -122,7 +123,7 @@ def to_error_text(error: str) -> str:
 def _settle(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
     try:
         with session.atomic():
-            rows = finish(session, outcomes.parameters(settlements))
+            rows = finish(session, outcomes.parameters(settlements), len(settlements))
             _count_on_batches(session, settlements, {row.job_id for row in rows})
     except (psycopg.DataError, *TOO_MUCH) as error:
         if len(settlements) > 1:
@@ -137,9 +138,12 @@ def _settle(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
     return rows
 
 
-def finish(session: Session, params: Mapping[str, Any]) -> list[Row]:
-    """Run finish.sql in the current transaction, and free the keys of the settled jobs."""
-    rows = session.run("finish", params)
+def finish(session: Session, params: Mapping[str, Any], jobs: int) -> list[Row]:
+    """Finish that many jobs in the current transaction, and free the keys of the settled jobs.
+
+    Batches whose members end are found by the sweep of a worker.
+    """
+    rows, _batch_ids = members.finish(partial(session.run, params=params), jobs)
     freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
     if freed:
         locked = keyed.lock_keys(session, {(row.consumer_id, row.freed_key) for row in freed})

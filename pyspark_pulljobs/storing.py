@@ -64,6 +64,7 @@ class Store:
             "producer_id": address.producer_id,
             "dedupe_window": request.bounds.DEDUPE_WINDOW,
             "only_consumer_id": address.consumer_id,
+            "batch_id": None,
         }
         self._consumers: set[int] = set()
         self._freed: set[Key] = set()

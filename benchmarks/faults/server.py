@@ -55,6 +55,12 @@ class OwnServer:
             self.start()
             return Restart(stopped, time.monotonic())
 
+    def allow_connections(self, count: int) -> None:
+        """Set the number of connections that the server takes, and restart it."""
+        with self.connect("pulljobs", autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM SET max_connections = {int(count)}")
+        self.restart()
+
     def start(self) -> None:
         """Start the server and wait until it answers."""
         with _environment(STATE, str(self.state)):

@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     """Run the schedules under faults and report. Exit with 1 if a promise is broken."""
     random.seed(options.seed)
     with own_server(options.state) as server, tempfile.TemporaryDirectory() as directory:
-        _allow_connections(server)
+        server.allow_connections(CONNECTIONS)
         workers = ScheduleWorkers(server, Path(directory))
         workers.run_to_end(
             "benchmarks.schedules.prepare", str(options.schedules), str(options.often)
@@ -150,12 +150,6 @@ def _kill(worker: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)
     worker.wait(STOP_SECONDS)
-
-
-def _allow_connections(server: OwnServer) -> None:
-    with server.connect("pulljobs", autocommit=True) as connection:
-        connection.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS}")
-    server.restart()
 
 
 def _inject(server: OwnServer, workers: ScheduleWorkers, seconds: float, pause: float) -> Faults:

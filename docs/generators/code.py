@@ -16,6 +16,7 @@ from pulljobs.engine import telemetry
 from pulljobs.lake import telemetry as lake_telemetry
 from pulljobs.schedules import telemetry as schedules_telemetry
 from pulljobs.workflows import telemetry as runs_telemetry
+from pulljobs.workflows.batches import telemetry as batches_telemetry
 
 PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     "publishing": (
@@ -32,6 +33,11 @@ PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
         "pulljobs.workflows",
         "workflow Run AsyncRun signal asignal create_signal_token redrive",
     ),
+    "batches": (
+        "pulljobs.batches",
+        "batch create extend find_batch get wait results cancel redrive OpenBatch BatchView "
+        "MemberResult DeadMember Callback enqueue call_task abatch acreate aget",
+    ),
     "jobs": ("pulljobs.jobs", "get wait JobView"),
     "operating": (
         "pulljobs.operating",
@@ -44,7 +50,13 @@ PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """By the name of the part: the module, and the names that it offers, in the order of the page."""
-EVENT_MODULES: Final = (telemetry, lake_telemetry, schedules_telemetry, runs_telemetry)
+EVENT_MODULES: Final = (
+    telemetry,
+    lake_telemetry,
+    schedules_telemetry,
+    runs_telemetry,
+    batches_telemetry,
+)
 
 
 def render_module(module: str, names: str) -> str:

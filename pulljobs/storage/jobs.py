@@ -24,7 +24,6 @@ from pulljobs.engine.outcomes import (
     Deliveries,
     Held,
     Settlement,
-    deliver_parameters,
     expire,
     parameters,
     plain_deliveries,
@@ -32,7 +31,7 @@ from pulljobs.engine.outcomes import (
 from pulljobs.engine.sql import Params, Row
 from pulljobs.models import Job
 from pulljobs.states import TRANSITIONS, Event, Reason, State
-from pulljobs.storage import keys, listen
+from pulljobs.storage import batches, keys, listen, settling
 from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.limits import with_members
 from pulljobs.storage.rows import (
@@ -52,7 +51,6 @@ from pulljobs.storage.statements import (
     is_wait,
     retrying,
     run,
-    run_together,
 )
 
 logger = logging.getLogger("pulljobs.storage")
@@ -100,21 +98,18 @@ def take(
     guarded: bool = False,
 ) -> Taken | Refusal | NotYet | None:
     """Claim a QUEUED job or revive a DEAD job by its id. Return None for another state."""
-    [row] = run(
-        using,
-        "take",
-        {
-            "consumer_id": consumer_id,
-            "job_id": job_id,
-            "source": source,
-            "node_id": node_id,
-            "via": via,
-            "lease_duration": lease_duration,
-            "max_lease": max_lease,
-            "incremental_timeout": incremental_timeout,
-            "guarded": guarded,
-        },
-    )
+    params = {
+        "consumer_id": consumer_id,
+        "job_id": job_id,
+        "source": source,
+        "node_id": node_id,
+        "via": via,
+        "lease_duration": lease_duration,
+        "max_lease": max_lease,
+        "incremental_timeout": incremental_timeout,
+        "guarded": guarded,
+    }
+    row = settling.revive(using, params) if source == State.DEAD else run(using, "take", params)[0]
     if row.lease_token:
         return Taken(row.lease_token, row.leased_until)
     if row.throttle_seconds is not None:
@@ -283,23 +278,21 @@ def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
         if each.event is Event.RELEASE and not each.started and each.run.begun_at is None
     ]
     if not released:
-        return run(using, "finish", params, seconds=LOCK_SECONDS)
+        return settling.run_finish(using, params, len(settlements))
     with brief(using, lock_seconds=LOCK_SECONDS):
-        rows = run(using, "finish", params, seconds=LOCK_SECONDS)
+        rows = settling.run_finish(using, params, len(settlements))
         written = {row.job_id for row in rows}  # Not those that were released before.
         give_back(AliasSession(using), [held for held in released if held.job_id in written])
     return rows
 
 
 def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:
-    every = [deliver_parameters(token, deliveries) for token, deliveries in claims.items()]
     states: dict[int, State] = {}
     freed: set[tuple[int, str]] = set()
     let_go: list[int] = []
     roomier: set[int] = set()
     grouped: set[int] = set()
-    answers = run_together(using, "deliver", every, seconds=LOCK_SECONDS)
-    for (ids, _runs), [row] in zip(claims.values(), answers, strict=True):
+    for ids, row in settling.run_deliver(using, claims):
         states |= dict.fromkeys(ids if row.delivered is None else row.delivered, State.DELIVERED)
         if row.consumer_id is not None:
             roomier.add(row.consumer_id)
@@ -408,6 +401,7 @@ def kill(
     # The key of some is free now. For others there may be room for one more job in flight.
     waking = {row.consumer_id for row in rows if row.was_held or row.key is not None}
     listen.wake_on_commit(using, with_members(using, waking, waking))
+    batches.announce(using, {row.batch_id for row in rows})
     return {row.job_id: row.was_held for row in rows}
 
 
@@ -424,6 +418,7 @@ def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:
 def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
     """Queue DEAD jobs again and return the consumer ids by job id."""
     rows = retrying(using, lambda: _operate(using, "redrive", {"job_ids": list(job_ids)}))
+    batches.announce(using, {row.batch_id for row in rows})
     return {row.job_id: row.consumer_id for row in rows}
 
 

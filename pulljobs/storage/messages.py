@@ -20,19 +20,21 @@ def publish(
     *,
     producer_id: int | None,
     dedupe_window: timedelta,
+    batch_id: int | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Published] | None:
     """Publish messages and return a result for each, in order, or None for an unknown channel.
 
     `meanwhile` may be called while the server works, without the connection.
     """
-    if len(messages) == 1 and messages[0].is_plain:
+    if batch_id is None and len(messages) == 1 and messages[0].is_plain:
         return _publish_plain(using, channel, messages[0], producer_id)
     common = {
         "channel": channel,
         "producer_id": producer_id,
         "dedupe_window": dedupe_window,
         "only_consumer_id": None,
+        "batch_id": batch_id,
     }
     if len(messages) == 1:
         single = {**common, **messages[0].parameters()}
@@ -43,7 +45,7 @@ def publish(
         ]
     else:
         many = {**common, **parameters(messages)}
-        if all(message.is_plain for message in messages):
+        if batch_id is None and all(message.is_plain for message in messages):
             return _publish_batch(using, many, meanwhile)
         rows = run(using, "publish", many, always_prepare=True, meanwhile=meanwhile)
         published = [Published(row.message_id, row.job_ids, row.consumer_ids) for row in rows]

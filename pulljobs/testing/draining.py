@@ -10,7 +10,7 @@ from django.db import connections, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from pulljobs import handlers, jobs, pulling
+from pulljobs import handlers, hooks, jobs, pulling
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError
@@ -62,7 +62,11 @@ def drain(
     waiting = set(Job.objects.using(settings().DATABASE).values_list("id", flat=True))
     drained: list[DrainedJob] = []
     left = rounds
-    while new := [run for source in sources for run in _drain_round(*source, delayed)]:
+    while True:
+        new = [run for source in sources for run in _drain_round(*source, delayed)]
+        has_stepped = [hooks.load(step)(settings().DATABASE) for step in hooks.drain_steps]
+        if not new and not any(has_stepped):
+            return drained
         drained += new
         done = {run.job.id for run in new}
         left -= waiting.isdisjoint(done)
@@ -72,7 +76,6 @@ def drain(
                 f"Jobs are still ready after {rounds} rounds: a handler that always asks for a "
                 "retry, or publishes to its own channel, never ends."
             )
-    return drained
 
 
 def _sources(channel: str | None, consumer: str | None) -> list[tuple[Puller, Handler]]:

@@ -92,6 +92,8 @@ class Child:
         self._hooked_runners = {
             name: Runner(name, loop) for name, loop in self._hooked_loops.items()
         }
+        for name in self._hooked_loops:
+            hooks.loop_wakers[name] = partial(self._wake_hooked, name)
         self._listener_runner = self._make_listener()
         self._watchdog_runner = Runner("watchdog", self._make_watchdog())
 
@@ -159,7 +161,8 @@ class Child:
         deadline = time.monotonic() + self._limits.GRACEFUL_TIMEOUT.total_seconds()
         # No new claims. A claim that is already sent may return, and its jobs are released below.
         self._fetcher_runner.stop()
-        for runner in self._hooked_runners.values():
+        for name, runner in self._hooked_runners.items():
+            hooks.loop_wakers.pop(name, None)
             runner.stop()
         self._release_waiting()
         self._fetcher_runner.join(deadline - time.monotonic())
@@ -174,6 +177,7 @@ class Child:
         running = tuple(run.job.id for run in runs if run.cancel_reason is None)
         self._renewer.stop_charging(running)
         self._flush_last(deadline)
+        self._call_endings()
         self._give_up_hooks.end(deadline + LAST_FLUSH)
         # Until now its heartbeats showed that this process is alive.
         self._reaper_runner.stop()
@@ -208,6 +212,14 @@ class Child:
             runner.stop()
         for runner in (self._flusher_runner, self._renewer_runner):
             runner.join(deadline - time.monotonic())
+
+    def _call_endings(self) -> None:
+        """Let loops of other apps do the rest that the last outcomes left."""
+        for ending in hooks.worker_endings:
+            try:
+                hooks.load(ending)(self._limits.DATABASE)
+            except (DatabaseError, InterfaceError) as error:
+                logger.warning("%s is left to another worker: %s", ending, error)
 
     def _runners(self) -> list[Runner]:
         runners = [

@@ -6,7 +6,11 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs import hooks
 
 RUN_ROUTES: Final = ("run", "run-signal", "signal")
-"""Routes of the HTTP API."""
+"""Routes of the HTTP API of runs."""
+BATCH_ROUTES: Final = (
+    "batch", "batch-cancel", "batch-close", "batch-members", "batch-redrive", "batches",
+)  # fmt: skip
+"""Routes of the HTTP API of batches."""
 
 
 class WorkflowsConfig(AppConfig):
@@ -24,6 +28,19 @@ class WorkflowsConfig(AppConfig):
 
 
 def _extend_by_batches() -> None:
+    hooks.add(hooks.batch_listeners, "pulljobs.workflows.batches.looking:listen")
+    hooks.worker_loops["batches"] = "pulljobs.workflows.batches.loop:BatchLoop"
+    hooks.add(hooks.worker_endings, "pulljobs.workflows.batches.looking:look_at_noted")
+    hooks.subcommands["batches"] = "pulljobs.workflows.batches.verbs"
+    hooks.counters["batches"] = "pulljobs.workflows.batches.metrics"
+    hooks.gauges["batches"] = "pulljobs.workflows.batches.gauges"
+    hooks.add(hooks.doctor_checks, "pulljobs.workflows.batches.doctor:check_batches")
+    hooks.verifiers["batches"] = "pulljobs.workflows.batches.verifying:verify_part"
+    hooks.add(hooks.forgetters, "pulljobs.workflows.batches.history:forget_batches")
+    hooks.api_routes["batches"] = "pulljobs.workflows.batches.api.urls"
+    hooks.add(hooks.api_operations, "pulljobs.workflows.batches.api.operations:OPERATIONS")
+    hooks.api_scopes.update(BATCH_ROUTES)
+    hooks.add(hooks.drain_steps, "pulljobs.workflows.batches.looking:sweep_all")
     hooks.app_tables["pulljobs_batch"] = "SELECT, INSERT, UPDATE, DELETE"
     hooks.app_tables["pulljobs_batch_part"] = "SELECT, INSERT, DELETE"
 

@@ -159,6 +159,9 @@ PATHS = {
     "fire": "pulljobs_schedules/schedule/{schedule}/fire/",
     "schedule's pause": "pulljobs_schedules/schedule/{schedule}/pause/",
     "backfill": "pulljobs_schedules/schedule/{schedule}/backfill/",
+    "batches": "pulljobs_workflows/batch/",
+    "batch": "pulljobs_workflows/batch/{batch}/change/",
+    "batch's redrive": "pulljobs_workflows/batch/{batch}/redrive/",
     "rollups": "pulljobs_lake/rollup/",
     "rollup runs": "pulljobs_lake/rolluprun/",
 }
@@ -200,6 +203,17 @@ VALUES
 ON CONFLICT (schedule_id, slot_at) DO UPDATE SET late_seconds = 1
 RETURNING schedule_id
 """
+BATCH = """
+INSERT INTO pulljobs_batch (
+    id, name, callbacks, members, delivered, dead, redriven, redriven_before, round, created_at,
+    closed_at
+)
+VALUES (
+    %s, 'recount of all files', '[]', 1240, 861, 17, 2, 0, 1, now() - interval '3 minutes', now()
+)
+ON CONFLICT (id) DO UPDATE SET round = 1
+RETURNING id
+"""
 LOOKS = [("light", WIDE), ("dark", NARROW)]
 
 
@@ -215,7 +229,7 @@ def test_pages_are_accessible_and_fit_the_screen(
         page.goto(visitor.site.address + url)
         problems += [f"{name}: {violation}" for violation in violations(page)]
         problems += [f"{name} scrolls sideways"] if is_too_wide(page) else []
-        if name in {"jobs", "job", "consumers"}:
+        if name in {"jobs", "job", "consumers", "batch"}:
             save_screenshot(page, f"admin-{name}-{theme}-{'narrow' if size == NARROW else 'wide'}")
     assert problems == []
 
@@ -232,6 +246,8 @@ class Ids(dict[str, object]):
         self["job"] = project.number("SELECT id FROM pulljobs_job WHERE reason IS NOT NULL")
         [(self["client"],)] = project.query(CLIENT, self["consumer"])
         [(self["scheduled"],)] = project.query(SCHEDULED, self["channel"])
+        [(self["batch"],)] = project.query(BATCH, 7 << 50)
+        project.query("UPDATE pulljobs_job SET batch_id = %s RETURNING id", self["batch"])
         for name, is_declared in (("schedule", False), ("declared", True)):
             [(self[name],)] = project.query(SCHEDULE, f"{name}-weekdays", is_declared)
             project.query(SLOTS, self[name], self[name])

@@ -40,6 +40,7 @@ RUN: Final = {
     ("docs/reference/events.md", "python"): SHOWN,
     (f"{G}/api-access.md", "python"): SHOWN,
     (f"{G}/api-access.md", "http"): SHOWN,
+    (f"{G}/batches.md", "python"): "tests/workflows/test_batch_guide.py",
     (f"{G}/broker-protocol.md", "sh"): "tests/api/test_broker_guide.py",
     (f"{G}/broker-protocol.md", "json"): "tests/api/test_broker_guide.py",
     (f"{G}/broker-protocol.md", "http"): "tests/api/test_broker_guide.py",

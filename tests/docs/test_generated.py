@@ -25,6 +25,7 @@ from pulljobs.schedules import telemetry as schedules_telemetry
 from pulljobs.states import TRANSITIONS
 from pulljobs.storage.invariants import INVARIANTS
 from pulljobs.workflows import telemetry as runs_telemetry
+from pulljobs.workflows.batches import telemetry as batches_telemetry
 from tests.docs.commands import check, commands
 from tests.guides import DOCS, pages
 
@@ -110,7 +111,13 @@ def test_every_error_says_when_it_is_raised(rows: dict[str, list[str]]) -> None:
 def test_every_telemetry_event_has_its_fields_and_log_level(rows: dict[str, list[str]]) -> None:
     events = {
         name: value
-        for module in (telemetry, lake_telemetry, schedules_telemetry, runs_telemetry)
+        for module in (
+            telemetry,
+            lake_telemetry,
+            schedules_telemetry,
+            runs_telemetry,
+            batches_telemetry,
+        )
         for name, value in vars(module).items()
         if is_dataclass(value) and value.__module__ == module.__name__
     }

@@ -5,6 +5,7 @@ from typing import Final
 from pulljobs.engine import telemetry
 from pulljobs.schedules.telemetry import ScheduleRefused, SlotsRecorded
 from pulljobs.states import Event, State
+from pulljobs.workflows.batches.telemetry import BatchCompleted, BatchReopened, CallbackRefused
 from pulljobs.workflows.telemetry import StepEnded
 
 PLACE: Final = ("orders", "billing")
@@ -32,4 +33,7 @@ EVERY: Final = (
     SlotsRecorded("orders", [0.02, 0.5], {"missed": 3, "overlap": 1}),
     ScheduleRefused("orders", "daily", "no channel"),
     StepEnded(*PLACE, "step", 0.1, is_failed=False),
+    BatchCompleted(1, 1, 10, 2),
+    BatchReopened(1, 2),
+    CallbackRefused(1, "no channel"),
 )

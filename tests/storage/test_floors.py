@@ -78,6 +78,7 @@ def publish_many_in(other: Session, consumer: Consumer, keys: Sequence[str | Non
         "producer_id": None,
         "dedupe_window": timedelta(0),
         "only_consumer_id": None,
+        "batch_id": None,
         "payloads": [b"late"] * len(keys),
         "content_types": ["text/plain"] * len(keys),
         "headers": ["{}"] * len(keys),
@@ -86,6 +87,7 @@ def publish_many_in(other: Session, consumer: Consumer, keys: Sequence[str | Non
         "client_message_ids": [None] * len(keys),
         "delays": [None] * len(keys),
         "available_ats": [None] * len(keys),
+        "costs": [None] * len(keys),
     }
     return [int(job_id) for row in run(other, "publish", params) for job_id in row[1]]
 

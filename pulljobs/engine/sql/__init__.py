@@ -27,6 +27,7 @@ _packages: Final = [__name__]
 FRAGMENTS: Final = "fragments"
 """Folder of the parts that several statements have in common."""
 _FRAGMENT: Final = re.compile(r"\$\{(\w+)\}")
+_MARK: Final = re.compile(r" *-- (only|not) in (\w+)$")
 _CONSTANTS: Final = {
     "epoch_milliseconds": str(EPOCH_MILLISECONDS),
     "epoch_seconds": str(EPOCH_MILLISECONDS // 1_000),
@@ -60,16 +61,36 @@ class ResultCursor(Protocol):
 @cache
 def statement(name: str) -> LiteralString:
     """Return the text of `name.sql`, with psycopg's named placeholders, its fragments filled in."""
-    return expand(_paths()[name].read_text("utf-8"), files(__name__) / FRAGMENTS)
+    return select_lines(
+        expand(_paths()[name].read_text("utf-8"), files(__name__) / FRAGMENTS), name
+    )
+
+
+def select_lines(text: LiteralString, name: str) -> LiteralString:
+    """Leave out the lines that end with `-- not in NAME`, or with `-- only in` another statement.
+
+    Two statements that differ in a few lines are written once: the second includes the first.
+    """
+    lines = (line for line in text.splitlines() if _is_line_of(line, name))
+    return "\n".join(_MARK.sub("", line) for line in lines)
+
+
+def _is_line_of(line: str, name: str) -> bool:
+    mark = _MARK.search(line)
+    return mark is None or (mark[1] == "only") == (mark[2] == name)
 
 
 def expand(text: str, fragments: Traversable) -> LiteralString:
-    """Replace each `${name}` by the fragment `name.sql` without its header, or by a constant."""
+    """Replace each `${name}` by the file `name.sql` without its header, or by a constant.
+
+    The file is a fragment, or the statement of that name.
+    """
 
     def fill_in(match: re.Match[str]) -> str:
         if match[1] in _CONSTANTS:
             return _CONSTANTS[match[1]]
-        lines = (fragments / f"{match[1]}.sql").read_text("utf-8").splitlines()
+        file = _paths().get(match[1]) or fragments / f"{match[1]}.sql"
+        lines = file.read_text("utf-8").splitlines()
         body = "\n".join(line for line in lines if not line.startswith("--"))
         return expand(body, fragments)
 

@@ -1,5 +1,5 @@
 """Django's admin of batches and workflows."""
 
-from pulljobs.workflows.admin import runs
+from pulljobs.workflows.admin import batches, runs
 
-__all__ = ["runs"]
+__all__ = ["batches", "runs"]

@@ -92,7 +92,7 @@ class Migration(migrations.Migration):
                 'db_table': 'pulljobs_batch',
                 'permissions': [('cancel_batch', 'Can cancel batches'), ('redrive_batch', 'Can redrive the dead members of batches')],
                 'default_permissions': ('add', 'change', 'view'),
-                'indexes': [models.Index(condition=models.Q(('parent_id__isnull', False)), fields=['parent_id', 'id'], name='pulljobs_batch_parent'), models.Index(condition=models.Q(('run_id__isnull', False)), fields=['run_id'], name='pulljobs_batch_run'), models.Index(fields=['name', 'id'], name='pulljobs_batch_name'), models.Index(condition=models.Q(('completed_at__isnull', True)), fields=['id'], name='pulljobs_batch_open')],
+                'indexes': [models.Index(condition=models.Q(('parent_id__isnull', False)), fields=['parent_id', 'id'], name='pulljobs_batch_parent'), models.Index(condition=models.Q(('run_id__isnull', False)), fields=['run_id'], name='pulljobs_batch_run'), models.Index(fields=['name', 'id'], name='pulljobs_batch_name'), models.Index(condition=models.Q(('completed_at__isnull', True)), fields=['id'], name='pulljobs_batch_open'), models.Index(condition=models.Q(('completed_at__isnull', False)), fields=['completed_at'], name='pulljobs_batch_ended')],
             },
         ),
         migrations.CreateModel(

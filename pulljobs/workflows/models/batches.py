@@ -68,6 +68,11 @@ class Batch(models.Model):
                 condition=models.Q(completed_at__isnull=True),
                 name="pulljobs_batch_open",
             ),
+            models.Index(
+                fields=["completed_at"],
+                condition=models.Q(completed_at__isnull=False),
+                name="pulljobs_batch_ended",
+            ),
         ]
 
     def __str__(self) -> str:

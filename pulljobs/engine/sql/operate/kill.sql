@@ -1,7 +1,8 @@
 -- Kill jobs that wait or run; a holder finds its lease lost.
 -- Event: kill.
 -- Parameters: job_ids bigint[], states text[] (which of them are to end: QUEUED, INFLIGHT), reason text, error text (NULL: none).
--- Returns: job_id of those killed, was_held (a lease held the job, and its holder is to be notified), consumer_id, key (NULL: none that counts).
+-- Returns: job_id of those killed, was_held (a lease held the job, and its holder is to be notified), consumer_id, key (NULL: none that counts),
+--   batch_id (NULL: no member).
 -- Locks: the jobs, in order of id. Index: primary key.
 WITH victim AS MATERIALIZED (
     SELECT id, lease_token, lease_token IS NOT NULL AS held
@@ -42,6 +43,13 @@ archived AS (
         error
     FROM killed
 ),
+summed AS (
+    INSERT INTO pulljobs_batch_sum (batch_id, dead)
+    SELECT batch_id, count(*)
+    FROM killed
+    WHERE batch_id IS NOT NULL
+    GROUP BY batch_id
+),
 attempted AS (
     INSERT INTO pulljobs_attempt (
         job_id, lease_token, node_id, via, claimed_at, ended_at, leased_until, renewals, event, error
@@ -57,5 +65,5 @@ attempted AS (
         LIMIT 1
     ) AS held
 )
-SELECT id AS job_id, held AS was_held, consumer_id, key
+SELECT id AS job_id, held AS was_held, consumer_id, key, batch_id
 FROM killed

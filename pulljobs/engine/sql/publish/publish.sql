@@ -1,7 +1,7 @@
 -- Publish messages on a channel: one job for each of its consumers, or for one of them only.
 -- Event: publish. In the caller's transaction.
--- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each), and arrays of one
---   length:
+-- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each),
+--   batch_id bigint (NULL: none), and arrays of one length:
 --   payloads bytea[], content_types text[], headers jsonb[], keys text[], priorities smallint[],
 --   client_message_ids text[], delays interval[], available_ats timestamptz[], costs int[] (NULL where not given).
 -- Returns, in order: message_id, job_ids, consumer_ids, bounded; message_id NULL: a duplicate, or bounded: nothing was written,
@@ -86,12 +86,13 @@ message AS (
 ),
 job AS (
     INSERT INTO pulljobs_job (
-        id, consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries, cost
+        id, consumer_id, message_id, batch_id, available_at, priority, state, key, retry_count, deliveries, cost
     )
     SELECT
         ${new_id},
         consumer.id,
         accepted.id,
+        %(batch_id)s::bigint,
         greatest(now, coalesce(accepted.available_at, now) + coalesce(delay, '0')),
         priority,
         'QUEUED',

@@ -1,7 +1,7 @@
 -- Publish one message on a channel: one job for each of its consumers, or for one of them only. This is publish.sql without arrays.
 -- Event: publish. In the caller's transaction.
--- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each), payload bytea,
---   content_type text, headers jsonb, key text, priority smallint, cost int (NULL: 1), client_message_id text, delay interval, available_at timestamptz (NULL where not given),
+-- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each),
+--   batch_id bigint (NULL: none), payload bytea, content_type text, headers jsonb, key text, priority smallint, cost int (NULL: 1), client_message_id text, delay interval, available_at timestamptz (NULL where not given),
 --   replacing bigint[] (consumers that get no new job, for one they have takes the message; NULL: bounds were not checked).
 -- Returns: message_id, job_ids, consumer_ids, awaited (a process waits for one of them), bounded; message_id NULL: a duplicate, or bounded: nothing was written, for the
 --   key must be looked at first. No row: no such channel.
@@ -64,11 +64,12 @@ message AS (
 ),
 job AS (
     INSERT INTO pulljobs_job (
-        consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries, cost
+        consumer_id, message_id, batch_id, available_at, priority, state, key, retry_count, deliveries, cost
     )
     SELECT
         consumer.id,
         accepted.id,
+        %(batch_id)s::bigint,
         greatest(
             now,
             coalesce(%(available_at)s::timestamptz, now) + coalesce(%(delay)s::interval, '0')

@@ -1,4 +1,4 @@
--- Deliver jobs of one claim without results; this is the fast path of finish.sql.
+-- Deliver jobs of one claim without results; this is the fast path of finish.sql. Members of batches stay as they are.
 -- Event: deliver.
 -- Parameters: lease_token uuid, job_ids bigint[], a job once, in ascending order; of each of them run_begins, run_seconds float8[],
 --   begin of its run (empty or NULL: not known) on a clock of seconds that is at run_clock float8 now, and its duration.
@@ -19,7 +19,9 @@ WITH lease AS MATERIALIZED (
 delivered AS (
     DELETE FROM pulljobs_job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND state = 'INFLIGHT' AND lease_token = %(lease_token)s::uuid
+        AND batch_id IS NULL  -- not in deliver_members
     RETURNING
+        batch_id,  -- only in deliver_members
         id, message_id, consumer_id, retry_count, deliveries, key,
         -- The place of the job among the sorted ids, by a binary search.
         width_bucket(id, %(job_ids)s::bigint[]) AS number
@@ -103,6 +105,14 @@ ended AS (
         FOR UPDATE SKIP LOCKED
     ))
 ),
+summed AS (  -- only in deliver_members
+    INSERT INTO pulljobs_batch_sum (batch_id, delivered)  -- only in deliver_members
+    SELECT batch_id, count(*)  -- only in deliver_members
+    FROM delivered  -- only in deliver_members
+    WHERE batch_id IS NOT NULL  -- only in deliver_members
+    GROUP BY batch_id  -- only in deliver_members
+    RETURNING batch_id  -- only in deliver_members
+),  -- only in deliver_members
 guarded AS MATERIALIZED (
     SELECT id, limit_group_id IS NOT NULL AS is_grouped
     FROM pulljobs_consumer
@@ -120,5 +130,6 @@ SELECT
     CASE
         WHEN guarded.id IS NOT NULL THEN (SELECT array_agg(key) FROM delivered WHERE key IS NOT NULL)
     END AS freed_keys
+    , ARRAY(SELECT batch_id FROM summed) AS batch_ids  -- only in deliver_members
 FROM summary
 LEFT JOIN guarded ON true

@@ -1,4 +1,4 @@
--- Settle or give back jobs under their leases, each by its own event.
+-- Settle or give back jobs under their leases, each by its own event. Members of batches stay as they are.
 -- Events: deliver, reject, retry, release, suspend; expire from the reaper, which holds the lease row.
 -- Parameters, arrays of one length, those after events empty where all are NULL, a job once: job_ids bigint[] in ascending order, lease_tokens uuid[],
 --   events text[], reasons text[] (of reject, and of a retry that is one too many),
@@ -53,7 +53,9 @@ delivered AS (
     WHERE id = ANY(ARRAY(SELECT job_id FROM offered WHERE event = 'deliver'))
         AND state = 'INFLIGHT'
         AND ((id, lease_token) IN (SELECT job_id, lease_token FROM offered WHERE event = 'deliver')) IS TRUE
+        AND batch_id IS NULL  -- not in finish_members
     RETURNING
+        batch_id,  -- only in finish_members
         id, message_id, consumer_id, retry_count, deliveries, lease_token, key AS freed_key,
         'DELIVERED' AS state, NULL AS reason, NULL AS error,
         (SELECT by_job FROM result) -> id::text AS result,
@@ -93,6 +95,7 @@ failed AS MATERIALIZED (
     ) AS blame
     JOIN pulljobs_job AS job
         ON job.id = offered.job_id AND job.lease_token = offered.lease_token AND job.state = 'INFLIGHT'
+        AND job.batch_id IS NULL  -- not in finish_members
         -- Else a plan made while the table is empty may begin with all of it; here and below.
         AND job.id = ANY(ARRAY(SELECT job_id FROM offered WHERE event <> 'deliver'))
     CROSS JOIN LATERAL (
@@ -154,6 +157,7 @@ returned AS (
     WHERE job.id = failed.job_id AND job.lease_token = failed.lease_token AND job.state = 'INFLIGHT'
         AND job.id = ANY(ARRAY(SELECT job_id FROM failed))
     RETURNING
+        job.batch_id,  -- only in finish_members
         job.id, job.message_id, job.consumer_id, job.retry_count, job.deliveries, failed.lease_token,
         CASE WHEN lets_go OR job.state = 'DEAD' THEN job.key END AS freed_key,
         job.state, job.reason, job.error, failed.result,
@@ -226,6 +230,13 @@ attempted AS (
     ) AS part ON true
     WHERE unarchived.state = 'QUEUED' OR coalesce(part.renewals, unarchived.renewals) > 0
 ),
+summed AS (  -- only in finish_members
+    INSERT INTO pulljobs_batch_sum (batch_id, delivered, dead)  -- only in finish_members
+    SELECT batch_id, count(*) FILTER (WHERE state = 'DELIVERED'), count(*) FILTER (WHERE state = 'DEAD')  -- only in finish_members
+    FROM settled  -- only in finish_members
+    WHERE batch_id IS NOT NULL AND state <> 'QUEUED'  -- only in finish_members
+    GROUP BY batch_id  -- only in finish_members
+),  -- only in finish_members
 ended AS (
     DELETE FROM pulljobs_lease
     WHERE id = ANY(ARRAY(
@@ -256,4 +267,5 @@ SELECT
     END AS consumer_id,
     consumer_id = ANY(ARRAY(SELECT id FROM pulljobs_consumer WHERE limit_group_id IS NOT NULL)) AS is_grouped,
     freed_key
+    , batch_id  -- only in finish_members
 FROM settled

@@ -1,0 +1,1 @@
+"""Proof that batches call back once while workers are killed."""

@@ -1,0 +1,46 @@
+"""Publish the batches of `batch-faults`: NAME BATCHES MEMBERS DYING. Prepare the tables first."""
+
+import sys
+from typing import Final
+
+import django
+
+CHUNK: Final = 20_000
+
+
+def prepare() -> None:
+    """Migrate, and create the consumers of the handlers."""
+    from django.core.management import call_command
+
+    from pulljobs import handlers
+
+    call_command("migrate", verbosity=0)
+    handlers.autodiscover()
+    handlers.sync_consumers()
+
+
+def publish(name: str, count: int, members: int, dying: int) -> None:
+    """Publish batches with so many members, some of which die. Each is open until it has all."""
+    from pulljobs import batches
+
+    for number in range(count):
+        made = batches.create(
+            f"{name}-{number}",
+            on_complete=("callbacks", b"complete"),
+            on_success=("callbacks", b"success"),
+            on_dead=("callbacks", b"dead"),
+        )
+        for start in range(0, members, CHUNK):
+            size = min(CHUNK, members - start)
+            payloads = [b"dies" if start + each < dying else b"works" for each in range(size)]
+            made.publish_many("members", payloads)
+        made.close()
+        print(made, flush=True)
+
+
+if __name__ == "__main__":
+    django.setup()
+    if sys.argv[1:] == ["prepare"]:
+        prepare()
+    else:
+        publish(sys.argv[1], *map(int, sys.argv[2:]))

@@ -1,0 +1,99 @@
+"""Actions on a batch, each with a page that asks: close, cancel, redrive."""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from pulljobs import ids
+from pulljobs.errors import UnknownBatch
+from pulljobs.workflows.batches import auditing, reading
+from pulljobs.workflows.batches.reading import BatchView
+
+
+class Action(NamedTuple):
+    """Action of an operator on a batch."""
+
+    label: str | Promise
+    meaning: str | Promise
+    """Text of the page that asks, with the counts of the batch."""
+    permission: str
+    is_possible: Callable[[BatchView], bool]
+    act: Callable[..., int | None]
+    """Function that acts, and returns the number of changed members."""
+
+
+ACTIONS: Final = {
+    "close": Action(
+        gettext_lazy("Close"),
+        gettext_lazy("It completes once its %(live)s live members have ended."),
+        "add_batch",
+        lambda view: view.state == "open",
+        auditing.close,
+    ),
+    "redrive": Action(
+        gettext_lazy("Redrive"),
+        gettext_lazy(
+            "Its %(dead)s dead members are queued again. If it was complete, another round begins, "
+            "and its callbacks are published again."
+        ),
+        "redrive_batch",
+        lambda view: view.dead > 0,
+        auditing.redrive,
+    ),
+    "cancel": Action(
+        gettext_lazy("Cancel"),
+        gettext_lazy(
+            "Those of its %(live)s live members that are queued are killed, and it takes no "
+            "members any more. Members in flight go on."
+        ),
+        "cancel_batch",
+        lambda view: view.completed_at is None,
+        auditing.cancel,
+    ),
+}
+
+
+def may(request: HttpRequest, action: Action) -> bool:
+    """Return True if the user has the permission for the action."""
+    return request.user.has_perm(f"pulljobs_workflows.{action.permission}")
+
+
+def ask(listed: Any, name: str, request: HttpRequest, id: int) -> HttpResponse:
+    """Ask for a confirmation, and act after it."""
+    action = ACTIONS[name]
+    if not may(request, action) or not listed.has_view_permission(request):
+        raise PermissionDenied
+    try:
+        view = reading.get(id)
+    except UnknownBatch as error:
+        raise PermissionDenied(str(error)) from error
+    back = reverse("admin:pulljobs_workflows_batch_change", args=[id])
+    if request.method == "POST":
+        done = action.act(id, by=request.user.get_username())
+        messages.success(request, _report(action, done))
+        return HttpResponseRedirect(back)
+    counts = {"live": f"{view.live:,}", "dead": f"{view.dead:,}"}
+    context = {
+        **listed.admin_site.each_context(request),
+        "opts": listed.opts,
+        "media": listed.media,
+        "xid": ids.encode(id),
+        "title": _("%(action)s batch %(name)s") % {"action": action.label, "name": view.name},
+        "about": str(action.meaning) % counts,
+        "back": back,
+    }
+    return TemplateResponse(request, "admin/pulljobs_workflows/batch/ask.html", context)
+
+
+def _report(action: Action, done: int | None) -> str:
+    if done is None:
+        return _("%s: done.") % action.label
+    return _("%(action)s: %(done)s members.") % {"action": action.label, "done": f"{done:,}"}

@@ -1,0 +1,96 @@
+"""Actions of operators on batches: cancel and redrive."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pulljobs import ids, operating
+from pulljobs.conf import settings
+from pulljobs.errors import UnknownBatch
+from pulljobs.models import Job
+from pulljobs.states import Reason, State
+from pulljobs.storage import batches, jobs
+from pulljobs.storage.statements import brief, run
+from pulljobs.workflows.models import Batch, BatchPart
+
+CHUNK: Final = 1000
+
+
+def cancel(id: int | str, *, by: str = "the program") -> int:
+    """Kill the queued members of a batch and of the batches in it. Return how many died.
+
+    The batch takes no members any more, and completes when those in flight have ended. It waits
+    for publishers that add members. A complete batch stays as it is. If the call dies, call it
+    again. Raise UnknownBatch.
+    """
+    return sum(cancelling(find(id), by=by))
+
+
+def cancelling(batch: Batch, *, by: str) -> Iterator[int]:
+    """Cancel a batch in steps, and yield how many members each step killed."""
+    using = settings().DATABASE
+    with brief(using):
+        # Publishers share a lock that this one waits for, so their members are seen below.
+        list(Batch.objects.using(using).select_for_update().filter(pk=batch.pk))
+        run(using, "close_batch", {"batch_id": batch.pk, "is_cancelled": True})
+        batches.announce(using, [batch.pk])
+    for nested in nested_in(using, batch.pk):
+        yield from cancelling(nested, by=by)
+    for job_ids in job_ids_of(using, batch.pk):
+        error = f"batch {ids.encode(batch.pk)} was cancelled by {by}"
+        killed = jobs.kill(using, job_ids, reason=Reason.KILLED, error=error, states=[State.QUEUED])
+        yield len(killed)
+
+
+def redrive(id: int | str) -> int:
+    """Queue the dead members of a batch and of the batches in it again. Return how many.
+
+    If the batch was complete, another round begins, and its callbacks are published again at the
+    end. A cancelled batch takes members again. Raise UnknownBatch.
+    """
+    return sum(redriving(find(id)))
+
+
+def redriving(batch: Batch) -> Iterator[int]:
+    """Redrive a batch in steps, and yield how many members each step queued."""
+    using = settings().DATABASE
+    Batch.objects.using(using).filter(pk=batch.pk).update(cancelled_at=None)
+    for nested in nested_in(using, batch.pk):
+        yield from redriving(nested)
+    yield from _act_on_dead(using, batch.pk, lambda dead: len(operating.redrive(dead).done))
+
+
+def find(id: int | str) -> Batch:
+    """Return the row of a batch, or raise UnknownBatch."""
+    number = ids.number_of(id) if isinstance(id, str) else id
+    row = Batch.objects.using(settings().DATABASE).filter(pk=number).first()
+    if row is None:
+        raise UnknownBatch(str(id) if isinstance(id, str) else ids.encode(id))
+    return row
+
+
+def nested_in(using: str, batch_id: int) -> Iterator[Batch]:
+    """Yield the batches that are members of a batch, in the order of their ids."""
+    yield from Batch.objects.using(using).filter(parent_id=batch_id).order_by("id")
+
+
+def job_ids_of(using: str, batch_id: int) -> Iterator[list[int]]:
+    """Yield the job ids of each publish into a batch, in order, at most `CHUNK` at a time."""
+    last = 0
+    parts = BatchPart.objects.using(using).filter(batch_id=batch_id).order_by("id")
+    while part := parts.filter(id__gt=last).first():
+        last = part.id
+        for start in range(0, len(part.job_ids), CHUNK):
+            yield part.job_ids[start : start + CHUNK]
+
+
+def dead_ids(using: str, batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[int]:
+    """Return ids of the dead members of a batch above an id, in order."""
+    rows = Job.objects.using(using).filter(batch_id=batch_id, reason__isnull=False, id__gt=after)
+    return list(rows.order_by("id").values_list("id", flat=True)[:limit])
+
+
+def _act_on_dead(using: str, batch_id: int, act: Callable[[list[int]], int]) -> Iterator[int]:
+    last = 0
+    while dead := dead_ids(using, batch_id, after=last):
+        yield act(dead)
+        last = dead[-1]

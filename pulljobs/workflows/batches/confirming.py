@@ -1,0 +1,32 @@
+"""Preview and confirmation of commands that act on a batch."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any, Final
+
+from pulljobs.management import job_actions
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.workflows.batches import rendering
+from pulljobs.workflows.batches.reading import BatchView
+
+DONE: Final = {"cancel": "killed", "redrive": "redriven"}
+
+
+def add_arguments(parser: ArgumentParser, verb: str) -> None:
+    parser.add_argument("batch", metavar="BATCH", help="id of the batch")
+    job_actions.add_confirmation(parser, verb)
+
+
+def run(
+    verb: str, view: BatchView, text: str, options: dict[str, Any], act: Callable[[], int]
+) -> CommandResult:
+    """Show what is meant, and act after the confirmation. `act` returns the number of members."""
+    if not options["dry_run"]:
+        job_actions.require_confirmation(yes=options["yes"])
+    question = f"{verb.capitalize()} {text}?"
+    if options["dry_run"] or not job_actions.confirm(question, yes=options["yes"]):
+        content = {**rendering.summarize(view), DONE[verb]: 0}
+        return CommandResult(content, [f"{text}: would be {DONE[verb]}."])
+    done = act()
+    content = {"batch": rendering.text_id(view), DONE[verb]: done}
+    return CommandResult(content, [f"{done:,} members of batch {view.name}: {DONE[verb]}."])

@@ -1,0 +1,96 @@
+"""Merging of the counts of batches, and the decision that completes a batch once.
+
+The decision locks the batch, and merges again in a statement whose snapshot has everything that
+committed before the lock. It publishes the callbacks in the transaction that completes the batch.
+"""
+
+from enum import Enum, auto
+
+from django.db import transaction
+
+from pulljobs import emission
+from pulljobs.engine.sql import Row
+from pulljobs.errors import PublishError
+from pulljobs.outcome_texts import clean
+from pulljobs.storage import batches
+from pulljobs.storage.statements import LOCK_SECONDS, brief, run
+from pulljobs.workflows.batches import callbacks
+from pulljobs.workflows.batches.telemetry import BatchCompleted, BatchReopened, CallbackRefused
+from pulljobs.workflows.batches.waking import wake_run
+
+
+class Look(Enum):
+    """Result of looking at a batch."""
+
+    NOTHING = auto()
+    """Its counts are merged, and nothing was due."""
+    DECIDED = auto()
+    LOCKED = auto()
+    """Another transaction had it locked: look again soon."""
+    REFUSED = auto()
+    """A callback was refused: a sweep tries again."""
+
+
+def look(using: str, batch_id: int) -> Look:
+    """Merge the sums of a batch, and decide it if that is due."""
+    params = {"batch_id": batch_id, "is_decision": False}
+    [row] = run(using, "merge_batch_sums", params, seconds=LOCK_SECONDS)
+    if not row.is_free:
+        return Look.LOCKED
+    return _decide(using, batch_id) if row.is_due else Look.NOTHING
+
+
+def _decide(using: str, batch_id: int) -> Look:
+    with brief(using, lock_seconds=LOCK_SECONDS):
+        if not run(using, "lock_batch", {"batch_id": batch_id}):
+            return Look.LOCKED
+        try:
+            with transaction.atomic(using=using):
+                return _complete(using, batch_id)
+        except PublishError as error:
+            params = {"batch_id": batch_id, "error": clean(str(error))}
+            run(using, "note_refusal", params)
+            emission.emit_on_commit(using, CallbackRefused(batch_id, str(error)))
+            return Look.REFUSED
+
+
+def _complete(using: str, batch_id: int) -> Look:
+    run(using, "merge_batch_sums", {"batch_id": batch_id, "is_decision": True})
+    rows = run(using, "decide_batch", {"batch_id": batch_id})
+    if not rows:
+        return Look.NOTHING
+    [batch] = rows
+    if batch.parent_id is not None:
+        _count_in_parent(using, batch)
+    if batch.was_complete:
+        emission.emit_on_commit(using, BatchReopened(batch_id, batch.round))
+    if batch.is_complete:
+        _end(using, batch)
+    return Look.DECIDED
+
+
+def _end(using: str, batch: Row) -> None:
+    """Publish the callbacks, or make the run due that waits for the batch."""
+    callbacks.publish(using, batch)
+    if batch.run_id is not None:
+        wake_run(using, batch.run_id)
+    event = BatchCompleted(batch.id, batch.round, batch.members, batch.dead)
+    emission.emit_on_commit(using, event)
+
+
+def _count_in_parent(using: str, batch: Row) -> None:
+    """Append the change of this member to the counts of the batch that contains it.
+
+    A batch begins another round only if a member was dead, so it counted as dead before.
+    """
+    reopened, ended = int(batch.was_complete), int(batch.is_complete)
+    dead = int(batch.dead > 0) * ended
+    params = {
+        "batch_id": batch.parent_id,
+        "members": 0,
+        "delivered": ended - dead,
+        "dead": dead - reopened,
+        "redriven": reopened,
+    }
+    run(using, "append_batch_sum", params)
+    batches.announce(using, [batch.parent_id])

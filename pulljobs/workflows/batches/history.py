@@ -1,0 +1,14 @@
+"""Upkeep of batches."""
+
+from datetime import timedelta
+from typing import Final
+
+from pulljobs.storage.statements import run
+
+AT_ONCE: Final = 100
+"""Batches deleted at once. Each may have thousands of parts."""
+
+
+def forget_batches(using: str, age: timedelta) -> int:
+    """Delete some batches that ended longer than `age` ago, and return their number."""
+    return len(run(using, "forget_batches", {"age": age, "wanted": AT_ONCE}))

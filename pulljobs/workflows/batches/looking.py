@@ -1,0 +1,95 @@
+"""Looking at batches whose members changed: at once, by the loop of a worker, or by a sweep."""
+
+import logging
+import threading
+from collections.abc import Collection
+from typing import Final
+
+from pulljobs import hooks
+from pulljobs.conf import settings
+from pulljobs.storage.statements import run
+from pulljobs.workflows.batches.deciding import Look, look
+
+logger = logging.getLogger("pulljobs.workflows")
+
+LOOP: Final = "batches"
+"""Name of the loop in `hooks.worker_loops`."""
+SWEPT: Final = 200
+"""Batches that a step of a sweep looks at."""
+
+ALL: Final = 100_000
+"""More batches than a test makes."""
+
+
+class NotedBatches:
+    """Batches of this process that the loop looks at next."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._ids)
+
+    def add(self, batch_ids: Collection[int]) -> bool:
+        """Note batches. Return True if none was noted before, so that the loop has to wake."""
+        with self._lock:
+            is_first = not self._ids
+            self._ids.update(batch_ids)
+        return is_first
+
+    def take(self) -> set[int]:
+        with self._lock:
+            taken, self._ids = self._ids, set()
+        return taken
+
+
+noted: Final = NotedBatches()
+
+
+def listen(using: str, batch_ids: Collection[int]) -> None:
+    """Look at batches whose members changed: the loop of a worker does, or else this thread.
+
+    A worker that ends when the queue is empty looks at once, because a callback fills the queue.
+    """
+    wake = hooks.loop_wakers.get(LOOP)
+    if wake is None or settings().BURST or settings().ONCE:
+        look_at_each(using, batch_ids)
+    elif noted.add(batch_ids):
+        wake()
+
+
+def look_at_each(using: str, batch_ids: Collection[int]) -> set[int]:
+    """Look at batches, in order, and return those that another transaction has locked."""
+    return {id for id in sorted(batch_ids) if look(using, id) is Look.LOCKED}
+
+
+def look_at_noted(using: str) -> None:
+    """Look at the batches that the loop of a worker has not reached when its process ends."""
+    look_at_each(using, noted.take())
+
+
+def sweep(using: str, after: int = 0) -> int | None:
+    """Look at batches that have sums, above an id. Return the last id if there may be more.
+
+    This finds batches whose process died between a settlement and the decision.
+    """
+    rows = run(using, "batches_to_look_at", {"after": after, "wanted": SWEPT})
+    look_at_each(using, [row.batch_id for row in rows if row.is_known])
+    if unknown := [row.batch_id for row in rows if not row.is_known]:
+        run(using, "forget_batch_sums", {"batch_ids": unknown})
+    return rows[-1].batch_id if len(rows) == SWEPT else None
+
+
+def sweep_all(using: str) -> bool:
+    """Look at all batches that have sums until no decision is due. Return True if there was one."""
+    has_decided = False
+    while _sweep_once(using):
+        has_decided = True
+    return has_decided
+
+
+def _sweep_once(using: str) -> bool:
+    rows = run(using, "batches_to_look_at", {"after": 0, "wanted": ALL})
+    looks = [look(using, row.batch_id) for row in rows if row.is_known]
+    return Look.DECIDED in looks

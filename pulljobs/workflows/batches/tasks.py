@@ -1,0 +1,72 @@
+"""Django's tasks as members and as callbacks of batches."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.errors import InvalidMessage
+from pulljobs.models import Job
+from pulljobs.tasks_backend import PullJobsBackend, enqueueing, results
+from pulljobs.tasks_backend.interface import (
+    CONSUMER,
+    AnyResult,
+    AnyTask,
+    Task,
+    TaskResultStatus,
+)
+from pulljobs.workflows.batches.adding import OpenBatch
+from pulljobs.workflows.batches.callbacks import Callback
+
+
+def enqueue(
+    batch: OpenBatch,
+    task: AnyTask,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> AnyResult:
+    """Enqueue a task as a member of a batch, and return its result.
+
+    Joins the caller's transaction. Raise what `OpenBatch.publish` raises, InvalidMessage for a task
+    of another backend, and TypeError if an argument is not JSON.
+    """
+    backend = _backend_of(task)
+    content = enqueueing.make_content(task, args, kwargs or {})
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        channel = enqueueing.subscribe(backend, task.queue_name)
+        receipt = batch.publish(
+            channel, content, priority=task.priority, available_at=task.run_after
+        )
+        own = Job.objects.using(using).filter(consumer__name=CONSUMER, id__in=receipt.job_ids)
+        job_id = own.values_list("id", flat=True).get()
+    return results.new_result(
+        task,
+        content,
+        id=ids.encode(job_id),
+        status=TaskResultStatus.READY,
+        enqueued_at=ids.time_of(job_id),
+    )
+
+
+def call_task(
+    task: AnyTask, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> Callback:
+    """Return a callback that enqueues a task, and create the task's consumer if it is missing."""
+    backend = _backend_of(task)
+    if task.run_after is not None:
+        raise InvalidMessage("The batch decides when the task runs: leave out run_after.")
+    content = enqueueing.make_content(task, args, kwargs or {})
+    channel = enqueueing.subscribe(backend, task.queue_name)
+    return Callback(channel, content, priority=task.priority)
+
+
+def _backend_of(task: AnyTask) -> PullJobsBackend:
+    if not isinstance(task, Task):
+        raise InvalidMessage(f"task must be a task of Django, not {task!r}.")
+    backend = task.get_backend()
+    if not isinstance(backend, PullJobsBackend):
+        raise InvalidMessage(f"Task {task.module_path} has another backend: use one of pulljobs.")
+    return backend

@@ -1,0 +1,38 @@
+"""Show a batch: its counts, its progress, and its dead members by error."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from pulljobs.management.output_blocks import FactsBlock, TableBlock, text_columns, title
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.workflows.batches import reading, rendering
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("batch", metavar="BATCH", help="id of the batch")
+
+
+def handle(*, batch: str, **options: Any) -> CommandResult:
+    view = reading.get(batch)
+    summary = rendering.summarize(view)
+    dead = [rendering.describe_dead(member) for member in view.dead_members()]
+    nested = [rendering.summarize(each) for each in view.nested()]
+    facts = [
+        (key.replace("_", " "), str(value)) for key, value in summary.items() if value is not None
+    ]
+    return CommandResult(
+        {**summary, "dead_members": dead, "nested": nested},
+        [
+            FactsBlock(facts),
+            title("Dead members"),
+            TableBlock(
+                text_columns("job", "consumer", "reason", "error"),
+                [
+                    [each["job_id"], f"{each['channel']}/{each['consumer']}", each["reason"],
+                     (each["error"] or "").partition("\n")[0]]
+                    for each in dead
+                ],
+                "No member is dead.",
+            ),
+        ],
+    )  # fmt: skip

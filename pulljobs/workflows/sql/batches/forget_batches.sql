@@ -1,0 +1,20 @@
+-- Delete a few batches that were complete longer than an age ago, with the ids of their members.
+-- Event: none; upkeep.
+-- Parameters: age interval, wanted int.
+-- Returns: one row for each deleted batch.
+-- Locks: the batches, SKIP LOCKED. Index: pulljobs_batch_ended, primary keys.
+WITH old AS MATERIALIZED (
+    SELECT id
+    FROM pulljobs_batch
+    WHERE completed_at < statement_timestamp() - %(age)s::interval
+    ORDER BY completed_at
+    LIMIT %(wanted)s::int
+    FOR UPDATE SKIP LOCKED
+),
+parts AS (
+    DELETE FROM pulljobs_batch_part
+    WHERE batch_id = ANY(ARRAY(SELECT id FROM old))
+)
+DELETE FROM pulljobs_batch
+WHERE id = ANY(ARRAY(SELECT id FROM old))
+RETURNING id

@@ -1,0 +1,229 @@
+"""Batches in commands, over HTTP, in the admin, and in verify, doctor and metrics."""
+
+import json
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.db import connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from prometheus_client import REGISTRY
+from rest_framework.authtoken.models import Token
+
+from pulljobs import batches, ids
+from pulljobs.diagnosis import doctor
+from pulljobs.engine import telemetry
+from pulljobs.metrics import recorder
+from pulljobs.models import AuditEntry, BatchSum, Consumer, Job
+from pulljobs.operating import prune
+from pulljobs.workflows.batches import gauges, verifying
+from pulljobs.workflows.batches.telemetry import BatchCompleted
+from pulljobs.workflows.models import Batch, BatchPart
+from tests.admin.conftest import browser_of
+from tests.factories import USING
+from tests.sessions import query
+from tests.workflows.conftest import endings, fill, settle, sweep
+
+pytestmark = pytest.mark.django_db
+COMPLETED = ("pulljobs_batches_completed_total", {"event": "success"})
+PERMISSIONS = [
+    ("GET", "/batches", "view"),
+    ("POST", "/batches", "add"),
+    ("GET", "/batch/{}", "view"),
+    ("POST", "/batch/{}/members", "add"),
+    ("POST", "/batch/{}/close", "add"),
+    ("POST", "/batch/{}/cancel", "cancel"),
+    ("POST", "/batch/{}/redrive", "redrive"),
+]
+
+
+def run_json(*arguments: str) -> Any:
+    output = StringIO()
+    call_command("pulljobs", "batches", *arguments, "--json", stdout=output)
+    return json.loads(output.getvalue())
+
+
+def run_text(*arguments: str) -> str:
+    output = StringIO()
+    call_command("pulljobs", "batches", *arguments, stdout=output)
+    return output.getvalue()
+
+
+class BatchUser:
+    """HTTP client of a user with these permissions on batches."""
+
+    def __init__(self, *verbs: str) -> None:
+        made = User.objects.create(username="-".join(verbs) or "none")
+        codenames = [f"{verb}_batch" for verb in verbs]
+        made.user_permissions.add(*Permission.objects.filter(codename__in=codenames))
+        token = Token.objects.create(user=made).key
+        self._client = Client(headers={"Authorization": f"Token {token}"})
+
+    def send(self, method: str, url: str, given: Any = None) -> Any:
+        body = b"" if given is None else json.dumps(given)
+        return self._client.generic(method, url, body, "application/json")
+
+
+def test_list_and_show_have_exact_counts_and_dead_members(consumer: Consumer) -> None:
+    made = fill(consumer, 4)
+    settle(consumer, delivered=1, dead=1)
+    [listed] = run_json("list", "--live", "--name", "nightly")["batches"]
+    assert (listed["id"], listed["progress"], listed["live"]) == (str(made), 50.0, 2)
+    assert "nightly" in run_text("list")
+    shown = run_json("show", str(made))
+    assert [member["error"] for member in shown["dead_members"]] == ["bad"]
+    assert "Dead members" in run_text("show", str(made))
+    with pytest.raises(CommandError, match="There is no batch"):
+        run_json("show", ids.encode(5))
+
+
+def test_commands_preview_and_act_with_an_entry_in_the_audit_trail(consumer: Consumer) -> None:
+    made = fill(consumer, 3)
+    settle(consumer, dead=1)
+    assert "2 live members of batch nightly: would be killed." in run_text(
+        "cancel", str(made), "--dry-run"
+    )
+    with pytest.raises(CommandError, match="--yes"):
+        run_text("cancel", str(made))
+    assert run_json("cancel", str(made), "--yes")["killed"] == 2
+    assert run_json("redrive", str(made), "--yes")["redriven"] == 3
+    trail = list(AuditEntry.objects.order_by("id").values_list("act", "subject", "done"))
+    assert trail == [("kill", f"batch {made}", 2), ("redrive", f"batch {made}", 3)]
+
+
+def test_a_batch_is_made_filled_closed_redriven_and_cancelled_over_http(
+    consumer: Consumer, report: Consumer
+) -> None:
+    user = BatchUser("add", "view", "cancel", "redrive")
+    callback = {"Channel": report.channel.name, "PayloadBase64": "iVBORw==", "Priority": 3}
+    answer = user.send("POST", "/batches", {"Name": "http", "OnComplete": callback})
+    assert answer.status_code == 201, answer.content
+    batch = answer.json()["ID"]
+    members = {
+        "Channel": consumer.channel.name,
+        "Messages": [{"Payload": "a"}, {"Payload": "b", "MessageID": "1"}, {"MessageID": "1"}],
+    }
+    added = user.send("POST", f"/batch/{batch}/members", members).json()
+    assert added == {"Members": 2, "Duplicates": 1, "FullKeys": 0}
+    assert user.send("POST", f"/batch/{batch}/close").json()["State"] == "closed"
+    settle(consumer, delivered=1, dead=1)
+    sweep()
+    shown = user.send("GET", f"/batch/{batch}").json()
+    assert (shown["State"], shown["Progress"], shown["Dead"]) == ("completed", 100.0, 1)
+    assert shown["DeadMembers"][0]["Error"] == "bad"
+    assert endings(report) == [("complete", 1)]
+    assert user.send("POST", f"/batch/{batch}/redrive").json() == {"Redriven": 1}
+    sweep()
+    assert user.send("POST", f"/batch/{batch}/cancel").json() == {"Killed": 1}
+    [listed] = user.send("GET", "/batches?name=http").json()["Result"]
+    assert listed["ID"] == batch
+    late = user.send("POST", f"/batch/{batch}/members", members)
+    assert (late.status_code, "takes no members" in late.json()["detail"]) == (409, True)
+    assert user.send("GET", "/batch/nothing").status_code == 404
+    both = {"Payload": "a", "PayloadBase64": "YQ=="}
+    wrong = {"Channel": consumer.channel.name, "Messages": [both]}
+    assert user.send("POST", f"/batch/{batch}/members", wrong).status_code == 400
+
+
+@pytest.mark.parametrize(("method", "url", "verb"), PERMISSIONS)
+def test_each_route_needs_its_permission(
+    consumer: Consumer, method: str, url: str, verb: str
+) -> None:
+    path = url.format(fill(consumer, 1))
+    others = {"view", "add", "cancel", "redrive"} - {verb}
+    assert BatchUser(*others).send(method, path, {}).status_code == 403
+    assert BatchUser(verb).send(method, path, {}).status_code != 403
+
+
+def test_verify_finds_counts_that_differ_from_the_members(consumer: Consumer) -> None:
+    made = fill(consumer, 3)
+    settle(consumer, delivered=1, dead=1)
+    assert verifying.verify_part().broken == {}
+    BatchSum.objects.create(batch_id=made.id, delivered=1)
+    assert set(verifying.verify_part().broken) == {"live_members_are_counted"}
+    BatchSum.objects.create(batch_id=made.id, members=1, dead=-1)
+    assert set(verifying.verify_part().broken) == {
+        "members_are_counted",
+        "live_members_are_counted",
+        "dead_members_are_counted",
+    }
+    Batch.objects.update(closed_at=None, completed_at="2030-01-01T00:00Z")
+    assert "complete_batch_has_no_live_member" in verifying.verify_part().broken
+
+
+def test_doctor_names_refused_callbacks_unseen_members_and_forgotten_batches(
+    consumer: Consumer,
+) -> None:
+    with batches.batch("refused", on_complete=("no-such-channel", b"")):
+        pass
+    sweep()
+    fill(consumer, 1)
+    query("UPDATE pulljobs_batch_sum SET id = id - (3600000::bigint << 22)")
+    batches.create("forgotten")
+    query("UPDATE pulljobs_batch SET created_at = now() - interval '8 days'")
+    codes = {finding.code for finding in doctor.examine(timedelta(hours=1))}
+    assert {"refused_callback", "unmerged_batches", "open_batches"} <= codes
+
+
+def test_ends_of_batches_are_counted_and_live_ones_are_read(consumer: Consumer) -> None:
+    end = telemetry.record_with(recorder.record)
+    try:
+        before = REGISTRY.get_sample_value(*COMPLETED) or 0.0
+        fill(consumer, 1)
+        assert list(gauges.read_samples(USING)) == [("pulljobs_batches_live", (), 1.0)]
+        settle(consumer, delivered=1)
+        telemetry.emit(BatchCompleted(1, 1, 1, 0))
+        assert REGISTRY.get_sample_value(*COMPLETED) == before + 1
+    finally:
+        end()
+
+
+def test_old_batches_are_deleted_with_the_ids_of_their_members(consumer: Consumer) -> None:
+    fill(consumer, 1)
+    fill(consumer, 1)
+    settle(consumer, 1)
+    sweep()
+    query("UPDATE pulljobs_batch SET completed_at = completed_at - interval '2 days'")
+    for _step in prune(timedelta(days=1)):
+        pass
+    assert Batch.objects.count() == BatchPart.objects.count() == 1
+
+
+def test_pages_show_progress_and_dead_members_by_error_and_buttons_act(
+    consumer: Consumer, report: Consumer
+) -> None:
+    with batches.batch("outer <b>", on_complete=(report.channel.name, b"")) as outer:
+        with outer.batch("inner"):
+            pass
+        outer.publish_many(consumer.channel.name, ["a", "b", "c", "d"])
+    settle(consumer, delivered=1, dead=2)
+    operator = browser_of(User.objects.create_superuser("olga"))
+    listing = operator.get("/admin/pulljobs_workflows/batch/").content.decode()
+    assert str(outer) in listing
+    url = f"/admin/pulljobs_workflows/batch/{outer.id}/"
+    with CaptureQueriesContext(connections[USING]) as first:
+        shown = operator.get(f"{url}change/").content.decode()
+    assert "60.0 %" in shown
+    assert "outer &lt;b&gt;" in shown
+    assert "<td>2</td><td>rejected</td>" in shown
+    assert ">inner</a>" in shown
+    assert len(first) < 30
+    assert "Those of its 2 live members" in operator.get(f"{url}cancel/").content.decode()
+    operator.post(f"{url}redrive/")
+    assert batches.get(outer.id).dead == 0
+    operator.post(f"{url}cancel/")
+    assert not Job.objects.filter(batch_id=outer.id, state="QUEUED").exists()
+    assert list(AuditEntry.objects.order_by("id").values_list("by", "act", "done")) == [
+        ("olga", "redrive", 2),
+        ("olga", "kill", 3),
+    ]
+    looker = User.objects.create_user("looker", is_staff=True)
+    looker.user_permissions.add(Permission.objects.get(codename="view_batch"))
+    browser = browser_of(looker)
+    assert 'redrive/"' not in browser.get(f"{url}change/").content.decode()
+    for action in ("close", "redrive", "cancel"):
+        assert browser.post(f"{url}{action}/").status_code == 403
