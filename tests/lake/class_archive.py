@@ -1,4 +1,7 @@
-"""Archive of the classes that a JVM of Spark loads: sessions with it start with half of the CPU.
+"""Parts that let sessions of Spark start with half of the processor time.
+
+They are an archive of the classes that a JVM loads and a home of Spark without its archive of
+Python modules.
 
 `python -m tests.lake.class_archive FILE` writes it. Java ignores an archive of another Java.
 """
@@ -7,13 +10,29 @@ import fcntl
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+import pyspark
 
 JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of the JVM: no test runs long enough for the optimizing compiler to pay off."""
 QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 WRITE_SECONDS: Final = 300
+PARTS: Final = ("bin", "jars", "sbin")
+
+
+def home_without_archive(directory: Path) -> Path:
+    """Make a home of Spark whose Python workers load the modules that are installed and compiled.
+
+    Spark puts an archive of its modules before them, which every process would compile again.
+    """
+    directory.mkdir(exist_ok=True)
+    for part in PARTS:
+        with suppress(FileExistsError):  # of another process of xdist
+            (directory / part).symlink_to(Path(pyspark.__file__).parent / part)
+    return directory
 
 
 def options_with(archive: Path) -> str:

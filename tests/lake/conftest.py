@@ -32,18 +32,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"spark{files.index(item.path) % GROUPS}"))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick_java(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    """Start JVMs quickly. An archive of classes pays off in runs of many tests, as under xdist."""
-    options = class_archive.JAVA
-    is_spark_needed = any(item.get_closest_marker("spark") for item in request.session.items)
-    if is_spark_needed and "PYTEST_XDIST_WORKER" in os.environ:
-        options = class_archive.options_with(tmp_path_factory.getbasetemp().parent / "spark.jsa")
+@pytest.fixture(scope="session")
+def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Start sessions quickly. An archive of classes pays off in runs of many tests, as of xdist."""
+    is_of_many = "PYTEST_XDIST_WORKER" in os.environ
+    own = tmp_path_factory.getbasetemp()
+    place = own.parent if is_of_many else own
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", options)
+        home = class_archive.home_without_archive(place / "spark")
+        patch.setenv("SPARK_HOME", str(home))
+        java = class_archive.options_with(place / "spark.jsa") if is_of_many else class_archive.JAVA
+        patch.setenv("JAVA_TOOL_OPTIONS", java)
         yield
+
+
+@pytest.fixture(autouse=True)
+def quick_spark_where_needed(request: pytest.FixtureRequest) -> None:
+    """Let no process wait for the archive of classes before it runs a test with Spark."""
+    if request.node.get_closest_marker("spark"):
+        request.getfixturevalue("quick_spark")
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +63,9 @@ def python_of_workers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(python_of_workers: None, django_db_setup: None) -> Iterator[SparkSession]:
+def spark(
+    quick_spark: None, python_of_workers: None, django_db_setup: None
+) -> Iterator[SparkSession]:
     """Spark session of two cores, which retries failed tasks.
 
     Verbs that run in this process use it and leave it running. It ends before the database is

@@ -181,6 +181,20 @@ def test_workers_are_forked_with_all_that_tasks_load(spark: SparkSession) -> Non
     assert loaded == list(daemon.TASK_MODULES)
 
 
+def test_workers_take_the_installed_modules_and_not_their_archive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark puts its archive first, from which each process would compile all modules."""
+    installed = Path(pyspark.__file__).parent
+    archive = installed / "python" / "lib" / "pyspark.zip"
+    assert archive.exists()
+    monkeypatch.setattr(sys, "path", [str(archive), str(installed.parent)])
+    monkeypatch.setattr(sys, "argv", ["daemon", "another.module"])
+    monkeypatch.setattr("pyspark.daemon.manager", lambda: None)
+    daemon.main()
+    assert sys.path == [str(installed.parent)]
+
+
 def test_progress_knows_a_rate_and_an_end() -> None:
     assert format_tasks("export", 0, 0, 1000, 3) == "export: 3 s"
     assert format_tasks("export", 0, 4, 1000, 3) == "export: 0 of 4 tasks"
