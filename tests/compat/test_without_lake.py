@@ -30,10 +30,13 @@ CHOSEN: Final = (
     "tests/databases/test_routers.py",
     "tests/metrics/test_gauges.py",
 )
+LEFT_OUT: Final = "tests/unit/test_floors.py::TestHistory"
+"""Long random walks over one class, which knows nothing of apps."""
 
 
 def test_the_core_passes_its_tests_without_the_lake() -> None:
-    output = run_python("-m", "tests.compat.without_lake", *CHOSEN, "-q", "-m", "not slow")
+    flags = ("-q", "-m", "not slow", "--deselect", LEFT_OUT)
+    output = run_python("-m", "tests.compat.without_lake", *CHOSEN, *flags)
     passed = re.search(r"(\d+) passed", output)
     assert passed, output
     assert int(passed[1]) >= 400, output
