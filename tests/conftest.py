@@ -46,13 +46,12 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start long tests first, in their random order, so that none is left alone at the end.
 
-    Groups of xdist come before them, because each runs on one process.
+    Groups of xdist come before them, because each runs on one process. The longest is Spark's.
     """
     every = int(os.environ.get("PULLJOBS_TEST_EVERY") or 1)
     items[:] = sorted(items, key=lambda item: item.nodeid)[::every] if every > 1 else items
-    items.sort(
-        key=lambda item: [item.get_closest_marker(name) is None for name in ("xdist_group", "slow")]
-    )
+    longest = ("spark", "xdist_group", "slow")
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in longest])
     if second.IS_ON:
         second.open_to(items)
 

@@ -1,7 +1,7 @@
-"""Spark session of these tests, one per process and in few processes.
+"""Spark session of these tests.
 
-A session takes seconds to start and the memory of a JVM. Under xdist, `GROUPS` processes share the
-files here and run nothing else before they are done.
+A session takes seconds to start, many more until its JVM is warm, and its memory. Under xdist one
+process runs all files here, and nothing else before they are done.
 """
 
 import os
@@ -16,7 +16,6 @@ from pulljobs.lake.spark import session
 from tests.lake import class_archive
 
 HERE: Final = Path(__file__).parent
-GROUPS: Final = 2
 CONF: Final = (
     ("spark.sql.shuffle.partitions", "2"),
     ("spark.default.parallelism", "2"),
@@ -25,11 +24,10 @@ CONF: Final = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    files = sorted(HERE.glob("test_*.py"))
     for item in items:
-        if item.path in files:
+        if item.path.parent == HERE:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group(f"spark{files.index(item.path) % GROUPS}"))
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
