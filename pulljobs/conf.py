@@ -102,10 +102,16 @@ class Settings:
     """Threads of a process that run handlers."""
     ASYNC_CONCURRENCY: int = 100
     """Async handlers of a process that run at once, on its event loop."""
-    FETCH_BATCH: int = 200
+    FETCH_BATCH: int = 500
     """Largest number of jobs of one claim."""
-    MAX_HELD: int = 1000
+    MAX_HELD: int = 4000
     """Largest number of jobs that a process has claimed and not yet settled."""
+    MAX_HELD_BYTES: int = 64 * 1024 * 1024
+    """Bytes of payloads of these jobs beyond which a process claims no more. The flag takes 64M.
+
+    A single job is claimed whatever its size. Sizes are estimated before the claim from those of
+    the consumer's last claim, so the bound may be passed by one claim.
+    """
     MIN_FETCH_INTERVAL: timedelta = timedelta(0)
     """Time between a full fetch and the next."""
     MAX_FETCH_INTERVAL: timedelta = timedelta(seconds=1)

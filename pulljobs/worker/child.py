@@ -68,7 +68,7 @@ class Child:
         self._order, self._limits, self._shared_state = order, order.limits, shared_state
         self._commands: SimpleQueue[ChildCommand] = SimpleQueue()
         self._stopping = threading.Event()
-        self._in_flight = InFlightJobs(self._limits.MAX_HELD)
+        self._in_flight = InFlightJobs(self._limits.MAX_HELD, self._limits.MAX_HELD_BYTES)
         self._circuits = Circuits(self._limits)
         self._buffer = ResultBuffer()
         self._give_up_hooks = GiveUpHooks()

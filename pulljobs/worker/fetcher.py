@@ -21,7 +21,7 @@ from pulljobs.pulling import LIMITED_POLL, QUIET, Claim
 from pulljobs.storage import listen, statements
 from pulljobs.storage.rows import HeldJob, Refusal
 from pulljobs.worker.circuits import Circuits
-from pulljobs.worker.in_flight import InFlightJobs
+from pulljobs.worker.in_flight import InFlightJobs, payload_bytes
 from pulljobs.worker.isolation import Isolation
 from pulljobs.worker.job_pool import LONGEST_WAIT
 from pulljobs.worker.renewer import renew_after, renew_now
@@ -115,7 +115,7 @@ class Fetcher:
             return 0
         if self._throttle(subscription).is_unwritten:
             return 0  # This process is woken when it is written, as all waiters are.
-        if (in_flight_room := self._in_flight.room) <= 0:
+        if (in_flight_room := self._in_flight.room(subscription.payload_bytes)) <= 0:
             return 0  # The pool is not asked: it would set a low-water mark and wake the fetcher.
         room = min(self._limits.FETCH_BATCH, in_flight_room, _pool_room(subscription))
         allowed = self._circuits.get(subscription.handler).room()
@@ -236,6 +236,7 @@ class Fetcher:
             helds = outcomes.all_held(claim.taken.lease_token, [row.id for row in rows])
             jobs = list(map(ClaimedJob, rows, messages, helds, repeat(grant)))
             self._in_flight.add(jobs)
+            subscription.payload_bytes = payload_bytes(jobs) / len(jobs)
             self._hand_over(subscription, *self._admitted(subscription, ticket, rows, jobs))
             if len(self._in_flight) == len(jobs):
                 time.sleep(0)  # The process was idle: a handler starts before this thread goes on.

@@ -8,14 +8,21 @@ from uuid import UUID
 from pulljobs.handlers import ClaimedJob
 
 
+def payload_bytes(jobs: Iterable[ClaimedJob]) -> int:
+    """Return the bytes of the payloads of these jobs together."""
+    return sum(len(job.payload) for job in jobs)
+
+
 class InFlightJobs:
     """All in-flight jobs, shared by all threads of the process.
 
     A job that was lost and claimed again is in flight twice while its first handler still runs.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, limit_bytes: int) -> None:
+        self._limit, self._limit_bytes = limit, limit_bytes
+        self._bytes = 0
+        """Bytes of the payloads of all jobs."""
         self._jobs: dict[ClaimedJob, None] = {}
         self._lock = threading.Lock()
         self.writing: Sequence[tuple[ClaimedJob, object]] = ()
@@ -27,21 +34,25 @@ class InFlightJobs:
     def __contains__(self, job: ClaimedJob) -> bool:
         return job in self._jobs
 
-    @property
-    def room(self) -> int:
-        """Number of jobs that may still be claimed."""
-        return self._limit - len(self._jobs)
+    def room(self, payload_bytes: float) -> int:
+        """Return how many more jobs may be claimed whose payloads have that many bytes each."""
+        room = self._limit - len(self._jobs)
+        if room * payload_bytes <= (free := self._limit_bytes - self._bytes):
+            return room
+        # A job that is larger than the limit itself is claimed when no other job is in flight.
+        return max(int(free / payload_bytes), 0 if self._jobs else 1)
 
-    def add(self, jobs: Iterable[ClaimedJob]) -> None:
+    def add(self, jobs: Collection[ClaimedJob]) -> None:
         """Add jobs that were just claimed."""
         with self._lock:
             self._jobs.update(dict.fromkeys(jobs))
+            self._bytes += payload_bytes(jobs)
 
     def drop(self, settled: Iterable[ClaimedJob]) -> None:
         """Drop jobs whose outcomes are written. Unknown jobs are ignored."""
         with self._lock:
-            for job in settled:
-                self._jobs.pop(job, None)
+            known = [job for job in settled if self._jobs.pop(job, job) is None]
+            self._bytes -= payload_bytes(known)
 
     def due_for_renewal(self) -> list[ClaimedJob]:
         """Return the jobs whose lease has to be renewed now."""

@@ -41,6 +41,8 @@ class ConsumerSubscription:
     handler: Handler
     pool: JobPool
     run_time: RunTime = field(default_factory=RunTime)
+    payload_bytes: float = 0.0
+    """Mean size of the payloads of the last claim."""
     look_at: float = 0.0
     """Time of the monotonic clock at which to claim next, unless a notification comes first."""
     limited_until: float = 0.0

@@ -98,11 +98,12 @@ def unclaimed(
     claimed_at: float | None = None,
     start_by: float = float("inf"),
     run_time: RunTime | None = None,
+    payload: bytes = b"",
 ) -> ClaimedJob:
     """Return a claimed job that is in no table."""
     handler = Handler(channel="c", consumer="c", function=lambda job: None)
     row = HeldJob(number, number, 0, 0, 1)
-    message = StoredMessage(number, b"", "", {}, bytes(8), None)
+    message = StoredMessage(number, payload, "", {}, bytes(8), None)
     held = Held(number, UUID(int=1))
     return claimed_job(
         handler,
@@ -122,7 +123,7 @@ class FlusherBench:
     def __init__(self, jobs: list[ClaimedJob], **changed: Any) -> None:
         self.buffer = ResultBuffer()
         self.results = self.buffer.results
-        self.in_flight = InFlightJobs(1000)
+        self.in_flight = InFlightJobs(1000, limit_bytes=10**9)
         self.in_flight.add(jobs)
         self.renewer = Renewer(self.in_flight, self.buffer.runs)
         self.back: list[ClaimedJob] = []

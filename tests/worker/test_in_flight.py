@@ -10,22 +10,38 @@ from pulljobs.handlers import Grant
 from pulljobs.worker.in_flight import InFlightJobs
 from tests.worker.claiming import unclaimed
 
+ROOMY = 10**9
+"""Bytes that no test has in flight."""
+
 
 def test_room_is_the_limit_less_the_jobs_in_flight() -> None:
-    in_flight = InFlightJobs(3)
+    in_flight = InFlightJobs(3, ROOMY)
     jobs = [unclaimed(number) for number in (1, 2)]
     in_flight.add(jobs)
-    assert (in_flight.room, len(in_flight)) == (1, 2)
+    assert (in_flight.room(0), len(in_flight)) == (1, 2)
     in_flight.drop([jobs[0], unclaimed(99)])
-    assert (in_flight.room, len(in_flight)) == (2, 1)
+    assert (in_flight.room(0), len(in_flight)) == (2, 1)
     assert in_flight.lease_tokens() == {jobs[1].held.lease_token}
+
+
+def test_room_is_what_fits_into_the_limit_of_payload_bytes() -> None:
+    in_flight = InFlightJobs(100, limit_bytes=1000)
+    jobs = [unclaimed(number, payload=bytes(300)) for number in (1, 2)]
+    in_flight.add(jobs)
+    assert [in_flight.room(size) for size in (0, 3, 100, 300, 500)] == [98, 98, 4, 1, 0]
+    in_flight.drop([jobs[0], unclaimed(99, payload=bytes(9))])
+    assert [in_flight.room(size) for size in (100, 800)] == [7, 0]
+
+
+def test_a_job_that_is_larger_than_the_limit_is_claimed_when_no_other_is_in_flight() -> None:
+    assert InFlightJobs(100, limit_bytes=1000).room(5000) == 1
 
 
 def test_a_job_that_was_claimed_again_stays_when_its_lost_run_is_dropped() -> None:
     """The handler of a lost job may end after the same process has claimed the job again."""
     first, second = unclaimed(1), unclaimed(1)
     first.held = Held(1, UUID(int=2))
-    in_flight = InFlightJobs(9)
+    in_flight = InFlightJobs(9, ROOMY)
     in_flight.add([first])
     in_flight.add([second])
     in_flight.drop([first])
@@ -39,7 +55,7 @@ def test_a_lease_is_due_for_renewal_after_a_third_of_its_duration() -> None:
         unclaimed(number, lease_duration=3000, claimed_at=now - ago)
         for number, ago in ((1, 900), (2, 1100))
     )
-    in_flight = InFlightJobs(9)
+    in_flight = InFlightJobs(9, ROOMY)
     in_flight.add([fresh, due])
     assert in_flight.due_for_renewal() == [due]
     due.extend(now)
@@ -48,7 +64,7 @@ def test_a_lease_is_due_for_renewal_after_a_third_of_its_duration() -> None:
 
 def test_a_settled_job_needs_no_lease() -> None:
     job = unclaimed(claimed_at=time.monotonic() - 100)
-    in_flight = InFlightJobs(1)
+    in_flight = InFlightJobs(1, ROOMY)
     in_flight.add([job])
     assert (job.lost, in_flight.due_for_renewal()) == (True, [job])
     job.mark_settled()
@@ -66,7 +82,7 @@ def test_a_job_that_is_settled_during_its_renewal_needs_no_lease(
     times, job = Grant.times, unclaimed()
     monkeypatch.setattr(Grant, "times", settling)
     job.extend(time.monotonic() - 100)
-    in_flight = InFlightJobs(1)
+    in_flight = InFlightJobs(1, ROOMY)
     in_flight.add([job])
     assert not job.lost
     assert in_flight.due_for_renewal() == []

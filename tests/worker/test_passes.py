@@ -72,12 +72,13 @@ class ShrinkingPool(QuickPool):
 class FetcherBench:
     """Fetcher with push consumers, which a test may add between passes."""
 
-    def __init__(self, *, burst: bool = False) -> None:
+    def __init__(self, *, burst: bool = False, **changed: Any) -> None:
         self.limits = settings = limits(
-            MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60), BURST=burst
+            MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60), BURST=burst, **changed
         )
         self.subscriptions: list[ConsumerSubscription] = []
-        self.buffer, self.in_flight = ResultBuffer(), InFlightJobs(settings.MAX_HELD)
+        self.buffer = ResultBuffer()
+        self.in_flight = InFlightJobs(settings.MAX_HELD, settings.MAX_HELD_BYTES)
         self.circuits = Circuits(settings)
         self.drained = False
         self.fetcher = Fetcher(
@@ -193,6 +194,19 @@ def test_results_of_a_claim_that_began_before_the_circuit_opened_change_nothing(
     for job in pool.jobs:
         job.report_end(Result.SUCCESS)
     assert consumer_circuit.level == 1
+
+
+def test_claims_stop_at_the_limit_of_payload_bytes_and_go_on_below_it() -> None:
+    """Ten payloads of seven bytes come with the first claim, whose sizes are not known before."""
+    bench = FetcherBench(MAX_HELD_BYTES=100)
+    _consumer, pool = bench.add(40, WidePool)
+    while bench.fetcher.tick() == 0:
+        pass
+    assert len(pool.jobs) == 100 // len(b"payload")
+    bench.in_flight.drop(pool.jobs[:3])
+    bench.fetcher.rotation.look_at_all()
+    bench.fetcher.tick()
+    assert len(pool.jobs) == 100 // len(b"payload") + 3
 
 
 def test_a_suspect_does_not_wait_for_jobs_of_the_same_claim(bench: FetcherBench) -> None:

@@ -29,6 +29,7 @@ FLAGS: Final = {
     "PUSH_CONCURRENCY": "concurrent deliveries to push consumers",
     "FETCH_BATCH": "maximum number of jobs in one claim",
     "MAX_HELD": "maximum number of claimed jobs that are not settled",
+    "MAX_HELD_BYTES": "bytes of their payloads beyond which no more are claimed, such as 64M",
     "MIN_FETCH_INTERVAL": "seconds between full fetches",
     "MAX_FETCH_INTERVAL": "seconds between polls of an empty queue",
     "FLUSH_INTERVAL": "seconds between writes of buffered outcomes",
@@ -50,6 +51,7 @@ FLAGS: Final = {
 
 MAX_NAMED: Final = 10
 """Maximum number of consumers that the greeting names."""
+SIZES: Final = ("MAX_HELD_BYTES", "MAX_MEMORY")
 UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30}
 _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in fields(Settings)}
 
@@ -161,7 +163,7 @@ def parse_seconds(text: str) -> float:
 
 
 def _type_of(name: str) -> Callable[[str], Any]:
-    if name == "MAX_MEMORY":
+    if name in SIZES:
         return parse_size
     expected = _TYPES[name]
     if expected is timedelta:
