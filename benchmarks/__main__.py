@@ -10,6 +10,7 @@ import django
 
 from benchmarks.faults import options as faults
 from benchmarks.peers import options as peers
+from benchmarks.workflows import options as workflows
 
 LEAST_HOURS: Final = 8
 """Hours of the shortest day: before, retention drops nothing in the second quarter."""
@@ -48,6 +49,7 @@ def _options() -> argparse.ArgumentParser:
         add(commands)
     faults.add_to(commands)
     peers.add_to(commands)
+    workflows.add_to(commands)
     return parser
 
 

@@ -11,7 +11,7 @@ from django.db import connection
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from benchmarks.peers.peer import Peer
+from benchmarks.peers.peer import Installable, Peer
 
 PREFIX: Final = "peers_"
 CATALOG: Final = "postgres"
@@ -39,7 +39,7 @@ def connect(database: str = CATALOG) -> Connection:
     return psycopg.connect(make_conninfo(**parameters(database)), autocommit=True)
 
 
-def name_of(peer: Peer, suffix: str) -> str:
+def name_of(peer: Installable, suffix: str) -> str:
     """Return the name of a peer's database."""
     return PREFIX + re.sub(r"\W+", "_", peer.name) + f"_{suffix}"
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers.peer import Peer, Runtime
+from benchmarks.peers.peer import Installable, Runtime
 from example_project.state import BASE_DIR, state_directory
 
 ADAPTERS: Final = Path(__file__).parent / "adapters"
@@ -40,7 +40,7 @@ class Environment:
         return {**kept, "PYTHONPATH": os.pathsep.join((str(ADAPTERS), str(BASE_DIR)))}
 
 
-def prepare(peer: Peer) -> Environment:
+def prepare(peer: Installable) -> Environment:
     """Install a peer unless it is there. Raise NotRun with the error of the installer."""
     if peer.runtime is Runtime.OURS:
         return _ours(peer)
@@ -49,12 +49,12 @@ def prepare(peer: Peer) -> Environment:
     return (_python if peer.runtime is Runtime.PYTHON else _node)(peer, folder)
 
 
-def _ours(peer: Peer) -> Environment:
+def _ours(peer: Installable) -> Environment:
     versions = {"pulljobs": version("pulljobs"), "Django": version("Django")}
     return Environment((sys.executable, str(ADAPTERS / peer.adapter)), versions)
 
 
-def _python(peer: Peer, folder: Path) -> Environment:
+def _python(peer: Installable, folder: Path) -> Environment:
     python = _venv(folder / "venv", peer.packages)
     listed = json.loads(_pip(python, "list", "--format", "json"))
     versions = {package["name"].lower(): package["version"] for package in listed}
@@ -83,7 +83,7 @@ def _pip(python: Path, *words: str) -> str:
     return _output(*pip, *words)
 
 
-def _node(peer: Peer, folder: Path) -> Environment:
+def _node(peer: Installable, folder: Path) -> Environment:
     """Install npm packages and copy the adapter next to them, where Node looks for packages."""
     node, npm = _node_programs(folder.parent)
     if not _installed(folder, peer.packages):

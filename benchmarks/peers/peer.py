@@ -14,8 +14,8 @@ class Runtime(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Peer:
-    """Queue to compare with, its set-up and its guarantees."""
+class Installable:
+    """Software to compare with, and the script that drives it."""
 
     name: str
     runtime: Runtime
@@ -23,6 +23,12 @@ class Peer:
     """Packages for pip or npm. The first is the peer itself."""
     adapter: str
     """Script in `adapters/`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer(Installable):
+    """Queue to compare with, its set-up and its guarantees."""
+
     left: str
     """Statement that counts the published jobs that are not done."""
     settings: str

@@ -17,7 +17,7 @@ import psutil
 from benchmarks.peers import databases
 from benchmarks.peers.databases import Connection
 from benchmarks.peers.environments import Environment, NotRun
-from benchmarks.peers.peer import Peer
+from benchmarks.peers.peer import Installable
 
 START_SECONDS: Final = 30.0
 GATHER_SECONDS: Final = 10.0
@@ -28,12 +28,22 @@ START: Final = 16
 """Bytes of a `JobStart` in the file of the adapters."""
 
 
-def order(peer: Peer, environment: Environment, database: str, *words: object) -> dict[str, Any]:
-    """Run an order of the adapter and return its last line. Raise NotRun if it fails."""
+def order(
+    peer: Installable,
+    environment: Environment,
+    database: str,
+    *words: object,
+    folder: Path | None = None,
+) -> dict[str, Any]:
+    """Run an order of the adapter and return its last line. Raise NotRun if it fails.
+
+    With `folder` the order reads the files of the workers that have this folder.
+    """
     command = [*environment.command, *map(str, words)]
+    marks = {"PEER_FOLDER": str(folder)} if folder else {}
     done = subprocess.run(
         command,
-        env=_variables(peer, environment, database),
+        env=_variables(peer, environment, database) | marks,
         capture_output=True,
         text=True,
         timeout=ORDER_SECONDS,
@@ -44,7 +54,7 @@ def order(peer: Peer, environment: Environment, database: str, *words: object) -
 
 
 def start_order(
-    peer: Peer, environment: Environment, database: str, *words: object
+    peer: Installable, environment: Environment, database: str, *words: object
 ) -> subprocess.Popen[bytes]:
     """Start an order in the background and discard its errors."""
     return subprocess.Popen(
@@ -76,7 +86,7 @@ def _last(output: str) -> dict[str, Any]:
     return dict(json.loads(lines[-1])) if lines and lines[-1].startswith("{") else {}
 
 
-def _variables(peer: Peer, environment: Environment, database: str) -> dict[str, str]:
+def _variables(peer: Installable, environment: Environment, database: str) -> dict[str, str]:
     return {**environment.variables, **databases.variables(database), "PEER_NAME": peer.name}
 
 
@@ -96,7 +106,7 @@ class Workers:
     """Processes of one `work` order, in a session of their own."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
-        self._process, self._folder = process, folder
+        self._process, self.folder = process, folder
         self._starts = folder / "starts"
 
     def gather(self, processes: int) -> None:
@@ -107,7 +117,7 @@ class Workers:
 
     def release(self) -> None:
         """Let the processes go on."""
-        (self._folder / "go").touch()
+        (self.folder / "go").touch()
 
     def wait_for_starts(self, count: int, seconds: float) -> None:
         """Wait until `count` jobs have started. Raise TimeoutError after `seconds`."""
@@ -134,7 +144,7 @@ class Workers:
 
     def _wait(self, pattern: str, count: int, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while len(list(self._folder.glob(pattern))) < count:
+        while len(list(self.folder.glob(pattern))) < count:
             self._check(deadline)
             time.sleep(LOOK_SECONDS)
 
@@ -145,7 +155,7 @@ class Workers:
             raise TimeoutError(f"the worker did not start the jobs in time: {self._output()}")
 
     def _output(self) -> str:
-        return (self._folder / "output").read_text(errors="replace").strip()[-OUTPUT:]
+        return (self.folder / "output").read_text(errors="replace").strip()[-OUTPUT:]
 
     def stop(self) -> None:
         """Kill the processes: their database is dropped or its jobs are done."""
@@ -159,7 +169,7 @@ class Workers:
 
 @contextmanager
 def working(
-    peer: Peer,
+    peer: Installable,
     environment: Environment,
     database: str,
     *,

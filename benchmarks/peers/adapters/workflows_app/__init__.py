@@ -1,0 +1,1 @@
+"""Django app with the workflow that pulljobs is measured with."""
