@@ -192,6 +192,7 @@ class TestWindow:
         pulling.finish([outcomes.release(first)])
         assert len(puller.claim(20).jobs) == 1
         query("UPDATE pulljobs_lease SET claimed_at = claimed_at - interval '1 minute'")
+        query("UPDATE pulljobs_flow_bucket SET charged_since = charged_since - interval '1 hour'")
         pulling.finish([outcomes.release(second)])
         assert puller.claim(20).taken is None
 
