@@ -11,6 +11,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ("pulljobs", "0001_initial"),
     ]
 
     operations = [
