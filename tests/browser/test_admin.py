@@ -186,11 +186,11 @@ SCHEDULE = """
 INSERT INTO pulljobs_schedule (
     name, channel_name, cron, timezone, jitter, payload, content_type, headers, priority, missed,
     missed_bound, overlap, is_declared, rule_since, next_slot, last_slot, last_reason,
-    last_late_seconds, failures, error
+    last_late_seconds, failures, error, cost
 )
 VALUES (
     %s, 'gone', '0 6 * * 1-5', 'Europe/Berlin', interval '0', '{"report": 7}', 'application/json',
-    '{}', 0, 'latest', 100, 'allow', %s, now(), now() + interval '3 h', now(), 'paused', 3, 0, ''
+    '{}', 0, 'latest', 100, 'allow', %s, now(), now() + interval '3 h', now(), 'paused', 3, 0, '', 1
 )
 ON CONFLICT (name) DO UPDATE SET priority = 0
 RETURNING id
