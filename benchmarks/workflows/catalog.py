@@ -16,7 +16,21 @@ class WorkflowPeer(Installable):
     """Settings that differ from the defaults."""
     sleeps: bool = True
     """True if a sleeping run is a row that no process holds."""
+    batch: str = ""
+    """Statement that returns, once the batch called back, members a second and late seconds."""
 
+
+CALLED_BACK: Final = """
+SELECT
+    settled.members / extract(epoch FROM settled.last - settled.first),
+    extract(epoch FROM message.published_at - settled.last)
+FROM pulljobs_message AS message
+JOIN pulljobs_channel AS channel ON channel.id = channel_id AND channel.name = 'callbacks'
+CROSS JOIN (
+    SELECT count(*) AS members, min(settled_at) AS first, max(settled_at) AS last
+    FROM pulljobs_archived_job
+) AS settled
+"""
 
 PEERS: Final = (
     WorkflowPeer(
@@ -25,6 +39,7 @@ PEERS: Final = (
         adapter="pulljobs_workflows.py",
         commits="step",
         settings="8 threads a process",
+        batch=CALLED_BACK,
     ),
     WorkflowPeer(
         name="dbos",

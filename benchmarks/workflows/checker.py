@@ -10,6 +10,7 @@ from typing import Any, Final
 import psycopg
 
 from benchmarks.workflows.recording import BOOKED, StepCall, read_calls
+from pulljobs import ids
 
 RUNS: Final = (
     "SELECT archived.job_id, archived.state, archived.result FROM pulljobs_archived_job AS archived"
@@ -21,6 +22,14 @@ CLAIMS: Final = (
     "SELECT lease_token::text, min(claimed_at) FROM (SELECT lease_token, claimed_at"
     " FROM pulljobs_archived_job UNION ALL SELECT lease_token, claimed_at FROM pulljobs_attempt)"
     " AS claim GROUP BY lease_token"
+)
+BATCHES: Final = (
+    "SELECT id, completed_at IS NOT NULL, members, delivered + dead FROM pulljobs_batch"
+)
+CALLBACKS: Final = (
+    "SELECT headers ->> 'Pulljobs-Batch', count(*) FROM pulljobs_message AS message"
+    " JOIN pulljobs_channel AS channel ON channel.id = channel_id"
+    " WHERE channel.name = 'callbacks' GROUP BY 1"
 )
 LIVE: Final = (
     "SELECT job.id, job.state FROM pulljobs_job AS job"
@@ -44,6 +53,8 @@ class Evidence:
     effects: Counter[tuple[int, int]]
     claims: dict[str, datetime]
     calls: list[StepCall]
+    batches: list[tuple[int, bool, int, int, int]]
+    """Id, whether it is complete, members, ended members and callbacks of each batch."""
 
 
 Rule = Callable[[Evidence], Iterator[str]]
@@ -95,22 +106,35 @@ def no_run_is_stuck(evidence: Evidence) -> Iterator[str]:
         yield f"run {run} is {state} when nothing moves any more"
 
 
+def batches_call_back_once(evidence: Evidence) -> Iterator[str]:
+    """Check that every batch is complete, has counted its members and has called back once."""
+    for batch, is_complete, members, ended, callbacks in evidence.batches:
+        if not is_complete or members != ended:
+            yield f"batch {batch} has {ended} of {members} members and is not complete"
+        if callbacks != 1:
+            yield f"batch {batch} called back {callbacks} times"
+
+
 RULES: Final[tuple[Rule, ...]] = (
     effects_happen_once,
     results_are_in_order,
     no_call_after_its_result,
     no_run_is_stuck,
+    batches_call_back_once,
 )
 
 
 def read_evidence(connection: psycopg.Connection[Any], folder: Path) -> Evidence:
     """Read the tables, and the calls in the files of the processes."""
+    callbacks = dict(connection.execute(CALLBACKS).fetchall())
+    batches = connection.execute(BATCHES).fetchall()
     return Evidence(
         runs={run: (state, result) for run, state, result in connection.execute(RUNS)},
         live=dict(connection.execute(LIVE).fetchall()),
         effects=Counter({(run, part): count for run, part, count in connection.execute(EFFECTS)}),
         claims=dict(connection.execute(CLAIMS).fetchall()),
         calls=list(read_calls(folder)),
+        batches=[(*row, callbacks.get(ids.encode(row[0]), 0)) for row in batches],
     )
 
 

@@ -1,6 +1,6 @@
 """Director of `python -m benchmarks workflow-faults`.
 
-Workers do runs, and a sender publishes them and sends signals. Every process
+Workers do runs and members of batches, and a sender publishes them and sends signals. Every process
 injects faults into itself between two statements (`injector`). The director continues processes
 that are stopped, starts those that ended, and judges the tables at the end (`checker`). Then it
 plants violations that the checker has to name.
@@ -35,7 +35,10 @@ STALLED_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 60
 STOPPED_LEASES: Final = (1.2, 2.5)
 """Length of a stop in lease durations."""
-LEFT: Final = f"SELECT count(*) FROM ({checker.LIVE}) AS live"
+LEFT: Final = (
+    f"SELECT (SELECT count(*) FROM ({checker.LIVE}) AS live) + (SELECT count(*)"
+    " FROM pulljobs_batch WHERE completed_at IS NULL)"
+)
 PROGRESS: Final = (
     "SELECT (SELECT count(*) FROM pulljobs_archived_job), (SELECT count(*) FROM pulljobs_attempt)"
 )
@@ -189,7 +192,7 @@ class FaultLoop:
         (self._processes.folder / ENOUGH).touch()
 
     def wait_for_the_rest(self) -> None:
-        """Tend the processes until every run has ended, or nothing moves any more."""
+        """Tend the processes until every run and batch has ended, or nothing moves any more."""
         self._moved_at = time.monotonic()
         while self._moves() and self._read(LEFT)[0]:
             self._processes.tend()
@@ -221,6 +224,7 @@ def _judge(
         "faults": dict(processes.faults()),
         "runs": len(evidence.runs),
         "calls": len(evidence.calls),
+        "batches": len(evidence.batches),
         "broken": broken,
         "verify": verified["ok"],
         "finds planted": planted,

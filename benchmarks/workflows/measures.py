@@ -43,6 +43,9 @@ class Measured:
                 self._order("start", "sleeps", options.sleeping)
                 databases.settle(self._database)
                 row |= self._measure_latencies(options.signals, " asleep")
+        if self._peer.batch and options.members:
+            with self.new_database():
+                row |= self._measure_batch(options.members, options.processes)
         return row
 
     @contextmanager
@@ -73,6 +76,15 @@ class Measured:
                 p50, p99 = percentiles(answer["seconds"][WARM_RUNS:])
                 row[f"{kind}{suffix} p50 / p99 ms"] = f"{p50:.1f} / {p99:.1f}"
         return row
+
+    def _measure_batch(self, members: int, processes: int) -> Row:
+        """Return the members settled a second, and the time from the last one to the callback."""
+        self._order("start", "batch", members)
+        with self._working(processes), databases.connect(self._database) as session:
+            while (row := session.execute(self._peer.batch.encode()).fetchone()) is None:
+                time.sleep(LOOK_SECONDS)
+        rate, late = (float(str(value)) for value in row)
+        return {"members/s": rate, "callback after ms": late * 1000}
 
     def _wait_for_effects(self, wanted: int) -> None:
         seen, moved_at = -1, time.monotonic()

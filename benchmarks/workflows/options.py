@@ -8,7 +8,7 @@ from typing import Any
 def add_to(commands: Any) -> None:
     """Add both commands to the result of `add_subparsers`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "workflows", help="steps, signals and sleeping runs, next to other libraries"
+        "workflows", help="steps, signals, sleeping runs and batches, next to other libraries"
     )
     parser.set_defaults(module="benchmarks.workflows.session")
     parser.add_argument("--peers", type=_names, metavar="A,B", help="names of peers; default: all")
@@ -16,13 +16,14 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--processes", type=int, default=4, help="that work on them")
     parser.add_argument("--signals", type=int, default=200, help="runs to resume, one by one")
     parser.add_argument("--sleeping", type=int, default=1_000_000, help="runs that sleep")
+    parser.add_argument("--members", type=int, default=1_000_000, help="members of the batch")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     _add_faults(commands)
 
 
 def _add_faults(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
-        "workflow-faults", help="runs whose processes break between two statements"
+        "workflow-faults", help="runs and batches whose processes break between two statements"
     )
     parser.set_defaults(module="benchmarks.workflows.faults")
     parser.add_argument("--times", type=int, default=1_000, help="faults to inject")

@@ -45,12 +45,24 @@ def _find_run(connection: Connection) -> tuple[int, dict[str, Any]]:
 
 
 def leave_run(connection: Connection, folder: Path) -> None:
-    """Queue a run again that has ended, after the last process."""
+    """Make a dead member a run that no process takes."""
     connection.execute(
-        "INSERT INTO pulljobs_job"
-        " (id, message_id, consumer_id, available_at, priority, state, retry_count, deliveries)"
-        " SELECT job_id, message_id, consumer_id, settled_at, 0, 'QUEUED', 0, 0"
-        " FROM pulljobs_archived_job LIMIT 1"
+        "UPDATE pulljobs_job SET state = 'QUEUED', reason = NULL, available_at = clock_timestamp(),"
+        " consumer_id = (SELECT consumer.id FROM pulljobs_consumer AS consumer"
+        " JOIN pulljobs_channel AS channel ON channel.id = channel_id"
+        " WHERE channel.name = 'plain-runs')"
+        " WHERE id = (SELECT id FROM pulljobs_job WHERE state = 'DEAD' LIMIT 1)"
+    )
+
+
+def call_back_twice(connection: Connection, folder: Path) -> None:
+    """Publish the callback of a batch a second time."""
+    connection.execute(
+        "INSERT INTO pulljobs_message"
+        " (channel_id, published_at, priority, content_type, headers, payload)"
+        " SELECT channel_id, published_at, priority, content_type, headers, payload"
+        " FROM pulljobs_message AS message JOIN pulljobs_channel AS channel"
+        " ON channel.id = channel_id WHERE channel.name = 'callbacks' LIMIT 1"
     )
 
 
@@ -59,4 +71,5 @@ PLANTS: Final[dict[str, Callable[[Connection, Path], None]]] = {
     "results_are_in_order": swap_results,
     "no_call_after_its_result": call_late,
     "no_run_is_stuck": leave_run,
+    "batches_call_back_once": call_back_twice,
 }

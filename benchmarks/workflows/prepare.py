@@ -17,11 +17,12 @@ def prepare(lease_duration: float) -> None:
     from django.db import connection
 
     from pulljobs import handlers
-    from pulljobs.models import Consumer
+    from pulljobs.models import Channel, Consumer
 
     call_command("migrate", verbosity=0)
     handlers.autodiscover()
     handlers.sync_consumers()
+    Channel.objects.get_or_create(name="callbacks")
     for consumer in Consumer.objects.all():
         consumer.lease_duration = timedelta(seconds=lease_duration)
         consumer.retry_strategy = "constant:0.1"

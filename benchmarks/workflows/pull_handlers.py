@@ -1,4 +1,4 @@
-"""Workflows whose effects `workflow-faults` judges."""
+"""Workflows and members of batches whose effects `workflow-faults` judges."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -6,10 +6,14 @@ from typing import Any, Final
 from django.db import connection
 
 from benchmarks.workflows.recording import BOOKED, PARTS, StepCall, record_call
+from pulljobs.errors import Discard
+from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.workflows import AsyncRun, Run, workflow
 
 NAP: Final = timedelta(seconds=1.1)
 """Shortest sleep, rounded up, that gives the lease back."""
+UNLUCKY: Final = 7
+"""One member in seven is dead at once."""
 INSERT: Final = "INSERT INTO proof_effect (run_id, part) VALUES (%s, %s)"
 
 
@@ -44,6 +48,13 @@ async def aprove(run: AsyncRun) -> dict[str, Any]:
     second = await run.step("call", call, run, "call again")
     parts.append(await run.atomic("book", write_effect, run.job.id, BOOKED))
     return {"calls": [first, second], "parts": parts, "signal": signal}
+
+
+@handler(channel="members", consumer="proof")
+def handle_member(job: ClaimedJob) -> None:
+    """End as the number in the payload wants it: delivered or dead."""
+    if job.json()["number"] % UNLUCKY == 0:
+        raise Discard("This member is dead.")
 
 
 def call(run: Run | AsyncRun, name: str) -> str:

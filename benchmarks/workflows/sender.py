@@ -1,4 +1,4 @@
-"""Publish runs, and send each run its signal: python -m ... LIVE UNTIL SEED.
+"""Publish runs and batches, and send each run its signal: python -m ... LIVE UNTIL SEED.
 
 LIVE runs are kept alive until the file UNTIL exists. Then the process sends the signals that are
 left, until it is killed. It can be killed and started again at any time.
@@ -12,6 +12,7 @@ from typing import Final
 
 import django
 
+MEMBERS: Final = 30
 PAUSE: Final = 0.05
 THIRDS: Final = 3
 UNSIGNALLED: Final = (
@@ -26,9 +27,10 @@ UNSIGNALLED: Final = (
 
 
 def publish_some(live: int) -> None:
-    """Publish runs of both kinds, unless many runs are live."""
+    """Publish runs of both kinds, and a batch, unless many runs are live."""
     from django.db import transaction
 
+    from pulljobs import batches
     from pulljobs.models import Job
     from pulljobs.publishing import publish
 
@@ -38,6 +40,8 @@ def publish_some(live: int) -> None:
         for _number in range(live // 4):
             publish("plain-runs", {})
             publish("async-runs", {})
+        with batches.batch("proof", on_complete=("callbacks", {})) as batch:
+            batch.publish_many("members", [{"number": number} for number in range(MEMBERS)])
 
 
 def send_some(share: float) -> None:

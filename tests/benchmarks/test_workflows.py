@@ -13,10 +13,12 @@ SEED: Final = "29"
 def test_steps_signals_and_starts_next_to_sleeping_runs_are_measured() -> None:
     figures = run_json(
         *("workflows", "--peers", "pulljobs", "--runs", "20", "--processes", "1"),
-        *("--signals", "5", "--sleeping", "100"),
+        *("--signals", "5", "--sleeping", "100", "--members", "200"),
     )
     [row] = figures["tables"]["Workflows"]
     assert row["steps/s"] > 0
+    assert row["members/s"] > 0
+    assert row["callback after ms"] >= 0
     assert row["signal asleep p50 / p99 ms"]
 
 

@@ -45,10 +45,12 @@ def migrate():
     from django.core.management import call_command
 
     from pulljobs import handlers
+    from pulljobs.models import Channel
 
     call_command("migrate", verbosity=0)
     handlers.autodiscover()
     handlers.sync_consumers()
+    Channel.objects.get_or_create(name="callbacks")
 
 
 def start(kind, run):
@@ -62,12 +64,27 @@ def start_many(kind, runs):
 
     from pulljobs.publishing import publish_many
 
+    if kind == "batch":
+        fill_batch(runs)
+        return
     if kind != "sleeps":
         publish_many("runs", [{"kind": kind, "run": run} for run in range(runs)])
         return
     with connection.cursor() as cursor:
         for first in range(0, runs, BATCH):
             cursor.execute(PUT_TO_SLEEP, [min(BATCH, runs - first)])
+
+
+def fill_batch(members):
+    from django.db import transaction
+
+    from pulljobs import batches
+
+    with (
+        transaction.atomic(),
+        batches.batch("large", on_complete=("callbacks", {})) as batch,
+    ):
+        batch.publish_many("members", ({"number": number} for number in range(members)))
 
 
 def send(run):

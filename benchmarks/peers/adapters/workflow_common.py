@@ -3,6 +3,7 @@
     ADAPTER migrate                     tables of the peer and of the effects
     ADAPTER start steps RUNS            runs of ten steps, each with an effect in its commit
     ADAPTER start sleeps RUNS           runs that sleep for a day
+    ADAPTER start batch MEMBERS         batch with a callback, if the peer has batches
     ADAPTER latency start|signal FIRST RUNS
                                         one after the other, prints the seconds as a line of JSON
     ADAPTER work PROCESSES              until killed

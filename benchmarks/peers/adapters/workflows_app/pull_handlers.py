@@ -3,7 +3,13 @@ from datetime import timedelta
 import workflow_common as shared
 from django.db import connection
 
+from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.workflows import Run, workflow
+
+
+@handler(channel="members", consumer="peer")
+def handle_member(job: ClaimedJob) -> None:
+    """End at once."""
 
 
 @workflow(channel="runs", consumer="peer")
