@@ -32,7 +32,7 @@ def main() -> None:
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    for add in (_add_limit, _add_compare, _add_keys, _add_flow, _add_flow_designs):
+    for add in (_add_limit, _add_compare, _add_keys, _add_turns, _add_flow, _add_flow_designs):
         add(commands)
     for add in (
         _add_listing,
@@ -122,6 +122,16 @@ def _add_keys(commands: Commands) -> None:
     keys.add_argument("--free", type=int, default=20_000, help="jobs of free keys")
     keys.add_argument("--rounds", type=int, default=3)
     keys.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_turns(commands: Commands) -> None:
+    turns = commands.add_parser("turns", help="fresh keys behind a backlog, and shares by weight")
+    turns.set_defaults(module="benchmarks.turns")
+    turns.add_argument("--backlog", type=int, default=1_000_000, help="jobs of one key")
+    turns.add_argument("--fresh", type=int, default=100, help="other keys, with a job each")
+    turns.add_argument("--rate", type=float, default=10, help="of these jobs a second")
+    turns.add_argument("--shared", type=int, default=40_000, help="jobs of the two keys")
+    turns.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 def _add_flow(commands: Commands) -> None:

@@ -10,6 +10,7 @@ from django.db import connections
 
 from pulljobs import ids
 from pulljobs.engine import tracing
+from pulljobs.engine.claiming.rows import LIMITS
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import (
     ClaimLimited,
@@ -30,7 +31,6 @@ ConsumerPath = tuple[str, str]
 ConsumerPaths = Callable[[], Mapping[int, ConsumerPath]]
 """Function that returns consumer paths by job id. It is called only if an event needs them."""
 UNKNOWN: Final = ("", "")
-LIMITS: Final = (Refusal.MAX_IN_FLIGHT, Refusal.RATE_LIMITED, Refusal.THROTTLED)
 _PATH: Final = ("consumer__channel__name", "consumer__name")
 
 

@@ -39,7 +39,7 @@ it was asked to leave changes nothing, and its result says so.
 """
 
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal
 
 LONGEST_DELAY: Final = timedelta(days=36_500)
 """Longest delay of a job: Python can't represent times beyond the year 9999."""
@@ -285,7 +285,7 @@ class Retry(HandlerSignal):
     """Retry of the job, after the consumer's own delay or after the given one.
 
     With `backoff=False` the consumer's circuit does not count it as a failure. With `throttle=True`
-    no job of the consumer is claimed for the given delay.
+    no job of the consumer is claimed for the given delay, with `throttle="key"` no job of its key.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class Retry(HandlerSignal):
         after: timedelta | None = None,
         reason: str = "",
         backoff: bool = True,
-        throttle: bool = False,
+        throttle: bool | Literal["key"] = False,
     ) -> None:
         if after is not None and not hasattr(after, "total_seconds"):
             raise TypeError(f"after must be a timedelta, not {after!r}.")

@@ -245,13 +245,11 @@ class ClaimedJob:
         return self.taken_away or time.monotonic() >= self.deadline
 
     def is_late_at(self, now: float) -> bool:
-        """Return True if it must not start now, or no more, by the monotonic clock.
-
-        Its lease is over, its circuit opened, or its consumer is throttled.
-        """
+        """Return True if its lease is over, or its circuit or a throttle holds it back."""
         grant = self._grant
-        is_over = self.taken_away or now >= self.deadline or now >= grant.start_by
-        return is_over or now < grant.throttle.until or grant.circuit.holds_back(grant.ticket, self)
+        is_over = self.taken_away or now >= min(self.deadline, grant.start_by)
+        is_held = grant.throttle.holds_back(self.key, now)
+        return is_over or is_held or grant.circuit.holds_back(grant.ticket, self)
 
     def renew(self) -> bool:
         """Renew the lease now, for its full duration. Return False if it is lost."""
@@ -265,13 +263,13 @@ class ClaimedJob:
         """Report how far the handler is. Its worker writes the newest report once a second."""
         progress.report(self.held, done, total, note)
 
-    def throttle(self, wait: timedelta | datetime) -> None:
+    def throttle(self, wait: timedelta | datetime, *, key: bool = False) -> None:
         """Let no process claim jobs of this consumer for that time, or until that aware time.
 
-        The worker writes it within moments, before the outcome of this job. Jobs that run go on.
-        Claimed jobs that have not started are released. An earlier, longer throttle stays.
+        With `key` other keys go on. The worker writes it before the outcome of this job. Jobs that
+        run go on, and claimed ones are released. An earlier, longer throttle stays.
         """
-        self._grant.throttle.ask(seconds_of(wait))
+        self._grant.throttle.ask(seconds_of(wait), self.key or "" if key else None)
 
     def ack(self, result: Any = None) -> bool:
         """Deliver the job, whatever the ack policy. Return False if an earlier outcome stands.

@@ -21,8 +21,7 @@ from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer, Lease
 from pulljobs.states import State
-from pulljobs.storage import jobs, keys, limits, listen, messages, statements
-from pulljobs.storage.limits import TakeResult
+from pulljobs.storage import jobs, keys, limits, listen, messages, statements, turns
 from pulljobs.storage.rows import (
     Claimed,
     Finished,
@@ -33,6 +32,7 @@ from pulljobs.storage.rows import (
     Taken,
 )
 from pulljobs.storage.statements import AliasSession
+from pulljobs.storage.turns import TakeResult
 
 REAPED_LEASES = 20
 FEW: Final = 10
@@ -293,7 +293,8 @@ def reap() -> int | None:
 
 def sweep_keys() -> bool:
     """Free some keys whose holder ended before it could. Return True if there may be more."""
-    return keys.sweep(settings().DATABASE)
+    swept = [sweep(settings().DATABASE) for sweep in (keys.sweep, turns.sweep)]
+    return any(swept)
 
 
 def abandon(node_id: UUID, started: frozenset[int]) -> int | None:

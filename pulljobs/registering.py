@@ -70,8 +70,12 @@ def _check_rate(row: Channel | Producer | Consumer) -> None:
         if row.max_in_flight is not None and row.max_in_flight < 1:
             raise ValueError("maxInFlight must be at least 1; to stop claims, pause the consumer.")
         rates.check_limit(row.rate, row.rate_burst, window=row.rate_window)
+        row.check_keys()
     except ValueError as error:
         raise InvalidRegistration(str(error)) from error
+    except ValidationError as error:
+        texts = [f"{name}: {' '.join(wrong)}" for name, wrong in error.message_dict.items()]
+        raise InvalidRegistration(" ".join(texts)) from error
 
 
 def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, Change]:

@@ -105,9 +105,12 @@ def _reclaim(session: Session, owned: Owned, job_ids: list[int], terms: Terms) -
         "job_ids": array(job_ids),
         "wanted": NO_LIMIT if room is None else room,
         "exclusive": guards.exclusive,
+        "by_turn": guards.by_turn,
         **terms._asdict(),
     }
     if guards.exclusive:
         session.run("lock_keys_of_jobs", params)
+    if guards.by_turn:
+        session.run("lock_turns_of_jobs", params)
     [row] = session.run("reclaim", params)
     return row.lease_token  # type: ignore[no-any-return]  # The type of the column is not declared.

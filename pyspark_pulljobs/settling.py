@@ -20,7 +20,7 @@ import psycopg
 
 from pulljobs.engine import members, outcomes
 from pulljobs.engine.adapters import TOO_MUCH
-from pulljobs.engine.claiming import keyed, limits
+from pulljobs.engine.claiming import keyed, limits, turns
 from pulljobs.engine.encodings import array
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import DATABASE_CHANNEL, Row
@@ -94,6 +94,8 @@ def end_batch(
     rows = finish(session, params, count)
     if event is Event.RELEASE:
         limits.give_back(session, [Held(row.job_id, token) for row in rows])
+        by_turn = [Held(row.job_id, token) for row in rows if row.turn_key is not None]
+        turns.give_back(session, by_turn)
     return rows
 
 
@@ -148,6 +150,9 @@ def finish(session: Session, params: Mapping[str, Any], jobs: int) -> list[Row]:
     if freed:
         locked = keyed.lock_keys(session, {(row.consumer_id, row.freed_key) for row in freed})
         keyed.free_keys(session, locked, [row.job_id for row in freed])
+    turned = [row for row in rows if row.turn_key is not None and row.consumer_id is not None]
+    if turned:
+        turns.free_turns(session, {(row.consumer_id, row.turn_key) for row in turned})
     return rows
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pulljobs import ids
 from pulljobs.engine.claiming.claimer import Claimer
-from pulljobs.engine.claiming.rows import Claimed, Refusal, Terms
+from pulljobs.engine.claiming.rows import LIMITS, Claimed, Terms
 from pulljobs.engine.low_water_marks import Entry
 from pulljobs.engine.sql import Row
 from pulljobs.engine.telemetry import JobsClaimed, LeasesLost, emit
@@ -26,8 +26,6 @@ KEPT_BATCHES: Final = 100
 CLAIM_ATTEMPTS: Final = 5
 """Attempts to claim locked jobs, before a query with the trigger AvailableNow skips them."""
 RETRY_SECONDS: Final = 0.2
-LIMITS: Final = (Refusal.MAX_IN_FLIGHT, Refusal.RATE_LIMITED, Refusal.THROTTLED)
-"""Reasons for which a claim that got nothing is repeated: there may be jobs."""
 CLOCK_TOLERANCE: Final = timedelta(milliseconds=2)
 """Tolerance for ids, whose time is rounded to milliseconds."""
 AHEAD_SECONDS: Final = 5.0

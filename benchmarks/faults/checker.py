@@ -23,6 +23,7 @@ from benchmarks.faults.history import (
     Line,
 )
 from benchmarks.faults.job_claims import NEVER, JobClaim, JobClaims, collect_claims, note_ends
+from benchmarks.faults.key_limits import KeyLimits, most_held, unequal_shares
 from benchmarks.faults.liveness import (
     Bounds,
     Disturbances,
@@ -33,6 +34,9 @@ from benchmarks.faults.liveness import (
     untrue_answers,
 )
 from benchmarks.faults.tables import Tables
+
+TURN: Final = 500
+"""Jobs of a turn at most: those of a claim of a worker."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Case:
     """Rate of each consumer or of their group, or None without a rate."""
     in_flight: tuple[int, bool] = (0, False)
     """Bound on jobs in flight, 0 for none, and True if all consumers share it."""
+    keys: KeyLimits = KeyLimits()
     is_disturbed: bool = True
     """True if faults, throttles or a bound may have kept claims from using the rate."""
 
@@ -165,6 +170,8 @@ def _conflict(first: JobClaim, second: JobClaim) -> str:
 
 def keys_run_one_at_a_time(case: Case) -> Iterator[str]:
     """Check that at most one job of an exclusive key is held at a time."""
+    if not case.keys.is_exclusive:
+        return
     by_key: dict[str, list[JobClaim]] = defaultdict(list)
     for claim in _all_claims(case):
         key = case.tables.keys.get(claim.job)
@@ -178,6 +185,26 @@ def keys_run_one_at_a_time(case: Case) -> Iterator[str]:
                 yield f"{claim.job} was claimed while {latest.job} held their key {key}"
             if latest is None or claim.surely_until > latest.surely_until:
                 latest = claim
+
+
+def keys_keep_their_slots(case: Case) -> Iterator[str]:
+    """Check that at no instant more jobs of a key are surely held than it has slots."""
+    if not case.keys.slots:
+        return
+    by_key: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
+    for claim in _all_claims(case):
+        key, consumer = case.tables.keys.get(claim.job, ""), case.tables.consumers.get(claim.job, 0)
+        by_key[consumer, key].append((claim.claimed.at, claim.surely_until))
+    for (consumer, key), held in by_key.items():
+        if (most := most_held(held)) > case.keys.slots:
+            own = f"{most} jobs of key {key} of consumer {consumer}"
+            yield f"{own} were in flight at once, and it has {case.keys.slots} slots"
+
+
+def keys_share(case: Case) -> Iterator[str]:
+    """Check that keys with waiting jobs get the same number of claims, but for a few turns."""
+    if case.keys.is_fair and not case.is_disturbed:
+        yield from unequal_shares(case.tables.claims, TURN)
 
 
 def claims_keep_the_rate(case: Case) -> Iterator[str]:
@@ -324,6 +351,8 @@ RULES: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     answers_are_true,
     leases_do_not_overlap,
     keys_run_one_at_a_time,
+    keys_keep_their_slots,
+    keys_share,
     claims_keep_the_rate,
     rates_are_used,
     jobs_in_flight_keep_the_bound,

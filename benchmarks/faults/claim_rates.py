@@ -25,6 +25,8 @@ class ClaimRate(NamedTuple):
     """Length of the fixed window in seconds. None: a token bucket."""
     is_shared: bool = False
     """True if the consumers share a bucket."""
+    is_by_key: bool = False
+    """True if each key of a consumer has a bucket."""
     costs: Mapping[int, int] = {}
     """Cost of each job that costs more than a token."""
 
@@ -43,6 +45,7 @@ class TimedClaim(NamedTuple):
     job: int = 0
     created_at: float | None = None
     """Time of the publish, or None for a job that was not due at once or was claimed before."""
+    key: str | None = None
 
 
 def make_rate(text: str, *, window: bool = False, shared: bool = False) -> ClaimRate | None:
@@ -87,8 +90,15 @@ def used_share(claims: Sequence[TimedClaim], rate: ClaimRate) -> float | None:
 def _by_bucket(claims: Sequence[TimedClaim], rate: ClaimRate) -> dict[str, list[TimedClaim]]:
     buckets: dict[str, list[TimedClaim]] = defaultdict(list)
     for claim in claims:
-        buckets["the group" if rate.is_shared else f"consumer {claim.consumer}"].append(claim)
+        buckets[_bucket_of(claim, rate)].append(claim)
     return buckets
+
+
+def _bucket_of(claim: TimedClaim, rate: ClaimRate) -> str:
+    if rate.is_shared:
+        return "the group"
+    key = f", key {claim.key}" if rate.is_by_key else ""
+    return f"consumer {claim.consumer}{key}"
 
 
 def _longest_queue(claims: Sequence[TimedClaim]) -> tuple[float, float]:

@@ -17,6 +17,7 @@ import psycopg
 from benchmarks.faults import history, tables
 from benchmarks.faults.checker import Case
 from benchmarks.faults.claim_rates import ClaimRate, make_rate
+from benchmarks.faults.key_limits import KeyLimits
 from benchmarks.faults.kinds import KINDS, THROUGH_THE_PROXY, repair
 from benchmarks.faults.liveness import Bounds
 from benchmarks.faults.plan import Plan
@@ -134,6 +135,7 @@ class Director:
             ),
             rate=self.make_rate(lines),
             in_flight=(self.plan.in_flight, self.plan.group),
+            keys=KeyLimits(self.plan.is_exclusive, self.plan.slots, self.plan.fair),
             is_disturbed=bool(self.injected or self.plan.throttle or self.plan.in_flight),
         )
 
@@ -141,6 +143,8 @@ class Director:
         """Return the rate of the plan, with the costs that the publishers chose."""
         plan = self.plan
         rate = make_rate(plan.claim_rate, window=plan.window, shared=plan.group)
+        if rate is not None:
+            rate = rate._replace(is_by_key=plan.by_key)
         if rate is None or plan.costs == 1:
             return rate
         published = (line for line in lines if line.event == history.PUBLISHED)
@@ -175,12 +179,17 @@ class Director:
     def begin(self) -> None:
         """Start proxies, workers, claimers, clients and publishers."""
         self.processes.prepare(
-            exclusive=bool(self.plan.keys),
+            exclusive=self.plan.is_exclusive,
             group=self.plan.group,
             limits={
                 "rate": self.plan.claim_rate,
                 "rate_window": self.plan.window,
                 "max_in_flight": self.plan.in_flight or None,
+            },
+            by_key={
+                "max_in_flight_per_key": self.plan.slots or None,
+                "fair_by_key": self.plan.fair,
+                "rate_per_key": self.plan.by_key,
             },
         )
         behind_a_proxy = bool(THROUGH_THE_PROXY & set(self.plan.faults))

@@ -25,7 +25,13 @@ class Plan:
     hold: float = 1.5
     """Approximate length of a fault in seconds."""
     keys: int = 0
-    """Number of exclusive keys, or 0 for jobs without keys."""
+    """Number of keys, or 0 for jobs without keys."""
+    slots: int = 0
+    """Bound on the jobs of a key in flight, or 0 for none."""
+    fair: bool = False
+    """True if keys take turns."""
+    by_key: bool = False
+    """True if the rate holds for each key by itself."""
     claim_rate: str = ""
     """Rate of each consumer, such as 100/s, or empty for no rate."""
     window: bool = False
@@ -55,6 +61,11 @@ class Plan:
     broken: str = ""
     """Names of the breaks to install, separated by commas."""
     seed: int | None = None
+
+    @property
+    def is_exclusive(self) -> bool:
+        """True if jobs of a key run one at a time, in order."""
+        return bool(self.keys) and not (self.slots or self.fair or self.by_key)
 
     @property
     def worker_flags(self) -> tuple[str, ...]:

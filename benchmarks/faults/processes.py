@@ -57,13 +57,21 @@ class Processes:
             **(timing or {}),
         }
 
-    def prepare(self, *, exclusive: bool, group: bool, limits: Mapping[str, object]) -> None:
+    def prepare(
+        self,
+        *,
+        exclusive: bool,
+        group: bool,
+        limits: Mapping[str, object],
+        by_key: Mapping[str, object],
+    ) -> None:
         """Create the tables and the consumers, with limits of their own or of their group."""
         options = {
             "lease_duration": self.lease_duration,
             "exclusive": exclusive,
             "group": group,
             "limits": limits,
+            "by_key": by_key,
         }
         done = self.run_to_end(f"{ROLES}.prepare", json.dumps(options))
         if done.returncode:

@@ -81,9 +81,13 @@ def read_tables(connection: psycopg.Connection[Any]) -> Tables:
         " JOIN pulljobs_message AS message ON message.id = archived.message_id"
         " WHERE key IS NOT NULL"
     ).fetchall()
-    claims = [TimedClaim(*row) for row in connection.execute(CLAIMS).fetchall()]
+    key_of = dict(keys)
+    claims = [
+        TimedClaim(*row)._replace(key=key_of.get(row[3]))
+        for row in connection.execute(CLAIMS).fetchall()
+    ]
     consumers = connection.execute(
         "SELECT DISTINCT job_id, consumer_id FROM pulljobs_archived_job"
     ).fetchall()
     jobs = {job: Live(*row) for job, *row in live}
-    return Tables(jobs, archived, dict(keys), claims, dict(consumers))
+    return Tables(jobs, archived, key_of, claims, dict(consumers))

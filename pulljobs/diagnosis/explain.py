@@ -182,6 +182,7 @@ CHECKS: Final[tuple[Callable[[Job, Consumer], Iterator[WaitReason]], ...]] = (
     _is_throttled,
     _is_limited,
     _key_is_busy,
+    limit_reasons.find_of_key,
     _held_back,
 )
 

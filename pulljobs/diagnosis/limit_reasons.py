@@ -1,7 +1,7 @@
 """Reasons for which limits of a consumer or of its group keep a job waiting."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from pulljobs import ids
@@ -11,8 +11,9 @@ from pulljobs.diagnosis.wait_reasons import WaitReason
 from pulljobs.models import Consumer, Job, Lease, LimitGroup, Node
 from pulljobs.models.flow import FlowLimits
 from pulljobs.states import State
-from pulljobs.storage import limits
+from pulljobs.storage import limits, turns
 from pulljobs.storage.limits import BucketLevel
+from pulljobs.storage.turns import KeyTurn
 
 SHOWN: Final = 5
 """Jobs in flight that a reason names."""
@@ -133,3 +134,30 @@ def _name(row: FlowLimits) -> dict[str, str]:
     if isinstance(row, LimitGroup):
         return {"of": "group", "name": row.name}
     return {"of": "consumer", "name": str(row)}
+
+
+def find_of_key(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
+    """Yield the limits of the job's key that hold it."""
+    if not consumer.takes_turns or job.turn_key is None:
+        return
+    turn = turns.read_turn(settings().DATABASE, consumer.pk, job.turn_key, job.cost or 1)
+    if turn is None:
+        return
+    if turn.throttle_seconds is not None:
+        yield _until("key_throttled", "Its key is throttled", turn, turn.throttle_seconds)
+    if turn.is_full:
+        holders = list(map(ids.encode, turn.holder_ids))
+        text = f"{len(holders)} jobs of its key are in flight, the limit of max_in_flight_per_key"
+        limit = {"max_in_flight_per_key": turn.slots, "holders": holders}
+        yield WaitReason("key_full", f"{text}: {', '.join(holders[:SHOWN])}.", limit=limit)
+    if turn.token_seconds is not None:
+        left = f"{max(turn.tokens or 0, 0):.2f} of {turn.burst:g} tokens of its key are left"
+        text = f"The rate of each key is {consumer.rate}: {left}"
+        yield _until("key_rate_limited", text, turn, turn.token_seconds)
+
+
+def _until(code: str, text: str, turn: KeyTurn, seconds: float) -> WaitReason:
+    earliest = turn.now + timedelta(seconds=seconds)
+    return WaitReason(
+        code, f"{text}: not claimed before {times.format_milliseconds(earliest)}.", earliest
+    )

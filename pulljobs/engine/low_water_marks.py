@@ -22,7 +22,7 @@ All state is in memory: a process that knows nothing starts at the head of the i
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -77,6 +77,26 @@ class Entry(NamedTuple):
         """True if the claim goes on in the only priority that is known."""
         return len(self.priorities) == 1 and self.until is None and self.mark_ats[0] > _BEGINNING
 
+    def beyond(self, reached: Mapping[int, Position | None]) -> "Entry":
+        """Return the entry of a walk that goes on where another one from here ended."""
+        positions = map(Position, self.mark_ats, self.mark_ids)
+        starts = dict(zip(self.priorities, positions, strict=True))
+        for priority, position in reached.items():
+            starts[priority] = position or starts.get(priority, Position(_BEGINNING, 0))
+        return _make_entry(starts, self.until)
+
+
+def _make_entry(starts: Mapping[int, Position], until: datetime | None) -> Entry:
+    priorities = sorted(starts, reverse=True)
+    return Entry(
+        priorities,
+        [starts[priority].available_at for priority in priorities],
+        [starts[priority].id for priority in priorities],
+        [_ABOVE_ALL, *priorities],
+        [*priorities, _BELOW_ALL],
+        until,
+    )
+
 
 class _PastClaim(NamedTuple):
     xid: int
@@ -104,7 +124,7 @@ class LowWaterMarks:
 
     def entry_above(self) -> Entry:
         """Return where a claim enters that goes on from the last one."""
-        return self._entry(dict(self.positions), until=None)
+        return _make_entry(self.positions, until=None)
 
     def entry_below(self) -> Entry:
         """Return where a claim enters that scans the next slice below the marks."""
@@ -113,18 +133,7 @@ class LowWaterMarks:
             priority: min(mark, Position(start, 0)) for priority, mark in self.positions.items()
         }
         # Not beyond the marks: the next claim from there finds what lies above them.
-        return self._entry(lowered, until=min(start + self.slice, self._highest(start)))
-
-    def _entry(self, starts: dict[int, Position], until: datetime | None) -> Entry:
-        priorities = sorted(starts, reverse=True)
-        return Entry(
-            priorities,
-            [starts[priority].available_at for priority in priorities],
-            [starts[priority].id for priority in priorities],
-            [_ABOVE_ALL, *priorities],
-            [*priorities, _BELOW_ALL],
-            until,
-        )
+        return _make_entry(lowered, until=min(start + self.slice, self._highest(start)))
 
     def learn(
         self,

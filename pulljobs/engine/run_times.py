@@ -11,6 +11,10 @@ SAMPLE: Final = 0.001
 MARGIN: Final = 2
 """Deviations above the mean that a run is expected to take."""
 UNKNOWN: Final = float("inf")
+SECONDS_AHEAD: Final = 0.5
+"""Seconds within which a claimed job is expected to start."""
+SECONDS_AHEAD_OF_TURNS: Final = 0.02
+"""These seconds where keys take turns, because a fresh key waits behind the claimed jobs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +32,8 @@ class RunTime:
     Quick runs are a sample, chosen by their begins: at a given time a long run is more likely to
     end than one of many quick ones, and its process would claim too little.
     """
+    ahead: float = SECONDS_AHEAD
+    """Seconds within which a claimed job of the handler should start."""
     _mean: float = 0.0
     _deviation: float = 0.0
 

@@ -27,19 +27,44 @@ class Throttle:
     """Called when a time has to be written, in the thread that asks."""
     until: float = 0.0
     """Time until which no job of the consumer starts here, or a time in the past."""
+    key: str | None = None
+    """Key whose jobs it holds back, or None for all jobs of the consumer."""
     _asked: float = 0.0
     """Time that has to be written, or 0 if there is none."""
     _written_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _of_keys: dict[str, "Throttle"] = field(default_factory=dict)
+
+    def of_key(self, key: str) -> "Throttle":
+        """Return the throttle of one key of the consumer. Those that are over are forgotten."""
+        now = time.monotonic()
+        with self._lock:
+            known = self._of_keys.items()
+            self._of_keys = {
+                each: throttle
+                for each, throttle in known
+                if throttle.is_unwritten or now < throttle.until
+            }
+            made = Throttle(self.consumer_id, self.on_asked, key=key)
+            return self._of_keys.setdefault(key, made)
+
+    def holds_back(self, key: str | None, now: float) -> bool:
+        """Return True if no job of this key may start at that time."""
+        if now < self.until:
+            return True
+        of_key = self._of_keys.get(key or "") if self._of_keys else None
+        return of_key is not None and now < of_key.until
 
     @property
     def is_unwritten(self) -> bool:
         """True while a time has to be written: a claim would not respect it."""
         return self._asked > 0
 
-    def ask(self, seconds: float) -> None:
-        """Start no job for that long, and have it written for all processes."""
-        if seconds <= 0:
+    def ask(self, seconds: float, key: str | None = None) -> None:
+        """Start no job, or none of this key, for that long; have it written for all processes."""
+        if key is not None:
+            self.of_key(key).ask(seconds)
+        if key is not None or seconds <= 0:
             return
         end = time.monotonic() + seconds
         with self._lock:

@@ -48,6 +48,13 @@ ALTER TABLE pulljobs_flow_bucket SET (
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_cost_delay = 0
 );
+ALTER TABLE pulljobs_flow_key SET (
+    fillfactor = 45,
+    vacuum_truncate = off,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0
+);
 ALTER TABLE pulljobs_batch_sum SET (
     vacuum_truncate = off,
     autovacuum_vacuum_threshold = 1000,
@@ -321,6 +328,52 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "pulljobs_limit_group",
+            },
+        ),
+        migrations.CreateModel(
+            name="FlowKey",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "consumer_id",
+                        "key",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("consumer_id", models.BigIntegerField()),
+                ("turn_at", models.DateTimeField(null=True)),
+                ("filled_at", models.DateTimeField(null=True)),
+                ("charged_since", models.DateTimeField(null=True)),
+                ("throttled_until", models.DateTimeField(null=True)),
+                ("mark_at", models.DateTimeField(null=True)),
+                ("mark_id", models.BigIntegerField(db_default=0)),
+                ("tokens", models.FloatField(null=True)),
+                (
+                    "writer",
+                    pulljobs.models.fields.TransactionIdField(
+                        db_default=pulljobs.models.fields.CurrentTransaction()
+                    ),
+                ),
+                ("weight", models.IntegerField(db_default=1)),
+                ("owed", models.IntegerField(db_default=0)),
+                ("turn_rank", models.SmallIntegerField(db_default=0)),
+                ("mark_priority", models.SmallIntegerField(db_default=0)),
+                ("is_full", models.BooleanField(db_default=False)),
+                ("key", models.CharField(max_length=255)),
+                (
+                    "holders",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), db_default=[], size=None
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_flow_key",
+                "default_permissions": (),
             },
         ),
         migrations.CreateModel(
@@ -716,6 +769,50 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "max_in_flight_per_key",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs of one key in flight at once, in no order; empty: any number.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "rate_per_key",
+                    models.BooleanField(
+                        db_default=False,
+                        default=False,
+                        help_text="The rate holds for each key by itself.",
+                    ),
+                ),
+                ("key_rate_per_second", models.FloatField(editable=False, null=True)),
+                (
+                    "fair_by_key",
+                    models.BooleanField(
+                        db_default=False,
+                        default=False,
+                        help_text="Keys with waiting jobs take turns; a priority counts inside a key.",
+                    ),
+                ),
+                (
+                    "takes_turns",
+                    models.GeneratedField(
+                        db_persist=True,
+                        expression=models.Case(
+                            models.When(
+                                models.Q(
+                                    ("fair_by_key", True),
+                                    ("rate_per_key", True),
+                                    ("max_in_flight_per_key__isnull", False),
+                                    _connector="OR",
+                                ),
+                                then=models.Value(True),
+                            ),
+                            default=models.Value(False),
+                        ),
+                        output_field=models.BooleanField(),
+                    ),
+                ),
+                (
                     "max_waiting",
                     models.PositiveIntegerField(
                         db_default=512,
@@ -920,6 +1017,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("key", models.CharField(max_length=255, null=True)),
+                ("turn_key", models.CharField(max_length=255, null=True)),
                 ("error", models.TextField(null=True)),
                 ("cost", models.IntegerField(null=True)),
                 ("suspect", models.BooleanField(db_default=False, default=False)),
@@ -1164,6 +1262,8 @@ class Migration(migrations.Migration):
                     ("exclusive_keys", True),
                     ("max_in_flight__isnull", False),
                     ("limit_group__isnull", False),
+                    ("max_in_flight_per_key__isnull", False),
+                    ("rate_per_key", True),
                     _connector="OR",
                 ),
                 fields=["id"],
@@ -1226,6 +1326,30 @@ class Migration(migrations.Migration):
                 condition=models.Q(("key__isnull", False), ("reason__isnull", True)),
                 fields=["consumer", "key", "id"],
                 name="pulljobs_job_key",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("reason__isnull", True), ("turn_key__isnull", False)),
+                fields=["consumer", "turn_key", "-priority", "available_at", "id"],
+                name="pulljobs_job_turn",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="flowkey",
+            index=models.Index(
+                condition=models.Q(("turn_at__isnull", False)),
+                fields=["consumer_id", "-turn_rank", "turn_at", "key"],
+                name="pulljobs_flow_key_turn",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="flowkey",
+            index=models.Index(
+                condition=models.Q(("is_full", True)),
+                fields=["consumer_id", "key"],
+                name="pulljobs_flow_key_full",
             ),
         ),
         migrations.AddIndex(

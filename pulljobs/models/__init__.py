@@ -8,7 +8,8 @@ from pulljobs.models.consumers import Consumer
 from pulljobs.models.counts import CountProgress, SettlementCount
 from pulljobs.models.dashboard import Dashboard
 from pulljobs.models.flow import FlowBucket, LimitGroup
-from pulljobs.models.jobs import BoundedKey, ExclusiveKey, Job, Lease
+from pulljobs.models.jobs import Job, Lease
+from pulljobs.models.keys import BoundedKey, ExclusiveKey, FlowKey
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import HttpClient, JobProgress, Node, PullWaiter
 
@@ -25,6 +26,7 @@ __all__ = [
     "Dashboard",
     "ExclusiveKey",
     "FlowBucket",
+    "FlowKey",
     "HttpClient",
     "Job",
     "JobProgress",

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import backoff, encryption, signing
+from pulljobs import backoff, encryption, rates, signing
 from pulljobs.conf import LEAST_LEASE
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 from pulljobs.models.channels import FROM_0, Channel
@@ -21,6 +21,12 @@ _LEASE = _(
     "It must be at least %(least)g s and at most 100 years: holders renew a lease after a third "
     "of it."
 ) % {"least": LEAST_LEASE.total_seconds()}
+_LEAST_SLOTS = _("It must be at least 1; to stop claims, pause the consumer.")
+_KEY_RATE = _("It needs a rate without a window.")
+_EXCLUSIVE = _(
+    "Exclusive keys run one job at a time, in order: turn off fair_by_key, rate_per_key and "
+    "max_in_flight_per_key, or use max_in_flight_per_key=1 in place of exclusive keys."
+)
 
 
 def validate_strategy(text: str) -> None:
@@ -124,6 +130,35 @@ class Consumer(FlowLimits, TokenHolder):
         related_name="consumers",
         help_text=_("Group whose limits its consumers share."),
     )
+    max_in_flight_per_key = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text=_("Jobs of one key in flight at once, in no order; empty: any number."),
+    )
+    rate_per_key = models.BooleanField(
+        default=False, db_default=False, help_text=_("The rate holds for each key by itself.")
+    )
+    key_rate_per_second = models.FloatField(null=True, editable=False)
+    """Jobs a second of `rate` for each key, or NULL without `rate_per_key`."""
+    fair_by_key = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text=_("Keys with waiting jobs take turns; a priority counts inside a key."),
+    )
+    takes_turns = models.GeneratedField(
+        expression=models.Case(
+            models.When(
+                models.Q(fair_by_key=True)
+                | models.Q(rate_per_key=True)
+                | models.Q(max_in_flight_per_key__isnull=False),
+                then=models.Value(True),
+            ),
+            default=models.Value(False),
+        ),
+        output_field=models.BooleanField(),
+        db_persist=True,
+    )
+    """True if claims go by key, in turns."""
     max_waiting = models.PositiveIntegerField(
         default=512, db_default=512, help_text=_("Pulls over HTTP that may wait at once.")
     )
@@ -156,7 +191,9 @@ class Consumer(FlowLimits, TokenHolder):
                 fields=["id"],
                 condition=models.Q(exclusive_keys=True)
                 | models.Q(max_in_flight__isnull=False)
-                | models.Q(limit_group__isnull=False),
+                | models.Q(limit_group__isnull=False)
+                | models.Q(max_in_flight_per_key__isnull=False)
+                | models.Q(rate_per_key=True),
                 name="pulljobs_consumer_guarded",
             ),
         ]
@@ -164,6 +201,7 @@ class Consumer(FlowLimits, TokenHolder):
     def save(self, *args: Any, **kwargs: Any) -> None:
         delays = backoff.expand(self.retry_strategy)
         self.retry_delays, self.retry_cap = list(delays.seconds), delays.cap
+        self.key_rate_per_second = rates.parse_rate(self.rate) if self.rate_per_key else None
         if self._state.adding or self.limit_group_id is None:
             super().save(*args, **kwargs)
         else:
@@ -179,6 +217,9 @@ class Consumer(FlowLimits, TokenHolder):
                 buckets = FlowBucket.objects.using(self._state.db)
                 own = buckets.filter(consumer_id=0, group_id=self.limit_group_id or 0)
                 own.update(charged_since=ClockTime())
+
+    def shared_rate(self) -> float | None:
+        return None if self.rate_per_key else super().shared_rate()
 
     def buckets(self) -> "models.QuerySet[FlowBucket]":
         return FlowBucket.objects.using(self._state.db).filter(consumer_id=self.pk, group_id=0)
@@ -200,8 +241,25 @@ class Consumer(FlowLimits, TokenHolder):
             "retry_jitter": (0 <= self.retry_jitter <= 1, _("It must be from 0 to 1.")),
             "max_deliveries": (self.max_deliveries >= 1, _("It must be at least 1.")),
         }
+        bounds |= self._bounds_of_keys()
         if wrong := {name: text for name, (is_right, text) in bounds.items() if not is_right}:
             raise ValidationError(wrong)
+
+    def check_keys(self) -> None:
+        """Raise ValidationError if the limits by key do not fit the other fields."""
+        bounds = self._bounds_of_keys().items()
+        if wrong := {name: text for name, (is_right, text) in bounds if not is_right}:
+            raise ValidationError(wrong)
+
+    def _bounds_of_keys(self) -> dict[str, tuple[bool, Any]]:
+        slots = self.max_in_flight_per_key
+        by_turn = self.fair_by_key or self.rate_per_key or slots is not None
+        has_rate = bool(self.rate) and not self.rate_window
+        return {
+            "max_in_flight_per_key": (slots is None or slots >= 1, _LEAST_SLOTS),
+            "rate_per_key": (not self.rate_per_key or has_rate, _KEY_RATE),
+            "exclusive_keys": (not self.exclusive_keys or not by_turn, _EXCLUSIVE),
+        }
 
     def signing_secrets(self) -> list[str]:
         """Return the secrets that sign deliveries, newest first.

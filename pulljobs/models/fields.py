@@ -33,6 +33,19 @@ class ClockTime(models.Func):
     output_field = models.DateTimeField()
 
 
+class CurrentTransaction(models.Func):
+    """Id of the current transaction, which it gets if it has none."""
+
+    template = "pg_current_xact_id()"
+
+
+class TransactionIdField(models.Field):  # type: ignore[type-arg]  # generic for mypy only
+    """Id of a transaction, in the form that a snapshot can be asked for."""
+
+    def db_type(self, connection: Any) -> str:
+        return "xid8"
+
+
 class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic for mypy only
     """Time of the last save. Each save gets a second of its own, the resolution of HTTP dates."""
 

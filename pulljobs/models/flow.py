@@ -94,7 +94,7 @@ class FlowLimits(models.Model):
         abstract = True
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        self.rate_per_second, is_new = rates.parse_rate(self.rate), self._state.adding
+        self.rate_per_second, is_new = self.shared_rate(), self._state.adding
         has_window = self.rate_window and self.rate
         self.window_seconds = rates.window_seconds(self.rate) if has_window else None
         written = kwargs.get("update_fields")
@@ -104,6 +104,10 @@ class FlowLimits(models.Model):
         if self.rate_per_second is None and not is_new and (written is None or "rate" in written):
             # Claims from now on take no tokens, so none may come back if a rate is set again.
             self.buckets().delete()
+
+    def shared_rate(self) -> float | None:
+        """Return the jobs a second of the rate, or None without one that all keys share."""
+        return rates.parse_rate(self.rate)
 
     def buckets(self) -> "models.QuerySet[FlowBucket]":
         """Return the bucket as a set of at most one row."""

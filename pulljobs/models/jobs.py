@@ -59,6 +59,11 @@ class Job(models.Model):
     reason = models.CharField(max_length=20, null=True, choices=REASONS)  # noqa: DJ001  NULL unless DEAD
     key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
     """Key of the message, if the consumer used keys when it was published."""
+    turn_key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is an empty one here
+    """Key whose turns the job waits for, empty without a key. NULL if no claim goes by key.
+
+    It is not `key`, because jobs of exclusive keys are found in order of id, and these by priority.
+    """
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
     """Error text of its last failure."""
     cost = models.IntegerField(null=True)
@@ -96,6 +101,11 @@ class Job(models.Model):
                 condition=Q(batch_id__isnull=False, reason__isnull=False),
                 name="pulljobs_job_batch",
             ),
+            models.Index(
+                fields=["consumer", "turn_key", "-priority", "available_at", "id"],
+                condition=Q(turn_key__isnull=False, reason__isnull=True),
+                name="pulljobs_job_turn",
+            ),
         ]
         constraints = [
             models.UniqueConstraint(fields=["message", "consumer"], name="pulljobs_job_fan_out"),
@@ -125,39 +135,6 @@ def _keep_while_it_has_jobs(instance: models.Model, using: str, **kwargs: Any) -
             "its row is kept for its history.",
             set(held),
         )
-
-
-class ExclusiveKey(models.Model):
-    """Key of an exclusive consumer, while it has jobs. Changes of its running job lock the row.
-
-    Publishers never lock it, so a publisher whose transaction stays open stops no claim.
-    """
-
-    pk = models.CompositePrimaryKey("consumer_id", "key")
-    consumer_id = models.BigIntegerField()
-    key = models.CharField(max_length=255)
-    holder = models.BigIntegerField(null=True)
-    """Job of the key that is in flight or waits for its retry. It may be settled by now."""
-
-    class Meta:
-        db_table = "pulljobs_exclusive_key"
-
-    def __str__(self) -> str:
-        return self.key
-
-
-class BoundedKey(models.Model):
-    """Key of a consumer that bounds its queue. Publishers of the key lock the row in turn."""
-
-    pk = models.CompositePrimaryKey("consumer_id", "key")
-    consumer_id = models.BigIntegerField()
-    key = models.CharField(max_length=255)
-
-    class Meta:
-        db_table = "pulljobs_bounded_key"
-
-    def __str__(self) -> str:
-        return self.key
 
 
 class Lease(models.Model):

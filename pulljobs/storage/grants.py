@@ -54,6 +54,7 @@ _APP: Final[Mapping[str, Privileges]] = {
     "pulljobs_batch_sum": ALL,
     "pulljobs_limit_group": ALL,
     "pulljobs_progress": ALL,
+    "pulljobs_flow_key": ALL,
     "pulljobs_node": ALL,
     "pulljobs_pull_waiter": ALL,
     "pulljobs_http_client": ALL,
@@ -69,8 +70,8 @@ _READ: Final[Mapping[str, Privileges]] = {
 _PUBLISH: Final[Mapping[str, Privileges]] = {
     "pulljobs_channel": "SELECT (id, name, dedupe_window)",
     "pulljobs_consumer": (
-        "SELECT (id, channel_id, name, deleted_at, exclusive_keys, max_queued_per_key,"
-        " key_overflow, key_limit_counts)"
+        "SELECT (id, channel_id, name, deleted_at, exclusive_keys, takes_turns,"
+        " max_queued_per_key, key_overflow, key_limit_counts)"
     ),
     "pulljobs_message": "SELECT (id, channel_id), INSERT",
     "pulljobs_publication": AMEND,

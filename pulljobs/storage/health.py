@@ -16,6 +16,7 @@ HOT: Final = (
     "pulljobs_exclusive_key",
     "pulljobs_bounded_key",
     "pulljobs_flow_bucket",
+    "pulljobs_flow_key",
     "pulljobs_publication",
     "pulljobs_scheduled_message",
     "pulljobs_node",

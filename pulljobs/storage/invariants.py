@@ -38,6 +38,9 @@ INVARIANTS: Final = {
     "one_in_flight_a_key": "At most one job of a key of an exclusive consumer is in flight.",
     "blocked_behind_a_job": "A job that is blocked behind its key waits for another job.",
     "claimed_in_turn": "No job waits while later ones of its priority are claimed.",
+    "slots_of_a_key": "Jobs of a key are in flight in no more slots than `max_in_flight_per_key`.",
+    "waiting_key_has_a_turn": "A key with a waiting job and a free slot has a turn.",
+    "slots_at_every_instant": "By the archive, no claim of a key went over its slots.",
     "lease_ends": "A lease ends after its claim and not after its hard end.",
     "ended_lease_is_reaped": "The reaper takes back the jobs of a lease soon after its end.",
     "leased_job_is_known": "Every job that a lease names is live or in the archive.",
@@ -51,6 +54,8 @@ PASSING: Final = frozenset(
         "one_in_flight_a_key",
         "blocked_behind_a_job",
         "claimed_in_turn",
+        "slots_of_a_key",
+        "waiting_key_has_a_turn",
         "ended_lease_is_reaped",
     }
 )

@@ -19,6 +19,7 @@ from django.db import (
 
 from pulljobs.engine.adapters import TOO_MUCH
 from pulljobs.engine.claiming.limits import give_back
+from pulljobs.engine.claiming.turns import give_back as give_back_to_keys
 from pulljobs.engine.encodings import array, integer_array
 from pulljobs.engine.outcomes import (
     Deliveries,
@@ -31,7 +32,7 @@ from pulljobs.engine.outcomes import (
 from pulljobs.engine.sql import Params, Row
 from pulljobs.models import Job
 from pulljobs.states import TRANSITIONS, Event, Reason, State
-from pulljobs.storage import batches, keys, listen, settling
+from pulljobs.storage import batches, keys, listen, settling, turns
 from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.limits import with_members
 from pulljobs.storage.rows import (
@@ -259,6 +260,8 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
     freed_keys = {(row.consumer_id, row.freed_key) for row in freed}
     keys.free(using, freed_keys, [row.job_id for row in freed])
+    turned = [row for row in rows if row.turn_key is not None and row.consumer_id is not None]
+    turns.free(using, {(row.consumer_id, row.turn_key) for row in turned})
     released = {
         settlement.held.job_id
         for settlement in settlements
@@ -281,14 +284,18 @@ def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
         return settling.run_finish(using, params, len(settlements))
     with brief(using, lock_seconds=LOCK_SECONDS):
         rows = settling.run_finish(using, params, len(settlements))
-        written = {row.job_id for row in rows}  # Not those that were released before.
-        give_back(AliasSession(using), [held for held in released if held.job_id in written])
+        written = {row.job_id: row.turn_key for row in rows}  # Not those released before.
+        given = [held for held in released if held.job_id in written]
+        give_back(AliasSession(using), given)
+        by_turn = [held for held in given if written[held.job_id] is not None]
+        give_back_to_keys(AliasSession(using), by_turn)
     return rows
 
 
 def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:
     states: dict[int, State] = {}
     freed: set[tuple[int, str]] = set()
+    turned: set[tuple[int, str]] = set()
     let_go: list[int] = []
     roomier: set[int] = set()
     grouped: set[int] = set()
@@ -299,7 +306,9 @@ def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:
             grouped |= {row.consumer_id} if row.is_grouped else set()
             let_go += row.keyed_ids or []
             freed |= {(row.consumer_id, key) for key in row.freed_keys or []}
+            turned |= {(row.consumer_id, key) for key in row.turn_keys or []}
     keys.free(using, freed, let_go)
+    turns.free(using, turned)
     return Finished(states, [], {}, roomier=with_members(using, roomier, grouped))
 
 
@@ -398,6 +407,8 @@ def kill(
     }
     rows = retrying(using, lambda: _operate(using, "kill", params))
     keys.free(using, {(row.consumer_id, row.key) for row in rows if row.key is not None})
+    held = [row for row in rows if row.was_held and row.turn_key is not None]
+    turns.free(using, {(row.consumer_id, row.turn_key) for row in held})
     # The key of some is free now. For others there may be room for one more job in flight.
     waking = {row.consumer_id for row in rows if row.was_held or row.key is not None}
     listen.wake_on_commit(using, with_members(using, waking, waking))

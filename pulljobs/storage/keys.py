@@ -27,18 +27,26 @@ def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> Non
     if not keys:
         return
 
-    def work() -> None:
+    session = AliasSession(using)
+    run_after_settlement(
+        using, len(keys), lambda: free_keys(session, lock_keys(session, keys), let_go)
+    )
+
+
+def run_after_settlement(using: str, number: int, work: Callable[[], object]) -> None:
+    """Free that many keys in a transaction of their own. If it fails, the sweep frees them."""
+
+    def free_all() -> None:
         with brief(using, lock_seconds=LOCK_SECONDS):
-            session = AliasSession(using)
-            free_keys(session, lock_keys(session, keys), let_go)
+            work()
 
     try:
-        retrying(using, work)
+        retrying(using, free_all)
     except DatabaseError as error:
         # What freed them is committed, or will be: then the sweep frees the keys.
         if connections[using].in_atomic_block and not is_wait(error):
             raise
-        logger.warning("%d keys could not be freed: %s", len(keys), error)
+        logger.warning("%d keys could not be freed: %s", number, error)
 
 
 def sweep(using: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from math import ceil
 from typing import NamedTuple
 
@@ -11,14 +12,13 @@ from pulljobs.engine.claiming.guarded import Guards, read_guards
 from pulljobs.engine.claiming.limits import TooDear, lock_allowance
 from pulljobs.engine.encodings import integer_array
 from pulljobs.models import Consumer
-from pulljobs.storage import keys, listen, messages
+from pulljobs.storage import keys, listen, messages, turns
 from pulljobs.storage.rows import Claimed, HeldJob, NotYet, Refusal, Taken
 from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, brief, run
+from pulljobs.storage.turns import TakeResult
 
 Work = Callable[[int], Claimed]
 """Function that claims at most that many jobs."""
-TakeResult = Taken | Refusal | NotYet | None
-"""New lease of one job, or the reason for getting none. None: the job is in another state."""
 Take = Callable[[], TakeResult]
 
 
@@ -73,7 +73,8 @@ def _take(using: str, job: tuple[int, int], guards: Guards, work: Take) -> TakeR
     if not allowance.most(1):
         allowance.spend(session, [])
         return allowance.refusal
-    taken = keys.take(using, consumer_id, job_id, work)
+    by_turn = partial(turns.take, using, consumer_id, job_id, work)
+    taken = keys.take(using, consumer_id, job_id, by_turn)
     allowance.spend(session, [job_id] if isinstance(taken, Taken) else [])
     return taken
 

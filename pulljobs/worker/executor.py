@@ -210,9 +210,9 @@ def _result_of_error(error: BaseException) -> Result:
 
 
 def _throttle(job: ClaimedJob, error: BaseException) -> None:
-    """Throttle the consumer if the handler asked for it with its retry."""
+    """Throttle the consumer or the key if the handler asked for it with its retry."""
     if isinstance(error, Retry) and error.throttle and error.after is not None:
-        job.throttle(error.after)
+        job.throttle(error.after, key=error.throttle == "key")
 
 
 def _was_rolled_back(settlement: Settlement, job: ClaimedJob) -> bool:

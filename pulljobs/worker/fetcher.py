@@ -105,7 +105,7 @@ class Fetcher:
             ticket = self._circuits.get(subscription.handler).ticket
             if (room := self._room(subscription)) > 0:
                 yield subscription, room, ticket
-            elif subscription.pool.reports_room and _pool_room(subscription) <= 0:
+            elif subscription.pool.reports_room and subscription.room() <= 0:
                 subscription.look_at = time.monotonic() + self._poll_seconds()
 
     def _room(self, subscription: ConsumerSubscription) -> int:
@@ -117,7 +117,7 @@ class Fetcher:
             return 0  # This process is woken when it is written, as all waiters are.
         if (in_flight_room := self._in_flight.room(subscription.payload_bytes)) <= 0:
             return 0  # The pool is not asked: it would set a low-water mark and wake the fetcher.
-        room = min(self._limits.FETCH_BATCH, in_flight_room, _pool_room(subscription))
+        room = min(self._limits.FETCH_BATCH, in_flight_room, subscription.room())
         allowed = self._circuits.get(subscription.handler).room()
         return room if allowed is None else min(room, allowed)
 
@@ -320,7 +320,3 @@ def _is_over(job: ClaimedJob, tried: int) -> bool:
     """Return True if a job that is over the retries of its consumer has no higher limit itself."""
     own = job.limits.max_retries
     return own is None or tried > own
-
-
-def _pool_room(subscription: ConsumerSubscription) -> int:
-    return subscription.pool.room(subscription.run_time)

@@ -12,8 +12,6 @@ from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.runs import HandlerRuns
 
-SECONDS_AHEAD: Final = 0.5
-"""Seconds within which a claimed job is expected to start."""
 SHORTEST_RUN: Final = 1e-5
 """Seconds that a job takes at least, with its way through the queue."""
 ROUNDING: Final = 1e-9
@@ -56,19 +54,20 @@ class ClaimAhead:
             self._queued.append((jobs[0].run_time, len(jobs)))
 
     def room(self, run_time: RunTime, waiting: int) -> int:
-        """Return how many more jobs of a handler will start within `SECONDS_AHEAD`.
+        """Return how many more jobs of a handler will start soon, within `run_time.ahead`.
 
         `waiting` is the number of jobs in the pool that have not begun. A run that takes longer
         than expected is expected to take that much longer again. A run of unknown length ends
-        after `SECONDS_AHEAD`, so each idle slot gets a single job of that handler.
+        after that time, so each idle slot gets a single job of that handler.
         """
-        queued = [(_expected(each), number) for each, number in self._waiting(waiting)]
-        long = sum(number for seconds, number in queued if seconds == SECONDS_AHEAD)
-        backlog = sum(seconds * number for seconds, number in queued if seconds < SECONDS_AHEAD)
+        ahead = run_time.ahead
+        queued = [(_expected(each, ahead), number) for each, number in self._waiting(waiting)]
+        long = sum(number for seconds, number in queued if seconds == ahead)
+        backlog = sum(seconds * number for seconds, number in queued if seconds < ahead)
         waits = self._waits()
         # A long job takes a slot out of the calculation, all others are spread evenly.
-        free = [SECONDS_AHEAD - wait for wait in waits[long:] if wait < SECONDS_AHEAD]
-        step = _expected(run_time)
+        free = [ahead - wait for wait in waits[long:] if wait < ahead]
+        step = _expected(run_time, ahead)
         starts = sum(ceil(seconds / step) for seconds in free)
         most = sum(ceil(seconds / step) for seconds in _spread(backlog, free))
         return max(0, min(most, starts - int(backlog / step + ROUNDING)))
@@ -93,8 +92,8 @@ class ClaimAhead:
         return claims
 
 
-def _expected(run_time: RunTime) -> float:
-    return min(max(run_time.expected, SHORTEST_RUN), SECONDS_AHEAD)
+def _expected(run_time: RunTime, ahead: float) -> float:
+    return min(max(run_time.expected, SHORTEST_RUN), ahead)
 
 
 def _spread(backlog: float, free: Sequence[float]) -> list[float]:

@@ -13,7 +13,7 @@ from django.db.models import Q
 
 from pulljobs import handlers
 from pulljobs.conf import LEAST_LEASE, Settings, settings
-from pulljobs.engine.run_times import RunTime
+from pulljobs.engine.run_times import SECONDS_AHEAD, SECONDS_AHEAD_OF_TURNS, RunTime
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.models import Consumer, Lease
@@ -59,16 +59,23 @@ class ConsumerSubscription:
     def may_be_claimed_twice(self) -> bool:
         """True if a claim may be lost in a crash of the server, at the cost of a redelivery."""
         consumer = self.puller.consumer
-        if consumer.rate_per_second is not None or consumer.limit_group_id is not None:
+        has_rate = consumer.rate_per_second is not None or consumer.rate_per_key
+        if has_rate or consumer.limit_group_id is not None:
             return False  # The tokens of a claim that is lost would be spent again.
         return self.puller.via == Lease.Via.PUSH and not self.waits_for_settles
+
+    def room(self) -> int:
+        """Return how many more jobs its pool takes now, zero or less for none."""
+        is_fair = self.puller.consumer.fair_by_key
+        self.run_time.ahead = SECONDS_AHEAD_OF_TURNS if is_fair else SECONDS_AHEAD
+        return self.pool.room(self.run_time)
 
     @property
     def waits_for_settles(self) -> bool:
         """True if the settlement of one job may make another one claimable."""
         consumer = self.puller.consumer
-        is_bounded = consumer.max_in_flight is not None or consumer.limit_group_id is not None
-        return consumer.exclusive_keys or is_bounded
+        bounds = (consumer.max_in_flight, consumer.limit_group_id, consumer.max_in_flight_per_key)
+        return consumer.exclusive_keys or any(bound is not None for bound in bounds)
 
 
 def can_deliver() -> bool:

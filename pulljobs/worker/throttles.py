@@ -2,17 +2,34 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from django.db import DatabaseError
 
 from pulljobs.engine.throttle import Throttle
-from pulljobs.storage import limits
+from pulljobs.storage import limits, turns
 from pulljobs.storage.statements import is_wait
 
 LOCKED_FOR: Final = 1.0
 """Seconds until the next attempt, if another transaction has locked the row of a consumer."""
+
+
+def _write(using: str, lefts: Mapping[Throttle, float]) -> None:
+    """Write throttles with the seconds that are left of each.
+
+    That of a key holds back its consumer if claims of the consumer do not go by key.
+    """
+    seconds: dict[int, float] = {}
+    of_keys = {
+        (each.consumer_id, each.key): left for each, left in lefts.items() if each.key is not None
+    }
+    by_turn = turns.throttle(using, of_keys) if of_keys else set()
+    for throttle, left in lefts.items():
+        if throttle.key is None or throttle.consumer_id not in by_turn:
+            seconds[throttle.consumer_id] = max(left, seconds.get(throttle.consumer_id, 0.0))
+    if seconds:
+        limits.throttle(using, seconds)
 
 
 class Throttles:
@@ -32,7 +49,7 @@ class Throttles:
         """Return the throttle of a consumer. Only the fetcher's thread calls this."""
         known = self._known.get(consumer_id)
         if known is None:
-            known = self._known[consumer_id] = Throttle(consumer_id, self._note)
+            known = self._known[consumer_id] = Throttle(consumer_id, on_asked=self._note)
         return known
 
     def write(self, using: str) -> None:
@@ -41,10 +58,9 @@ class Throttles:
             return
         asked = list(self._asked)
         ends = {throttle: throttle.seconds_to_write() for throttle in asked}
-        seconds = {throttle.consumer_id: left for throttle, (_end, left) in ends.items() if left}
+        lefts = {throttle: left for throttle, (_end, left) in ends.items() if left}
         try:
-            if seconds:
-                limits.throttle(using, seconds)
+            _write(using, lefts)
         except DatabaseError as error:
             if not is_wait(error):
                 raise

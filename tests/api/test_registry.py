@@ -480,6 +480,39 @@ def test_a_put_sets_the_window_the_bound_and_the_group(orders: Any, manager: Man
     assert put(rate="", maxInFlight="", limitGroup="") == (False, None, None)
 
 
+def test_a_put_sets_the_limits_by_key(orders: Any, manager: Manager) -> None:
+    path, names = "/channel/orders/consumer/k", ("MaxInFlightPerKey", "RatePerKey", "FairByKey")
+
+    def put(**fields: str) -> tuple[Any, ...]:
+        seen = manager.get(path) if Consumer.objects.exists() else None
+        answer = manager.put(path, seen, callbackUrl=URL, **fields)
+        assert answer.status_code == 200, answer.content
+        return tuple(map(answer.json().get, names))
+
+    wanted = {"rate": "9/m", "ratePerKey": "true", "maxInFlightPerKey": "3", "fairByKey": "true"}
+    assert put(**wanted) == put() == (3, True, True)
+    consumer = Consumer.objects.get()
+    assert (consumer.rate_per_second, consumer.key_rate_per_second) == (None, 9 / 60)
+    assert put(rate="", maxInFlightPerKey="", fairByKey="false") == (None, False, False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"ratePerKey": "true"}, "It needs a rate"),
+        ({"fairByKey": "yes"}, "fairByKey must be true or false, not 'yes'"),
+        ({"maxInFlightPerKey": "0"}, "at least 1; to stop claims, pause the consumer"),
+        ({"maxInFlightPerKey": "x"}, "maxInFlightPerKey must be a whole number, not 'x'"),
+    ],
+)
+def test_limits_by_key_that_cannot_work_are_refused(
+    fields: dict[str, str], problem: str, orders: Any, manager: Manager
+) -> None:
+    answer = manager.put("/channel/orders/consumer/k", callbackUrl=URL, **fields)
+    assert (answer.status_code, problem in answer.content.decode()) == (400, True)
+    assert not Consumer.objects.exists()
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [

@@ -249,3 +249,19 @@ def test_the_time_of_a_job_in_a_later_window_is_named() -> None:
     [(days,)] = query("SELECT date_bin('1 day', now(), timestamptz 'epoch') + interval '3 days'")
     earliest = datetime.fromisoformat(content["earliest"])
     assert abs(earliest - days) < timedelta(seconds=0.1)
+
+
+def test_a_job_waits_for_a_slot_of_its_key(consumer: Consumer) -> None:
+    consumer.max_in_flight_per_key = 1
+    consumer.save()
+    first, second = published(consumer, 2, key="a")
+    Puller(USING, consumer).claim(2)
+    assert ids.encode(first) in reasons(second)["key_full"]
+
+
+def test_a_job_waits_for_the_rate_of_its_key(consumer: Consumer) -> None:
+    consumer.rate, consumer.rate_per_key = "1/h", True
+    consumer.save()
+    _first, second = published(consumer, 2, key="a")
+    Puller(USING, consumer).claim(2)
+    assert "0.00 of 1 tokens of its key" in reasons(second)["key_rate_limited"]

@@ -28,6 +28,7 @@ from benchmarks.faults.history import (
     WORKED,
     Line,
 )
+from benchmarks.faults.key_limits import KeyLimits
 from benchmarks.faults.liveness import DEAF_JOBS, Bounds
 from benchmarks.faults.tables import Live, Settled, Tables
 
@@ -482,6 +483,15 @@ def queued_claims(count: int, every: float) -> list[TimedClaim]:
     return [TimedClaim(1, n * every, None, n, 0.0) for n in range(1, count + 1)]
 
 
+def shared_claims(of_a: int) -> list[TimedClaim]:
+    """Return claims of two keys whose jobs wait for five seconds: so many of a, and 500 of b."""
+    return [
+        TimedClaim(1, 5 * number / jobs, None, number, 0.001, key)
+        for key, jobs in (("a", of_a), ("b", 500))
+        for number in range(1, jobs + 1)
+    ]
+
+
 def test_every_rule_is_broken_here() -> None:
     broken = {rule for lines, tables in BAD.values() for rule in find_faults(case(lines, tables))}
     broken |= find_faults(Case([], Tables(), replaced=["worker-7 ended by itself"])).keys()
@@ -489,6 +499,9 @@ def test_every_rule_is_broken_here() -> None:
     slow, rate = Tables(claims=queued_claims(60, 0.11)), ClaimRate(10, 1)
     limited = Case(lines, slow, in_flight=(1, False), rate=rate, is_disturbed=False)
     broken |= find_faults(limited).keys()
+    keys = KeyLimits(is_exclusive=False, slots=1, is_fair=True)
+    unfair = Case(lines, Tables(claims=shared_claims(3_000)), keys=keys, is_disturbed=False)
+    broken |= find_faults(unfair).keys()
     assert broken == {rule.__name__ for rule in RULES}
 
 
@@ -575,6 +588,22 @@ def test_a_rate_that_is_not_used_while_work_waits_is_found(every: float, is_slow
     judged = Case([], tables, rate=ClaimRate(10, 1), is_disturbed=False)
     assert ("rates_are_used" in find_faults(judged)) == is_slow
     assert "rates_are_used" not in find_faults(Case([], tables, rate=ClaimRate(10, 1)))
+
+
+def test_more_jobs_of_a_key_in_flight_than_it_has_slots_are_found() -> None:
+    lines = [claim("a", 0, 1), claim("b", 2, 3), *settle("a", 4, 5), *settle("b", 6, 7)]
+    held = Case(sorted(lines, key=lambda line: line.at), Tables(), keys=KeyLimits(False, slots=1))
+    [sentence] = find_faults(held)["keys_keep_their_slots"]
+    assert sentence.startswith("2 jobs of key")
+    held = Case(held.lines, Tables(), keys=KeyLimits(False, slots=2))
+    assert "keys_keep_their_slots" not in find_faults(held)
+
+
+@pytest.mark.parametrize(("of_a", "is_unfair"), [(500, False), (3_000, True)])
+def test_keys_that_do_not_share_are_found(of_a: int, is_unfair: bool) -> None:
+    limits = KeyLimits(False, is_fair=True)
+    judged = Case([], Tables(claims=shared_claims(of_a)), keys=limits, is_disturbed=False)
+    assert ("keys_share" in find_faults(judged)) == is_unfair
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

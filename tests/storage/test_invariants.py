@@ -19,8 +19,9 @@ from pulljobs.states import State
 from pulljobs.storage import invariants, jobs
 from pulljobs.storage.invariants import INVARIANTS, CheckLimits
 from tests.factories import USING, ConsumerFactory, JobFactory, MadeJob, claimed, published
-from tests.keyed import claim, exclusive, queued
+from tests.keyed import claim, deliver, exclusive, queued
 from tests.sessions import query
+from tests.turns import fair, limited, queue
 
 pytestmark = pytest.mark.django_db
 NOW = timedelta(0)
@@ -138,6 +139,31 @@ def overtaken() -> set[int]:
     return {passed_by}
 
 
+def without_slot() -> set[int]:
+    consumer = limited(1)
+    queue(consumer, 1, "a")
+    [job] = claim(consumer)
+    query("UPDATE pulljobs_flow_key SET holders = '{}'")
+    return {job.job_id}
+
+
+def without_turn() -> set[int]:
+    consumer = fair()
+    _claimed, forgotten = queue(consumer, 2, "a")
+    claim(consumer, 1)
+    query("DELETE FROM pulljobs_flow_key")
+    query("UPDATE pulljobs_job SET available_at = available_at - %s", [LONG_AGO])
+    return {forgotten}
+
+
+def above_slots() -> set[int]:
+    consumer = limited(2)
+    _first, second = queue(consumer, 2, "a")
+    deliver(*claim(consumer))
+    Consumer.objects.filter(pk=consumer.pk).update(max_in_flight_per_key=1)
+    return {second}
+
+
 def lease_without_end() -> set[int]:
     made(State.INFLIGHT)
     query("UPDATE pulljobs_lease SET leased_until = hard_end + interval '1s'")
@@ -213,6 +239,9 @@ def consumer_was_forgotten() -> set[int]:
         ("one_in_flight_a_key", two_of_a_key),
         ("blocked_behind_a_job", blocked_for_nothing),
         ("claimed_in_turn", overtaken),
+        ("slots_of_a_key", without_slot),
+        ("waiting_key_has_a_turn", without_turn),
+        ("slots_at_every_instant", above_slots),
         ("lease_ends", lease_without_end),
         ("ended_lease_is_reaped", unreaped_lease),
         ("leased_job_is_known", lease_names_no_job),

@@ -16,17 +16,21 @@ JOBS = 60_000
 FILL = """
 INSERT INTO pulljobs_job
     (id, consumer_id, message_id, available_at, retry_count, deliveries, priority,
-    state, lease_token, reason, key)
+    state, lease_token, reason, key, turn_key)
 SELECT n, n % 3, n,
     CASE WHEN n % 10 > 0 THEN now() + n * interval '0.1 s' - interval '1 hour' END,
     0, 0, n % 2,
     CASE n % 10 WHEN 0 THEN 'DEAD' WHEN 1 THEN 'INFLIGHT' ELSE 'QUEUED' END,
     CASE n % 10 WHEN 1 THEN lpad(to_hex(n / 100), 32, '0')::uuid END,
     CASE n % 10 WHEN 0 THEN 'killed' END,
-    CASE n % 3 WHEN 2 THEN 'key ' || n / 15 END
+    CASE n % 3 WHEN 2 THEN 'key ' || n / 15 END,
+    CASE n % 3 WHEN 1 THEN 'key ' || n / 15 END
 FROM generate_series({first}, {last}) AS n;
 INSERT INTO pulljobs_exclusive_key (consumer_id, key)
 SELECT 2, 'key ' || n FROM generate_series({first} / 15, {last} / 15) AS n
+ON CONFLICT DO NOTHING;
+INSERT INTO pulljobs_flow_key (consumer_id, key, turn_at)
+SELECT 1, 'key ' || n, now() FROM generate_series({first} / 15, {last} / 15) AS n
 ON CONFLICT DO NOTHING;
 INSERT INTO pulljobs_lease (
     lease_token, consumer_id, via, claimed_at, leased_until, hard_end, job_ids)
@@ -89,7 +93,7 @@ def filled(
         finally:
             known.execute(
                 "TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message,"
-                " pulljobs_exclusive_key, pulljobs_settlement_count"
+                " pulljobs_exclusive_key, pulljobs_flow_key, pulljobs_settlement_count"
             )
             for table in TABLES:
                 known.execute(f"ALTER TABLE {table} RESET (autovacuum_enabled)")

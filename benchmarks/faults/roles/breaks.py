@@ -8,6 +8,8 @@ twice   a released job gives its tokens back twice
 window  each claim begins a window of its own
 group   counts the jobs in flight of one consumer, not of its group
 late    claims again at twice the time of the next token
+slots   counts the jobs of a key by rows that are newer than the claim's snapshot
+turn    a key that was served keeps its turn
 throttle
         throttles a consumer in its own process only
 flush   drops some outcomes and reports them as written
@@ -84,6 +86,12 @@ COUNT_ALONE: Final[Changes] = {
             "ARRAY[%(consumer_id)s::bigint]",
         ),
     )
+}
+COUNT_NEWER_SLOTS: Final[Changes] = {
+    "claim_turns": (("pg_visible_in_snapshot(writer, (SELECT pg_current_snapshot()))", "true"),)
+}
+KEEP_TURNS: Final[Changes] = {
+    "claim_turns": (("ELSE clock.now\n        END AS next", "ELSE turn_at END AS next"),)
 }
 THROTTLE_NOTHING: Final[Changes] = {
     "throttle": (("SET throttled_until = asked.until", "SET throttled_until = clock_timestamp()"),)
@@ -196,6 +204,8 @@ BREAKS: Final[dict[LiteralString, Callable[[], None]]] = {
     "window": lambda: _change(FORGET_WINDOWS),
     "group": lambda: _change(COUNT_ALONE),
     "late": _wait_twice,
+    "slots": lambda: _change(COUNT_NEWER_SLOTS),
+    "turn": lambda: _change(KEEP_TURNS),
     "throttle": lambda: _change(THROTTLE_NOTHING),
     "flush": _forget_flushes,
     "publish": _forget_publishes,

@@ -1,7 +1,8 @@
 """Creation of the tables, the partitions and the consumers: one of threads and one of tasks.
 
 python -m benchmarks.faults.roles.prepare \
-    '{"lease_duration": SECONDS, "exclusive": BOOLEAN, "group": BOOLEAN, "limits": {NAME: VALUE}}'
+    '{"lease_duration": SECONDS, "exclusive": BOOLEAN, "group": BOOLEAN,
+    "limits": {NAME: VALUE}, "by_key": {NAME: VALUE}}'
 """
 
 import json
@@ -22,7 +23,14 @@ WITHOUT_END: Final = 10_000
 """Limit of retries and deliveries, so that no job dies because its worker is killed."""
 
 
-def main(*, lease_duration: float, exclusive: bool, group: bool, limits: dict[str, Any]) -> None:
+def main(
+    *,
+    lease_duration: float,
+    exclusive: bool,
+    group: bool,
+    limits: dict[str, Any],
+    by_key: dict[str, Any],
+) -> None:
     """Migrate the database and create the consumers, or change those that migrate created."""
     call_command("migrate", verbosity=0)
     operating.maintain()
@@ -33,6 +41,7 @@ def main(*, lease_duration: float, exclusive: bool, group: bool, limits: dict[st
         "max_deliveries": WITHOUT_END,
         "exclusive_keys": exclusive,
         **({} if group else limits),
+        **by_key,
     }
     if group:
         fields["limit_group"], _change = registering.put_limit_group("faults", limits)

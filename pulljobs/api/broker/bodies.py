@@ -79,6 +79,23 @@ class ConsumerFormBody(RegistryFormBody, LimitsFormBody):
     limitGroup: NotRequired[
         Annotated[str, TextUpTo(255), Help("Empty: no group. Absent: unchanged.")]
     ]
+    maxInFlightPerKey: NotRequired[
+        Annotated[str, TextUpTo(9, r"^[0-9]*$"), Help("Empty: any number. Absent: unchanged.")]
+    ]
+    ratePerKey: NotRequired[
+        Annotated[
+            str,
+            TextUpTo(5, r"^(true|false)?$"),
+            Help("true: the rate holds for each key by itself. Absent: unchanged."),
+        ]
+    ]
+    fairByKey: NotRequired[
+        Annotated[
+            str,
+            TextUpTo(5, r"^(true|false)?$"),
+            Help("true: keys with waiting jobs take turns. Absent: unchanged."),
+        ]
+    ]
 
 
 class RequeueFormBody(TypedDict):
@@ -124,6 +141,9 @@ class ConsumerBody(ProducerBody, LimitsBody):
     DeadLetterQueueURL: str
     Type: ConsumerType
     LimitGroup: str | None
+    MaxInFlightPerKey: int | None
+    RatePerKey: bool
+    FairByKey: bool
 
 
 class LimitGroupBody(LimitsBody):

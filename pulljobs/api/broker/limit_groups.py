@@ -82,10 +82,25 @@ def limit_fields(form: Mapping[str, str]) -> dict[str, Any]:
         if (text := form.get(sent)) is not None:
             fields[name] = _parse_number(sent, text)
     if (window := form.get("rateWindow")) is not None:
-        if window not in TRUTHS:
-            raise InvalidRegistration(f"rateWindow must be true or false, not {window!r}.")
-        fields["rate_window"] = TRUTHS[window]
+        fields["rate_window"] = _parse_truth("rateWindow", window)
     return fields
+
+
+def key_fields(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the limits by key in a form. Those that are not sent stay as they are."""
+    fields: dict[str, Any] = {"rate_per_key": False} if form.get("rate") == "" else {}
+    if (text := form.get("maxInFlightPerKey")) is not None:
+        fields["max_in_flight_per_key"] = _parse_number("maxInFlightPerKey", text)
+    for name, sent in (("rate_per_key", "ratePerKey"), ("fair_by_key", "fairByKey")):
+        if (text := form.get(sent)) is not None:
+            fields[name] = _parse_truth(sent, text)
+    return fields
+
+
+def _parse_truth(name: str, text: str) -> bool:
+    if text not in TRUTHS:
+        raise InvalidRegistration(f"{name} must be true or false, not {text!r}.")
+    return TRUTHS[text]
 
 
 def _parse_number(name: str, text: str) -> int | None:

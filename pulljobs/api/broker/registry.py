@@ -20,7 +20,7 @@ from pulljobs.api.authentication import find_row
 from pulljobs.api.base_views import UserView, channel_of, consumer_of
 from pulljobs.api.broker import resources
 from pulljobs.api.broker.bodies import ConsumerFormBody, ListingBody, RegistryFormBody
-from pulljobs.api.broker.limit_groups import limit_fields
+from pulljobs.api.broker.limit_groups import key_fields, limit_fields
 from pulljobs.api.broker.links import (
     CursorRow,
     link_in_channel,
@@ -206,6 +206,7 @@ class ConsumerView(RegistryView):
             "callback_url": given["callbackUrl"],
             "type": given["type"] or Consumer.Type.PUSH.value,
             **limit_fields(form),
+            **key_fields(form),
             **_group_field(form.get("limitGroup")),
         }
 

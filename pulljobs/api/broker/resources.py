@@ -64,6 +64,9 @@ def render_consumer(request: Request, consumer: Consumer, token: str | None) -> 
         "DeadLetterQueueURL": link_in_consumer(request, "dlq", consumer),
         "Type": Consumer.Type(consumer.type),
         "LimitGroup": consumer.limit_group.name if consumer.limit_group else None,
+        "MaxInFlightPerKey": consumer.max_in_flight_per_key,
+        "RatePerKey": consumer.rate_per_key,
+        "FairByKey": consumer.fair_by_key,
         **_render_limits(consumer),
     }
 

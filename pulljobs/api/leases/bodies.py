@@ -196,6 +196,9 @@ class InfoBody(TypedDict):
     RateBurst: int | None
     RateWindow: bool
     LimitGroup: str | None
+    MaxInFlightPerKey: int | None
+    RatePerKey: bool
+    FairByKey: bool
     MaxWaiting: int
     MaxPayloadBytes: int
     LeaseSeconds: float

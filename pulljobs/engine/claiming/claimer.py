@@ -35,7 +35,12 @@ class Claimer:
             if claimed is not None:
                 self.job_cost = claimed.job_cost
                 return claimed
-            self.guards = guarded.read_guards(session, self.consumer_id)
+            guards = guarded.read_guards(session, self.consumer_id)
+            if guards.by_turn != self.guards.by_turn:
+                # Below the marks jobs may wait that have a turn, or that were passed over.
+                self.marks.forget()
+                entry = self.marks.entry_above()
+            self.guards = guards
 
     def walk(self, wanted: int, look: Look) -> Claimed:
         """Claim what turned up below the low-water marks, else go on from the marks."""
@@ -61,9 +66,10 @@ class Claimer:
         started = time.monotonic()
         claimed = look(self.marks.entry_below())
         took = timedelta(seconds=time.monotonic() - started)
+        is_cut = claimed.refusal is not None or len(claimed.jobs) == wanted
         self.marks.learn_below(
             started_at=claimed.started_at,
-            full=claimed.refusal is not None or claimed.more or len(claimed.jobs) == wanted,
+            full=claimed.more or (is_cut and not claimed.by_turn),
             passed=claimed.passed,
             took=took,
         )

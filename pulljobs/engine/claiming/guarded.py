@@ -1,12 +1,16 @@
-"""Claims that respect the guards of a consumer: exclusive keys and limits."""
+"""Claims that respect the guards of a consumer: exclusive keys, limits and turns of keys."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from pulljobs.engine.claiming import keyed, limits, plain
+from pulljobs.engine.claiming import keyed, limits, plain, turns
 from pulljobs.engine.claiming.limits import TooDear
 from pulljobs.engine.claiming.rows import Claimed, Refusal, Terms
 from pulljobs.engine.low_water_marks import Entry
 from pulljobs.engine.sql import Session
+
+Work = Callable[[Session, int, int, Terms, Entry], Claimed]
+"""Function that claims jobs of a consumer, as `plain.claim` does."""
 
 
 class Guards(NamedTuple):
@@ -18,6 +22,8 @@ class Guards(NamedTuple):
     """The number of jobs in flight or the rate of claims is limited, so claims take turns."""
     group_id: int | None = None
     """Group whose limits the consumer shares."""
+    by_turn: bool = False
+    """Keys take turns, or have limits."""
 
 
 class Request(NamedTuple):
@@ -34,31 +40,40 @@ class Request(NamedTuple):
 def read_guards(session: Session, consumer_id: int) -> Guards:
     """Return the guards of a consumer, or no guards if the consumer does not exist."""
     for row in session.run("guards", {"consumer_id": consumer_id}):
-        return Guards(row.exclusive, row.limited, row.group_id)
+        return Guards(row.exclusive, row.limited, row.group_id, row.by_turn)
     return Guards()
 
 
 def claim(session: Session, request: Request, guards: Guards) -> Claimed | None:
     """Claim under these guards, or return None if the consumer has other guards."""
+    if not guards.by_turn:
+        return _claim(session, request, guards, keyed.claim if guards.exclusive else plain.claim)
+    by_turn = turns.begin(session, request.consumer_id, request.entry)
+    claimed = _claim(session, request, guards, by_turn.claim)
+    if claimed is None:
+        return None
+    return by_turn.look_again(session, request.consumer_id, request.entry, claimed)
+
+
+def _claim(session: Session, request: Request, guards: Guards, work: Work) -> Claimed | None:
     if not guards.limited:
-        claimed = _claim_unlimited(session, request, guards)
+        claimed = _claim_unlimited(session, request, work)
         return None if claimed.refusal is Refusal.UNGUARDED else claimed
     most, next_cost = request.wanted, 1.0
     while True:
         try:
-            return _claim_limited(session, request, guards, most, next_cost)
+            return _claim_limited(session, request, guards, work, most, next_cost)
         except TooDear as refused:
             most, next_cost = refused.fit, refused.next_cost
 
 
-def _claim_unlimited(session: Session, request: Request, guards: Guards) -> Claimed:
+def _claim_unlimited(session: Session, request: Request, work: Work) -> Claimed:
     consumer_id, wanted, terms, entry, _job_cost = request
-    claim_jobs = keyed.claim if guards.exclusive else plain.claim
-    return claim_jobs(session, consumer_id, wanted, terms, entry)
+    return work(session, consumer_id, wanted, terms, entry)
 
 
 def _claim_limited(
-    session: Session, request: Request, guards: Guards, most: int, next_cost: float
+    session: Session, request: Request, guards: Guards, work: Work, most: int, next_cost: float
 ) -> Claimed | None:
     """Claim at most so many jobs. `next_cost` is that of the job behind them, or 1 if unknown."""
     with session.atomic():
@@ -67,7 +82,7 @@ def _claim_limited(
             return None
         most = min(most, allowance.most(request.job_cost))
         terms = request.terms._replace(guarded=True)
-        claimed = _claim_unlimited(session, request._replace(wanted=most, terms=terms), guards)
+        claimed = _claim_unlimited(session, request._replace(wanted=most, terms=terms), work)
         rest = allowance.spend(session, [job.id for job in claimed.jobs])
     if claimed.refusal is Refusal.UNGUARDED:
         return None

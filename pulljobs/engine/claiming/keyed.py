@@ -140,7 +140,7 @@ def _reached(seen: Sequence[_Seen], priority: int, gone: Collection[int]) -> Pos
 
 def lock_keys(session: Session, keys: Collection[Key]) -> list[Key]:
     """Lock the rows of these keys, after running claims have ended. Return the keys that exist."""
-    rows = session.run("lock_keys", _key_columns(keys))
+    rows = session.run("lock_keys", key_columns(keys))
     return [(row.consumer_id, row.key) for row in rows]
 
 
@@ -152,11 +152,12 @@ def free_keys(session: Session, locked: Collection[Key], let_go: Collection[int]
     """
     if not locked:
         return False
-    [row] = session.run("free_keys", {**_key_columns(locked), "job_ids": array(let_go)})
+    [row] = session.run("free_keys", {**key_columns(locked), "job_ids": array(let_go)})
     return bool(row.changed)
 
 
-def _key_columns(keys: Collection[Key]) -> dict[str, str]:
+def key_columns(keys: Collection[Key]) -> dict[str, str]:
+    """Return the parameters that name keys in a statement."""
     return {
         "consumer_ids": array(consumer_id for consumer_id, _key in keys),
         "keys": array(key for _consumer_id, key in keys),

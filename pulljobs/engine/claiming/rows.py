@@ -92,10 +92,21 @@ class Refusal(StrEnum):
     """The next job is larger than the rest of the claim's size limit."""
     BUSY_KEY = "busy_key"
     """A job of the same key is in flight or comes first."""
+    KEY_LIMITED = "key_limited"
+    """Every key with waiting jobs has all its slots taken or no token."""
     UNGUARDED = "unguarded"
     """The consumer has guards that the claim did not respect. `pulling` never returns this."""
     REPEATED = "repeated"
     """A claim under the same request id exists. `pulling` never returns this."""
+
+
+LIMITS: Final = (
+    Refusal.MAX_IN_FLIGHT,
+    Refusal.RATE_LIMITED,
+    Refusal.THROTTLED,
+    Refusal.KEY_LIMITED,
+)
+"""Reasons that end by themselves, or by the end of a job."""
 
 
 class NotYet(NamedTuple):
@@ -140,6 +151,8 @@ class Claimed(NamedTuple):
     """The claim looked at a part of the queue only, and this part is out of the way now."""
     sure: bool = True
     """The claim looked for jobs left behind below the positions that it `reached`."""
+    by_turn: bool = False
+    """The keys of all jobs that the claim met have turns, so it need not meet them again."""
     messages: Sequence[StoredMessage] = ()
     """Messages of all, some or none of the jobs."""
     job_cost: float = 1.0

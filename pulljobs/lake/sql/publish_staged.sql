@@ -30,6 +30,7 @@ consumer AS MATERIALIZED (
     SELECT
         consumer.id,
         exclusive_keys OR max_queued_per_key > 0 AS is_keyed,
+        takes_turns,
         max_queued_per_key > 0 AND array_remove(chunk.keys, NULL) <> '{}' AS is_bounded
     FROM channel, chunk, pulljobs_consumer AS consumer
     WHERE channel_id = channel.id
@@ -79,7 +80,7 @@ message AS (
     FROM channel, accepted
 ),
 job AS (
-    INSERT INTO pulljobs_job (consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries, cost)
+    INSERT INTO pulljobs_job (consumer_id, message_id, available_at, priority, state, key, turn_key, retry_count, deliveries, cost)
     SELECT
         consumer.id,
         accepted.id,
@@ -87,6 +88,7 @@ job AS (
         priority,
         'QUEUED',
         CASE WHEN is_keyed THEN key END,
+        CASE WHEN takes_turns THEN coalesce(key, '') END,
         0,
         0,
         cost

@@ -23,8 +23,8 @@ SETTINGS: Final = (
     "type", "callback_url", "lease_duration", "protocol_lease_duration", "retry_strategy",
     "retry_jitter", "max_retries", "max_total_delay", "max_deliveries", "exclusive_keys",
     "hold_key_on_retry", "max_queued_per_key", "key_overflow", "key_limit_counts",
-    "max_in_flight", "rate", "rate_burst", "rate_window",
-    "limit_group", "max_waiting",
+    "max_in_flight", "rate", "rate_burst", "rate_window", "limit_group",
+    "max_in_flight_per_key", "rate_per_key", "fair_by_key", "max_waiting",
 )  # fmt: skip
 FIELDS: Final = (
     "title",

@@ -20,6 +20,7 @@ class PullReason(Enum):
     TIMEOUT = 408, "timeout"
     MAX_BYTES = 409, "max_bytes"
     MAX_IN_FLIGHT = 409, "max_in_flight"
+    KEY_LIMITED = 409, "key_limited"
     PAUSED = 409, "paused"
     SERVER_SHUTDOWN = 409, "server_shutdown"
     ACK_FAILED = 409, "ack_failed"

@@ -41,6 +41,7 @@ REASONS: Final = {
     Refusal.MAX_IN_FLIGHT: PullReason.MAX_IN_FLIGHT,
     Refusal.RATE_LIMITED: PullReason.RATE_LIMITED,
     Refusal.THROTTLED: PullReason.THROTTLED,
+    Refusal.KEY_LIMITED: PullReason.KEY_LIMITED,
     Refusal.MAX_BYTES: PullReason.MAX_BYTES,
 }
 

@@ -23,6 +23,7 @@ asked AS MATERIALIZED (
             WHEN NOT consumer.exclusive_keys OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
                 OR (consumer.rate_per_second IS NOT NULL AND NOT %(guarded)s::boolean)
                 OR (consumer.limit_group_id IS NOT NULL AND NOT %(guarded)s::boolean)
+                OR consumer.takes_turns
                 THEN 'unguarded'
         END AS refusal
     FROM pulljobs_consumer AS consumer

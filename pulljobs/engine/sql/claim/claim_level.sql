@@ -24,6 +24,7 @@ WITH consumer AS MATERIALIZED (
         AND consumer.max_in_flight IS NULL
         AND consumer.rate_per_second IS NULL
         AND consumer.limit_group_id IS NULL
+        AND NOT consumer.takes_turns
         -- In the order of the index, of which these see the ends: EXISTS may scan the table.
         AND (
             SELECT id

@@ -53,7 +53,7 @@ asked AS MATERIALIZED (
             WHEN consumer.throttled_until > now THEN 'throttled'
             WHEN (
                     consumer.max_in_flight IS NOT NULL OR consumer.rate_per_second IS NOT NULL OR consumer.limit_group_id IS NOT NULL
-                    OR consumer.exclusive_keys
+                    OR consumer.exclusive_keys OR consumer.takes_turns
                 )
                 AND NOT %(guarded)s::boolean
                 THEN 'unguarded'

@@ -2,7 +2,7 @@
 -- Event: kill.
 -- Parameters: job_ids bigint[], states text[] (which of them are to end: QUEUED, INFLIGHT), reason text, error text (NULL: none).
 -- Returns: job_id of those killed, was_held (a lease held the job, and its holder is to be notified), consumer_id, key (NULL: none that counts),
---   batch_id (NULL: no member).
+--   turn_key (NULL: its claims do not go by key), batch_id (NULL: no member).
 -- Locks: the jobs, in order of id. Index: primary key.
 WITH victim AS MATERIALIZED (
     SELECT id, lease_token, lease_token IS NOT NULL AS held
@@ -65,5 +65,5 @@ attempted AS (
         LIMIT 1
     ) AS held
 )
-SELECT id AS job_id, held AS was_held, consumer_id, key, batch_id
+SELECT id AS job_id, held AS was_held, consumer_id, key, turn_key, batch_id
 FROM killed

@@ -86,7 +86,7 @@ message AS (
 ),
 job AS (
     INSERT INTO pulljobs_job (
-        id, consumer_id, message_id, batch_id, available_at, priority, state, key, retry_count, deliveries, cost
+        id, consumer_id, message_id, batch_id, available_at, priority, state, key, turn_key, retry_count, deliveries, cost
     )
     SELECT
         ${new_id},
@@ -97,6 +97,7 @@ job AS (
         priority,
         'QUEUED',
         CASE WHEN consumer.exclusive_keys OR consumer.max_queued_per_key > 0 THEN key END,
+        CASE WHEN consumer.takes_turns THEN coalesce(key, '') END,
         0,
         0,
         cost

@@ -64,7 +64,7 @@ message AS (
 ),
 job AS (
     INSERT INTO pulljobs_job (
-        consumer_id, message_id, batch_id, available_at, priority, state, key, retry_count, deliveries, cost
+        consumer_id, message_id, batch_id, available_at, priority, state, key, turn_key, retry_count, deliveries, cost
     )
     SELECT
         consumer.id,
@@ -77,6 +77,7 @@ job AS (
         %(priority)s::smallint,
         'QUEUED',
         CASE WHEN consumer.exclusive_keys OR consumer.max_queued_per_key > 0 THEN %(key)s::text END,
+        CASE WHEN consumer.takes_turns THEN coalesce(%(key)s::text, '') END,
         0,
         0,
         %(cost)s::int

@@ -4,7 +4,8 @@
 --   begin of its run (empty or NULL: not known) on a clock of seconds that is at run_clock float8 now, and its duration.
 -- Returns one row: delivered bigint[] (NULL: all of them; what is missing was not held under that lease_token, and nothing was
 --   written for it); consumer_id if others of its jobs may be claimed now that could not before (else NULL), and then
---   is_grouped boolean (those of other consumers, too), keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none).
+--   is_grouped boolean (those of other consumers, too), keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none),
+--   and turn_keys, each once, in which they held slots (NULL: none).
 -- Locks: the jobs, in order of id. Index: primary key. The lease is deleted when its last job ends, unless another transaction has it locked.
 WITH lease AS MATERIALIZED (
     SELECT
@@ -22,7 +23,7 @@ delivered AS (
         AND batch_id IS NULL  -- not in deliver_members
     RETURNING
         batch_id,  -- only in deliver_members
-        id, message_id, consumer_id, retry_count, deliveries, key,
+        id, message_id, consumer_id, retry_count, deliveries, key, turn_key,
         -- The place of the job among the sorted ids, by a binary search.
         width_bucket(id, %(job_ids)s::bigint[]) AS number
 ),
@@ -114,9 +115,10 @@ summed AS (  -- only in deliver_members
     RETURNING batch_id  -- only in deliver_members
 ),  -- only in deliver_members
 guarded AS MATERIALIZED (
-    SELECT id, limit_group_id IS NOT NULL AS is_grouped
+    SELECT id, limit_group_id IS NOT NULL AS is_grouped, max_in_flight_per_key IS NOT NULL AS has_slots
     FROM pulljobs_consumer
-    WHERE (exclusive_keys OR max_in_flight IS NOT NULL OR limit_group_id IS NOT NULL) AND id = (SELECT consumer_id FROM summary)
+    WHERE (exclusive_keys OR max_in_flight IS NOT NULL OR limit_group_id IS NOT NULL OR max_in_flight_per_key IS NOT NULL)
+        AND id = (SELECT consumer_id FROM summary)
 )
 SELECT
     CASE
@@ -129,7 +131,10 @@ SELECT
     END AS keyed_ids,
     CASE
         WHEN guarded.id IS NOT NULL THEN (SELECT array_agg(key) FROM delivered WHERE key IS NOT NULL)
-    END AS freed_keys
+    END AS freed_keys,
+    CASE
+        WHEN guarded.has_slots THEN (SELECT array_agg(DISTINCT turn_key) FROM delivered WHERE turn_key IS NOT NULL)
+    END AS turn_keys
     , ARRAY(SELECT batch_id FROM summed) AS batch_ids  -- only in deliver_members
 FROM summary
 LEFT JOIN guarded ON true

@@ -8,7 +8,8 @@
 --   max_retries int[] (of retry: retries in place of the consumer's; NULL: those of the consumer),
 --   run_begins, run_seconds float8[] (begin of the run on a clock of seconds that is at run_clock float8 now, and its duration).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
---   is_grouped boolean (those of other consumers, too), freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
+--   is_grouped boolean (those of other consumers, too), freed_key (NULL: none), turn_key (NULL: its keys have no slots and no rate); what
+--   does not come back was not held under that lease_token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases without further jobs are deleted, unless another transaction has them locked.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
@@ -56,7 +57,7 @@ delivered AS (
         AND batch_id IS NULL  -- not in finish_members
     RETURNING
         batch_id,  -- only in finish_members
-        id, message_id, consumer_id, retry_count, deliveries, lease_token, key AS freed_key,
+        id, message_id, consumer_id, retry_count, deliveries, lease_token, key AS freed_key, turn_key,
         'DELIVERED' AS state, NULL AS reason, NULL AS error,
         (SELECT by_job FROM result) -> id::text AS result,
         'deliver' AS event, NULL AS attempt_error
@@ -160,6 +161,7 @@ returned AS (
         job.batch_id,  -- only in finish_members
         job.id, job.message_id, job.consumer_id, job.retry_count, job.deliveries, failed.lease_token,
         CASE WHEN lets_go OR job.state = 'DEAD' THEN job.key END AS freed_key,
+        job.turn_key,
         job.state, job.reason, job.error, failed.result,
         failed.event, failed.error AS attempt_error
 ),
@@ -261,11 +263,16 @@ SELECT
             ARRAY(
                 SELECT id
                 FROM pulljobs_consumer
-                WHERE exclusive_keys OR max_in_flight IS NOT NULL OR limit_group_id IS NOT NULL
+                WHERE exclusive_keys OR max_in_flight IS NOT NULL OR limit_group_id IS NOT NULL OR max_in_flight_per_key IS NOT NULL
             )
         ) THEN consumer_id
     END AS consumer_id,
     consumer_id = ANY(ARRAY(SELECT id FROM pulljobs_consumer WHERE limit_group_id IS NOT NULL)) AS is_grouped,
-    freed_key
+    freed_key,
+    CASE
+        WHEN consumer_id = ANY(
+            ARRAY(SELECT id FROM pulljobs_consumer WHERE max_in_flight_per_key IS NOT NULL OR rate_per_key)
+        ) THEN turn_key
+    END AS turn_key
     , batch_id  -- only in finish_members
 FROM settled

@@ -3,9 +3,15 @@
 -- Parameters: after bigint (the last id of the page before), wanted int, since bigint (what has lower ids may have outlived its
 --   history), overtaken interval (how long a job may wait while later ones of its priority were claimed).
 -- Returns one row: reached bigint (NULL: the end), looked_at int8, invariants text[] and ids bigint[] of one length: jobs.
--- Locks: none. Index: primary keys, lease lease_token, archived job_id, pulljobs_job_key, pulljobs_job_claim.
+-- Locks: none. Index: primary keys, flow key, lease lease_token, archived job_id, pulljobs_job_key, pulljobs_job_claim.
 WITH page AS MATERIALIZED (
-    SELECT job.*, consumer.exclusive_keys, consumer.id IS NULL AS is_stray
+    SELECT
+        job.*,
+        consumer.exclusive_keys,
+        consumer.takes_turns,
+        consumer.max_in_flight_per_key AS slots,
+        consumer.changed_at,
+        consumer.id IS NULL AS is_stray
     FROM (
         SELECT *
         FROM pulljobs_job
@@ -16,7 +22,8 @@ WITH page AS MATERIALIZED (
     LEFT JOIN pulljobs_consumer AS consumer ON consumer.id = job.consumer_id
 ),
 lease AS MATERIALIZED (
-    SELECT page.id, count(*) FILTER (WHERE lease.consumer_id = page.consumer_id) AS naming
+    SELECT
+        page.id, count(*) FILTER (WHERE lease.consumer_id = page.consumer_id) AS naming, min(lease.claimed_at) AS claimed_at
     FROM page
     JOIN pulljobs_lease AS lease ON lease.lease_token = page.lease_token AND page.id = ANY(lease.job_ids)
     WHERE page.state = 'INFLIGHT'
@@ -95,6 +102,7 @@ broken (invariant, id) AS (
     FROM page
     WHERE state = 'QUEUED'
         AND exclusive_keys IS NOT TRUE
+        AND takes_turns IS NOT TRUE
         AND available_at < clock_timestamp() - %(overtaken)s::interval
         AND EXISTS (
             SELECT
@@ -104,6 +112,54 @@ broken (invariant, id) AS (
                 AND later.claimed_at > page.available_at + %(overtaken)s::interval
                 AND overtaking.priority = page.priority
                 AND overtaking.available_at > page.available_at + %(overtaken)s::interval
+        )
+    UNION ALL
+    -- Claimed since the consumer was changed: before, its keys may have had no slots, or more.
+    SELECT 'slots_of_a_key', page.id
+    FROM page
+    JOIN lease ON lease.id = page.id
+    LEFT JOIN LATERAL (
+        SELECT holders
+        FROM pulljobs_flow_key
+        WHERE consumer_id = page.consumer_id AND key = page.turn_key
+        LIMIT 1
+    ) AS row ON true
+    WHERE page.state = 'INFLIGHT'
+        AND page.slots IS NOT NULL
+        AND page.turn_key IS NOT NULL
+        AND lease.claimed_at > page.changed_at
+        AND (
+            (page.id = ANY(row.holders)) IS NOT TRUE
+            OR (
+                SELECT count(*)
+                FROM unnest(row.holders) AS holder (id)
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM pulljobs_job
+                    WHERE id = holder.id AND state = 'INFLIGHT' AND first_claimed_at > page.changed_at
+                    LIMIT 1
+                ) AS job
+            ) > page.slots
+        )
+    UNION ALL
+    -- Other jobs of the consumer were claimed long after this one could have been, and no end of a job will free its key.
+    SELECT 'waiting_key_has_a_turn', page.id
+    FROM page
+    LEFT JOIN LATERAL (
+        SELECT turn_at, is_full
+        FROM pulljobs_flow_key
+        WHERE consumer_id = page.consumer_id AND key = page.turn_key
+        LIMIT 1
+    ) AS row ON true
+    WHERE page.state = 'QUEUED'
+        AND page.takes_turns
+        AND page.available_at < clock_timestamp() - %(overtaken)s::interval
+        AND row.turn_at IS NULL
+        AND row.is_full IS NOT TRUE
+        AND EXISTS (
+            SELECT
+            FROM pulljobs_lease
+            WHERE consumer_id = page.consumer_id AND claimed_at > page.available_at + %(overtaken)s::interval
         )
 )
 SELECT

@@ -1,0 +1,172 @@
+"""Claims of consumers whose keys take turns, and freeing of slots: see `storage.turns`."""
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from pulljobs.engine.claiming.keyed import CONTENDED, Key, key_columns
+from pulljobs.engine.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
+from pulljobs.engine.encodings import array
+from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
+from pulljobs.engine.outcomes import Held
+from pulljobs.engine.sql import Row, Session
+
+DISCOVERED: Final = 1_000
+"""Jobs whose keys one statement gets to know."""
+DISCOVERING: Final = 0.02
+"""Seconds after which a claim gets to know no more keys, however many jobs wait."""
+
+
+class _Discovery(NamedTuple):
+    """Jobs that became claimable, whose keys have turns now."""
+
+    started_at: datetime
+    snapshot: Snapshot
+    xid: int | None
+    reached: dict[int, Position | None]
+    is_full: bool
+    """There may be further jobs."""
+    turns: int
+    next_due: timedelta | None
+
+    def then(self, later: "_Discovery") -> "_Discovery":
+        """Return both as one. The earlier snapshot bounds what the low-water marks may pass."""
+        reached = {
+            priority: position or self.reached.get(priority)
+            for priority, position in later.reached.items()
+        }
+        return later._replace(
+            started_at=self.started_at,
+            snapshot=self.snapshot,
+            xid=later.xid or self.xid,
+            reached=self.reached | reached,
+        )
+
+
+@dataclass(slots=True)
+class TurnClaim:
+    """Claim by key in three steps: get to know new keys, claim by their turns, and look again.
+
+    Claims of other processes wait for the rows of new keys, so only the second step belongs to a
+    transaction that has limits locked.
+    """
+
+    discovery: _Discovery
+    is_emptied: bool = False
+    """True if the claim took the last job of a key that it saw."""
+
+    def claim(
+        self, session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
+    ) -> Claimed:
+        """Put up to `wanted` jobs under one new lease."""
+        params = {
+            "consumer_id": consumer_id,
+            "wanted": wanted,
+            "priorities": sorted(self.discovery.reached, reverse=True),
+            **terms._asdict(),
+        }
+        [row] = session.run("claim_turns", params)
+        self.is_emptied = row.is_emptied
+        claimed = _claimed(self.discovery, row, wanted)
+        is_repeated = claimed.refusal is Refusal.REPEATED
+        return claimed.without_jobs(Refusal.REPEATED) if is_repeated else claimed
+
+    def look_again(
+        self, session: Session, consumer_id: int, entry: Entry, claimed: Claimed
+    ) -> Claimed:
+        """Give turns to keys that got a job while the claim took away their turns.
+
+        Another process may have met that job when the key still had its turn.
+        """
+        if not self.is_emptied or not _discover_once(session, consumer_id, entry).turns:
+            return claimed
+        if claimed.refusal is Refusal.KEY_LIMITED:
+            claimed = claimed._replace(refusal=None)
+        return claimed._replace(more=claimed.more or claimed.refusal is None)
+
+
+def begin(session: Session, consumer_id: int, entry: Entry) -> TurnClaim:
+    """Give turns to the keys of jobs that became claimable, a part of them if there are many."""
+    end = time.monotonic() + DISCOVERING
+    discovery = _discover_once(session, consumer_id, entry)
+    while discovery.is_full and time.monotonic() < end:
+        entry = entry.beyond(discovery.reached)
+        discovery = discovery.then(_discover_once(session, consumer_id, entry))
+    return TurnClaim(discovery)
+
+
+def _discover_once(session: Session, consumer_id: int, entry: Entry) -> _Discovery:
+    params = {"consumer_id": consumer_id, "wanted": DISCOVERED, **entry._asdict()}
+    [row] = session.run("discover", params)
+    return _Discovery(
+        row.started_at,
+        Snapshot.parse(row.snapshot),
+        row.xid,
+        {
+            priority: Position(at, id) if at else None
+            for priority, at, id in zip(row.walked, row.reached_ats, row.reached_ids, strict=True)
+        },
+        row.jobs == DISCOVERED and not row.is_held_up,
+        row.turns,
+        _to_timedelta(row.next_due_seconds),
+    )
+
+
+def _claimed(discovery: _Discovery, row: Row, wanted: int) -> Claimed:
+    jobs = held_jobs(row, row.job_priorities) if row.lease_token else []
+    more = len(jobs) < wanted and bool(discovery.is_full or row.has_turns)
+    refusal = None if row.refusal is None else Refusal(row.refusal)
+    if refusal is None and not jobs and wanted and not more and _is_limited(row):
+        refusal = Refusal.KEY_LIMITED
+    return Claimed(
+        discovery.started_at,
+        discovery.snapshot,
+        row.xid or discovery.xid,
+        Taken(row.lease_token, row.leased_until) if row.lease_token else None,
+        jobs,
+        discovery.reached,
+        False,
+        _next_due(discovery, row),
+        refusal,
+        more=more,
+        by_turn=True,
+    )
+
+
+def _is_limited(row: Row) -> bool:
+    return row.has_full or (row.turn_seconds is not None and not row.is_contended)
+
+
+def _next_due(discovery: _Discovery, row: Row) -> timedelta | None:
+    """Return the time until a pause ends, a turn comes or a job is due."""
+    if row.pause_seconds is not None:
+        return _to_timedelta(row.pause_seconds)
+    contended = CONTENDED if row.is_contended else None
+    waits = (contended, discovery.next_due, _to_timedelta(row.turn_seconds))
+    return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _to_timedelta(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=max(seconds, 0))
+
+
+def free_turns(session: Session, keys: Collection[Key]) -> bool:
+    """Free the slots of jobs of these keys that have ended. Return True if a key gets a turn."""
+    rows = session.run("lock_turns", key_columns(keys))
+    locked = [(row.consumer_id, row.key) for row in rows]
+    if not locked:
+        return False
+    [row] = session.run("free_turns", key_columns(locked))
+    return bool(row.changed)
+
+
+def give_back(session: Session, released: Sequence[Held]) -> None:
+    """Give back the tokens of released jobs, in the transaction that released them."""
+    if released:
+        params = {
+            "job_ids": array(job.job_id for job in released),
+            "lease_tokens": array(job.lease_token for job in released),
+        }
+        session.run("give_back_to_keys", params)

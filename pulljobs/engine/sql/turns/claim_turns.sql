@@ -1,0 +1,380 @@
+-- Claim jobs by key under one new lease: those of the keys whose turns come first, within a key by priority, then the longest available.
+-- Event: claim. A key gives as many jobs as its weight, its free slots and its tokens allow. Then it goes to the end of the ring, or to the
+--   time of its next token. Without a free slot it has no turn until a job of it ends, and without jobs until another becomes claimable.
+-- Parameters: consumer_id bigint, wanted int, priorities int[] (of the consumer's jobs, the highest first), node_id uuid, via text,
+--   lease_duration interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (the caller has
+--   checked max_in_flight and the rate of the consumer).
+-- Returns one row: xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids, message_ids, job_priorities,
+--   retry_counts, deliveries, suspects); is_emptied boolean (a key has no further job), has_turns boolean (a key may be served again at
+--   once), is_contended boolean (other transactions hold keys that are due), has_full boolean (a key waits for a slot), turn_seconds
+--   float8 (until the next turn in the future), pause_seconds float8 (NULL: none), refusal text as claim.sql has it; unguarded: claims of
+--   the consumer do not go by key, too.
+-- Locks: the rows of keys and the jobs taken, skipping those that others hold. Index: pulljobs_flow_key_turn, pulljobs_job_turn, primary keys.
+--
+-- It locks and decides in one statement: a row is used only if the version that was locked is that of this statement's snapshot, which then
+-- has all earlier claims of the key, because each writes the row. PostgreSQL evaluates that condition again for a row that has changed.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+),
+asked AS MATERIALIZED (
+    SELECT
+        consumer.id,
+        coalesce(%(lease_duration)s::interval, consumer.lease_duration) AS lease_duration,
+        (consumer.type = 'push') = (%(via)s::text = 'push') AS is_open,
+        greatest(consumer.paused_until, channel.paused_until, consumer.throttled_until) AS closed_until,
+        consumer.max_in_flight_per_key AS slots,
+        consumer.key_rate_per_second AS per_second,
+        coalesce(consumer.rate_burst::float8, greatest(consumer.key_rate_per_second, 1)) AS burst,
+        consumer.fair_by_key,
+        CASE
+            WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
+            WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
+            WHEN consumer.throttled_until > now THEN 'throttled'
+            WHEN NOT consumer.takes_turns OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
+                OR (consumer.rate_per_second IS NOT NULL AND NOT %(guarded)s::boolean)
+                THEN 'unguarded'
+        END AS refusal
+    FROM pulljobs_consumer AS consumer
+    JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
+    CROSS JOIN clock
+    WHERE consumer.id = %(consumer_id)s::bigint
+),
+consumer AS MATERIALIZED (
+    SELECT *
+    FROM asked
+    WHERE refusal IS NULL AND is_open
+),
+rank (turn_rank) AS (
+    SELECT (
+        SELECT turn_rank
+        FROM pulljobs_flow_key
+        WHERE consumer_id = %(consumer_id)s::bigint AND turn_at IS NOT NULL
+        ORDER BY turn_rank DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT turn_rank
+        FROM pulljobs_flow_key
+        WHERE consumer_id = %(consumer_id)s::bigint AND turn_at IS NOT NULL AND turn_rank < rank.turn_rank
+        ORDER BY turn_rank DESC
+        LIMIT 1
+    )
+    FROM rank
+    WHERE rank.turn_rank IS NOT NULL
+),
+turn AS MATERIALIZED (
+    SELECT row.*
+    FROM consumer
+    CROSS JOIN rank
+    CROSS JOIN LATERAL (
+        SELECT
+            ctid AS place, key, turn_rank, turn_at, weight, owed, mark_priority, mark_at, mark_id, holders, filled_at, tokens, throttled_until
+        FROM pulljobs_flow_key
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND turn_rank = rank.turn_rank
+            AND turn_at <= (SELECT now FROM clock)
+            AND (
+                pg_visible_in_snapshot(writer, (SELECT pg_current_snapshot()))
+                -- Locked since this transaction wrote it.
+                OR writer = (SELECT pg_current_xact_id_if_assigned())
+            )
+        ORDER BY turn_at, key
+        LIMIT %(wanted)s::int
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS row
+    LIMIT %(wanted)s::int
+),
+quantum AS MATERIALIZED (
+    -- As many as fill the claim: what is missing to a turn, the key is owed.
+    SELECT ceil(%(wanted)s::float8 / greatest(1, sum(weight)))::int AS jobs
+    FROM turn
+),
+open AS MATERIALIZED (
+    SELECT
+        turn.*,
+        live.ids AS live_ids,
+        level.tokens AS level,
+        share.jobs AS share,
+        consumer.fair_by_key,
+        consumer.burst,
+        greatest(0, least(share.jobs, consumer.slots - cardinality(live.ids), floor(level.tokens)::int)) AS most,
+        row_number() OVER (ORDER BY turn.turn_rank DESC, turn.turn_at, turn.key) AS number
+    FROM turn
+    CROSS JOIN consumer
+    CROSS JOIN quantum
+    CROSS JOIN LATERAL (
+        -- One by one: a join might scan the table. A settled job holds no slot.
+        SELECT ARRAY(
+            SELECT holder.id
+            FROM unnest(turn.holders) AS holder (id)
+            CROSS JOIN LATERAL (
+                SELECT
+                FROM pulljobs_job
+                WHERE id = holder.id AND state = 'INFLIGHT'
+                LIMIT 1
+            ) AS job
+            WHERE consumer.slots IS NOT NULL
+        ) AS ids
+    ) AS live
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN consumer.per_second IS NULL THEN NULL
+            WHEN turn.tokens IS NULL THEN consumer.burst
+            ELSE least(
+                consumer.burst,
+                turn.tokens + consumer.per_second * greatest(date_part('epoch', (SELECT now FROM clock) - turn.filled_at), 0)
+            )
+        END AS tokens
+    ) AS level
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN turn.owed > 0 THEN turn.owed ELSE turn.weight * quantum.jobs END AS jobs
+    ) AS share
+),
+allowed AS MATERIALIZED (
+    SELECT *
+    FROM (
+        SELECT
+            open.*,
+            %(wanted)s::int - coalesce(sum(most) OVER (ORDER BY number ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW), 0) AS room
+        FROM open
+    ) AS ordered
+    WHERE room > 0
+),
+seen AS MATERIALIZED (
+    SELECT allowed.key, allowed.number, allowed.level, least(coalesce(job.job_cost, 1), allowed.burst) AS cost, job.*
+    FROM allowed
+    CROSS JOIN LATERAL (
+        SELECT waiting.*
+        FROM unnest(%(priorities)s::int[]) AS level (priority)
+        CROSS JOIN LATERAL (
+            SELECT id, message_id, priority, available_at, retry_count, deliveries, suspect, cost AS job_cost
+            FROM pulljobs_job
+            WHERE consumer_id = %(consumer_id)s::bigint
+                AND turn_key = allowed.key
+                AND priority = level.priority
+                AND (available_at, id) > (
+                    CASE WHEN allowed.mark_priority = level.priority THEN coalesce(allowed.mark_at, '-infinity') ELSE '-infinity' END,
+                    CASE WHEN allowed.mark_priority = level.priority AND allowed.mark_at IS NOT NULL THEN allowed.mark_id ELSE 0 END
+                )
+                AND available_at <= (SELECT now FROM clock)
+                AND reason IS NULL
+                AND state = 'QUEUED'
+            ORDER BY available_at, id
+            LIMIT least(allowed.most, allowed.room)
+            FOR UPDATE SKIP LOCKED
+        ) AS waiting
+        -- Keys that have no job of their rank any more give way to others.
+        WHERE allowed.fair_by_key OR level.priority >= allowed.turn_rank
+        LIMIT least(allowed.most, allowed.room)
+    ) AS job
+),
+pick AS MATERIALIZED (
+    -- The first jobs of each key whose tokens there are.
+    SELECT *
+    FROM (
+        SELECT seen.*, sum(cost) OVER (PARTITION BY key ORDER BY priority DESC, available_at, id) AS cost_so_far
+        FROM seen
+    ) AS summed
+    WHERE (cost_so_far > level) IS NOT TRUE
+),
+taken AS MATERIALIZED (
+    SELECT
+        count(*) AS jobs,
+        coalesce(array_agg(id), '{}') AS ids,
+        array_agg(message_id) AS message_ids,
+        array_agg(priority) AS priorities,
+        array_agg(retry_count) AS retry_counts,
+        array_agg(deliveries + 1) AS deliveries,
+        array_agg(suspect) AS suspects
+    FROM (SELECT * FROM pick ORDER BY number, priority DESC, available_at, id) AS ordered
+),
+lease AS (
+    INSERT INTO pulljobs_lease (
+        lease_token, consumer_id, node_id, via, claimed_at, leased_until, hard_end, job_ids, request_id
+    )
+    SELECT
+        gen_random_uuid(),
+        consumer.id,
+        %(node_id)s::uuid,
+        %(via)s::text,
+        clock.now,
+        clock.now + consumer.lease_duration,
+        clock.now + greatest(consumer.lease_duration, %(max_lease)s::interval),
+        taken.ids,
+        %(request_id)s::text
+    FROM consumer, clock, taken
+    WHERE taken.jobs > 0
+    ON CONFLICT (consumer_id, request_id) WHERE request_id IS NOT NULL DO NOTHING
+    RETURNING lease_token, leased_until, pg_current_xact_id() AS xid
+),
+claimed AS (
+    UPDATE pulljobs_job
+    SET
+        state = 'INFLIGHT',
+        lease_token = (SELECT lease_token FROM lease),
+        deliveries = deliveries + 1,
+        first_claimed_at = coalesce(first_claimed_at, (SELECT now FROM clock))
+    WHERE id = ANY((SELECT ids FROM taken)::bigint[]) AND state = 'QUEUED' AND (SELECT lease_token FROM lease) IS NOT NULL
+),
+served AS MATERIALIZED (
+    SELECT key, count(*)::int AS jobs, array_agg(id) AS ids, sum(cost) AS cost
+    FROM pick
+    GROUP BY key
+),
+last AS MATERIALIZED (
+    SELECT DISTINCT ON (key) key, priority, available_at, id
+    FROM pick
+    ORDER BY key, priority, available_at DESC, id DESC
+),
+result AS MATERIALIZED (
+    SELECT
+        allowed.*,
+        consumer.slots,
+        consumer.per_second,
+        allowed.level - coalesce(served.cost, 0) AS tokens_left,
+        least(coalesce(next.cost, 1), allowed.burst) AS tokens_needed,
+        coalesce(served.jobs, 0) AS taken,
+        CASE WHEN consumer.slots IS NOT NULL THEN allowed.live_ids || coalesce(served.ids, '{}') ELSE '{}' END AS now_holding,
+        CASE WHEN allowed.fair_by_key THEN 0 ELSE next.priority END AS next_rank,
+        next.id AS next_id,
+        -- A job that was passed, because another transaction has it locked, stays above the mark.
+        last.id IS NOT NULL
+            AND (next.priority = last.priority AND (next.available_at, next.id) < (last.available_at, last.id)) IS NOT TRUE AS is_marked,
+        last.priority AS last_priority,
+        last.available_at AS last_at,
+        last.id AS last_id
+    FROM allowed
+    CROSS JOIN consumer
+    LEFT JOIN served ON served.key = allowed.key
+    LEFT JOIN last ON last.key = allowed.key
+    LEFT JOIN LATERAL (
+        -- Without this look, a key would keep its turn for a visit that finds nothing.
+        SELECT waiting.*
+        FROM unnest(%(priorities)s::int[]) AS level (priority)
+        CROSS JOIN LATERAL (
+            SELECT id, priority, available_at, cost
+            FROM pulljobs_job
+            WHERE consumer_id = %(consumer_id)s::bigint
+                AND turn_key = allowed.key
+                AND priority = level.priority
+                AND (available_at, id) > (
+                    CASE WHEN allowed.mark_priority = level.priority THEN coalesce(allowed.mark_at, '-infinity') ELSE '-infinity' END,
+                    CASE WHEN allowed.mark_priority = level.priority AND allowed.mark_at IS NOT NULL THEN allowed.mark_id ELSE 0 END
+                )
+                AND available_at <= (SELECT now FROM clock)
+                AND reason IS NULL
+                AND state = 'QUEUED'
+                AND id NOT IN (SELECT id FROM pick)
+            ORDER BY available_at, id
+            LIMIT 1
+        ) AS waiting
+        LIMIT 1
+    ) AS next ON true
+    WHERE (SELECT lease_token FROM lease) IS NOT NULL OR (SELECT jobs FROM taken) = 0
+),
+planned AS MATERIALIZED (
+    SELECT
+        result.*,
+        (next_id IS NOT NULL AND cardinality(now_holding) >= slots) IS TRUE AS fills_up,
+        CASE
+            WHEN next_id IS NULL OR cardinality(now_holding) >= slots THEN NULL
+            WHEN tokens_left < tokens_needed
+                THEN clock.now + make_interval(secs => (tokens_needed - tokens_left) / per_second)
+            -- Another transaction has a job locked, which it would have taken.
+            WHEN taken < least(most, room) AND next_rank >= turn_rank THEN clock.now + interval '20 ms'
+            WHEN taken < share AND next_rank >= turn_rank THEN turn_at
+            ELSE clock.now
+        END AS next_turn_at,
+        next_id IS NULL
+            AND weight = 1
+            AND level IS NULL
+            AND cardinality(now_holding) = 0
+            AND (throttled_until > clock.now) IS NOT TRUE AS is_idle
+    FROM result
+    CROSS JOIN clock
+),
+moved AS (
+    UPDATE pulljobs_flow_key AS row
+    SET
+        turn_at = planned.next_turn_at,
+        turn_rank = coalesce(planned.next_rank, 0),
+        owed = CASE WHEN planned.next_turn_at = planned.turn_at THEN planned.share - planned.taken ELSE 0 END,
+        is_full = planned.fills_up,
+        holders = planned.now_holding,
+        tokens = planned.tokens_left,
+        filled_at = CASE WHEN planned.level IS NOT NULL THEN (SELECT now FROM clock) END,
+        charged_since = CASE WHEN planned.level IS NOT NULL THEN coalesce(row.charged_since, (SELECT now FROM clock)) END,
+        mark_priority = CASE WHEN planned.is_marked THEN planned.last_priority ELSE row.mark_priority END,
+        mark_at = CASE WHEN planned.is_marked THEN planned.last_at ELSE row.mark_at END,
+        mark_id = CASE WHEN planned.is_marked THEN planned.last_id ELSE row.mark_id END,
+        writer = pg_current_xact_id()
+    FROM planned
+    WHERE row.ctid = planned.place
+        AND NOT planned.is_idle
+        -- Else a join may begin with all keys of all consumers.
+        AND row.ctid = ANY(ARRAY(SELECT place FROM planned))
+),
+forgotten AS (
+    DELETE FROM pulljobs_flow_key
+    WHERE ctid = ANY(ARRAY(SELECT place FROM planned WHERE is_idle))
+)
+SELECT
+    coalesce(lease.xid, pg_current_xact_id_if_assigned())::text::bigint AS xid,
+    lease.lease_token,
+    lease.leased_until,
+    taken.ids AS job_ids,
+    coalesce(taken.message_ids, '{}') AS message_ids,
+    coalesce(taken.priorities, '{}') AS job_priorities,
+    coalesce(taken.retry_counts, '{}') AS retry_counts,
+    coalesce(taken.deliveries, '{}') AS deliveries,
+    coalesce(taken.suspects, '{}') AS suspects,
+    EXISTS (SELECT FROM planned WHERE next_id IS NULL) AS is_emptied,
+    EXISTS (SELECT FROM planned WHERE next_turn_at <= (SELECT now FROM clock)) AS has_turns,
+    (SELECT count(*) FROM turn) < %(wanted)s::int AND EXISTS (
+        SELECT
+        FROM rank
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM pulljobs_flow_key
+            WHERE consumer_id = %(consumer_id)s::bigint
+                AND turn_rank = rank.turn_rank
+                AND turn_at <= (SELECT now FROM clock)
+                AND key NOT IN (SELECT key FROM turn)
+            ORDER BY turn_at, key
+            LIMIT 1
+        ) AS row
+    ) AS is_contended,
+    EXISTS (SELECT FROM planned WHERE fills_up) OR EXISTS (
+        SELECT
+        FROM pulljobs_flow_key
+        WHERE consumer_id = %(consumer_id)s::bigint AND is_full
+        OFFSET 0
+    ) AS has_full,
+    extract(epoch FROM least(
+        (SELECT min(next_turn_at) FROM planned WHERE next_turn_at > (SELECT now FROM clock)),
+        (
+            SELECT min(row.turn_at)
+            FROM rank
+            CROSS JOIN LATERAL (
+                SELECT turn_at
+                FROM pulljobs_flow_key
+                WHERE consumer_id = %(consumer_id)s::bigint
+                    AND turn_rank = rank.turn_rank
+                    AND turn_at > (SELECT now FROM clock)
+                ORDER BY turn_at, key
+                LIMIT 1
+            ) AS row
+        )
+    ) - clock_timestamp())::float8 AS turn_seconds,
+    CASE
+        WHEN asked.refusal IN ('paused', 'throttled') THEN extract(epoch FROM asked.closed_until - clock_timestamp())::float8
+    END AS pause_seconds,
+    CASE
+        WHEN asked.id IS NULL THEN 'deleted'
+        WHEN lease.lease_token IS NULL AND taken.jobs > 0 THEN 'repeated'
+        ELSE asked.refusal
+    END AS refusal
+FROM taken
+LEFT JOIN asked ON true
+LEFT JOIN lease ON true

@@ -1,0 +1,93 @@
+-- Give turns to keys that lost theirs in a crash, and delete rows of keys without jobs.
+-- Event: none; for the sweep.
+-- Parameters: wanted int, at the most.
+-- Returns: consumer_id of each row that changed, gets_turn boolean.
+-- Locks: the rows, skipping what others hold. Index: flow key, pulljobs_job_turn, job primary key; the keys without a turn are all read.
+WITH transaction AS MATERIALIZED (
+    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
+    SELECT pg_current_xact_id() AS xid
+),
+clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+    FROM transaction
+    WHERE xid IS NOT NULL
+),
+found AS MATERIALIZED (
+    SELECT row.ctid AS place, row.consumer_id, fact.gets_turn, fact.is_idle
+    FROM pulljobs_flow_key AS row
+    CROSS JOIN clock
+    LEFT JOIN LATERAL (
+        SELECT takes_turns, max_in_flight_per_key AS slots, key_rate_per_second AS per_second, rate_burst
+        FROM pulljobs_consumer
+        WHERE id = row.consumer_id
+        LIMIT 1
+    ) AS consumer ON true
+    CROSS JOIN LATERAL (
+        SELECT
+            consumer.takes_turns IS TRUE AND CASE
+                WHEN row.is_full THEN (
+                    SELECT count(*)
+                    FROM unnest(row.holders) AS holder (id)
+                    CROSS JOIN LATERAL (
+                        SELECT
+                        FROM pulljobs_job
+                        WHERE id = holder.id AND state = 'INFLIGHT'
+                        LIMIT 1
+                    ) AS job
+                ) < coalesce(consumer.slots, 2147483647)
+                ELSE EXISTS (
+                    SELECT
+                    FROM pulljobs_job
+                    WHERE consumer_id = row.consumer_id
+                        AND turn_key = row.key
+                        AND available_at <= clock.now
+                        AND reason IS NULL
+                        AND state = 'QUEUED'
+                    -- One by one, here and below: without OFFSET the planner may read all jobs into a hash.
+                    OFFSET 0
+                )
+            END AS gets_turn,
+            row.weight = 1 AND (
+                consumer.takes_turns IS NOT TRUE
+                OR (
+                    (row.throttled_until > clock.now) IS NOT TRUE
+                    -- Else a key without jobs would forget the tokens that it has spent.
+                    AND (
+                        row.tokens + consumer.per_second * date_part('epoch', clock.now - row.filled_at)
+                        < coalesce(consumer.rate_burst, greatest(consumer.per_second, 1))
+                    ) IS NOT TRUE
+                    AND NOT EXISTS (
+                        SELECT
+                        FROM pulljobs_job
+                        WHERE consumer_id = row.consumer_id AND turn_key = row.key AND reason IS NULL
+                        OFFSET 0
+                    )
+                )
+            ) AS is_idle
+    ) AS fact
+    WHERE (row.turn_at IS NULL OR consumer.takes_turns IS NOT TRUE)
+        AND (fact.gets_turn OR fact.is_idle)
+        -- The version that is locked is the one that was looked at: see claim_turns.sql.
+        AND (
+            pg_visible_in_snapshot(row.writer, (SELECT pg_current_snapshot()))
+            OR row.writer = (SELECT xid FROM transaction)
+        )
+    LIMIT %(wanted)s::int
+    FOR NO KEY UPDATE OF row SKIP LOCKED
+),
+given AS (
+    UPDATE pulljobs_flow_key AS row
+    SET
+        turn_at = greatest(clock.now, row.throttled_until),
+        is_full = false,
+        mark_at = NULL,
+        writer = (SELECT xid FROM transaction)
+    FROM found, clock
+    WHERE row.ctid = found.place AND found.gets_turn AND row.ctid = ANY(ARRAY(SELECT place FROM found))
+),
+forgotten AS (
+    DELETE FROM pulljobs_flow_key
+    WHERE ctid = ANY(ARRAY(SELECT place FROM found WHERE is_idle AND NOT gets_turn))
+)
+SELECT consumer_id, gets_turn
+FROM found

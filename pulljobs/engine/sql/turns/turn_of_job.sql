@@ -1,0 +1,46 @@
+-- Read whether the limits of a key allow a job of it.
+-- Event: none; in the transaction of lock_turn.sql, and a statement of its own, so that it sees all that was claimed before; or to explain.
+-- Parameters: consumer_id bigint, key text, cost int (of a job).
+-- Returns one row: now timestamptz; slots int (NULL: any number), holder_ids bigint[]; tokens, burst float8 (NULL: no rate, or a full bucket),
+--   token_seconds, throttle_seconds float8 (until the tokens of the job and the end of a throttle; NULL: none to wait for); weight int, turn_at
+--   timestamptz (NULL: no turn). No row: the key is not known.
+-- Locks: none. Index: consumer, flow key and job primary key.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+)
+SELECT
+    clock.now,
+    consumer.max_in_flight_per_key AS slots,
+    ARRAY(
+        SELECT holder.id
+        FROM unnest(row.holders) AS holder (id)
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM pulljobs_job
+            WHERE id = holder.id AND state = 'INFLIGHT'
+            LIMIT 1
+        ) AS job
+    ) AS holder_ids,
+    level.tokens,
+    level.burst,
+    CASE
+        WHEN level.tokens < least(%(cost)s::int, level.burst)
+            THEN (least(%(cost)s::int, level.burst) - level.tokens) / consumer.key_rate_per_second
+    END AS token_seconds,
+    CASE
+        WHEN row.throttled_until > clock.now THEN extract(epoch FROM row.throttled_until - clock.now)::float8
+    END AS throttle_seconds,
+    row.weight,
+    row.turn_at
+FROM pulljobs_consumer AS consumer
+CROSS JOIN clock
+JOIN pulljobs_flow_key AS row ON row.consumer_id = consumer.id AND row.key = %(key)s::text
+CROSS JOIN LATERAL (
+    SELECT
+        least(
+            coalesce(consumer.rate_burst, greatest(consumer.key_rate_per_second, 1)),
+            row.tokens + consumer.key_rate_per_second * greatest(date_part('epoch', clock.now - row.filled_at), 0)
+        ) AS tokens,
+        coalesce(consumer.rate_burst::float8, greatest(consumer.key_rate_per_second, 1)) AS burst
+) AS level
+WHERE consumer.id = %(consumer_id)s::bigint

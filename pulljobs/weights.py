@@ -1,0 +1,35 @@
+"""Weights of keys: how many jobs a key of a fair consumer gives while other keys give one.
+
+A key without a weight has weight 1. A weight stays when the key has no jobs, and counts from the
+next turn of the key.
+"""
+
+from typing import Final
+
+from pulljobs.conf import settings
+from pulljobs.errors import InvalidRegistration
+from pulljobs.models import Consumer, FlowKey
+from pulljobs.storage import turns
+
+MOST: Final = 1_000
+LONGEST_KEY: Final = 255
+
+
+def set_weight(consumer: Consumer, key: str, weight: int) -> None:
+    """Set the weight of a key, from 1 to 1000; the key `""` has the jobs without a key.
+
+    This joins the caller's transaction. InvalidRegistration if the key or the weight is invalid.
+    """
+    if type(weight) is not int or not 1 <= weight <= MOST:
+        raise InvalidRegistration(f"The weight must be from 1 to {MOST}, not {weight!r}.")
+    if len(key) > LONGEST_KEY or "\0" in key:
+        raise InvalidRegistration(
+            f"The key must have {LONGEST_KEY} characters or fewer, no NUL: {key[:20]!r}."
+        )
+    turns.set_weight(settings().DATABASE, consumer.pk, key, weight)
+
+
+def read_weights(consumer: Consumer) -> dict[str, int]:
+    """Return the weights other than 1 by key, sorted by key."""
+    rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
+    return dict(rows.exclude(weight=1).order_by("key").values_list("key", "weight"))

@@ -1,0 +1,362 @@
+"""Keys that take turns: fair shares, jobs in flight by key and rates by key."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from pulljobs import operating, pulling, weights
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held, Settlement
+from pulljobs.engine.throttle import Throttle
+from pulljobs.errors import InvalidRegistration
+from pulljobs.models import Consumer, Job
+from pulljobs.publishing import publish
+from pulljobs.storage import turns
+from pulljobs.storage.rows import NotYet, Refusal
+from pulljobs.worker.throttles import Throttles
+from tests.factories import USING, ConsumerFactory
+from tests.keyed import claim, deliver, ids, take
+from tests.sessions import Thread, query, session
+from tests.turns import (
+    claimed_keys,
+    fair,
+    keys_of,
+    known_keys,
+    limited,
+    most_in_flight,
+    puller,
+    queue,
+    rated,
+)
+
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
+WAYS_TO_SETTLE: tuple[Callable[[Held], Settlement], ...] = (
+    outcomes.deliver,
+    outcomes.release,
+    lambda job: outcomes.retry(job, ""),
+)
+
+
+class TestFairShares:
+    def test_a_single_job_is_claimed_beside_a_backlog(self) -> None:
+        consumer = fair()
+        queue(consumer, 30, "a")
+        claim(consumer, 5)
+        queue(consumer, 1, "b")
+        assert claimed_keys(consumer, 2) == {"a": 1, "b": 1}
+
+    def test_keys_share_by_weight(self) -> None:
+        consumer = fair()
+        queue(consumer, 60, "a")
+        queue(consumer, 60, "b")
+        weights.set_weight(consumer, "b", 3)
+        shares = Counter[str | None]()
+        for _claim in range(16):
+            shares += claimed_keys(consumer, 4)
+        assert shares == {"a": 16, "b": 48}
+
+    def test_a_turn_that_a_claim_cut_goes_on_in_the_next(self) -> None:
+        consumer = fair()
+        weights.set_weight(consumer, "a", 3)
+        queue(consumer, 9, "a")
+        queue(consumer, 9, "b")
+        served = "".join(key for _claim in range(8) for key in claimed_keys(consumer, 1) if key)
+        assert served == "aaabaaab"
+
+    def test_a_key_that_slept_gains_nothing(self) -> None:
+        consumer = fair()
+        queue(consumer, 1, "b")
+        queue(consumer, 20, "a")
+        claim(consumer, 6)
+        queue(consumer, 20, "b")
+        assert claimed_keys(consumer, 8) == {"a": 4, "b": 4}
+
+    def test_jobs_of_a_key_go_by_priority_then_in_order(self) -> None:
+        consumer = fair()
+        low = queue(consumer, 2, "a")
+        high = queue(consumer, 2, "a", priority=5)
+        assert ids(claim(consumer, 3)) == [*high, low[0]]
+
+    def test_jobs_without_a_key_share_as_one_key(self) -> None:
+        consumer = fair()
+        queue(consumer, 4, None)
+        queue(consumer, 4, "a")
+        assert claimed_keys(consumer, 4) == {"": 2, "a": 2}
+
+    def test_the_row_of_a_key_goes_with_its_last_waiting_job_but_not_its_weight(self) -> None:
+        consumer = fair()
+        weights.set_weight(consumer, "b", 2)
+        queue(consumer, 1, "a")
+        queue(consumer, 1, "b")
+        claim(consumer)
+        assert known_keys() == {"b"}
+        assert weights.read_weights(consumer) == {"b": 2}
+
+    @committed
+    def test_a_job_that_commits_below_the_mark_of_its_key_is_claimed(self) -> None:
+        consumer, other = fair(), fair()
+        reader = puller(consumer)
+        with session() as late:
+            late.execute("BEGIN")
+            late.execute(
+                "INSERT INTO pulljobs_job (consumer_id, message_id, available_at, priority, state,"
+                " turn_key, retry_count, deliveries) SELECT %s, message_id, clock_timestamp(), 0,"
+                " 'QUEUED', 'a', 0, 0 FROM pulljobs_job WHERE id = %s",
+                [consumer.pk, queue(other, 1, "x")[0]],
+            )
+            queue(consumer, 3, "a")
+            assert len(reader.claim(2).jobs) == 2
+            late.execute("COMMIT")
+        assert len(reader.claim(5).jobs) == 2
+
+
+class TestSlots:
+    def test_a_key_has_at_most_so_many_jobs_in_flight(self) -> None:
+        consumer = limited(2)
+        queue(consumer, 5, "a")
+        queue(consumer, 1, "b")
+        assert claimed_keys(consumer) == {"a": 2, "b": 1}
+        more = puller(consumer).claim(10)
+        assert not more.jobs
+        assert more.refusal is Refusal.KEY_LIMITED
+
+    def test_the_end_of_a_job_frees_its_slot(self) -> None:
+        consumer = limited(1)
+        first, second = queue(consumer, 2, "a")
+        held = claim(consumer)
+        assert ids(held) == [first]
+        deliver(*held)
+        assert ids(claim(consumer)) == [second]
+
+    def test_a_job_that_waits_for_its_retry_frees_its_slot(self) -> None:
+        consumer = limited(1)
+        queue(consumer, 2, "a")
+        [job] = claim(consumer)
+        pulling.finish([outcomes.retry(job, "again")])
+        assert len(claim(consumer)) == 1
+
+    def test_a_killed_job_frees_its_slot(self) -> None:
+        consumer = limited(1)
+        first, second = queue(consumer, 2, "a")
+        claim(consumer)
+        operating.kill([first], by="test")
+        assert ids(claim(consumer)) == [second]
+
+    def test_the_row_of_a_key_goes_with_its_last_job(self) -> None:
+        consumer = limited(1)
+        queue(consumer, 1, "a")
+        held = claim(consumer)
+        assert known_keys() == {"a"}
+        deliver(*held)
+        assert known_keys() == set()
+
+    def test_a_higher_priority_moves_its_key_forward(self) -> None:
+        consumer = limited(1)
+        queue(consumer, 1, "a")
+        claim(consumer, 0)
+        queue(consumer, 1, "b", priority=5)
+        assert claimed_keys(consumer, 1) == {"b": 1}
+
+    def test_a_job_that_is_asked_for_by_its_id_needs_a_slot_and_holds_it(self) -> None:
+        consumer = limited(1)
+        first, second = queue(consumer, 2, "a")
+        held = take(consumer, first)
+        assert isinstance(held, Held)
+        assert take(consumer, second) is Refusal.BUSY_KEY
+        assert not claim(consumer)
+        deliver(held)
+        assert ids(claim(consumer)) == [second]
+
+    def test_max_in_flight_bounds_all_keys_together(self) -> None:
+        consumer = limited(2, max_in_flight=3)
+        queue(consumer, 3, "a")
+        queue(consumer, 3, "b")
+        assert len(claim(consumer)) == 3
+        assert puller(consumer).claim(5).refusal is Refusal.MAX_IN_FLIGHT
+
+    @committed
+    def test_no_instant_has_more_jobs_of_a_key_in_flight(self) -> None:
+        """Four threads claim, release, retry and deliver jobs of four keys."""
+        consumer = limited(2, retry_strategy="constant:0", max_retries=99)
+        for _number in range(160):
+            publish(consumer.channel.name, b"", key=random.choice("abcd"))
+        at_work = [Thread(lambda: _drain(consumer)) for _thread in range(4)]
+        for thread in at_work:
+            thread.result()
+        assert not Job.objects.exists()
+        assert most_in_flight(consumer) == 2
+
+
+def _drain(consumer: Consumer) -> None:
+    reader, deadline = puller(consumer), time.monotonic() + 120
+    while Job.objects.exists():
+        assert time.monotonic() < deadline
+        taken, jobs, *_rest = reader.claim(3)
+        held = [Held(job.id, taken.lease_token) for job, _message in jobs] if taken else []
+        for job in held:
+            pulling.finish([random.choices(WAYS_TO_SETTLE, [8, 1, 1])[0](job)])
+
+
+class TestRates:
+    def test_each_key_has_a_rate_of_its_own(self) -> None:
+        consumer = rated("1/h", rate_burst=2)
+        queue(consumer, 5, "a")
+        queue(consumer, 5, "b")
+        assert claimed_keys(consumer) == {"a": 2, "b": 2}
+        more = puller(consumer).claim(10)
+        assert more.refusal is Refusal.KEY_LIMITED
+        assert more.next_due is not None
+        assert timedelta(minutes=59) < more.next_due <= timedelta(hours=1)
+
+    def test_a_token_comes_with_time(self) -> None:
+        consumer = rated("1/h")
+        queue(consumer, 3, "a")
+        claim(consumer)
+        query(
+            "UPDATE pulljobs_flow_key SET filled_at = filled_at - interval '1 hour',"
+            " turn_at = turn_at - interval '1 hour'"
+        )
+        assert claimed_keys(consumer) == {"a": 1}
+
+    def test_a_job_takes_as_many_tokens_as_it_costs(self) -> None:
+        consumer = rated("1/h", rate_burst=5)
+        first, second, third = (queue(consumer, 1, "a", cost=cost)[0] for cost in (2, 3, 9))
+        assert ids(claim(consumer)) == [first, second]
+        refusal = take(consumer, third)
+        assert isinstance(refusal, NotYet)
+        assert timedelta(hours=4.9) < refusal.next_due <= timedelta(hours=5)
+        more = puller(consumer).claim(1)
+        assert more.next_due is not None
+        assert timedelta(hours=4.9) < more.next_due <= timedelta(hours=5)
+
+    def test_a_released_job_gives_its_token_back(self) -> None:
+        consumer = rated("1/h")
+        queue(consumer, 2, "a")
+        [job] = claim(consumer)
+        pulling.finish([outcomes.release(job)])
+        assert claimed_keys(consumer) == {"a": 1}
+        assert not claim(consumer)
+
+    def test_a_job_that_is_asked_for_by_its_id_takes_a_token(self) -> None:
+        consumer = rated("1/h")
+        first, second = queue(consumer, 2, "a")
+        assert isinstance(take(consumer, first), Held)
+        refusal = take(consumer, second)
+        assert isinstance(refusal, NotYet)
+        assert refusal.reason is Refusal.RATE_LIMITED
+        assert timedelta(minutes=59) < refusal.next_due <= timedelta(hours=1)
+
+    def test_the_row_of_a_key_stays_until_its_bucket_is_full(self) -> None:
+        consumer = rated("1/h")
+        queue(consumer, 1, "a")
+        deliver(*claim(consumer))
+        turns.sweep(USING)
+        assert known_keys() == {"a"}
+        query("UPDATE pulljobs_flow_key SET filled_at = filled_at - interval '1 hour'")
+        turns.sweep(USING)
+        assert known_keys() == set()
+
+
+class TestThrottles:
+    def test_a_throttle_of_a_key_holds_back_no_other_key(self) -> None:
+        consumer = fair()
+        queue(consumer, 1, "a")
+        second = queue(consumer, 1, "a")[0]
+        queue(consumer, 1, "b")
+        throttles = Throttles(lambda: None)
+        throttle = throttles.get(consumer.pk).of_key("a")
+        throttle.ask(60)
+        throttles.write(USING)
+        assert claimed_keys(consumer) == {"b": 1}
+        more = puller(consumer).claim(5)
+        assert more.refusal is Refusal.KEY_LIMITED
+        assert more.next_due is not None
+        assert timedelta(seconds=40) < more.next_due <= timedelta(seconds=60)
+        refusal = take(consumer, second)
+        assert isinstance(refusal, NotYet)
+        assert refusal.reason is Refusal.THROTTLED
+
+    def test_jobs_of_the_key_that_were_claimed_before_do_not_start(self) -> None:
+        throttle = Throttle()
+        throttle.of_key("a").ask(60)
+        now = time.monotonic()
+        assert throttle.holds_back("a", now)
+        assert not throttle.holds_back("b", now)
+        assert not throttle.is_unwritten, "claims of other keys go on"
+
+    def test_without_turns_it_is_that_of_the_consumer(self) -> None:
+        consumer = ConsumerFactory.create()
+        throttles = Throttles(lambda: None)
+        throttles.get(consumer.pk).of_key("a").ask(60)
+        throttles.write(USING)
+        consumer.refresh_from_db()
+        assert consumer.throttled_until is not None
+
+
+class TestTurnsLost:
+    def test_a_key_whose_jobs_have_ended_unnoticed_gets_its_turn(self) -> None:
+        consumer = limited(1)
+        first, second = queue(consumer, 2, "a")
+        claim(consumer)
+        query("DELETE FROM pulljobs_job WHERE id = %s", [first])
+        assert not claim(consumer)
+        turns.sweep(USING)
+        assert ids(claim(consumer)) == [second]
+
+    def test_a_key_that_lost_its_turn_gets_it_back(self) -> None:
+        consumer = fair()
+        queue(consumer, 2, "a")
+        reader = puller(consumer)
+        reader.claim(1)
+        query("UPDATE pulljobs_flow_key SET turn_at = NULL")
+        turns.sweep(USING)
+        assert len(reader.claim(5).jobs) == 1
+
+
+class TestChangesAtRunTime:
+    def test_jobs_from_before_get_their_keys(self) -> None:
+        consumer = ConsumerFactory.create()
+        queue(consumer, 6, "a")
+        queue(consumer, 2, "b")
+        queue(consumer, 2, None)
+        reader = puller(consumer)
+        assert len(reader.claim(2).jobs) == 2
+        consumer.fair_by_key = True
+        consumer.save()
+        taken = [job.id for job, _message in reader.claim(6).jobs]
+        assert keys_of([Held(id, None) for id in taken]) == {"a": 2, "b": 2, "": 2}  # type: ignore[arg-type]
+
+    def test_without_the_limit_all_jobs_are_claimable_again(self) -> None:
+        consumer = limited(1)
+        queue(consumer, 5, "a")
+        reader = puller(consumer)
+        assert len(reader.claim(9).jobs) == 1
+        Consumer.objects.filter(pk=consumer.pk).update(max_in_flight_per_key=None)
+        assert len(reader.claim(9).jobs) == 4
+        turns.sweep(USING)
+        assert known_keys() == set()
+
+    @pytest.mark.parametrize(
+        ("fields", "wrong"),
+        [
+            ({"exclusive_keys": True, "fair_by_key": True}, "exclusive_keys"),
+            ({"exclusive_keys": True, "max_in_flight_per_key": 2}, "exclusive_keys"),
+            ({"max_in_flight_per_key": 0}, "max_in_flight_per_key"),
+            ({"rate_per_key": True}, "rate_per_key"),
+        ],
+    )
+    def test_wrong_combinations_are_named(self, fields: dict[str, object], wrong: str) -> None:
+        with pytest.raises(ValidationError) as refused:
+            Consumer(name="any", **fields).clean()
+        assert list(refused.value.message_dict) == [wrong]
+
+    @pytest.mark.parametrize("weight", [0, 1_001, True, 1.5])
+    def test_a_wrong_weight_is_refused(self, weight: int) -> None:
+        with pytest.raises(InvalidRegistration, match="from 1 to 1000"):
+            weights.set_weight(fair(), "a", weight)
