@@ -137,7 +137,7 @@ explainers: Final[list[str]] = []
 test_tools: Final[dict[str, str]] = {}
 """Functions by the name under which `pulljobs.testing` has them."""
 kill_listeners: Final[list[str]] = []
-"""Functions `(job_ids)`, called after jobs were killed, in the transaction of the operator."""
+"""Functions `(job_ids)`, called after an operator has killed jobs."""
 statements: Final[dict[str, str]] = {}
 """Names of statements that take the same parameters, by the name of the core's."""
 

@@ -50,6 +50,8 @@ def kill(job_ids: Iterable[int], *, by: str) -> Changed:
     asked = sorted(set(job_ids))
     killed = jobs.kill(using, asked, reason=Reason.KILLED, error=f"killed by {by}")
     listen.tell_lost_on_commit(using, [id for id, held in killed.items() if held])
+    for name in hooks.kill_listeners:
+        hooks.load(name)(list(killed))
     return _changed(asked, killed)
 
 

@@ -14,14 +14,17 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pulljobs.workflows.async_runs import AsyncRun
+    from pulljobs.workflows.children import ChildJob
     from pulljobs.workflows.definitions import workflow
     from pulljobs.workflows.redriving import redrive
-    from pulljobs.workflows.runs import AsyncRun, Run
+    from pulljobs.workflows.runs import Run
     from pulljobs.workflows.signal_tokens import create_signal_token
     from pulljobs.workflows.signals import asignal, signal
 
 _MODULES = {
-    "AsyncRun": "runs",
+    "AsyncRun": "async_runs",
+    "ChildJob": "children",
     "Run": "runs",
     "asignal": "signals",
     "create_signal_token": "signal_tokens",
@@ -30,7 +33,16 @@ _MODULES = {
     "workflow": "definitions",
 }
 
-__all__ = ["AsyncRun", "Run", "asignal", "create_signal_token", "redrive", "signal", "workflow"]
+__all__ = [
+    "AsyncRun",
+    "ChildJob",
+    "Run",
+    "asignal",
+    "create_signal_token",
+    "redrive",
+    "signal",
+    "workflow",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,13 +18,14 @@ from pulljobs.models import Job
 from pulljobs.storage.rows import HeldJob, StoredMessage
 from pulljobs.worker import transactions
 from pulljobs.workflows import definitions
+from pulljobs.workflows.async_runs import AsyncRun
 from pulljobs.workflows.context import RunContext
 from pulljobs.workflows.definitions import Workflow
 from pulljobs.workflows.dry_store import DryStore, ReplayEnd
 from pulljobs.workflows.loading import live_runs
 from pulljobs.workflows.models import WorkflowRun
 from pulljobs.workflows.replay import Continuation, Replay, Step, Suspension
-from pulljobs.workflows.runs import AsyncRun, Run
+from pulljobs.workflows.runs import Run
 
 AT_ONCE: Final = 200
 SHOWN: Final = 5

@@ -1,17 +1,17 @@
-"""Loop of every worker process that wakes runs whose senders died between commit and wake-up."""
+"""Loop of every worker process that finishes what processes that died have left of runs."""
 
 import time
 from typing import Final
 
 from pulljobs.conf import settings
-from pulljobs.workflows import signals
+from pulljobs.workflows import children, signals
 
 EVERY: Final = 10.0
 """Seconds between two sweeps."""
 
 
 class RunLoop:
-    """Loop that sweeps signals."""
+    """Loop that wakes runs whose senders died, and kills children of killed runs."""
 
     wake_channel = "pulljobs_runs"
 
@@ -26,5 +26,6 @@ class RunLoop:
         """Sweep if that is due. Return the seconds until the next sweep."""
         if time.monotonic() >= self._look_at:
             has_more = signals.sweep(settings().DATABASE)
+            children.sweep(settings().DATABASE)
             self._look_at = time.monotonic() + (0.0 if has_more else EVERY)
         return max(0.0, self._look_at - time.monotonic())

@@ -67,7 +67,7 @@ def do_step(
     call = UserCall(step, partial(function, *args, **kwargs), context.job, timeout)
     began = time.monotonic()
     result = yield from _try(context, step, call, retries, began)
-    return (yield from _store(context, step, began, result))
+    return (yield from store_result(context, step, began, result))
 
 
 def _try(
@@ -88,7 +88,8 @@ def _try(
     raise AssertionError("A step has at least one attempt.")
 
 
-def _store(context: "RunContext", step: Step, began: float, result: Any) -> Operation:
+def store_result(context: "RunContext", step: Step, began: float, result: Any) -> Operation:
+    """Store the result of a step that began at that monotonic time, and return it."""
     stored = yield StoreCall(
         partial(context.store.write, step, time.monotonic() - began, result=result)
     )
@@ -109,7 +110,7 @@ def do_sleep(context: "RunContext", name: str, delay: timedelta) -> Operation:
         context.store.before_effect(step)
         yield Pause(left)
     if not step.is_stored:
-        return (yield from _store(context, step, time.monotonic() - wanted, None))
+        return (yield from store_result(context, step, time.monotonic() - wanted, None))
     return result_of(context, step)
 
 

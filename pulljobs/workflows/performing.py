@@ -11,11 +11,12 @@ from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.errors import AlreadySettled, Discard, LeaseLost, SuspensionSwallowed
 from pulljobs.handlers import ClaimedJob
+from pulljobs.workflows.async_runs import AsyncRun
 from pulljobs.workflows.context import RunContext
 from pulljobs.workflows.definitions import Workflow
 from pulljobs.workflows.loading import begin_run
 from pulljobs.workflows.replay import Continuation, Replay, Suspension
-from pulljobs.workflows.runs import AsyncRun, Run
+from pulljobs.workflows.runs import Run
 from pulljobs.workflows.storing import RunStore
 
 logger = logging.getLogger("pulljobs.workflows")

@@ -1,20 +1,22 @@
 """Runs as workflows see them: steps, sleeps, signals and children."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 from pulljobs import ids
+from pulljobs.engine.validation import Draft, Payload
 from pulljobs.errors import LeaseLost
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcome_texts import encoded
+from pulljobs.workflows.child_operations import do_gather, do_result, do_start
+from pulljobs.workflows.children import ChildJob
 from pulljobs.workflows.context import RunContext
-from pulljobs.workflows.effects import adrive, drive
+from pulljobs.workflows.effects import drive
 from pulljobs.workflows.operations import (
     begin,
-    do_once,
     do_sleep,
     do_step,
     do_wait,
@@ -132,63 +134,39 @@ class Run(RunBase):
         """
         return drive(do_wait(self._context, name, timeout))
 
+    def gather(
+        self,
+        name: str,
+        drafts: Iterable[Draft | Payload],
+        *,
+        channel: str,
+        return_errors: bool = False,
+    ) -> list[Any]:
+        """Publish a child for each draft and return their results in order.
+
+        The run is suspended until all have ended. The children are jobs of the one consumer of the
+        channel. ChildFailed is raised for the first that is DEAD. With `return_errors` the
+        exceptions are in the list, in place of results.
+        """
+        results: list[Any] = drive(do_gather(self._context, name, channel, drafts, return_errors))
+        return results
+
+    def start(self, channel: str, payload: Draft | Payload, *, name: str | None = None) -> ChildJob:
+        """Publish a child, exactly once, and go on. Its step has the name of the channel."""
+        child: ChildJob = drive(
+            do_start(self._context, name or f"start {channel}", channel, payload)
+        )
+        return child
+
+    def result(self, child: ChildJob, *, return_errors: bool = False) -> Any:
+        """Return the result of a child, without a thread until it has ended. See `gather`."""
+        return drive(do_result(self._context, child, return_errors))
+
     def continue_as(self, payload: Any) -> Any:
         """Begin the run again, with that payload and without its steps. It never returns.
 
         The id stays, signals that no wait consumed stay, and the version is that of the code now.
         """
-        return continue_as(self._context, payload)
-
-
-class AsyncRun(RunBase):
-    """Run of an async workflow. Its methods are those of `Run`, to be awaited."""
-
-    async def step(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        *args: Any,
-        retries: int = 0,
-        timeout: timedelta | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Call the function, which may be async, unless the step has ended. See `Run.step`.
-
-        A plain function runs in a thread. After `timeout` TimeoutError is raised in the step.
-        """
-        return await adrive(do_step(self._context, name, function, args, kwargs, retries, timeout))
-
-    async def atomic(
-        self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
-        """Call a plain function in a transaction that commits together with the step.
-
-        It runs in a thread, because Django has no transactions in async code: exactly once.
-        """
-        context = self._context
-
-        def write(step: Step) -> Any:
-            result = StepResult()
-            with context.store.atomic(step, time.monotonic(), result):
-                result.value = function(*args, **kwargs)
-            return result.value
-
-        return await adrive(do_once(context, name, "atomic", "", write))
-
-    async def sleep(self, name: str, delay: timedelta) -> None:
-        """Sleep without a lease. See `Run.sleep`."""
-        await adrive(do_sleep(self._context, name, delay))
-
-    async def sleep_until(self, name: str, at: datetime) -> None:
-        """Sleep until that aware time. See `Run.sleep_until`."""
-        await adrive(do_sleep(self._context, name, seconds_until(name, at)))
-
-    async def wait(self, name: str, timeout: timedelta | None = None) -> Any:
-        """Return the payload of the next signal of that name. See `Run.wait`."""
-        return await adrive(do_wait(self._context, name, timeout))
-
-    def continue_as(self, payload: Any) -> Any:
-        """Begin the run again with that payload. See `Run.continue_as`."""
         return continue_as(self._context, payload)
 
 

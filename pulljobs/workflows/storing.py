@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.db import connections
 
-from pulljobs import emission, pulling
+from pulljobs import emission, ids, pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import Settlement
@@ -86,13 +86,15 @@ class RunStore:
             self.on_stored(self.job, step)
         return rows[0].is_taken, rows[0].payload
 
-    def write_pending(self, step: Step, *, batch_id: int, children: Sequence[int]) -> None:
-        """Write, in the caller's transaction, a step whose children were published in it."""
-        self._write(step, 0.0, is_ended=False, batch_id=batch_id, children=list(children))
+    def write_children(self, step: Step, *, is_ended: bool) -> None:
+        """Write, as the last statement of the caller's transaction, a step with children."""
+        child = ids.encode(step.children[0]) if is_ended and step.children else None
+        self._write(step, 0.0, is_ended=is_ended, result=child and json.dumps(child))
 
-    def write_in_transaction(self, step: Step, seconds: float, result: str | None) -> None:
-        """Write a step that has ended as the last statement of the caller's transaction."""
-        self._write(step, seconds, result=result)
+    def write_outcomes(self, step: Step, outcomes: str) -> None:
+        """Write the outcomes of the children of a step, JSON, when all have ended."""
+        self._write(step, 0.0, result=outcomes)
+        self.on_stored(self.job, step)
 
     def end_claim(self, ending: Ending, version: int) -> None:
         """Write a suspension or a continuation. The job is settled then, or its lease is lost."""
@@ -144,8 +146,6 @@ class RunStore:
         is_ended: bool = True,
         result: str | None = None,
         failure: Exception | None = None,
-        batch_id: int | None = None,
-        children: list[int] | None = None,
     ) -> None:
         params = {
             **self._held(),
@@ -156,8 +156,8 @@ class RunStore:
             "is_ended": is_ended,
             "result": result,
             "failure": None if failure is None else encode_failure(failure),
-            "batch_id": batch_id,
-            "children": children,
+            "batch_id": step.batch_id,
+            "children": step.children,
         }
         write = partial(run, self.using, "write_step", params, seconds=LONGEST_SECONDS)
         if not retrying(self.using, write):

@@ -14,7 +14,7 @@ from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Job
 from pulljobs.pulling import Puller
 from pulljobs.states import SETTLED, State
-from pulljobs.testing.draining import DrainedJob, claim_ready, run_claimed
+from pulljobs.testing.draining import DrainedJob, claim_ready, drain, run_claimed
 from pulljobs.workflows import definitions
 from pulljobs.workflows.definitions import Workflow
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
@@ -56,10 +56,10 @@ def run_workflow(
     """Run a workflow to its end, in the test's own connection, and return the run.
 
     Its message is published, and `signals`, pairs of a name and a payload, are sent before the
-    first claim. Sleeps are over at once, and a wait for which no signal is left times out. After
-    each step that `crash_after` names the claim ends once as if its process had died; "*" names
-    every step. AssertionError if the run waits for a signal without a timeout, or does not end
-    within `max_claims`.
+    first claim. Sleeps are over at once, a wait for which no signal is left times out, and children
+    run with the handlers of their channels. After each step that `crash_after` names the claim ends
+    once as if its process had died. "*" names every step. AssertionError if the run waits for a
+    signal without a timeout, or does not end within `max_claims`.
     """
     crashes = _Crashes({crash_after} if isinstance(crash_after, str) else set(crash_after))
     workflow, handler = _find(function, crashes)
@@ -71,6 +71,7 @@ def run_workflow(
     exception, claims = None, 0
     while jobs.get(run_id).state not in SETTLED:
         _check_progress(run_id, claims, max_claims)
+        _end_children(run_id)
         _jump(run_id)
         for ran in _claim_and_run(puller, handler):
             if ran.job.id == run_id:
@@ -125,6 +126,16 @@ def _check_progress(run_id: int, claims: int, max_claims: int) -> None:
             f"The run waits for a signal {run.waiting_for!r} without a timeout: pass "
             f"signals=[({run.waiting_for!r}, payload)]."
         )
+
+
+def _end_children(run_id: int) -> None:
+    """Run the children that the run waits for, with the handlers of their channels."""
+    using = settings().DATABASE
+    batch_id = WorkflowRun.objects.using(using).filter(id=run_id).values("waiting_batch")
+    jobs_of_batch = Job.objects.using(using).filter(batch_id__in=batch_id)
+    channels = jobs_of_batch.values_list("consumer__channel__name", flat=True).distinct()
+    for channel in list(channels):
+        drain(channel, delayed=True)
 
 
 def _jump(run_id: int) -> None:

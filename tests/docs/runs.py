@@ -29,6 +29,7 @@ RUN: Final = {
     ("README.md", "text"): f"{D}/test_quickstart.py",
     ("docs/index.md", "python"): SHOWN,
     ("docs/moving/from-celery.md", "python"): f"{D}/test_moving.py",
+    ("docs/moving/from-celerys-canvas.md", "python"): "tests/workflows/runs/test_canvas.py",
     ("docs/moving/from-celery-beat.md", "python"): f"{D}/test_moving.py",
     ("docs/moving/from-django-tasks.md", "python"): f"{D}/test_moving.py",
     ("docs/moving/from-faststream.md", "python"): f"{D}/test_moving.py",

@@ -1,0 +1,71 @@
+"""Operations of a run with children: gather, start, and waiting for a result."""
+
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pulljobs import ids
+from pulljobs.engine.validation import Draft, Payload
+from pulljobs.workflows import children
+from pulljobs.workflows.effects import Operation, StoreCall
+from pulljobs.workflows.operations import FOREVER, begin, store_result
+from pulljobs.workflows.replay import Step, Suspension
+
+if TYPE_CHECKING:
+    from pulljobs.workflows.context import RunContext
+
+
+def do_gather(
+    context: "RunContext",
+    name: str,
+    channel: str,
+    drafts: Iterable[Draft | Payload],
+    return_errors: bool,
+) -> Operation:
+    """Publish children, suspend the run until all have ended, and return their results."""
+    step = yield from begin(context, name, "gather", channel)
+    if not step.is_stored:
+        listed = list(drafts)
+        if not listed:
+            return (yield from store_result(context, step, time.monotonic(), []))
+        yield StoreCall(
+            partial(children.publish, context.store, step, channel, listed, is_ended=False)
+        )
+    return (yield from _collect(context, step, return_errors))
+
+
+def do_start(context: "RunContext", name: str, channel: str, draft: Draft | Payload) -> Operation:
+    """Publish a child, exactly once, and return it without waiting for its end."""
+    step = yield from begin(context, name, "start", channel)
+    if not step.is_ended:
+        yield StoreCall(
+            partial(children.publish, context.store, step, channel, [draft], is_ended=True)
+        )
+    context.replay.end(step)
+    [job_id] = step.children or []
+    return children.ChildJob(ids.encode(job_id), step.batch_id or 0)
+
+
+def do_result(context: "RunContext", child: children.ChildJob, return_errors: bool) -> Operation:
+    """Suspend the run until a child has ended, and return its result."""
+    step = yield from begin(context, f"result of {child.id}", "gather")
+    if step.batch_id is None:
+        step.batch_id, step.children = child.batch_id, [ids.decode(child.id)]
+    [value] = yield from _collect(context, step, return_errors)
+    return value
+
+
+def _collect(context: "RunContext", step: Step, return_errors: bool) -> Operation:
+    outcomes = step.result
+    if not step.is_ended:
+        context.store.before_effect(step)
+        outcomes = yield StoreCall(partial(children.collect, context.store, step))
+        if outcomes is None:
+            context.replay.raise_ending(
+                Suspension(step, FOREVER, is_bounded=False, waiting_batch=step.batch_id)
+            )
+        text = children.encode_outcomes(outcomes)
+        yield StoreCall(partial(context.store.write_outcomes, step, text))
+    context.replay.end(step)
+    return children.values_of(outcomes or [], return_errors=return_errors)

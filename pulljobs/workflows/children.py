@@ -1,0 +1,122 @@
+"""Children of runs: jobs that a run starts, and whose results and errors come to it."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from django.db import transaction
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.engine.validation import Draft, Payload
+from pulljobs.errors import ChildFailed, WorkflowError
+from pulljobs.models import ArchivedJob, Job
+from pulljobs.states import Reason, State
+from pulljobs.storage import settlements
+from pulljobs.workflows.batches import acting, adding
+from pulljobs.workflows.models import Batch
+from pulljobs.workflows.replay import Step
+from pulljobs.workflows.storing import RunStore, refuse_transaction
+
+KILLED: Final = (Reason.KILLED, Reason.PURGED)
+SWEPT: Final = 100
+
+
+class ChildJob(NamedTuple):
+    """Child job that a run has started."""
+
+    id: str
+    """Public id of the job."""
+    batch_id: int
+
+
+def publish(
+    store: RunStore, step: Step, channel: str, drafts: Sequence[Draft | Payload], *, is_ended: bool
+) -> Step:
+    """Publish children and write their step in one transaction, and return the step.
+
+    Raise what `publish_many` raises, LeaseLost, and WorkflowError for a draft that makes no job or
+    several.
+    """
+    refuse_transaction(store.using, f"{step.kind} {step}")
+    with transaction.atomic(using=store.using):
+        made = adding.create(f"{step.name} of {ids.encode(store.job.id)}", run_id=store.job.id)
+        receipts = made.publish_many(channel, drafts)
+        made.close()
+        if wrong := [receipt for receipt in receipts if len(receipt.job_ids) != 1]:
+            raise WorkflowError(
+                f"A child of {step} on channel {channel!r} has {len(wrong[0].job_ids)} jobs: use a "
+                "channel with one consumer, and message ids that are new."
+            )
+        step.batch_id = made.id
+        step.children = [receipt.job_ids[0] for receipt in receipts]
+        store.write_children(step, is_ended=is_ended)
+    step.is_stored = True
+    return step
+
+
+def collect(store: RunStore, step: Step) -> list[dict[str, Any]] | None:
+    """Return the outcome of each child in order, or None while some have not ended."""
+    batches = Batch.objects.using(store.using).filter(pk=step.batch_id or 0)
+    if not batches.exclude(completed_at=None).exists():
+        return None
+    return read_outcomes(store.using, step.children or [])
+
+
+def read_outcomes(using: str, job_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the result of each delivered job, and reason and error of each other, in order."""
+    dead = {row.pk: row for row in Job.objects.using(using).filter(id__in=job_ids)}
+    # Read after the live jobs: a job that is delivered in between is in one of the two.
+    archive = ArchivedJob.objects.using(using).filter(job_id__in=job_ids, state=State.DELIVERED)
+    delivered = {row.job_id: row for row in settlements.since(archive, list(job_ids))}
+    return [
+        {"result": delivered[id].result}
+        if id in delivered
+        else {
+            "child": ids.encode(id),
+            "reason": dead[id].reason if id in dead else "deleted",
+            "error": dead[id].error if id in dead else None,
+        }
+        for id in job_ids
+    ]
+
+
+def values_of(outcomes: Sequence[dict[str, Any]], *, return_errors: bool) -> list[Any]:
+    """Return the results of children in order. Raise ChildFailed for the first that is DEAD.
+
+    With `return_errors` the exceptions are in the list.
+    """
+    values = [
+        outcome["result"]
+        if "result" in outcome
+        else ChildFailed(outcome["child"], outcome["reason"], outcome["error"])
+        for outcome in outcomes
+    ]
+    failed = next((value for value in values if isinstance(value, ChildFailed)), None)
+    if failed is not None and not return_errors:
+        raise failed
+    return values
+
+
+def encode_outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
+    """Return outcomes as JSON. Each result is within `MAX_RESULT_BYTES` already."""
+    return json.dumps(list(outcomes), ensure_ascii=False)
+
+
+def kill_children(job_ids: Sequence[int]) -> None:
+    """Kill the queued children of runs that were killed."""
+    rows = Batch.objects.using(settings().DATABASE).filter(run_id__in=job_ids)
+    _cancel(rows.filter(completed_at=None, cancelled_at=None).values_list("pk", flat=True))
+
+
+def sweep(using: str) -> None:
+    """Kill the queued children of killed runs whose operator's process died in between."""
+    open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
+    killed = Job.objects.using(using).filter(state=State.DEAD, reason__in=KILLED)
+    rows = open_batches.filter(cancelled_at=None, run_id__in=killed.values("id"))
+    _cancel(rows.values_list("pk", flat=True)[:SWEPT])
+
+
+def _cancel(batch_ids: Any) -> None:
+    for batch_id in list(batch_ids):
+        acting.cancel(batch_id, by="the end of its run")

@@ -1,0 +1,113 @@
+"""Children of runs: published with their step, awaited without a thread, killed with the run."""
+
+from typing import Any
+
+import pytest
+
+from pulljobs import operating
+from pulljobs.errors import ChildFailed, Discard
+from pulljobs.handlers import ClaimedJob, handler
+from pulljobs.models import Consumer, Job, Message
+from pulljobs.publishing import Draft
+from pulljobs.states import Reason, State
+from pulljobs.testing import drain, run_workflow
+from pulljobs.workflows import AsyncRun, Run, children
+from pulljobs.workflows.models import Batch, WorkflowRun, WorkflowStep
+from tests.factories import USING, ConsumerFactory
+from tests.workflows.runs.conftest import Bench
+
+
+@pytest.fixture
+def resize(bench: Bench) -> Consumer:
+    """Return the consumer of the children, which double a number and discard a negative one."""
+    consumer = ConsumerFactory.create()
+
+    def double(job: ClaimedJob) -> Any:
+        if job.json() < 0:
+            raise Discard("negative")
+        return 2 * job.json()
+
+    handler(channel=consumer.channel.name, consumer=consumer.name)(double)
+    return consumer
+
+
+def test_children_run_apart_and_their_results_come_in_order(bench: Bench, resize: Consumer) -> None:
+    def split(run: Run) -> Any:
+        parts = [Draft(payload=number) for number in run.input]
+        return run.gather("parts", parts, channel=resize.channel.name)
+
+    bench.workflow(split)
+    run_id = bench.start([3, 1, 2])
+    [waits] = drain(bench.consumer.channel.name)
+    assert waits.job.state == State.QUEUED
+    assert WorkflowRun.objects.get().waiting_batch == Batch.objects.get(run_id=run_id).pk
+    assert drain()[-1].job.result == [6, 2, 4]
+    assert Message.objects.filter(channel=resize.channel).count() == 3
+
+
+def test_a_dead_child_raises_in_its_parent_unless_asked_otherwise(
+    bench: Bench, resize: Consumer
+) -> None:
+    def split(run: Run) -> Any:
+        errors = run.gather("asked", [1, -1], channel=resize.channel.name, return_errors=True)
+        try:
+            run.gather("raised", [-2], channel=resize.channel.name)
+        except ChildFailed as error:
+            return [errors[0], errors[1].error, error.reason]
+
+    bench.workflow(split)
+    bench.start()
+    assert drain()[-1].job.result == [2, "negative", Reason.REJECTED]
+
+
+def test_a_started_child_is_published_once_whatever_crashes(bench: Bench, resize: Consumer) -> None:
+    def split(run: Run) -> Any:
+        child = run.start(resize.channel.name, 21)
+        run.step("meanwhile", lambda: None)
+        return run.result(child)
+
+    bench.workflow(split)
+    tested = run_workflow(split, crash_after=["meanwhile"])
+    assert (tested.result, tested.crashes) == (42, 1)
+    assert Message.objects.filter(channel=resize.channel).count() == 1
+
+
+@pytest.mark.parametrize("dies_in_between", [False, True])
+def test_the_kill_of_a_run_kills_its_queued_children(
+    bench: Bench, resize: Consumer, dies_in_between: bool
+) -> None:
+    bench.workflow(lambda run: run.gather("parts", [1, 2], channel=resize.channel.name))
+    run_id = bench.start()
+    drain(bench.consumer.channel.name)
+    if dies_in_between:
+        operating.purge(bench.consumer)
+        children.sweep(USING)
+    else:
+        operating.kill([run_id], by="olga")
+    assert set(Job.objects.values_list("state", flat=True)) == {State.DEAD}
+    assert Job.objects.count() == 3
+
+
+def test_children_of_a_lost_lease_are_not_published(bench: Bench, resize: Consumer) -> None:
+    def split(run: Run) -> Any:
+        operating.kill([run.job.id], by="olga")
+        run.gather("parts", [1, 2], channel=resize.channel.name)
+
+    bench.workflow(split)
+    bench.start()
+    drain()
+    assert not Message.objects.filter(channel=resize.channel).exists()
+    assert not Batch.objects.exists()
+    assert not WorkflowStep.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_async_run_has_children_too(bench: Bench, resize: Consumer) -> None:
+    async def split(run: AsyncRun) -> Any:
+        child = await run.start(resize.channel.name, 4)
+        parts = await run.gather("parts", [1, 2], channel=resize.channel.name)
+        return [*parts, await run.result(child)]
+
+    bench.workflow(split)
+    bench.start()
+    assert drain()[-1].job.result == [2, 4, 8]
