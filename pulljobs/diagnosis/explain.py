@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from pulljobs import hooks, ids
 from pulljobs.conf import settings
-from pulljobs.diagnosis import limit_reasons, serving, times
+from pulljobs.diagnosis import key_reasons, limit_reasons, serving, times
 from pulljobs.diagnosis.wait_reasons import WaitReason
 from pulljobs.engine.circuit import LONGEST_NAME, task_of
 from pulljobs.errors import ConfigurationError
@@ -183,6 +183,7 @@ CHECKS: Final[tuple[Callable[[Job, Consumer], Iterator[WaitReason]], ...]] = (
     _is_limited,
     _key_is_busy,
     limit_reasons.find_of_key,
+    key_reasons.find_place,
     _held_back,
 )
 

@@ -16,6 +16,7 @@ from django.urls import path, reverse
 from pulljobs import operating
 from pulljobs.admin.dashboard.page import DashboardAdmin
 from pulljobs.models import Consumer, Dashboard, LimitGroup, Node
+from pulljobs.pulling import Puller
 from pulljobs.states import State
 from pulljobs.storage import blockers, limits, nodes
 from pulljobs.storage.blockers import Pin
@@ -354,3 +355,15 @@ def test_limits_are_shown_with_what_is_used_of_them(operator: Client, consumer: 
     assert "stripe-api 9/m in fixed windows 1 of 9 1" in shown
     assert re.search(r"orders/invoicing throttled until \S+ \S+( UTC)? 2/s and 3 in flight", shown)
     assert "2/s and 3 in flight 1 of 120 1 of 3" in shown
+
+
+def test_keys_that_wait_for_their_turn_are_shown(operator: Client, consumer: Consumer) -> None:
+    consumer.fair_by_key = True
+    consumer.save()
+    for _message in range(2):
+        for key in ("<a>", "b"):
+            published(consumer, key=key)
+    Puller(USING, consumer).claim(1)
+    page = read_dashboard(operator)
+    assert re.search(r"(b|<a>) \(\d", visible_text(page).partition("Keys")[2])
+    assert "<a>" not in page

@@ -265,3 +265,11 @@ def test_a_job_waits_for_the_rate_of_its_key(consumer: Consumer) -> None:
     _first, second = published(consumer, 2, key="a")
     Puller(USING, consumer).claim(2)
     assert "0.00 of 1 tokens of its key" in reasons(second)["key_rate_limited"]
+
+
+def test_a_job_waits_for_the_turns_of_other_keys() -> None:
+    consumer = ConsumerFactory.create(fair_by_key=True)
+    jobs = [published(consumer, 2, key=key)[1] for key in "abc"]
+    assert len(Puller(USING, consumer).claim(3).jobs) == 3
+    places = [reasons(job).get("key_turn", "no key") for job in jobs]
+    assert sorted(place.split()[0] for place in places) == ["1", "2", "no"]

@@ -12,7 +12,7 @@ from pulljobs.admin.dashboard import figures
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.sections import Section
 from pulljobs.conf import settings
-from pulljobs.models import Consumer, LimitGroup
+from pulljobs.models import Consumer, FlowKey, LimitGroup
 from pulljobs.models.flow import FlowLimits
 from pulljobs.storage import backlog, settlement_history
 from pulljobs.storage.settlement_history import Pace
@@ -22,6 +22,9 @@ TEMPLATE: Final = "admin/pulljobs/dashboard/limits.html"
 SHOWN: Final = 40
 """Consumers in the table, the first by name, and as many groups."""
 COUNTED: Final = 10_000
+KEYS: Final = 3
+"""Keys that a row names."""
+NO_KEY: Final = "–"
 LIMITED: Final = Q(rate_per_second__isnull=False) | Q(max_in_flight__isnull=False)
 
 
@@ -37,6 +40,9 @@ class LimitedRow:
     in_flight: int
     throttled_until: datetime | None = None
     """End of its throttle, if it has not ended."""
+    throttled_keys: int = 0
+    waiting_keys: Sequence[str] = ()
+    """Keys whose turn comes next, with the time since their last one."""
 
     @property
     def limits(self) -> str:
@@ -97,14 +103,29 @@ class Usage:
         """Return the row of a consumer's own limits."""
         row = self.describe(f"{consumer.channel.name}/{consumer.name}", consumer, [consumer])
         until = consumer.throttled_until
-        return replace(row, throttled_until=until if until and until > self.at else None)
+        row = replace(row, throttled_until=until if until and until > self.at else None)
+        return self._with_keys(row, consumer) if consumer.takes_turns else row
+
+    def _with_keys(self, row: LimitedRow, consumer: Consumer) -> LimitedRow:
+        """Return the row with the throttled keys, and with those that wait longest for a turn."""
+        rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
+        throttled = rows.filter(throttled_until__gt=self.at)[:COUNTED].count()
+        due = rows.filter(turn_at__lte=self.at).order_by("-turn_rank", "turn_at", "key")[:KEYS]
+        waiting = [f"{key.key or NO_KEY} ({self._age(key)})" for key in due]
+        return replace(row, throttled_keys=throttled, waiting_keys=waiting)
+
+    def _age(self, key: FlowKey) -> str:
+        since = key.turn_at or self.at
+        return figures.duration((self.at - since).total_seconds())
 
 
 def read_section(at: datetime, links: Links) -> Section | None:
     """Return the section, or None if no consumer has a limit."""
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
-    shown = rows.filter(LIMITED | Q(throttled_until__gt=at)).order_by("channel__name", "name")
+    shown = rows.filter(LIMITED | Q(takes_turns=True) | Q(throttled_until__gt=at)).order_by(
+        "channel__name", "name"
+    )
     consumers = list(shown[:SHOWN])
     groups = list(LimitGroup.objects.using(using).filter(LIMITED).order_by("name")[:SHOWN])
     if not consumers and not groups:
