@@ -8,6 +8,7 @@ from uuid import UUID
 
 import psycopg
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -24,6 +25,7 @@ from pyspark.sql.types import (
 from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import selecting
+from pyspark_pulljobs.session import open_session
 from pyspark_pulljobs.stream_options import StreamOptions
 
 MIN_ROWS: Final = 1_000
@@ -55,6 +57,8 @@ class BatchSlice(InputPartition):
     """Slice of a batch. `query` reads those of its jobs that the lease of the batch still holds."""
 
     query: str
+    redelivery: str
+    """Statement that counts another delivery of these jobs."""
 
 
 def check(schema: StructType) -> None:
@@ -83,21 +87,24 @@ def slice_batch(
     count = max(min(partitions, -(-jobs // MIN_ROWS)), 1)
     cuts = [jobs * number // count for number in range(count + 1)]
     bind = psycopg.ClientCursor(connection).mogrify
-    text = statement("batch_rows")
-    return [
-        BatchSlice(
-            bind(
-                text, {"batch_id": batch_id, "lease_token": token, "first": first + 1, "last": last}
-            )
-        )
-        for first, last in zip(cuts, cuts[1:], strict=False)
-    ]
+    texts = [statement(name) for name in ("batch_rows", "count_redelivery")]
+    slices = []
+    for first, last in zip(cuts, cuts[1:], strict=False):
+        params = {"batch_id": batch_id, "lease_token": token, "first": first + 1, "last": last}
+        slices.append(BatchSlice(*(bind(text, params) for text in texts)))
+    return slices
 
 
 def read_slice(
     options: StreamOptions, slice: BatchSlice, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a slice, with the columns and the order of the schema."""
+    """Read the rows of a slice, with the columns and the order of the schema.
+
+    If Spark repeats a task, its jobs have one more delivery.
+    """
+    if is_repeated(TaskContext.get()):
+        with open_session(options.dsn) as session:
+            session.execute(slice.redelivery)
     target = to_arrow_schema(schema, timezone="UTC")
     for batch in selecting.batches(options.reader, options.dsn, slice.query, _QUERY_SCHEMA):
         headers = _decode_headers(batch.column(HEADERS)) if "headers" in target.names else None
@@ -106,6 +113,11 @@ def read_slice(
             for name in target.names
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def is_repeated(context: TaskContext | None) -> bool:
+    """Return True in a task that Spark repeats."""
+    return context is not None and context.attemptNumber() > 0
 
 
 def _decode_headers(texts: pa.Array) -> pa.Array:

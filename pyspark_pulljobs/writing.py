@@ -1,16 +1,17 @@
 """Export from PostgreSQL to Parquet files in a task, by Arrow batches without Spark rows."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 from pyarrow.parquet import ParquetWriter
 
 from pulljobs.ids import EPOCH, SEQUENCE_BITS
+from pyspark_pulljobs.filesystems import open_location
 from pyspark_pulljobs.schemas import DICTIONARY_COLUMNS, NAME_COLUMNS, TABLES
 from pyspark_pulljobs.selecting import batches
 
@@ -32,14 +33,14 @@ class ExportParameters(NamedTuple):
     dsn: str
     reader: str
     location: str
-    folder: str
-    """Folder below the location, which only this run uses."""
+    run: int
+    """Number of the run, with which the names of its files begin."""
     names: Mapping[str, Names]
     """Names by table and id, in the order of `schemas.NAME_COLUMNS`."""
 
 
 class ExportedFile(NamedTuple):
-    """File that was written and closed. Its `path` is relative to the location."""
+    """File that was written and closed. Its `path` is relative to the directory of its table."""
 
     slice: int
     table: str
@@ -51,18 +52,16 @@ class ExportedFile(NamedTuple):
     high_id: int
 
 
-def open_location(location: str) -> tuple[fs.FileSystem, str]:
-    """Open the filesystem of a directory or URL, and return it and the path in it."""
-    if "://" in location:
-        filesystem_and_path: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
-        return filesystem_and_path
-    return fs.LocalFileSystem(), location.rstrip("/")
+def prefix_files(run: int) -> str:
+    """Return the begin of the names of a run's files."""
+    return f"run{run}-"
 
 
 def write(parameters: ExportParameters, slices: Iterable[Slice]) -> Iterator[ExportedFile]:
-    """Write a file for each day of each slice.
+    """Write a file for each day of each slice, in the directory of its table and day.
 
-    File names are unique, because Spark may repeat a task.
+    File names are unique, because Spark may repeat a task. Readers of the Delta log see the files
+    when the run commits. The files of a slice that fails are removed.
     """
     for piece in slices:
         days = _Days(parameters, piece)
@@ -71,8 +70,10 @@ def write(parameters: ExportParameters, slices: Iterable[Slice]) -> Iterator[Exp
                 parameters.reader, parameters.dsn, piece.query, read_schema(piece.table)
             ):
                 days.write(_add_names(batch, piece.table, parameters.names[piece.table]))
-        finally:
             days.close()
+        except BaseException:
+            days.discard()
+            raise
         yield from days.files()
 
 
@@ -86,8 +87,8 @@ class _Days:
     """Open files of a slice, by days since the epoch of ids."""
 
     def __init__(self, parameters: ExportParameters, piece: Slice) -> None:
-        self._filesystem, self._root = open_location(parameters.location)
-        self._folder, self._piece = parameters.folder, piece
+        self._filesystem = open_location(f"{parameters.location}/{piece.table}")
+        self._run, self._piece = parameters.run, piece
         self._writers: dict[int, ParquetWriter] = {}
         self._counts: dict[int, tuple[str, int, int, int]] = {}
 
@@ -105,19 +106,26 @@ class _Days:
         for writer in self._writers.values():
             writer.close()
 
+    def discard(self) -> None:
+        """Remove the files, as far as that is possible."""
+        for day, (path, *_counts) in self._counts.items():
+            with suppress(OSError):
+                self._writers[day].close()
+                self._filesystem.delete_file(path)
+
     def files(self) -> Iterator[ExportedFile]:
         for day, (path, rows, low, high) in self._counts.items():
-            size = self._filesystem.get_file_info(f"{self._root}/{path}").size
-            when = (EPOCH + timedelta(days=day)).date()
+            size = self._filesystem.get_file_info(path).size
             yield ExportedFile(
-                self._piece.number, self._piece.table, when, path, rows, size, low, high
+                self._piece.number, self._piece.table, _date_of(day), path, rows, size, low, high
             )
 
     def _open(self, day: int) -> None:
-        path = f"{self._folder}/{uuid4().hex}.parquet"
-        self._filesystem.create_dir(f"{self._root}/{self._folder}", recursive=True)
+        folder = f"day={_date_of(day).isoformat()}"
+        path = f"{folder}/{prefix_files(self._run)}{uuid4().hex}.parquet"
+        self._filesystem.create_dir(folder, recursive=True)
         self._writers[day] = ParquetWriter(
-            f"{self._root}/{path}",
+            path,
             TABLES[self._piece.table],
             filesystem=self._filesystem,
             compression="zstd",
@@ -129,6 +137,10 @@ class _Days:
         path, count, low, high = self._counts[day]
         ids: dict[str, Any] = pc.min_max(rows["id"]).as_py()
         self._counts[day] = (path, count + len(rows), min(low, ids["min"]), max(high, ids["max"]))
+
+
+def _date_of(day: int) -> date:
+    return (EPOCH + timedelta(days=day)).date()
 
 
 def _add_names(batch: pa.RecordBatch, table: str, names: Names) -> pa.RecordBatch:

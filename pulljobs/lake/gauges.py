@@ -5,6 +5,7 @@ from typing import Final
 
 from pulljobs.conf import settings
 from pulljobs.lake import ledger
+from pulljobs.lake.locations import normalize_location
 from pulljobs.metrics.families import Family, Sample, Type
 
 FAMILIES: Final = (
@@ -19,6 +20,6 @@ FAMILIES: Final = (
 
 def read_samples(using: str) -> Iterator[Sample]:
     """Yield the lag of the export, unless there is no lake."""
-    if location := ledger.location(settings().LAKE):
+    if location := normalize_location(settings().LAKE):
         lag = ledger.measure_lag(using, location)
         yield "pulljobs_lake_lag_seconds", (), lag.total_seconds()

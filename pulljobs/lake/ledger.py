@@ -1,6 +1,5 @@
 """Runs of the export in the ledger of the lake, and how far the lake has followed."""
 
-import os
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -18,11 +17,6 @@ from pulljobs.storage.statements import run
 
 ID_TOLERANCE: Final = timedelta(minutes=1)
 """Far more than the time between a settlement and the generation of its id."""
-
-
-def location(setting: str) -> str:
-    """Return the absolute location of PULLJOBS['LAKE'], or an empty text if there is no lake."""
-    return os.path.abspath(setting) if setting and "://" not in setting else setting.rstrip("/")
 
 
 class Horizon(NamedTuple):
@@ -52,9 +46,10 @@ def find_blocker(using: str) -> Blocker | None:
     return Blocker(rows[0].who, rows[0].age) if rows else None
 
 
-def find_open_run(using: str) -> LakeRun | None:
-    """Return the run that was interrupted, if any."""
-    return LakeRun.objects.using(using).filter(state=LakeRun.State.OPEN).first()
+def find_open_run(using: str, location: str) -> LakeRun | None:
+    """Return the run to this lake that was interrupted, if any."""
+    runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.OPEN)
+    return runs.first()
 
 
 def find_last_run(using: str, location: str) -> LakeRun | None:

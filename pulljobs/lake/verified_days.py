@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
-from pulljobs.lake.ledger import location
+from pulljobs.lake.locations import normalize_location
 from pulljobs.lake.models import LakeDay
 from pulljobs.storage.partitions import Partition
 
@@ -114,10 +114,12 @@ class Keeper:
         return bool(settings().LAKE)
 
     def find_copy(self, using: str, table: str, day: date, age: timedelta) -> int | None:
-        return find_verified_high(using, location(settings().LAKE), age, Partition(table, day))
+        return find_verified_high(
+            using, normalize_location(settings().LAKE), age, Partition(table, day)
+        )
 
     def record_drop(self, using: str, table: str, day: date) -> None:
-        record_drop(using, location(settings().LAKE), [Partition(table, day)])
+        record_drop(using, normalize_location(settings().LAKE), [Partition(table, day)])
 
 
 KEEPER: Final = Keeper()

@@ -6,6 +6,7 @@ process runs all files here, and nothing else before they are done.
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pulljobs.lake.spark import session
-from tests.lake import class_archive
+from tests.lake import class_archive, lakes, object_store
 
 HERE: Final = Path(__file__).parent
 CONF: Final = (
@@ -49,6 +50,31 @@ def quick_spark_where_needed(request: pytest.FixtureRequest) -> None:
     """Let no process wait for the archive of classes before it runs a test with Spark."""
     if request.node.get_closest_marker("spark"):
         request.getfixturevalue("quick_spark")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def store_port() -> Iterator[int]:
+    """Port of the S3 server, which runs only for tests that need it.
+
+    The variables are set early, because Spark's Python workers have those of its JVM's start.
+    """
+    port = object_store.choose_port()
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        for name, value in object_store.environment_of(port).items():
+            patch.setenv(name, value)
+        if lakes.SCHEME:
+            stack.enter_context(object_store.serve(port))
+        yield port
+
+
+@pytest.fixture(scope="session")
+def store(store_port: int) -> Iterator[int]:
+    """Port of the running S3 server."""
+    if lakes.SCHEME:
+        yield store_port
+        return
+    with object_store.serve(store_port):
+        yield store_port
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Handlers of `pulljobs lake consume`."""
 
 import os
+import time
 from typing import Any
 
 import pandas as pd
@@ -49,6 +50,10 @@ class PastAllError(BaseException):
 
 def fails_its_query(table: Any) -> None:
     raise PastAllError("no\0thing")
+
+
+def never_ends(table: Any) -> None:
+    time.sleep(3_600)
 
 
 def crashes_its_worker(table: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -20,6 +21,8 @@ from django.test import override_settings
 
 from example_project.state import BASE_DIR
 from pulljobs.engine.sql import statement
+from pulljobs.lake.locations import choose_storage_options
+from tests.lake.object_store import StorePlace
 from tests.sessions import query, wait_for_other_transactions
 
 EVERYTHING: Final = {"low_id": 0, "high_id": 2**63 - 1, "high_xid": 2**62}
@@ -40,11 +43,19 @@ COLUMNS: Final = {
 Sums = tuple[int, int, int]
 
 
+Place = Path | StorePlace
+SCHEME: Final = os.environ.get("PULLJOBS_TEST_LAKE", "")
+"""Scheme of the bucket in which all lakes are, in place of directories."""
+
+
 @contextmanager
-def lake_at(path: Path) -> Iterator[Path]:
-    """Set `PULLJOBS['LAKE']` to this path within the block."""
-    with override_settings(PULLJOBS={"LAKE": str(path)}):
-        yield path
+def lake_at(place: Place) -> Iterator[Place]:
+    """Set `PULLJOBS['LAKE']` to this place within the block, or to one in the bucket."""
+    if SCHEME and isinstance(place, Path):
+        place = StorePlace(SCHEME)
+    setting = str(place) if isinstance(place, Path) else place.setting
+    with override_settings(PULLJOBS={"LAKE": setting}):
+        yield place
 
 
 def run(verb: str, *flags: str) -> dict[str, Any]:
@@ -56,22 +67,29 @@ def run(verb: str, *flags: str) -> dict[str, Any]:
     return document
 
 
-def files(lake: Path, table: str) -> list[str]:
+def delta(lake: Place, table: str) -> DeltaTable:
+    where = str(lake / table)
+    return DeltaTable(where, storage_options=choose_storage_options(where, os.environ))
+
+
+def files(lake: Place, table: str) -> list[str]:
     try:
-        return DeltaTable(str(lake / table)).file_uris()
+        return delta(lake, table).file_uris()
     except TableNotFoundError:
         return []
 
 
-def read_rows(lake: Path, table: str, columns: str) -> list[tuple[Any, ...]]:
+def read_rows(lake: Place, table: str, columns: str) -> list[tuple[Any, ...]]:
     """Read columns of the files that the log names, with duckdb."""
     if not (paths := files(lake, table)):
         return []
-    with duckdb.connect() as duck:
+    with TemporaryDirectory() as directory, duckdb.connect() as duck:
+        if not isinstance(lake, Path):
+            paths = [lake.download(path, Path(directory)) for path in paths]
         return duck.execute(f"SELECT {columns} FROM read_parquet(?)", [paths]).fetchall()
 
 
-def lakes(lake: Path, table: str) -> Sums:
+def lakes(lake: Place, table: str) -> Sums:
     """Return the number of rows in the lake, the sum of their ids and that of their checksums."""
     row = f"cast('0x' || substr(md5(concat_ws('|', {COLUMNS[table]})), 1, 15) AS bigint)"
     rows = read_rows(lake, table, f"count(*), sum(id), sum({row})")
@@ -90,7 +108,7 @@ def ours(table: str) -> Sums:
     return int(count), int(ids), int(checksum)
 
 
-def assert_same(lake: Path) -> None:
+def assert_same(lake: Place) -> None:
     """Check that the lake has every row of PostgreSQL once and unchanged, and no other."""
     for table, name in {"archive": "pulljobs_archived_job", "messages": "pulljobs_message"}.items():
         there = [id for (id,) in read_rows(lake, table, "id")]
@@ -104,7 +122,7 @@ def assert_same(lake: Path) -> None:
 class Cutter:
     """Exports that are killed at a step, each in a fork of one process that has loaded all."""
 
-    def __init__(self, lake: Path, *flags: str) -> None:
+    def __init__(self, lake: Place, *flags: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.lake.cutting", *flags],
             cwd=BASE_DIR,

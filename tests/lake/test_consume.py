@@ -26,6 +26,9 @@ from tests.lake.streams import options, source, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+ATTEMPTS = 4
+"""Number of times that Spark tries a task, each of which is a delivery."""
+
 
 @pytest.fixture
 def consumer() -> Consumer:
@@ -122,7 +125,7 @@ def test_a_result_is_kept_as_far_as_the_database_takes_it(
 def test_a_batch_that_makes_its_query_fail_each_time_ends_dead(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
-    Consumer.objects.update(max_deliveries=2)
+    Consumer.objects.update(max_deliveries=2 * ATTEMPTS)
     [job] = published(consumer)
     place = ("--checkpoint", f"{tmp_path.as_uri()}/checkpoint")
     for state in (State.QUEUED, State.DEAD):
@@ -131,7 +134,7 @@ def test_a_batch_that_makes_its_query_fail_each_time_ends_dead(
         assert states() == {state: 1}
         assert not Lease.objects.exists()
     dead = ArchivedJob.objects.get()
-    assert (dead.job_id, dead.reason, dead.deliveries) == (job, "max_deliveries", 2)
+    assert (dead.job_id, dead.reason, dead.deliveries) == (job, "max_deliveries", 2 * ATTEMPTS)
     assert "crashed" in str(dead.error)
     [other] = published(consumer)
     assert consume(consumer, tmp_path, "is_fine", "--form", "arrow", *place)["acked"] == 1
@@ -209,7 +212,7 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
     checkpoint(tmp_path / "a b" if elsewhere else tmp_path, done)
     where = str(tmp_path)
     if elsewhere:
-        there = {"s3://bucket/a%20b": (fs.SubTreeFileSystem(where, fs.LocalFileSystem()), "a b")}
+        there = {"s3://bucket/a%20b": fs.SubTreeFileSystem(f"{where}/a b", fs.LocalFileSystem())}
         monkeypatch.setattr(checkpoints, "open_location", there.__getitem__)
         where = "s3a://bucket/a%20b"
     call_command("pulljobs", "lake", "release", name, "--checkpoint", where)

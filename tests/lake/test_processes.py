@@ -10,16 +10,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyspark
 import pytest
 
 from example_project.state import BASE_DIR
 from pulljobs.engine import outcomes
 from pulljobs.lake.models import LakeRun
-from pulljobs.lake.spark import java
+from pulljobs.lake.spark import failures, java
+from pulljobs.management.subcommands import EXIT_PROBLEM
+from pulljobs.models import Lease
+from pulljobs.states import State
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.lake.lakes import Cutter, assert_same, environment, files
+from tests.lake.streams import states
 from tests.sessions import wait_for_other_transactions, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
@@ -116,6 +121,23 @@ def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_ne
     assert LakeRun.objects.get().rows == {"archive": 1500, "messages": 1500}
     assert len(files(place, "archive")) == 1
     assert_same(place)
+
+
+def test_a_query_whose_java_is_killed_gives_its_jobs_back(tmp_path: Path) -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 5)
+    flags = ("--channel", consumer.channel.name, "--consumer", consumer.name)
+    handler = ("--handler", "tests.lake.handled:never_ends", "--master", "local[1]")
+    with lake_command(tmp_path / "lake", "consume", *flags, *handler) as process:
+        wait_until(lambda: states() == {State.INFLIGHT: 5}, PATIENCE_SECONDS)
+        children = psutil.Process(process.pid).children(recursive=True)
+        [java_process] = [child for child in children if child.name() == "java"]
+        java_process.kill()
+        _output, error = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == EXIT_PROBLEM
+    assert error.splitlines()[-1] == f"CommandError: {failures.JVM_ENDED}"
+    assert states() == {State.QUEUED: 5}
+    assert not Lease.objects.exists()
 
 
 def exported() -> tuple[int, int]:

@@ -32,9 +32,10 @@ from pulljobs.storage import (
 )
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import selecting
+from pyspark_pulljobs.filesystems import open_location
 from tests.days import drop_days, no_days
 from tests.factories import USING, ConsumerFactory, TimedRun, claimed, published
-from tests.lake.lakes import assert_same, files, lake_at, lakes, ours, run
+from tests.lake.lakes import Place, assert_same, files, lake_at, lakes, ours, run
 from tests.sessions import query, session, wait_for_other_transactions
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
@@ -46,7 +47,7 @@ RETENTION = timedelta(days=30)
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path) -> Iterator[Path]:
+def place(tmp_path: Path) -> Iterator[Place]:
     with no_days(), lake_at(tmp_path / "lake") as path:
         yield path
 
@@ -82,17 +83,19 @@ def there() -> list[str]:
     )
 
 
-def tamper(lake: Path, table: str, column: str, value: Any) -> None:
+def tamper(lake: Place, table: str, column: str, value: Any) -> None:
     """Change one row of the lake where it lies."""
     [path, *_] = files(lake, table)
-    rows = parquet.ParquetFile(path).read()
+    filesystem, path = open_location(str(lake)), path.removeprefix(f"{lake}/")
+    rows = parquet.ParquetFile(path, filesystem=filesystem).read()
     first = pc.equal(rows["id"], rows["id"][0])
     changed = pc.if_else(first, pa.scalar(value, rows[column].type), rows[column])
     place = rows.schema.names.index(column)
-    parquet.write_table(rows.set_column(place, rows.schema.field(column), changed), path)
+    tampered = rows.set_column(place, rows.schema.field(column), changed)
+    parquet.write_table(tampered, path, filesystem=filesystem)
 
 
-def verified(day: date, lake_: Path) -> None:
+def verified(day: date, lake_: Place) -> None:
     """Record that a day is equal, as `lake verify` does."""
     wait_for_other_transactions()
     now = ledger.read_horizon(USING)
@@ -103,7 +106,7 @@ def verified(day: date, lake_: Path) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_day_that_is_equal_goes_and_comes_back_and_is_not_exported_again(place: Path) -> None:
+def test_a_day_that_is_equal_goes_and_comes_back_and_is_not_exported_again(place: Place) -> None:
     consumer = ConsumerFactory.create()
     settled_on(OLD, consumer)
     run("export", "--with-payload")
@@ -130,7 +133,7 @@ def test_a_day_that_is_equal_goes_and_comes_back_and_is_not_exported_again(place
 
 @pytest.mark.usefixtures("spark")
 def test_a_day_whose_lake_was_tampered_with_stays_and_the_rows_are_named(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
@@ -154,7 +157,7 @@ def test_a_day_whose_lake_was_tampered_with_stays_and_the_rows_are_named(
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_day_that_was_dropped_between_others_is_no_difference(place: Path) -> None:
+def test_a_day_that_was_dropped_between_others_is_no_difference(place: Place) -> None:
     """It is one if the command names the day."""
     consumer = ConsumerFactory.create()
     for day in (OLD, OLDER, OLDEST):
@@ -169,7 +172,7 @@ def test_a_day_that_was_dropped_between_others_is_no_difference(place: Path) -> 
 
 
 def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
-    place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    place: Place, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A day may have more rows than a process has memory for."""
     settled_on(OLD, ConsumerFactory.create())
@@ -187,7 +190,7 @@ def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
 
 @pytest.mark.usefixtures("spark")
 def test_drops_before_a_locked_partition_are_recorded_and_reported(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
@@ -202,7 +205,7 @@ def test_drops_before_a_locked_partition_are_recorded_and_reported(
     assert run("retain", "--older-than", "30")["dropped"] == [archive]
 
 
-def test_upkeep_drops_only_what_was_verified(place: Path) -> None:
+def test_upkeep_drops_only_what_was_verified(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
     with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
@@ -216,7 +219,7 @@ def test_upkeep_drops_only_what_was_verified(place: Path) -> None:
 
 
 def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
-    place: Path,
+    place: Place,
 ) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
@@ -237,7 +240,7 @@ def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
         assert len(operating.maintain().dropped) == 2
 
 
-def test_only_what_came_back_is_noted_so(place: Path) -> None:
+def test_only_what_came_back_is_noted_so(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
     verified(OLD, place)
@@ -250,7 +253,7 @@ def test_only_what_came_back_is_noted_so(place: Path) -> None:
     assert (day.table, day.dropped_at) == ("pulljobs_archived_job", None)
 
 
-def test_a_row_that_came_after_the_last_look_keeps_its_day(place: Path) -> None:
+def test_a_row_that_came_after_the_last_look_keeps_its_day(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     verified(OLD, place)
     query(
@@ -262,7 +265,7 @@ def test_a_row_that_came_after_the_last_look_keeps_its_day(place: Path) -> None:
         assert operating.maintain().dropped == [Partition("pulljobs_message", OLD)]
 
 
-def test_a_day_that_a_live_job_needs_stays(place: Path) -> None:
+def test_a_day_that_a_live_job_needs_stays(place: Place) -> None:
     consumer = ConsumerFactory.create()
     settled_on(OLD, consumer)
     published(consumer)
@@ -275,7 +278,7 @@ def test_a_day_that_a_live_job_needs_stays(place: Path) -> None:
         assert operating.maintain().dropped == [Partition("pulljobs_archived_job", OLD)]
 
 
-def test_messages_come_back_with_their_payloads_or_not_at_all(place: Path) -> None:
+def test_messages_come_back_with_their_payloads_or_not_at_all(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     drop_days()
@@ -284,7 +287,7 @@ def test_messages_come_back_with_their_payloads_or_not_at_all(place: Path) -> No
     assert "without their payloads" in restored["left_out"]["messages"]
 
 
-def test_a_restore_that_was_cut_off_begins_again(place: Path) -> None:
+def test_a_restore_that_was_cut_off_begins_again(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     query(f"ALTER TABLE pulljobs_archived_job DETACH PARTITION {names(OLD)[0]}")
@@ -292,7 +295,7 @@ def test_a_restore_that_was_cut_off_begins_again(place: Path) -> None:
     assert ours("archive")[0] == 5
 
 
-def test_a_day_that_cannot_be_restored_is_reported_in_one_line(place: Path) -> None:
+def test_a_day_that_cannot_be_restored_is_reported_in_one_line(place: Place) -> None:
     with pytest.raises(CommandError, match=r"Nothing of .* was restored"):
         run("restore", "--day", str(OLDER))
     settled_on(OLD, ConsumerFactory.create())
@@ -338,7 +341,7 @@ def test_a_day_of_which_a_row_is_there_is_left_as_it_was(
     assert LakeDay.objects.count() == 0
 
 
-def test_a_lake_that_the_ledger_does_not_know_is_rebased_before_a_restore(place: Path) -> None:
+def test_a_lake_that_the_ledger_does_not_know_is_rebased_before_a_restore(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     drop_days()
@@ -392,7 +395,7 @@ def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyP
         run("verify")
 
 
-def test_spark_and_duckdb_read_the_same(place: Path, spark: SparkSession) -> None:
+def test_spark_and_duckdb_read_the_same(place: Place, spark: SparkSession) -> None:
     consumer = ConsumerFactory.create()
     settled_on(OLD, consumer, 7)
     settled_on(OLDER, consumer, 3)

@@ -140,9 +140,14 @@ def _check_walk(code: dict[str, ModuleType]) -> None:
         cursor.execute(counting)
         [(delivered, dead)] = cursor.fetchall()
     assert delivered + dead == FILES
-    outcomes = code["walk.reading"].outcomes()
-    assert outcomes["census", "DELIVERED"] == delivered
-    assert outcomes["census", "DEAD"] == dead
+    reading = code["walk.reading"]
+    for rows in (reading.count_with_duckdb(), reading.count_with_polars().rows()):
+        outcomes = {(consumer, state): count for consumer, state, count in rows}
+        assert outcomes["census", "DELIVERED"] == delivered
+        assert outcomes.get(("census", "DEAD"), 0) == dead
+    assert (reading.read_messages_with_pandas().payload_bytes > 0).all()
+    days = reading.read_rollups_with_pandas()
+    assert days[days.consumer__name == "census"].delivered.sum() == delivered
     charts = code["walk.charts"]
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     hours = charts.hours("census", today) + charts.hours("census", today - timedelta(days=1))

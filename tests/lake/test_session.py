@@ -62,7 +62,9 @@ def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 VERBS = {
+    "compact": [],
     "consume": ["--channel=c", "--consumer=c", "--handler=a:b"],
+    "erase": ["--key=k"],
     "export": [],
     "publish": ["--channel=c", "x.parquet"],
     "rebase": [],
@@ -71,6 +73,7 @@ VERBS = {
     "restore": ["--day=2026-01-01"],
     "retain": ["--older-than=9"],
     "rollup": [],
+    "vacuum": [],
     "verify": [],
 }
 
@@ -193,6 +196,13 @@ def test_workers_take_the_installed_modules_and_not_their_archive(
     monkeypatch.setattr("pyspark.daemon.manager", lambda: None)
     daemon.main()
     assert sys.path == [str(installed.parent)]
+
+
+def test_a_signal_to_the_process_group_does_not_reach_java(spark: SparkSession) -> None:
+    """The process stops its query and releases its jobs before Java ends."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    assert os.getpgid(gateway.proc.pid) != os.getpgrp()
 
 
 def test_progress_knows_a_rate_and_an_end() -> None:

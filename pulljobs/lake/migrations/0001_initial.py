@@ -163,7 +163,7 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(
                         condition=models.Q(("state", "open")),
-                        fields=("state",),
+                        fields=("location",),
                         name="pulljobs_lake_run_open",
                     ),
                     models.CheckConstraint(

@@ -38,7 +38,7 @@ class LakeRun(models.Model):
         db_table = "pulljobs_lake_run"
         constraints = [
             models.UniqueConstraint(
-                fields=["state"], condition=Q(state="open"), name="pulljobs_lake_run_open"
+                fields=["location"], condition=Q(state="open"), name="pulljobs_lake_run_open"
             ),
             models.CheckConstraint(
                 condition=Q(low_xid__lte=models.F("high_xid")), name="pulljobs_lake_run_window"

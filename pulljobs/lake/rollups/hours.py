@@ -69,11 +69,9 @@ class TableSnapshot:
         self, files: Iterable[LoggedFile], column: str
     ) -> Iterator[tuple[datetime, datetime]]:
         """Yield earliest and latest times of a column, from the statistics of the files."""
-        filesystem, root = self.table.filesystem
         for held in files:
-            yield from _ranges(
-                pq.read_metadata(f"{root}/{held.path}", filesystem=filesystem), column
-            )
+            metadata = pq.read_metadata(held.path, filesystem=self.table.filesystem)
+            yield from _ranges(metadata, column)
 
 
 def run_of(held: LoggedFile) -> int:
@@ -143,8 +141,12 @@ def hour_of(row: "Row") -> datetime:
     return EPOCH + int(row.hour) * HOUR
 
 
+def begin_hour(time: datetime) -> datetime:
+    return time.replace(minute=0, second=0, microsecond=0)
+
+
 def day_of(time: datetime) -> datetime:
-    return time.replace(hour=0, minute=0, second=0, microsecond=0)
+    return begin_hour(time).replace(hour=0)
 
 
 def month_of(time: datetime) -> datetime:

@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from pulljobs.errors import ConfigurationError
-from pyspark_pulljobs.writing import open_location
+from pulljobs.lake.locations import normalize_location
+from pyspark_pulljobs.filesystems import open_location
 
 OFFSETS_FROM: Final = 2
 """First line of a source in a file of offsets, after the version and Spark's metadata."""
@@ -36,36 +36,35 @@ def read_begun(checkpoint: str) -> Offset | None:
 def exists(checkpoint: str) -> bool:
     """Return True if the checkpoint exists, or raise ConfigurationError if it cannot be read."""
     with _raising_configuration_errors(checkpoint):
-        filesystem, path = _open_checkpoint(checkpoint)
-        return _is_directory(filesystem, path)
+        return _has_files(_open_checkpoint(checkpoint))
 
 
 def _read_last(checkpoint: str, log: str) -> Offset | None:
     with _raising_configuration_errors(checkpoint):
-        filesystem, path = _open_checkpoint(checkpoint)
-        if not _is_directory(filesystem, path):
+        filesystem = _open_checkpoint(checkpoint)
+        if not _has_files(filesystem):
             raise ConfigurationError(f"There is no checkpoint in {checkpoint!r}.")
-        entries = filesystem.get_file_info(fs.FileSelector(f"{path}/{log}", allow_not_found=True))
+        entries = filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
         numbers = [int(entry.base_name) for entry in entries if entry.base_name.isdecimal()]
         if not numbers:
             return None
-        with filesystem.open_input_stream(f"{path}/offsets/{max(numbers)}") as file:
+        with filesystem.open_input_stream(f"offsets/{max(numbers)}") as file:
             lines = file.read().decode().splitlines()
     offset: Offset = json.loads(lines[OFFSETS_FROM])
     return offset
 
 
-def _open_checkpoint(checkpoint: str) -> tuple[fs.FileSystem, str]:
-    url = urlsplit(checkpoint)
-    if url.scheme in ("", "file"):
-        return fs.LocalFileSystem(), unquote(url.path) if url.scheme else checkpoint
-    return open_location(
-        checkpoint.replace("s3a://", "s3://", 1)
-    )  # as Spark calls it, and as Arrow does
+def _open_checkpoint(checkpoint: str) -> fs.FileSystem:
+    try:
+        location = normalize_location(checkpoint)
+    except ConfigurationError:
+        raise OSError("the scheme of this URL is not known") from None
+    return open_location(location)
 
 
-def _is_directory(filesystem: fs.FileSystem, path: str) -> bool:
-    return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+def _has_files(filesystem: fs.FileSystem) -> bool:
+    """Return True if the root has an entry: an object store knows no empty directory."""
+    return bool(filesystem.get_file_info(fs.FileSelector("", allow_not_found=True)))
 
 
 @contextmanager

@@ -66,10 +66,10 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
     from pyspark_pulljobs.handling import resolve
 
     resolve(options.handler)
-    before = _counts(options.stream)
+    before, seconds = _counts(options.stream), _lease_seconds(options)
     with _catch_signals() as stopped:
         error = _wait_for_failure(_start(spark, options), stopped)
-    _release_after(error, options)
+        _release_after(error, options, seconds)
     if error is not None:
         raise error
     after = _counts(options.stream)
@@ -101,8 +101,11 @@ def release(
         owner.leave()
 
 
-def _release_after(error: Exception | None, options: ConsumeOptions) -> None:
-    """Release the jobs, and only log a failure, so that it does not hide the query's error."""
+def _release_after(error: Exception | None, options: ConsumeOptions, seconds: float) -> None:
+    """Release the jobs, and only log a failure, so that it does not hide the query's error.
+
+    `seconds` is the duration of a lease: the longest time for which the jobs are then still held.
+    """
     from pulljobs.lake.spark import checkpoints
 
     failure = None if error is None else failures.summarize_error(error)
@@ -111,8 +114,21 @@ def _release_after(error: Exception | None, options: ConsumeOptions) -> None:
             release(options.stream, options.checkpoint, failure)
     except Exception as failed:
         reason = f"{type(failed).__name__}: {failed}".partition("\n")[0]
-        text = "Jobs of stream %s are not released (%s): run `pulljobs lake release %s`."
-        logger.error(text, options.stream, reason, options.stream)
+        text = (
+            "Jobs of stream %s are not released (%s): run `pulljobs lake release %s`, or wait for "
+            "the end of their leases, which is in %.0f seconds at most."
+        )
+        logger.error(text, options.stream, reason, options.stream, seconds)
+
+
+def _lease_seconds(options: ConsumeOptions) -> float:
+    if given := options.options.get("lease"):
+        return float(given)
+    consumers = Consumer.objects.using(settings().DATABASE).filter(
+        channel__name=options.channel, name=options.consumer
+    )
+    duration = consumers.values_list("lease_duration", flat=True).first()
+    return duration.total_seconds() if duration else 0.0
 
 
 def _seq(offset: "Offset | None", stream: str) -> int:
@@ -134,7 +150,8 @@ def _options(stream: str) -> dict[str, str]:
 def _start(spark: "SparkSession", options: ConsumeOptions) -> "StreamingQuery":
     from pyspark_pulljobs.handling import COUNTS, Handling
 
-    source, limit = options.source(), settings().MAX_RESULT_BYTES
+    cores = str(spark.sparkContext.defaultParallelism)  # of all executors, not of the driver alone
+    source, limit = {"partitions": cores, **options.source()}, settings().MAX_RESULT_BYTES
     handling = Handling(source["dsn"], options.handler, options.form, limit)
     jobs = spark.readStream.format("pulljobs").options(**source).load()
     writing = jobs.mapInArrow(handling, COUNTS).writeStream.format("noop")
@@ -145,16 +162,20 @@ def _start(spark: "SparkSession", options: ConsumeOptions) -> "StreamingQuery":
 
 
 def _wait_for_failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | None:
-    """Wait until the query ends or must stop, and return its error, if any."""
+    """Wait until the query ends or must stop, and return its error, if any.
+
+    The error may be that the JVM has died. The jobs are released without it.
+    """
+    from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
 
     try:
         while query.isActive and not stopped.is_set():
             query.awaitTermination(POLL_SECONDS)
-    except StreamingQueryException as error:
+        query.stop()
+        return query.exception()
+    except (StreamingQueryException, Py4JError, ConnectionError) as error:
         return error
-    query.stop()
-    return query.exception()
 
 
 @contextmanager

@@ -44,14 +44,13 @@ class ExportRun:
         known = [table for table in map(self._table, TABLES) if table.last_run() >= made.pk]
         left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]
         if is_interrupted:
-            files.clean(self.where, left, made.pk)
+            files.clean(left, made.pk)
         wrote = self._written(made, _names_of(left))
         for table in left:
             self._publish(table, made.pk, [file for file in wrote if file.table == table.name])
         rows, size = files.sum_files(wrote, known, made.pk)
         self.owner.check()
         ledger.end_run(self.using, made, rows, size)
-        files.remove_temporary(self.where)
         made.refresh_from_db(using=self.using)
         emit(LakeExported(rows, size))
         return made
@@ -79,8 +78,9 @@ class ExportRun:
         """Write few rows in this process, many in Spark's tasks."""
         samples = slices.sample(self.using, made)
         rows = sum(samples[name].rows for name in names)
-        folder, names_of = files.name_temporary(made.pk), _registry(self.using)
-        parameters = ExportParameters(session.dsn(), self.reader, self.where, folder, names_of)
+        parameters = ExportParameters(
+            session.dsn(), self.reader, self.where, made.pk, _registry(self.using)
+        )
         plan = partial(slices.plan, self.using, made, samples, names)
         if rows <= slices.MIN_ROWS and not self.always_spark:
             return _written_here(parameters, plan(1))
@@ -91,9 +91,8 @@ class ExportRun:
 
     def _publish(self, table: Table, run: int, wrote: Sequence[ExportedFile]) -> None:
         if wrote:
-            names = files.move_files(table, self.where, wrote, run)
             self.owner.check()
-            table.commit(run, wrote, names)
+            table.commit(run, wrote)
 
 
 def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> list[ExportedFile]:

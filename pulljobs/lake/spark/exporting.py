@@ -1,8 +1,8 @@
 """Export of the rows of transactions that ended since the last run, exactly once after any crash.
 
-A run freezes its window in the ledger, writes files that no reader sees, moves them to their
-days, commits them to the Delta log with the run's number, and marks itself done in the ledger. The
-log decides: the next run removes files of a run that is not in the log, and writes them again.
+A run freezes its window in the ledger, writes files that readers of the Delta log do not see,
+commits them to the log with the run's number, and marks itself done in the ledger. The log decides:
+the next run removes files of a run that is not in the log, and writes them again.
 """
 
 import time
@@ -18,7 +18,7 @@ from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake import ledger, lock
 from pulljobs.lake.models import LakeRun
-from pulljobs.lake.spark import files, session, slices, tables
+from pulljobs.lake.spark import failures, files, session, slices, tables
 from pulljobs.lake.spark.export_run import ExportRun, Sessions
 from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Channel
@@ -79,13 +79,13 @@ def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = F
     with _raising_lake_errors(where), lock.hold_lock(using) as owner:
         run = ExportRun(using, where, options.reader, owner, sessions, always_spark)
         _check_history(using, where)
-        if (interrupted := ledger.find_open_run(using)) is not None:
-            _check_place(interrupted, where)
+        if (interrupted := ledger.find_open_run(using, where)) is not None:
             exported.resumed = True
             exported.add(run.end(interrupted, is_interrupted=True))
         last = ledger.find_last_run(using, where)
         low = last.high_xid if last else 0
         if _is_anything_new(using, low):
+            _create_tables(where)
             exported.add(run.end(ledger.begin_run(using, where, low, stored)))
     exported.seconds = time.monotonic() - started
     return exported
@@ -97,8 +97,8 @@ def _raising_lake_errors(where: str) -> Iterator[None]:
     try:
         yield
     except (dbapi.Error, DeltaError, OSError, pa.ArrowException) as error:
-        line = str(error).strip().partition("\n")[0]
-        raise LakeError(f"The export to {where} was interrupted: {line}") from error
+        reason = failures.summarize_store_error(error)
+        raise LakeError(f"The export to {where} was interrupted: {reason}") from error
 
 
 def _check_history(using: str, where: str) -> None:
@@ -123,12 +123,10 @@ def newest_run(where: str) -> int:
     return max(Table(where, name).last_run() for name in TABLES)
 
 
-def _check_place(interrupted: LakeRun, where: str) -> None:
-    if interrupted.location != where:
-        raise LakeError(
-            f"Run {interrupted.pk} to {interrupted.location} was interrupted: export there again, "
-            "or run `manage.py pulljobs lake rebase` if the files were moved."
-        )
+def _create_tables(where: str) -> None:
+    """Create the tables of a new lake before the first run, so that a wrong URL opens no run."""
+    for name in TABLES:
+        Table(where, name).create()
 
 
 def _is_anything_new(using: str, low: int) -> bool:
@@ -151,5 +149,5 @@ def give_up(using: str, where: str, interrupted: LakeRun) -> None:
     """Delete a run. Files in the Delta log stay in the lake."""
     unknown = [Table(where, name) for name in TABLES]
     missing = [table for table in unknown if table.last_run() < interrupted.pk]
-    files.clean(where, missing, interrupted.pk)
+    files.clean(missing, interrupted.pk)
     interrupted.delete(using=using)

@@ -1,4 +1,4 @@
-"""Errors of Spark in one line, instead of a stack trace of the JVM."""
+"""Errors of Spark, of Java and of object stores in one line, instead of a stack trace."""
 
 import re
 from collections.abc import Iterator
@@ -11,6 +11,16 @@ PULLJOBS_ERROR: Final = re.compile(r"^pulljobs\.errors\.\w+: (?P<text>.+)$", re.
 PYTHON_ERROR: Final = re.compile(
     r"^(?P<text>[A-Za-z_][\w.]*(?:Error|Exception): .+)$", re.MULTILINE
 )
+JAVA_ERROR: Final = re.compile(
+    r"^(?:: |Caused by: )(?:[a-z_][\w$]*\.)+(?P<name>[A-Z][\w$]*)(?:: (?P<text>.+))?$", re.MULTILINE
+)
+"""Error of Java in the text of a failed call, or one of its causes."""
+CALL: Final = "An error occurred while calling"
+"""Begin of the text of a failed call of Java, which names no reason."""
+JVM_ENDED: Final = "Spark's Java process ended: it was killed, or the machine ran out of memory."
+STORE_CODE: Final = re.compile(r"<Code>(?P<code>[^<]+)</Code>\s*<Message>(?P<text>[^<]*)</Message>")
+"""Code and message in the answer of an object store."""
+STORE_STEP: Final = re.compile(r"\x1b\[[0-9;]*m|\u21b3")
 MAX_CHARS: Final = 500
 
 
@@ -32,12 +42,47 @@ def raising_lake_errors() -> Iterator[None]:
         raise LakeError(f"Spark did not start: {error}") from error
 
 
+@contextmanager
+def raising_store_errors(location: str) -> Iterator[None]:
+    """Turn errors of the lake's files and of its Delta log into a LakeError with the location."""
+    import pyarrow as pa
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        reason = summarize_store_error(error)
+        raise LakeError(f"The lake at {location} cannot be used: {reason}") from error
+
+
 def summarize_error(error: BaseException) -> str:
-    """Return the last Python error of a task or a source, or the first line of Spark's error."""
+    """Return the last Python error of a task or a source, or the reason of Spark or Java."""
     text = str(error)
+    if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
+        return JVM_ENDED
     if ours := PULLJOBS_ERROR.findall(text):
         return str(ours[-1])[:MAX_CHARS]
     if raised := PYTHON_ERROR.findall(text):
         return f"Spark: {raised[-1]}"[:MAX_CHARS]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"Spark: {lines[0] if lines else type(error).__name__}"[:MAX_CHARS]
+    first = lines[0] if lines else type(error).__name__
+    if first.startswith(CALL):
+        reason = _find_java_reason(text)
+        return f"Spark: {reason}"[:MAX_CHARS] if reason else JVM_ENDED
+    return f"Spark: {first}"[:MAX_CHARS]
+
+
+def summarize_store_error(error: BaseException) -> str:
+    """Return the code and message of an object store, or the last step that failed."""
+    text = str(error)
+    if answer := STORE_CODE.search(text):
+        return f"{answer['code']}: {answer['text']}"[:MAX_CHARS]
+    steps = [" ".join(step.split()) for step in STORE_STEP.split(text)]
+    reason = next((step for step in reversed(steps) if step), type(error).__name__)
+    return reason.partition("\n")[0][:MAX_CHARS]
+
+
+def _find_java_reason(text: str) -> str:
+    """Return the innermost error of Java that has a text, with its class."""
+    known = [match for match in JAVA_ERROR.finditer(text) if match["text"]]
+    return f"{known[-1]['text']} ({known[-1]['name']})" if known else ""

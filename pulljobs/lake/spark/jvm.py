@@ -7,17 +7,47 @@ has started.
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 
+HADOOP_SCHEMES: Final = {"s3": "s3a"}
+"""Names that Hadoop's filesystems have for schemes of the lake."""
+
+
+def find_url(spark: "SparkSession", location: str) -> str | None:
+    """Return the location as Spark's JVM reads it, or None if it has no filesystem for it."""
+    scheme, separator, rest = location.partition("://")
+    if not separator:
+        return location
+    from py4j.protocol import Py4JError
+
+    scheme = HADOOP_SCHEMES.get(scheme, scheme)
+    context = spark.sparkContext
+    assert context._jvm is not None
+    try:
+        context._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            scheme, context._jsc.hadoopConfiguration()
+        )
+    except Py4JError:  # UnsupportedFileSystemException
+        return None
+    return f"{scheme}://{rest}"
+
 
 def start(properties: Mapping[str, str]) -> None:
-    """Start the JVM, unless it runs, with properties such as its memory and options."""
+    """Start the JVM, unless it runs, with properties such as its memory and options.
+
+    It is in a process group of its own, so that a SIGTERM to the group of this process does not end
+    it before this process has stopped its query. It ends with this process.
+    """
     from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway:
         return
@@ -26,7 +56,9 @@ def start(properties: Mapping[str, str]) -> None:
             file.write(f"{_escaped(name)}={_escaped(str(value))}\n")  # settings may have numbers
         file.flush()
         with _submitted(f"--load-spark-defaults --properties-file {shlex.quote(file.name)}"):
-            SparkContext._ensure_initialized()
+            launch: Callable[..., Any] = launch_gateway  # Spark declares no types for it
+            gateway = launch(popen_kwargs={"start_new_session": True})
+            SparkContext._ensure_initialized(gateway=gateway)
 
 
 @contextmanager

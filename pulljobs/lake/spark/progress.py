@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
 from pulljobs.progress import Progress
@@ -38,9 +38,12 @@ class _Watch:
         self.ended = threading.Event()
 
     def run(self) -> None:
-        while not self.ended.wait(LOOK_SECONDS):
-            if self._progress.is_due:
-                self._progress.print_line(self._text())
+        from py4j.protocol import Py4JError
+
+        with suppress(Py4JError, ConnectionError):  # the JVM has died, which the verb reports
+            while not self.ended.wait(LOOK_SECONDS):
+                if self._progress.is_due:
+                    self._progress.print_line(self._text())
         self._progress.end()
 
     def _text(self) -> str:

@@ -18,7 +18,6 @@ from pulljobs.storage import counting
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 from pyspark_pulljobs.schemas import TABLES
-from pyspark_pulljobs.writing import open_location
 
 IDS: Final = ["id"]
 
@@ -31,7 +30,7 @@ def rebase(using: str, where: str) -> dict[str, int]:
     """
     lock.check_owner(using)
     with lock.hold_lock(using):
-        if (interrupted := ledger.find_open_run(using)) is not None:
+        if (interrupted := ledger.find_open_run(using, where)) is not None:
             exporting.give_up(using, where, interrupted)
         with transaction.atomic(using=using):
             now = ledger.read_horizon(using)
@@ -63,9 +62,8 @@ def _renumbered(using: str, where: str, table: str, day: date, now: ledger.Horiz
 
 def _exported(where: str, table: str, day: date) -> list[int]:
     lake_table = Table(where, table)
-    filesystem, root = open_location(lake_table.location)
     exported: list[int] = []
     for held in lake_table.list_files([day]):
-        ids = parquet.read_table(f"{root}/{held.path}", columns=IDS, filesystem=filesystem)
+        ids = parquet.read_table(held.path, columns=IDS, filesystem=lake_table.filesystem)
         exported += ids["id"].to_pylist()
     return exported

@@ -22,7 +22,6 @@ from pulljobs.lake.spark.tables import Table
 from pulljobs.storage import partition_making
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs.schemas import TABLES
-from pyspark_pulljobs.writing import open_location
 
 BATCH: Final = 20_000
 """Number of rows in memory at once."""
@@ -105,9 +104,8 @@ def _filled(
 
 
 def _batches(table: Table, day: date) -> Iterator[pa.RecordBatch]:
-    filesystem, root = open_location(table.location)
     for held in table.list_files([day]):
-        with parquet.ParquetFile(f"{root}/{held.path}", filesystem=filesystem) as file:
+        with parquet.ParquetFile(held.path, filesystem=table.filesystem) as file:
             yield from file.iter_batches(BATCH)
 
 

@@ -69,13 +69,16 @@ def open_session(
 
 def require() -> None:
     """Raise ConfigurationError unless the right Spark is installed, with all it needs."""
-    missing = [name for name in REQUIRED if _find_version(name) is None]
-    if missing:
-        raise ConfigurationError(f"Not installed: {', '.join(missing)}. {INSTALL}")
+    _refuse_missing(REQUIRED)
     installed = _find_version("pyspark") or ""
     if tuple(installed.split(".")[:2]) != tuple(map(str, SPARK)):
         wanted = ".".join(map(str, SPARK))
         raise ConfigurationError(f"Spark {wanted} is needed, {installed} is installed. {INSTALL}")
+
+
+def require_lake() -> None:
+    """Raise ConfigurationError unless the library of the lake is installed."""
+    _refuse_missing(["deltalake"])
 
 
 def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
@@ -164,6 +167,11 @@ def _parameters() -> dict[str, Any]:
 def _only_local(name: str, value: str) -> bool:
     is_driver_property = name.startswith(("spark.driver.", "spark.python.daemon."))
     return is_driver_property and DEFAULTS.get(name) == value
+
+
+def _refuse_missing(names: Iterable[str]) -> None:
+    if missing := [name for name in names if _find_version(name) is None]:
+        raise ConfigurationError(f"Not installed: {', '.join(missing)}. {INSTALL}")
 
 
 def _find_version(name: str) -> str | None:

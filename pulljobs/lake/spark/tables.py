@@ -1,36 +1,38 @@
 """Delta tables of the lake: the list of their files, and commits of new files."""
 
 import json
+import os
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError, LakeError
-from pulljobs.lake import ledger
+from pulljobs.lake import locations
+from pulljobs.lake.spark import jvm
+from pyspark_pulljobs import lake_files
+from pyspark_pulljobs.filesystems import open_location
 from pyspark_pulljobs.schemas import DAY, TABLES, VERSION
-from pyspark_pulljobs.writing import ExportedFile, open_location
+from pyspark_pulljobs.writing import ExportedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SPARK_TYPES: Final = {
-    pa.int64(): "long",
-    pa.int32(): "int",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.timestamp("us", tz="UTC"): "timestamp",
-    pa.date32(): "date",
-}
+WRITER: Final = WriterProperties(compression="ZSTD")
+"""Properties of files that are rewritten, as the export writes them."""
+STATISTICS: Final = (
+    "id", "job_id", "created_at", "settled_at", "settled_xid", "published_at", "published_xid"
+)  # fmt: skip
+"""Columns whose lowest and highest values are in the log: neither keys nor errors of jobs."""
 
 
 class LoggedFile(NamedTuple):
@@ -44,8 +46,10 @@ class LoggedFile(NamedTuple):
 
 def location() -> str:
     """Return the location of PULLJOBS['LAKE'], or raise ConfigurationError if there is no lake."""
-    if not (where := ledger.location(settings().LAKE)):
-        raise ConfigurationError(f"There is no lake: set {SETTING}['LAKE'] to its directory.")
+    if not (where := locations.normalize_location(settings().LAKE)):
+        raise ConfigurationError(
+            f"There is no lake: set {SETTING}['LAKE'] to its directory or URL."
+        )
     return where
 
 
@@ -56,12 +60,13 @@ class Table:
         self.name, self.location = name, f"{where}/{name}"
 
     @cached_property
-    def filesystem(self) -> tuple[fs.FileSystem, str]:
+    def filesystem(self) -> fs.FileSystem:
+        """Filesystem whose root is the directory of the table."""
         return open_location(self.location)
 
     def delta(self) -> DeltaTable | None:
         try:
-            return DeltaTable(self.location)
+            return DeltaTable(self.location, storage_options=self._options)
         except TableNotFoundError:
             return None
 
@@ -88,29 +93,38 @@ class Table:
         ]
         return [file for file in files if days is None or file.day in days]
 
-    def frame(self, spark: "SparkSession", days: Collection[date] | None = None) -> "DataFrame":
-        """Return the rows of the files of the log, only of `days` if given."""
-        return self.frame_of(spark, self.list_files(days))
+    def frame(self, spark: "SparkSession", columns: Sequence[str] = ()) -> "DataFrame":
+        """Return the rows of the files of the log, with these columns, by default all."""
+        return self.frame_of(spark, self.list_files(), columns)
 
-    def frame_of(self, spark: "SparkSession", files: Iterable[LoggedFile]) -> "DataFrame":
-        paths = [f"{self.location}/{held.path}" for held in files]
+    def frame_of(
+        self, spark: "SparkSession", files: Iterable[LoggedFile], columns: Sequence[str] = ()
+    ) -> "DataFrame":
+        """Return the rows of these files, with these columns, by default all.
+
+        Spark reads the files itself if its JVM has a filesystem for the location. Otherwise its
+        Python workers read them by the object store of the writer, so that no jar is needed.
+        """
+        schema, paths = self._schema(columns), [(held.path, held.day) for held in files]
         if not paths:
-            return spark.createDataFrame([], self.spark_schema())
-        reader = spark.read.schema(self.spark_schema()).option("basePath", self.location)
-        return reader.parquet(*paths)
+            return spark.createDataFrame([], from_arrow_schema(schema))
+        if (base := jvm.find_url(spark, self.location)) is None:
+            read = partial(lake_files.read_files, self.location, schema)
+            named = spark.createDataFrame(paths, "path string, day date")
+            return named.mapInArrow(read, from_arrow_schema(schema))
+        reader = spark.read.schema(from_arrow_schema(schema)).option("basePath", base)
+        return reader.parquet(*(f"{base}/{path}" for path, _day in paths))
 
-    def spark_schema(self) -> str:
-        fields = [*TABLES[self.name], DAY]
-        return ", ".join(f"`{field.name}` {SPARK_TYPES[field.type]}" for field in fields)
+    def _schema(self, columns: Sequence[str]) -> pa.Schema:
+        fields = pa.schema([*TABLES[self.name], DAY])
+        return pa.schema([fields.field(name) for name in columns or fields.names])
 
-    def commit(self, run: int, files: Iterable[ExportedFile], names: Mapping[str, str]) -> None:
-        """Add the files of a run under their new names, or raise LakeError if the run is there."""
-        table = self._made()
+    def commit(self, run: int, files: Iterable[ExportedFile]) -> None:
+        """Add the files of a run, or raise LakeError if the run is there."""
+        table = self.create()
         if (table.transaction_version(self._application) or 0) >= run:
             raise LakeError(f"{self.location} has the files of run {run}, or of a later one.")
-        actions: list[AddAction | RemoveAction] = [
-            _action(file, names[file.path]) for file in files
-        ]
+        actions: list[AddAction | RemoveAction] = [_action(file) for file in files]
         try:
             table.create_write_transaction(
                 actions,
@@ -130,7 +144,12 @@ class Table:
     def _application(self) -> str:
         return f"pulljobs.{self.name}"
 
-    def _made(self) -> DeltaTable:
+    @property
+    def _options(self) -> dict[str, str]:
+        return locations.choose_storage_options(self.location, os.environ)
+
+    def create(self) -> DeltaTable:
+        """Open the table, and create it first if it does not exist."""
         return self.delta() or DeltaTable.create(
             self.location,
             pa.schema([*TABLES[self.name], DAY]),
@@ -138,10 +157,16 @@ class Table:
             partition_by=["day"],
             name=f"pulljobs_{self.name}",
             description=f"pulljobs, schema {VERSION}",
+            configuration=self._configuration(),
+            storage_options=self._options,
         )
 
+    def _configuration(self) -> dict[str, str | None]:
+        columns = [name for name in STATISTICS if name in TABLES[self.name].names]
+        return {"delta.dataSkippingStatsColumns": ",".join(columns)}
 
-def _action(file: ExportedFile, path: str) -> AddAction:
+
+def _action(file: ExportedFile) -> AddAction:
     stats = {
         "numRecords": file.rows,
         "minValues": {"id": file.low_id},
@@ -149,7 +174,7 @@ def _action(file: ExportedFile, path: str) -> AddAction:
         "nullCount": {"id": 0},
     }
     day: dict[str, str | None] = {"day": file.day.isoformat()}
-    return AddAction(path, file.bytes, day, int(time.time() * 1000), True, json.dumps(stats))
+    return AddAction(file.path, file.bytes, day, int(time.time() * 1000), True, json.dumps(stats))
 
 
 def _day(value: Any) -> date:

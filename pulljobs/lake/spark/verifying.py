@@ -37,7 +37,7 @@ def take_snapshot(using: str, where: str) -> LakeSnapshot:
     """Return the files of the lake, or raise LakeError while a run is open."""
     high = ledger.read_settled_high(using, where)
     files = {name: Table(where, name).list_files() for name in TABLES}
-    if (interrupted := ledger.find_open_run(using)) is not None:
+    if (interrupted := ledger.find_open_run(using, where)) is not None:
         raise LakeError(
             f"Run {interrupted.pk} of the export is open: wait for its end or, if it crashed, "
             "export again."

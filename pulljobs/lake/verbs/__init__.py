@@ -6,12 +6,16 @@
 # The parser imports every verb, so a verb imports Spark inside its functions only.
 
 from argparse import ArgumentParser
+from contextlib import nullcontext
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, Final
 
 from pulljobs.management.parsing import add_action, parse_pair
 from pulljobs.management.subcommands import CommandResult
+
+WITHOUT_LAKE: Final = frozenset({"consume", "publish", "release"})
+"""Verbs that need no lake."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,11 +26,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(**options: Any) -> CommandResult:
-    from pulljobs.lake.spark import session
+    from pulljobs.lake.spark import failures, session
 
+    verb = options["verb"]
     session.require()  # before the verb imports libraries that may be missing
-    answer: CommandResult = import_module(f"{__name__}.{options['verb']}").handle(**options)
+    location = "" if verb in WITHOUT_LAKE else _find_location()
+    with failures.raising_store_errors(location) if location else nullcontext():
+        answer: CommandResult = import_module(f"{__name__}.{verb}").handle(**options)
     return answer
+
+
+def _find_location() -> str:
+    from pulljobs.lake.spark import session, tables
+
+    session.require_lake()
+    return tables.location()
 
 
 def _add_common(verb: ArgumentParser) -> None:

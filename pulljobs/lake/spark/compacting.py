@@ -1,0 +1,102 @@
+"""Compaction of the lake's small files, and removal of files that readers no longer need.
+
+Both hold the lock of the lake, so that no export writes at the same time.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from deltalake import DeltaTable
+
+from pulljobs.lake import lock
+from pulljobs.lake.lock import Owner
+from pulljobs.lake.spark.tables import WRITER, LoggedFile, Table
+from pyspark_pulljobs.schemas import TABLES
+
+TARGET_BYTES: Final = 256 * 2**20
+"""Approximate size of a compacted file."""
+SMALL_BYTES: Final = TARGET_BYTES // 2
+"""Size below which a file is small."""
+AS_WRITTEN: Final[Mapping[str, Any]] = {"target_size": TARGET_BYTES, "writer_properties": WRITER}
+
+
+class Compacted(NamedTuple):
+    """Number of files of a table, and of its days that were compacted."""
+
+    table: str
+    files_before: int
+    files_after: int
+    days: int
+
+
+class Vacuumed(NamedTuple):
+    table: str
+    files: int
+    """Number of files that were removed."""
+
+
+def compact(using: str, where: str) -> list[Compacted]:
+    """Join the small files of each day. The rows of a day that is over are sorted by their ids.
+
+    Return the result for each table that exists. Raise LakeError if another process writes to the
+    lake.
+    """
+    with lock.hold_lock(using) as owner:
+        return [_compact(table, delta, owner) for table, delta in _existing(where)]
+
+
+def vacuum(using: str, where: str, age: timedelta) -> list[Vacuumed]:
+    """Remove files that the newest version does not name, once they are of this age.
+
+    Readers of an older version may need them until then. The log is summarized in a checkpoint, and
+    entries that are older than 30 days are removed. Raise LakeError if another process writes to
+    the lake.
+    """
+    with lock.hold_lock(using):
+        return [Vacuumed(table.name, _vacuum(delta, age)) for table, delta in _existing(where)]
+
+
+def vacuum_table(table: Table, age: timedelta) -> int:
+    """Remove files of a table like `vacuum`, for a caller that holds the lock of the lake."""
+    delta = table.delta()
+    return 0 if delta is None else _vacuum(delta, age)
+
+
+def _existing(where: str) -> Iterator[tuple[Table, DeltaTable]]:
+    for name in TABLES:
+        table = Table(where, name)
+        if (delta := table.delta()) is not None:
+            yield table, delta
+
+
+def _compact(table: Table, delta: DeltaTable, owner: Owner) -> Compacted:
+    before, today = table.list_files(), datetime.now(UTC).date()
+    days = list_fragmented(before)
+    for day in days:
+        owner.check()
+        filters = [("day", "=", day.isoformat())]
+        if day < today:
+            delta.optimize.z_order(["id"], partition_filters=filters, **AS_WRITTEN)
+        else:
+            delta.optimize.compact(partition_filters=filters, **AS_WRITTEN)
+    if days:
+        delta.create_checkpoint()
+    return Compacted(table.name, len(before), len(table.list_files()), len(days))
+
+
+def list_fragmented(files: Iterable[LoggedFile]) -> list[date]:
+    """Return the days that have more than one small file."""
+    small = Counter(file.day for file in files if file.bytes < SMALL_BYTES)
+    return sorted(day for day, count in small.items() if count > 1)
+
+
+def _vacuum(delta: DeltaTable, age: timedelta) -> int:
+    hours = int(age.total_seconds() // 3600)
+    removed = delta.vacuum(
+        retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
+    )
+    delta.create_checkpoint()
+    delta.cleanup_metadata()
+    return len(removed)

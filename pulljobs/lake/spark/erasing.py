@@ -1,0 +1,198 @@
+"""Erasure of the contents of messages from the lake and from PostgreSQL.
+
+The rows stay in both places, with their ids and times, so that `verify` still accounts for them.
+Payload, key, headers and client message id of the messages are erased, and the errors and results
+of their jobs. The database is changed last, in one transaction: an erasure that was interrupted
+finds the messages again when it is repeated.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from deltalake import QueryBuilder
+from deltalake.exceptions import DeltaError
+from django.db import transaction
+
+from pulljobs import ids
+from pulljobs.errors import ConfigurationError
+from pulljobs.lake import lock, verified_days
+from pulljobs.lake.models import ErrorFingerprint, HotKey, Rollup
+from pulljobs.lake.models.rollups import Period
+from pulljobs.lake.rollups import hours
+from pulljobs.lake.spark import compacting
+from pulljobs.lake.spark.comparing import PARTITIONED
+from pulljobs.lake.spark.tables import WRITER, Table
+from pulljobs.models import ArchivedJob, Message
+from pulljobs.storage.statements import run
+from pyspark_pulljobs.schemas import TABLES
+
+NO_MD5: Final = "d41d8cd98f00b204e9800998ecf8427e"
+"""MD5 of no bytes."""
+EMPTIED: Final[Mapping[str, Mapping[str, str]]] = {
+    "archive": {"error": "NULL", "result": "NULL"},
+    "messages": {
+        "key": "NULL",
+        "client_message_id": "NULL",
+        "headers": "'{}'",
+        "payload_bytes": "0",
+        # A payload that was not exported stays NULL, so that a restore knows of it.
+        "payload": "CASE WHEN payload IS NULL THEN NULL ELSE arrow_cast('', 'Binary') END",
+        "payload_md5": f"CASE WHEN payload IS NULL THEN NULL ELSE '{NO_MD5}' END",
+    },
+}
+"""New values of columns, as SQL of the lake's library, by table of the lake."""
+BEGINS: Final[Mapping[Period, Callable[[datetime], datetime]]] = {
+    Period.HOUR: hours.begin_hour,
+    Period.DAY: hours.day_of,
+    Period.MONTH: hours.month_of,
+}
+IDS_AT_ONCE: Final = 1_000
+"""Number of ids in one predicate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureOptions:
+    """Messages to erase: exactly one of the three is given."""
+
+    key: str | None = None
+    message_id: int | None = None
+    where: str | None = None
+    """Predicate of SQL over the lake's table of messages."""
+
+
+@dataclass(slots=True)
+class Erased:
+    messages: int = 0
+    """Number of messages that were erased, in the lake or in the database."""
+    settlements: int = 0
+    """Number of their settlements in the database that had an error or a result."""
+    files: int = 0
+    """Number of files that were removed."""
+    needed: tuple[int, ...] = ()
+    """Ids of messages that were left unchanged, because a job needs them."""
+
+
+def erase(using: str, where: str, options: ErasureOptions, *, vacuums: bool) -> Erased:
+    """Erase messages, and with `vacuums` also the files that had their contents.
+
+    Messages that a job still needs are left unchanged. Raise LakeError if another process writes to
+    the lake, and ConfigurationError for a wrong predicate.
+    """
+    lock.check_owner(using)
+    with lock.hold_lock(using):
+        tables = {name: Table(where, name) for name in TABLES}
+        chosen = _choose(using, tables["messages"], options)
+        needed = {row.message_id for row in run(using, "needed_messages", {"message_ids": chosen})}
+        erased = Erased(needed=tuple(sorted(needed)))
+        if message_ids := [id for id in chosen if id not in needed]:
+            _erase(using, where, tables, message_ids, erased)
+        if vacuums:
+            removed = (compacting.vacuum_table(table, timedelta()) for table in tables.values())
+            erased.files = sum(removed)
+    return erased
+
+
+def _choose(using: str, messages: Table, options: ErasureOptions) -> list[int]:
+    """Return the sorted ids of the messages, which the lake or the database has."""
+    if options.message_id is not None:
+        return [options.message_id]
+    if options.where is not None:
+        return sorted(set(_select(messages, "id", options.where)))
+    quoted = str(options.key).replace("'", "''")
+    there = set(_select(messages, "id", f"key = '{quoted}'"))
+    here = {row.id for row in run(using, "keyed_messages", {"key": options.key})}
+    return sorted(there | here)
+
+
+def _erase(
+    using: str, where: str, tables: Mapping[str, Table], message_ids: list[int], erased: Erased
+) -> None:
+    settled, job_ids, keys = _find_parts(using, tables, message_ids)
+    for name, row_ids in (("archive", settled), ("messages", message_ids)):
+        days = _by_day(row_ids)
+        for day in days:
+            verified_days.record_doubt(using, where, PARTITIONED[name], day)
+        _update(tables[name], days)
+    with transaction.atomic(using=using):
+        [row] = run(using, "erase_messages", {"message_ids": message_ids})
+        _erase_rollups(using, message_ids, keys, job_ids)
+    erased.messages, erased.settlements = len(message_ids), row.settlements
+
+
+class _Parts(NamedTuple):
+    settled: list[int]
+    """Ids of settlements in the lake that have an error or a result."""
+    job_ids: set[int]
+    keys: set[str]
+
+
+def _find_parts(using: str, tables: Mapping[str, Table], message_ids: list[int]) -> _Parts:
+    archived = ArchivedJob.objects.using(using).filter(message_id__in=message_ids)
+    keyed = Message.objects.using(using).filter(pk__in=message_ids).exclude(key=None)
+    parts = _Parts([], set(archived.values_list("job_id", flat=True)), set())
+    parts.keys.update(key for key in keyed.values_list("key", flat=True) if key)
+    for some in _lists(message_ids):
+        contents = f"message_id IN ({some}) AND (error IS NOT NULL OR result IS NOT NULL)"
+        parts.settled.extend(_select(tables["archive"], "id", contents))
+        parts.job_ids.update(_select(tables["archive"], "job_id", f"message_id IN ({some})"))
+        with_key = f"id IN ({some}) AND key IS NOT NULL"
+        parts.keys.update(_select(tables["messages"], "key", with_key))
+    return parts
+
+
+def _select(table: Table, column: str, predicate: str) -> Iterator[Any]:
+    """Yield a column of the rows of the lake for which the predicate is true."""
+    if (delta := table.delta()) is None:
+        return
+    query = f"SELECT {column} FROM lake WHERE {predicate}"
+    try:
+        for batch in QueryBuilder().register("lake", delta).execute(query):
+            yield from batch.column(0).to_pylist()
+    except DeltaError as error:
+        line = str(error).strip().partition("\n")[0]
+        raise ConfigurationError(f"The predicate cannot be used: {line}") from error
+
+
+def _update(table: Table, days: Mapping[date, Collection[int]]) -> None:
+    """Rewrite the files of these days that hold these rows."""
+    if (delta := table.delta()) is None:
+        return
+    for day, row_ids in days.items():
+        for part in _lists(row_ids):
+            delta.update(
+                updates=dict(EMPTIED[table.name]),
+                predicate=f"day = '{day}' AND id IN ({part})",
+                writer_properties=WRITER,
+            )
+
+
+def _lists(row_ids: Collection[int]) -> Iterator[str]:
+    """Yield the ids as lists of SQL, which the log of the lake may show."""
+    ordered = sorted(row_ids)
+    for start in range(0, len(ordered), IDS_AT_ONCE):
+        yield ", ".join(map(str, ordered[start : start + IDS_AT_ONCE]))
+
+
+def _by_day(row_ids: Iterable[int]) -> dict[date, list[int]]:
+    days: dict[date, list[int]] = defaultdict(list)
+    for row_id in row_ids:
+        days[ids.time_of(row_id).date()].append(row_id)
+    return dict(days)
+
+
+def _erase_rollups(
+    using: str, message_ids: Collection[int], keys: Collection[str], job_ids: Collection[int]
+) -> None:
+    """Remove samples of the errors, and the keys from the frequent keys and from their sketches."""
+    ErrorFingerprint.objects.using(using).filter(sample_job__in=job_ids).update(sample="")
+    if not keys:
+        return
+    HotKey.objects.using(using).filter(key__in=keys).delete()
+    published = {ids.time_of(id) for id in message_ids}
+    for period, begin in BEGINS.items():
+        starts = {begin(time) for time in published}
+        rollups = Rollup.objects.using(using).filter(period=period, starts_at__in=starts)
+        rollups.exclude(keys_sketch=None).update(keys_sketch=None)

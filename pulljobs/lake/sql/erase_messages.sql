@@ -1,0 +1,27 @@
+-- Erase the contents of messages and of the settlements of their jobs. The rows stay, with their ids, times and transactions.
+-- Events: none.
+-- Parameters: message_ids bigint[], none of which a job needs.
+-- Returns: messages, settlements bigint, the numbers of rows.
+-- Locks: the rows. Index: primary key of each partition of messages; archived message_id; none of publications.
+WITH erased_messages AS (
+    UPDATE pulljobs_message
+    SET payload = '', key = NULL, client_message_id = NULL, headers = '{}'
+    WHERE id = ANY(%(message_ids)s::bigint[])
+        AND id >= (SELECT min(id) FROM unnest(%(message_ids)s::bigint[]) AS id)
+        AND id <= (SELECT max(id) FROM unnest(%(message_ids)s::bigint[]) AS id)
+    RETURNING 1
+),
+erased_settlements AS (
+    UPDATE pulljobs_archived_job
+    SET error = NULL, result = NULL
+    WHERE message_id = ANY(%(message_ids)s::bigint[])
+        AND (error IS NOT NULL OR result IS NOT NULL)
+    RETURNING 1
+),
+forgotten AS (
+    DELETE FROM pulljobs_publication
+    WHERE message_id = ANY(%(message_ids)s::bigint[])
+)
+SELECT
+    (SELECT count(*) FROM erased_messages) AS messages,
+    (SELECT count(*) FROM erased_settlements) AS settlements

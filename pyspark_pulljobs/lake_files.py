@@ -1,0 +1,41 @@
+"""Files of the lake, which tasks read where Spark's JVM has no filesystem for their location."""
+
+from collections.abc import Iterable, Iterator
+from datetime import date
+from typing import Final
+
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile
+
+from pyspark_pulljobs.filesystems import open_location
+from pyspark_pulljobs.schemas import DAY
+
+BATCH: Final = 50_000
+"""Rows of a batch, which bounds the memory of a task."""
+
+
+def read_files(
+    location: str, schema: pa.Schema, named: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Read the files of a table at a location, for each `path` and `day` in `named`.
+
+    A column that a file does not have is NULL, because the file may be older than the column.
+    """
+    filesystem = open_location(location)
+    for batch in named:
+        for row in batch.to_pylist():
+            with ParquetFile(row["path"], filesystem=filesystem) as file:
+                known = [name for name in schema.names if name in file.schema_arrow.names]
+                for rows in file.iter_batches(BATCH, columns=known):
+                    yield _complete(rows, schema, row["day"])
+
+
+def _complete(rows: pa.RecordBatch, schema: pa.Schema, day: date) -> pa.RecordBatch:
+    columns = [_column(rows, field, day) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(rows: pa.RecordBatch, field: pa.Field, day: date) -> pa.Array:
+    if field.name in rows.schema.names:
+        return rows[field.name].cast(field.type)
+    return pa.array([day if field.name == DAY.name else None] * len(rows), field.type)

@@ -1,0 +1,178 @@
+"""A lake is in a directory or in an object store, and a wrong URL leaves nothing behind."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError
+from django.test import override_settings
+from pyspark.sql import SparkSession
+
+from pulljobs.engine import outcomes
+from pulljobs.errors import ConfigurationError
+from pulljobs.lake import locations
+from pulljobs.lake.models import LakeRun, Rollup
+from pulljobs.lake.spark import failures
+from pulljobs.storage import jobs
+from tests.days import no_days
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.lake import object_store
+from tests.lake.lakes import assert_same, files, lake_at, run
+from tests.lake.object_store import StorePlace
+from tests.sessions import query
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TODAY = datetime.now(UTC).date()
+
+
+def settled(count: int) -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, count)
+    held = claimed(consumer, count)
+    jobs.finish(USING, [outcomes.deliver(job) for job in held[1:]])
+    jobs.finish(USING, [outcomes.reject(held[0], "ValueError: no")])
+
+
+@pytest.mark.parametrize(
+    ("setting", "location"),
+    [
+        ("", ""),
+        ("/srv/lake/", "/srv/lake"),
+        ("file:///srv/my%20lake", "/srv/my lake"),
+        ("s3://bucket/lake/", "s3://bucket/lake"),
+        ("s3a://bucket/lake", "s3://bucket/lake"),
+        ("GS://bucket", "gs://bucket"),
+        ("abfss://lake@account.dfs.core.windows.net/a", "abfss://lake@account.dfs.core.windows.net/a"),
+        ("hdfs://name:8020/lake", "hdfs://name:8020/lake"),
+    ],
+)  # fmt: skip
+def test_a_location_has_one_form(setting: str, location: str) -> None:
+    assert locations.normalize_location(setting) == location
+
+
+@pytest.mark.parametrize("setting", ["s4://bucket/lake", "s3//bucket", "s3:/bucket", "s3://"])
+def test_a_wrong_scheme_is_one_clear_line_and_makes_no_directory(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settled(1)
+    with override_settings(PULLJOBS={"LAKE": setting}):
+        for verb in ("export", "verify"):
+            with pytest.raises(CommandError, match="set it to a directory or to a URL such as s3:"):
+                run(verb)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigurationError):
+        locations.normalize_location(setting)
+
+
+def test_credentials_reach_executors_and_plain_http_needs_a_named_server() -> None:
+    given = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "AWS_SECRET_ACCESS_KEY": "k", "HOME": "/"}
+    assert locations.choose_storage_options("s3://b/l", given)["allow_http"] == "true"
+    assert "allow_http" not in locations.choose_storage_options("s3://b/l", {"HOME": "/"})
+    assert locations.choose_storage_options("/srv/lake", given) == {}
+    assert locations.select_credentials(given).keys() == given.keys() - {"HOME"}
+
+
+def wrong_bucket(place: Path) -> str:
+    return "s3a://nosuch/lake"
+
+
+def wrong_directory(place: Path) -> str:
+    place.touch()
+    return f"{place}/lake"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "verbs", "reason"),
+    [
+        (wrong_bucket, ("export", "verify", "rollup", "export"), "NoSuchBucket"),
+        (wrong_directory, ("export", "export"), "Not a directory|File exists"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("store")
+def test_a_wrong_url_is_one_clear_line_and_the_right_one_works_at_once(
+    wrong: Callable[[Path], str], verbs: Sequence[str], reason: str, tmp_path: Path
+) -> None:
+    settled(2)
+    with override_settings(PULLJOBS={"LAKE": wrong(tmp_path / "file")}):
+        for verb in verbs:
+            with pytest.raises(CommandError, match=reason) as failed:
+                run(verb)
+            assert "\n" not in str(failed.value)
+    assert not LakeRun.objects.exists()
+    with lake_at(tmp_path / "lake") as place:
+        assert run("export")["rows"] == {"archive": 2, "messages": 2}
+        assert_same(place)
+
+
+def test_a_run_that_is_open_elsewhere_blocks_no_other_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(1)
+    with monkeypatch.context() as patch, lake_at(tmp_path / "broken"):
+        patch.setattr("pulljobs.lake.spark.tables.Table.commit", None)
+        with pytest.raises(TypeError):
+            run("export")
+    assert LakeRun.objects.filter(state="open").count() == 1
+    with lake_at(tmp_path / "lake") as place:
+        assert run("export")["rows"] == {"archive": 1, "messages": 1}
+        assert_same(place)
+
+
+@pytest.fixture
+def wrong_credentials(store: int) -> Iterator[None]:
+    object_store.request("POST", "/moto-api/reset-auth", store, b"0")
+    yield
+    object_store.request("POST", "/moto-api/reset-auth", store, b"inf")
+
+
+@pytest.mark.usefixtures("wrong_credentials")
+def test_a_wrong_key_is_one_clear_line() -> None:
+    settled(1)
+    with (
+        lake_at(StorePlace("s3")),
+        pytest.raises(CommandError, match=r"^[^\n]*InvalidAccessKeyId[^\n]*$"),
+    ):
+        run("export")
+    assert not LakeRun.objects.exists()
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.owner
+def test_a_lake_in_a_bucket_is_read_by_spark_without_a_jar(spark: SparkSession) -> None:
+    settled(20)
+    with lake_at(StorePlace("s3a")) as place:
+        run("export", "--master", "local[2,4]")
+        assert_same(place)
+        assert run("rollup")["settlements"] == 20
+        assert run("verify")["equal"]
+    assert Rollup.objects.filter(period="hour", dead=1).exists()
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.owner
+def test_a_lake_in_a_bucket_is_compacted_erased_and_restored() -> None:
+    with no_days(), lake_at(StorePlace("s3")) as place:
+        for _ in range(2):
+            settled(3)
+            run("export", "--with-payload")
+        assert {table["files_after"] for table in run("compact").values()} == {1}
+        assert run("erase", "--where", "priority = 0")["messages"] == 6
+        assert len(files(place, "messages")) == len(list(place.glob("messages/day=*/*"))) == 1
+        assert_same(place)
+        query("DELETE FROM pulljobs_archived_job; DELETE FROM pulljobs_message")
+        assert run("restore", "--day", str(TODAY))["rows"] == {"archive": 6, "messages": 6}
+        assert_same(place)
+
+
+def test_the_reason_of_a_java_error_is_the_line() -> None:
+    text = (
+        "An error occurred while calling o67.parquet.\n"
+        ': org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3a"\n'
+        "\tat org.apache.hadoop.fs.FileSystem.getFileSystemClass(FileSystem.java:3581)\n"
+    )
+    reason = 'Spark: No FileSystem for scheme "s3a" (UnsupportedFileSystemException)'
+    assert failures.summarize_error(Exception(text)) == reason
+    nested = f"{text}Caused by: java.io.IOException: No space left on device\n\tat x\n"
+    assert "No space left" in failures.summarize_error(Exception(nested))

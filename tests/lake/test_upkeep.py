@@ -1,0 +1,132 @@
+"""Small files become large ones, old ones go, and erased contents are nowhere."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from django.core.management import CommandError
+
+from pulljobs import ids
+from pulljobs.engine import outcomes
+from pulljobs.lake.models import ErrorFingerprint, HotKey, LakeDay, Rollup
+from pulljobs.models import Consumer, Message
+from pulljobs.publishing import publish
+from pulljobs.storage import jobs
+from tests.days import no_days
+from tests.factories import USING, ConsumerFactory, claimed
+from tests.lake.lakes import Place, assert_same, files, lake_at, lakes, run
+from tests.lake.test_retention import OLD, settled_on, verified
+from tests.sessions import query
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+KEY = "customer-17-secret"
+EXPORTS = 6
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path) -> Iterator[Place]:
+    with no_days(), lake_at(tmp_path / "lake") as path:
+        yield path
+
+
+def names(place: Place, table: str) -> set[str]:
+    return {path.name for path in place.glob(f"{table}/day=*/*.parquet")}
+
+
+def test_many_exports_of_one_row_become_one_file_a_day(place: Place) -> None:
+    consumer = ConsumerFactory.create()
+    settled_on(OLD, consumer, 3)
+    run("export")
+    for _ in range(EXPORTS):
+        publish(consumer.channel.name, b"x")
+        jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer)])
+        run("export")
+    before = lakes(place, "archive")
+    assert len(files(place, "archive")) == EXPORTS + 1
+    archive = run("compact")["archive"]
+    assert (archive["files_before"], archive["files_after"]) == (EXPORTS + 1, 2)
+    assert lakes(place, "archive") == before
+    assert len(names(place, "archive")) == EXPORTS + 2
+    assert run("vacuum", "--older-than", "1") == {"archive": 0, "messages": 0}
+    assert run("vacuum", "--older-than", "0") == {"archive": EXPORTS, "messages": EXPORTS}
+    assert names(place, "archive") == {path.rpartition("/")[2] for path in files(place, "archive")}
+    assert {table["days"] for table in run("compact").values()} == {0}
+    assert run("export")["runs"] == []
+    assert_same(place)
+
+
+def secret(consumer: Consumer, *payloads: bytes) -> list[int]:
+    """Publish messages with the key, and settle their jobs with an error that quotes them."""
+    for payload in payloads:
+        publish(consumer.channel.name, payload, key=KEY, headers={"of": KEY})
+    jobs.finish(USING, [outcomes.reject(held, f"no {KEY}") for held in claimed(consumer, 9)])
+    query("DELETE FROM pulljobs_job")
+    return list(Message.objects.filter(key=KEY).order_by("pk").values_list("pk", flat=True))
+
+
+def rolled_up(consumer: Consumer, message_id: int) -> None:
+    """Make a rollup that knows the key and an error."""
+    [(job_id,)] = query(
+        "SELECT job_id FROM pulljobs_archived_job WHERE message_id = %s", [message_id]
+    )
+    hour = ids.time_of(message_id).replace(minute=0, second=0, microsecond=0)
+    rollup = Rollup.objects.create(
+        period="hour", starts_at=hour, consumer=consumer, keys_sketch=KEY.encode()
+    )
+    HotKey.objects.create(rollup=rollup, rank=1, key=KEY, jobs=1)
+    ErrorFingerprint.objects.create(
+        rollup=rollup, fingerprint="f", reason="rejected", jobs=1, sample=KEY, sample_job=job_id
+    )
+
+
+def found_in(place: Place, text: str) -> list[str]:
+    """Return the files with the text, which Parquet holds as it is where it is short."""
+    everything = [*place.glob("*/*"), *place.glob("*/*/*")]
+    paths = [path for path in everything if not isinstance(path, Path) or path.is_file()]
+    return [path.name for path in paths if text.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("by", ["key", "message", "where"])
+def test_no_byte_of_an_erased_message_is_left_and_every_row_is_accounted_for(
+    place: Place, by: str
+) -> None:
+    consumer = ConsumerFactory.create()
+    publish(consumer.channel.name, b"PUBLIC")
+    jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer)])
+    [first] = secret(consumer, b"SECRET")
+    rolled_up(consumer, first)
+    run("export", "--with-payload")
+    assert lakes(place, "messages")[0] == 2
+    later = secret(consumer, b"SECRET", b"SECRET")[1:] if by == "key" else []
+    verified(ids.time_of(first).date(), place)
+    flags = {"key": KEY, "message": ids.encode(first), "where": f"key = '{KEY}'"}
+    erased = run("erase", f"--{by}", flags[by])
+    assert (erased["messages"], erased["settlements"]) == (1 + len(later), 1 + len(later))
+    assert LakeDay.objects.count() == 0, "workers may not drop a day before another verification"
+    assert found_in(place, "SECRET") == found_in(place, KEY) == []
+    assert found_in(place, "PUBLIC")
+    for table in ("pulljobs_message", "pulljobs_archived_job", "pulljobs_publication"):
+        assert query(f"SELECT t FROM {table} AS t WHERE t::text LIKE %s", [f"%{KEY}%"]) == []
+    assert HotKey.objects.count() == Rollup.objects.exclude(keys_sketch=None).count() == 0
+    assert ErrorFingerprint.objects.get().sample == ""
+    run("export", "--with-payload")
+    assert_same(place)
+
+
+def test_a_message_that_a_job_needs_is_left_as_it_is(place: Place) -> None:
+    consumer = ConsumerFactory.create()
+    needed = publish(consumer.channel.name, b"SECRET", key=KEY)
+    with pytest.raises(SystemExit):
+        run("erase", "--key", KEY)
+    assert Message.objects.get(key=KEY).payload == b"SECRET"
+    assert needed is not None
+
+
+def test_a_wrong_predicate_is_one_clear_line(place: Place) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    before = DeltaTable(str(place / "messages")).version()
+    with pytest.raises(CommandError, match=r"^The predicate cannot be used: [^\n]*nosuch[^\n]*$"):
+        run("erase", "--where", "nosuch = 1")
+    assert DeltaTable(str(place / "messages")).version() == before
