@@ -4,6 +4,10 @@ from typing import Final
 
 import pyarrow as pa
 
+STATISTICS: Final = (
+    "id", "job_id", "created_at", "settled_at", "settled_xid", "published_at", "published_xid"
+)  # fmt: skip
+"""Columns whose lowest and highest values are in the log: neither keys nor errors of jobs."""
 VERSION: Final = 1
 DAY: Final = pa.field("day", pa.date32(), nullable=False)
 """Partition column, which is in the path of a file and not in the file."""

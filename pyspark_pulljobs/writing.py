@@ -1,9 +1,10 @@
 """Export from PostgreSQL to Parquet files in a task, by Arrow batches without Spark rows."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import date, timedelta
-from typing import Any, Final, NamedTuple
+from datetime import UTC, date, datetime, timedelta
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
@@ -12,11 +13,13 @@ from pyarrow.parquet import ParquetWriter
 
 from pulljobs.ids import EPOCH, SEQUENCE_BITS
 from pyspark_pulljobs.filesystems import open_location
-from pyspark_pulljobs.schemas import DICTIONARY_COLUMNS, NAME_COLUMNS, TABLES
+from pyspark_pulljobs.schemas import DICTIONARY_COLUMNS, NAME_COLUMNS, STATISTICS, TABLES
 from pyspark_pulljobs.selecting import batches
 
 DAY_MILLISECONDS: Final = 86_400_000
+UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Names = Mapping[int, tuple[str, ...]]
+Ranges = dict[str, tuple[int, int]]
 
 
 class Slice(NamedTuple):
@@ -48,8 +51,8 @@ class ExportedFile(NamedTuple):
     path: str
     rows: int
     bytes: int
-    low_id: int
-    high_id: int
+    ranges: dict[str, tuple[int | str, int | str]]
+    """Lowest and highest value by column, as the Delta log writes them."""
 
 
 def prefix_files(run: int) -> str:
@@ -90,7 +93,9 @@ class _Days:
         self._filesystem = open_location(f"{parameters.location}/{piece.table}")
         self._run, self._piece = parameters.run, piece
         self._writers: dict[int, ParquetWriter] = {}
-        self._counts: dict[int, tuple[str, int, int, int]] = {}
+        self._paths: dict[int, str] = {}
+        self._rows: Counter[int] = Counter()
+        self._ranges: dict[int, Ranges] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         days = pc.divide(pc.shift_right(batch["id"], SEQUENCE_BITS), DAY_MILLISECONDS)
@@ -108,16 +113,17 @@ class _Days:
 
     def discard(self) -> None:
         """Remove the files, as far as that is possible."""
-        for day, (path, *_counts) in self._counts.items():
+        for day, path in self._paths.items():
             with suppress(OSError):
                 self._writers[day].close()
                 self._filesystem.delete_file(path)
 
     def files(self) -> Iterator[ExportedFile]:
-        for day, (path, rows, low, high) in self._counts.items():
-            size = self._filesystem.get_file_info(path).size
+        for day, path in self._paths.items():
+            size, rows = self._filesystem.get_file_info(path).size, self._rows[day]
+            ranges = _as_logged(self._ranges[day], TABLES[self._piece.table])
             yield ExportedFile(
-                self._piece.number, self._piece.table, _date_of(day), path, rows, size, low, high
+                self._piece.number, self._piece.table, _date_of(day), path, rows, size, ranges
             )
 
     def _open(self, day: int) -> None:
@@ -131,12 +137,29 @@ class _Days:
             compression="zstd",
             use_dictionary=DICTIONARY_COLUMNS,
         )
-        self._counts[day] = (path, 0, 2**63 - 1, 0)
+        self._paths[day], self._ranges[day] = path, {}
 
     def _count(self, day: int, rows: pa.RecordBatch) -> None:
-        path, count, low, high = self._counts[day]
-        ids: dict[str, Any] = pc.min_max(rows["id"]).as_py()
-        self._counts[day] = (path, count + len(rows), min(low, ids["min"]), max(high, ids["max"]))
+        self._rows[day] += len(rows)
+        ranges = self._ranges[day]
+        for name in (name for name in STATISTICS if name in rows.schema.names):
+            found: dict[str, int] = pc.min_max(rows[name].cast(pa.int64())).as_py()
+            low, high = ranges.get(name, (found["min"], found["max"]))
+            ranges[name] = (min(low, found["min"]), max(high, found["max"]))
+
+
+def _as_logged(ranges: Ranges, schema: pa.Schema) -> dict[str, tuple[int | str, int | str]]:
+    """Write times as the Delta log does. They are microseconds in files."""
+
+    def to_value(name: str, number: int) -> int | str:
+        if not pa.types.is_timestamp(schema.field(name).type):
+            return number
+        time = UNIX_EPOCH + timedelta(microseconds=number)
+        return f"{time:%Y-%m-%dT%H:%M:%S.%f}Z"
+
+    return {
+        name: (to_value(name, low), to_value(name, high)) for name, (low, high) in ranges.items()
+    }
 
 
 def _date_of(day: int) -> date:

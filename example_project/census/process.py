@@ -1,35 +1,37 @@
-"""Worker of the demo in a process of its own."""
+"""Worker of the demo, and the service of its lake, each in a process of its own."""
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from django.core.management.base import CommandError
 
 from example_project.census.pull_handlers import CHANNEL, REPEATS
 from example_project.state import BASE_DIR
+from pulljobs.errors import ConfigurationError
 
 MANAGE: Final = BASE_DIR / "manage.py"
 STOP_SECONDS: Final = 20.0
 """Seconds to wait for a stop: more than the worker's graceful timeout and its last flush."""
 
 
-class Worker:
-    """Process of `runpullworker` that lives as long as the context and is restarted after a kill.
+class Service:
+    """Process of a command that lives as long as the context and is restarted after a kill.
 
     It has a session of its own, so that the terminal's Ctrl-C reaches only this process, which then
-    stops the worker.
+    stops the command.
     """
 
-    def __init__(self, concurrency: int) -> None:
-        self._flags = [f"--concurrency={concurrency}", "--reap-interval=1"]
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self._name, self._command = name, command
         self.restarts = 0
 
-    def __enter__(self) -> "Worker":
+    def __enter__(self) -> Self:
         self._start()
         return self
 
@@ -42,17 +44,17 @@ class Worker:
         self.stop()
 
     def keep(self) -> None:
-        """Restart the worker if a signal ended it. Raise CommandError if it failed."""
+        """Restart the process if a signal ended it. Raise CommandError if it failed."""
         code = self._process.poll()
         if code is None:
             return
         if code > 0:
-            raise CommandError(f"The worker can't run (exit code {code}): see its output above.")
+            raise CommandError(f"{self._name} can't run (exit code {code}): see its output above.")
         self.restarts += 1
         self._start()
 
     def stop(self) -> None:
-        """Ask the worker to finish. Kill it if it does not end in time."""
+        """Ask the process to finish. Kill it if it does not end in time."""
         self._process.terminate()
         try:
             with suppress(subprocess.TimeoutExpired):
@@ -65,10 +67,35 @@ class Worker:
     def _start(self) -> None:
         self._process = subprocess.Popen(
             # In this directory, so that relative paths in the environment mean the same to both.
-            [sys.executable, MANAGE, "runpullworker", "--only", CHANNEL, REPEATS, *self._flags],
+            [sys.executable, MANAGE, *self._command],
             # The summary lists failed runs, so their warnings are not shown.
             env={**os.environ, "LOG_LEVEL": "ERROR"},
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
             start_new_session=True,
         )
+
+
+class Worker(Service):
+    """Worker of the census."""
+
+    def __init__(self, concurrency: int) -> None:
+        flags = [f"--concurrency={concurrency}", "--reap-interval=1"]
+        super().__init__("The worker", ["runpullworker", "--only", CHANNEL, REPEATS, *flags])
+
+
+def watch_lake() -> Service:
+    """Return the service that exports the census to the lake and rolls it up."""
+    return Service("The service of the lake", ["pulljobs", "lake", "watch", "--every", "10"])
+
+
+def is_spark_installed() -> bool:
+    """Return True if the extras `spark` and `lake` are installed, with the right versions."""
+    from pulljobs.lake.spark import session
+
+    try:
+        session.require()
+        session.require_lake()
+    except ConfigurationError:
+        return False
+    return True

@@ -69,6 +69,13 @@ def exclude_restored(
     return [partition for partition in some if partition not in kept]
 
 
+def find_verified(using: str, location: str) -> set[Partition]:
+    """Return the partitions that were found equal, and were not dropped or restored since."""
+    days = LakeDay.objects.using(using).filter(location=location, dropped_at=None)
+    found = days.exclude(high_xid=UNVERIFIED)
+    return set(map(Partition._make, found.values_list("table", "day")))
+
+
 def find_dropped(using: str, location: str) -> set[Partition]:
     """Return the partitions that were dropped because the lake has them."""
     days = LakeDay.objects.using(using).filter(location=location).exclude(dropped_at=None)

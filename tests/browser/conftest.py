@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoSite]:
         url, session = stack.enter_context(own_database())
         project = Project(url, session, history=tmp_path_factory.mktemp("demo") / "history")
         stack.callback(project.end)
-        demo = project.demo(f"--limit={FILES}", "--serve", "--port=0")
+        demo = project.demo(f"--limit={FILES}", "--serve", "--no-lake", "--port=0")
         address, user, password = demo.says(LOGIN).groups()
         yield DemoSite(address, user, password, project)
 

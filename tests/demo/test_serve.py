@@ -30,7 +30,7 @@ class Browser:
 
 def test_a_job_redriven_in_the_admin_dies_again(project: Project) -> None:
     """Its page shows the error. Then Ctrl-C ends the site and the worker."""
-    demo = project.demo("--limit=100", "--serve", "--port=0")
+    demo = project.demo("--limit=100", "--serve", "--no-lake", "--port=0")
     address, user, password = demo.says(r"(http://\S+) +user (\S+) +password (\S+)").groups()
     browser = Browser(address)
     browser.get("login/")
@@ -50,7 +50,7 @@ def test_a_job_redriven_in_the_admin_dies_again(project: Project) -> None:
 
 
 def test_a_schedule_repeats_the_census_until_the_demo_ends(project: Project) -> None:
-    demo = project.demo("--limit=20", "--serve", "--port=0", "--every=1s")
+    demo = project.demo("--limit=20", "--serve", "--no-lake", "--port=0", "--every=1s")
     demo.says("The census is repeated every 0:00:01")
     wait_until(lambda: project.number("SELECT count(*) FROM census_run WHERE jobs = 40") >= 3)
     fired = "SELECT count(*) FROM pulljobs_slot WHERE message_id IS NOT NULL"

@@ -85,10 +85,10 @@ class Lake:
         return roll_up(self._session, **options)
 
     @property
-    def sessions(self) -> Callable[[], AbstractContextManager[SparkSession]]:
+    def sessions(self) -> Callable[..., AbstractContextManager[SparkSession]]:
         return self._session
 
-    def _session(self) -> AbstractContextManager[SparkSession]:
+    def _session(self, **_hints: int) -> AbstractContextManager[SparkSession]:
         self.opened += 1
         return nullcontext(self.spark)
 

@@ -354,7 +354,7 @@ def test_a_watch_keeps_its_session_until_a_run_fails_in_it() -> None:
         calls.append("stopped")
 
     with ExitStack() as stack:
-        kept = watching._kept(opened, stack)
+        kept = session.keep_session(opened, stack)
         with kept() as first, kept() as same:
             assert first is same
         with pytest.raises(LakeError, match="gone"), kept():

@@ -16,7 +16,7 @@ import pytest
 
 from example_project.state import BASE_DIR
 from pulljobs.engine import outcomes
-from pulljobs.lake.models import LakeRun
+from pulljobs.lake.models import LakeRun, Rollup
 from pulljobs.lake.spark import failures, java
 from pulljobs.management.subcommands import EXIT_PROBLEM
 from pulljobs.models import Lease
@@ -50,6 +50,7 @@ def lake_command(place: Path, *flags: str, **changed: str) -> Iterator["subproce
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     try:
         yield process
@@ -138,6 +139,26 @@ def test_a_query_whose_java_is_killed_gives_its_jobs_back(tmp_path: Path) -> Non
     assert error.splitlines()[-1] == f"CommandError: {failures.JVM_ENDED}"
     assert states() == {State.QUEUED: 5}
     assert not Lease.objects.exists()
+
+
+def rolled_up() -> int:
+    """Return the deliveries that all rollups of hours have."""
+    return sum(Rollup.objects.filter(period="hour").values_list("delivered", flat=True))
+
+
+def test_a_watch_follows_new_rows_until_a_signal_to_its_process_group(tmp_path: Path) -> None:
+    place = tmp_path / "lake"
+    flags = ("--every", "0.2", "--rollup-every", "0.2", "--master", "local[1]")
+    with lake_command(place, "watch", *flags) as process:
+        for rows in (5, 10):
+            settled(5)
+            wait_until(lambda rows=rows: rolled_up() == rows, PATIENCE_SECONDS)  # type: ignore[misc]  # mypy can't type a default
+        os.killpg(process.pid, signal.SIGTERM)
+        output, error = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, error
+    assert output.count("export: 5 of archive, 5 of messages\n") == 2
+    assert output.count("rollup: ") >= 2
+    assert_same(place)
 
 
 def exported() -> tuple[int, int]:

@@ -75,6 +75,7 @@ VERBS = {
     "rollup": [],
     "vacuum": [],
     "verify": [],
+    "watch": [],
 }
 
 

@@ -21,6 +21,7 @@ class Sources:
     archive: "DataFrame"
     deaths: "DataFrame"
     """Settlements since the oldest of these jobs was created."""
+    deaths_rows: int
     messages: "DataFrame"
 
 
@@ -30,8 +31,9 @@ def count(
     """Count the settlements and publishes of some hours by consumer and hour."""
     rows: Rows = defaultdict(Counts)
     archive = sources.archive.where(is_in("settled_at", spans))
-    settled.count(spark, archive, sources.deaths, rows)
-    errors.count(spark, archive, rows)
+    settled.count(spark, archive, sources.deaths, sources.deaths_rows, rows)
+    if any(counts.dead for counts in rows.values()):
+        errors.count(spark, archive, rows)
     messages = sources.messages.where(is_in("published_at", spans))
     published.count(spark, messages, audience, rows)
     return dict(rows)

@@ -1,13 +1,11 @@
 """The hours that a run counts, and the files of the lake that hold their rows."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-import pyarrow.parquet as pq
 
 from pulljobs.lake.rollups.counts import Key
 from pulljobs.lake.spark.tables import LoggedFile, Table
@@ -62,16 +60,19 @@ class TableSnapshot:
         days = set().union(*(span.days for span in spans))
         return [file for file in self.files if file.day in days]
 
-    def frame(self, spark: "SparkSession", files: Iterable[LoggedFile]) -> "DataFrame":
-        return self.table.frame_of(spark, files)
+    def frame(
+        self, spark: "SparkSession", files: Iterable[LoggedFile], columns: Sequence[str]
+    ) -> "DataFrame":
+        return self.table.frame_of(spark, files, columns)
 
-    def ranges(
-        self, files: Iterable[LoggedFile], column: str
-    ) -> Iterator[tuple[datetime, datetime]]:
-        """Yield earliest and latest times of a column, from the statistics of the files."""
-        for held in files:
-            metadata = pq.read_metadata(held.path, filesystem=self.table.filesystem)
-            yield from _ranges(metadata, column)
+
+def list_ranges(
+    files: Iterable[LoggedFile], column: str, skew: timedelta = SKEW
+) -> Iterator[tuple[datetime, datetime]]:
+    """Yield earliest and latest times of a column from the log, or of the day if it has none."""
+    for held in files:
+        day = datetime(held.day.year, held.day.month, held.day.day, tzinfo=UTC)
+        yield held.ranges.get(column) or (day - skew, day + timedelta(days=1) + skew)
 
 
 def run_of(held: LoggedFile) -> int:
@@ -85,15 +86,19 @@ def touched(
 ) -> set[datetime]:
     """Return the hours of rows of later runs.
 
-    In rewritten files, transaction numbers identify these rows. An hour too many does no harm: it
-    is counted once more.
+    The log has the first and the last time of each file. In rewritten files, transaction numbers
+    identify these rows. An hour too many does no harm: it is counted once more.
     """
     if snapshot.last_run == run:
         return set()
-    new = snapshot.frame(spark, snapshot.since(run))
-    rewritten = snapshot.frame(spark, snapshot.rewritten).where(f"{event}_xid >= {low_xid}")
-    hours = new.unionByName(rewritten).selectExpr(f"unix_seconds({event}_at) div 3600 AS hour")
-    return {hour_of(row) for row in hours.distinct().collect()}
+    time, xid = f"{event}_at", f"{event}_xid"
+    hours = between(list_ranges(snapshot.since(run), time))
+    rewritten = [file for file in snapshot.rewritten if _is_later(file, xid, low_xid)]
+    if rewritten:
+        rows = snapshot.frame(spark, rewritten, [time, xid]).where(f"{xid} >= {low_xid}")
+        hour = rows.selectExpr(f"unix_seconds({time}) div 3600 AS hour").distinct()
+        hours |= {hour_of(row) for row in hour.collect()}
+    return hours
 
 
 def between(ranges: Iterable[tuple[datetime, datetime]]) -> set[datetime]:
@@ -157,9 +162,7 @@ def _literal(time: datetime) -> str:
     return f"timestamp'{time:%Y-%m-%d %H:%M:%S}+00:00'"
 
 
-def _ranges(metadata: pq.FileMetaData, column: str) -> Iterator[tuple[datetime, datetime]]:
-    place = metadata.schema.names.index(column)
-    for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(place).statistics
-        if statistics is not None and statistics.has_min_max:
-            yield statistics.min, statistics.max
+def _is_later(held: LoggedFile, xid: str, low_xid: int) -> bool:
+    """Return True if the file may have rows of this transaction or of a later one."""
+    _low, high = held.ranges.get(xid, (0, low_xid))
+    return bool(high >= low_xid)

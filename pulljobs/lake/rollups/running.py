@@ -7,7 +7,6 @@ Days and months are merged from the hours, including those of earlier runs.
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from os import SEEK_END
@@ -28,7 +27,8 @@ from pulljobs.lake.rollups.counting import Sources
 from pulljobs.lake.rollups.counts import Rows
 from pulljobs.lake.rollups.hours import TableSnapshot
 from pulljobs.lake.rollups.published import Addressed, Audience, Subscription
-from pulljobs.lake.spark import progress, tables
+from pulljobs.lake.spark import progress, session, tables
+from pulljobs.lake.spark.export_run import Sessions
 from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Consumer
 
@@ -41,11 +41,16 @@ LOCK_TIMEOUT: Final = "60s"
 """Longest wait for that lock: its holder writes for seconds, unless its process is frozen."""
 MOST_GROUPS: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 """Spark sorts all rows where a task has more groups than this, by default 128."""
+SETTLED_COLUMNS: Final = (
+    "id", "job_id", "consumer_id", "node_id", "state", "reason", "error", "created_at",
+    "claimed_at", "settled_at", "run_seconds", "retry_count", "deliveries",
+)  # fmt: skip
+DEATH_COLUMNS: Final = ("id", "job_id", "state")
+PUBLISHED_COLUMNS: Final = ("channel_id", "published_at", "key")
 FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 LONGEST: Final = {Period.HOUR: timedelta(days=1), Period.DAY: timedelta(days=31)}
 """Longest time that rows of a period are merged into."""
 Month = dict[Period, Rows]
-Sessions = Callable[[], AbstractContextManager["SparkSession"]]
 
 
 @dataclass(slots=True)
@@ -84,8 +89,13 @@ def roll_up(sessions: Sessions, *, recount: bool = False) -> RolledUp:
     run = _RollupRun.prepared(settings().DATABASE, tables.location(), recount)
     rolled_up = RolledUp(known_until=run.known_until)
     if run.is_due:
-        with sessions() as spark, progress.reporting(spark, "rollup"), TemporaryFile() as spool:
+        with (
+            sessions(rows=run.rows) as spark,
+            progress.reporting(spark, "rollup"),
+            TemporaryFile() as spool,
+        ):
             spark.conf.set(MOST_GROUPS, "10000")
+            session.tune(spark, run.rows)
             for month in run.months(spark):
                 pickle.dump(month, spool)
                 rolled_up.add(month)
@@ -121,6 +131,17 @@ class _RollupRun:
             return bool(self.archive.files or self.messages.files)
         known = (self.before.archive_run, self.before.messages_run)
         return (self.archive.last_run, self.messages.last_run) != known
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in the days of new files, about."""
+        before = self.before
+        runs = (before.archive_run, before.messages_run) if before else (-1, -1)
+        total = 0
+        for snapshot, run in zip((self.archive, self.messages), runs, strict=True):
+            days = {file.day for file in (*snapshot.since(run), *snapshot.rewritten)}
+            total += sum(file.rows for file in snapshot.files if file.day in days)
+        return total
 
     def months(self, spark: "SparkSession") -> Iterator[Month]:
         audience = Audience(_subscriptions(self.using), _addressed(self.using))
@@ -170,10 +191,9 @@ class _RollupRun:
 
     def _touched(self, spark: "SparkSession") -> set[datetime]:
         if self.before is None:
-            archive, messages = self.archive, self.messages
-            return hours.between(archive.ranges(archive.files, "settled_at")) | hours.between(
-                messages.ranges(messages.files, "published_at")
-            )
+            settled_at = hours.list_ranges(self.archive.files, "settled_at")
+            published_at = hours.list_ranges(self.messages.files, "published_at")
+            return hours.between(settled_at) | hours.between(published_at)
         settled, published = self.before.archive_run, self.before.messages_run
         return hours.touched(
             spark, self.archive, settled, self._low_xid(settled), "settled"
@@ -189,14 +209,15 @@ class _RollupRun:
         """Return frames of all files of the hours' days."""
         spans = hours.spans(touched)
         settled = self.archive.during(spans)
-        created = [first for first, _last in self.archive.ranges(settled, "created_at")]
+        created = [first for first, _last in hours.list_ranges(settled, "created_at")]
         deaths = [
             file for file in self.archive.files if created and file.day >= min(created).date()
         ]
         return Sources(
-            self.archive.frame(spark, settled),
-            self.archive.frame(spark, deaths),
-            self.messages.frame(spark, self.messages.during(spans)),
+            self.archive.frame(spark, settled, SETTLED_COLUMNS),
+            self.archive.frame(spark, deaths, DEATH_COLUMNS),
+            sum(file.rows for file in deaths),
+            self.messages.frame(spark, self.messages.during(spans), PUBLISHED_COLUMNS),
         )
 
     def _stored(

@@ -87,17 +87,24 @@ FROM (
 """
 
 
-def count(spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame", rows: Rows) -> None:
-    """Count settlements. The `deaths` are those since the oldest of these jobs was created."""
-    for row in _settled(spark, archive, deaths):
+def count(
+    spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame", deaths_rows: int, rows: Rows
+) -> None:
+    """Count settlements.
+
+    The `deaths` are among the `deaths_rows` settlements since the oldest of these jobs was created.
+    """
+    for row in _settled(spark, archive, deaths, deaths_rows):
         _take(rows[key_of(row)], row)
 
 
-def _settled(spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame") -> "Iterator[Row]":
+def _settled(
+    spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame", deaths_rows: int
+) -> "Iterator[Row]":
     from pyspark.sql.functions import broadcast
 
     first_deaths = spark.sql(FIRST_DEATHS, deaths=deaths)
-    if deaths.where("state = 'DEAD'").count() <= MOST_SENT:
+    if deaths_rows <= MOST_SENT or deaths.where("state = 'DEAD'").count() <= MOST_SENT:
         first_deaths = broadcast(first_deaths)
     settlements = spark.sql(SETTLEMENTS, archive=archive, first_deaths=first_deaths)
     by_node = spark.sql(BY_NODE, settlements=settlements)

@@ -1,6 +1,8 @@
 """Comparison of days in PostgreSQL and in the lake by count, sum of ids and checksum."""
 
+import os
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -52,6 +54,12 @@ class LakeSnapshot(NamedTuple):
     files: dict[str, list[LoggedFile]]
     """Files by table of the lake."""
 
+    def count_rows(self, days: "Days") -> int:
+        """Return the number of rows of these days in the lake."""
+        return sum(
+            file.rows for table in days for file in self.files[table] if file.day in days[table]
+        )
+
     def frame(self, spark: "SparkSession", table: str, days: Collection[date]) -> "DataFrame":
         held = [file for file in self.files[table] if file.day in days]
         return Table(self.where, table).frame_of(spark, held)
@@ -64,6 +72,7 @@ def compare_days(
     spark: "SparkSession", using: str, snapshot: LakeSnapshot, days: Days
 ) -> list[DayComparison]:
     """Compare these days, and leave out days without rows on either side."""
+    session.tune(spark, snapshot.count_rows(days))
     database_sums = _sum_postgres(spark, using, snapshot, days)
     with progress.reporting(spark, "read the lake"):
         lake_sums = {table: _sum_lake(spark, snapshot, table, days[table]) for table in days}
@@ -88,7 +97,9 @@ def _sum_postgres(
     ]
     sum_parts = partial(checking.sum_parts, session.dsn(), ADBC)
     part_sums: list[PartSums] = []
-    if parts:
+    if snapshot.count_rows(days) < session.SMALL_ROWS:
+        part_sums = _sum_here(parts)
+    elif parts:
         tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
         with progress.reporting(spark, "read PostgreSQL"):
             part_sums = (
@@ -101,11 +112,23 @@ def _sum_postgres(
     return total
 
 
+def _sum_here(parts: list[DayPart]) -> list[PartSums]:
+    """Sum parts in threads of this process, which takes less than a start of Spark's workers."""
+
+    def sum_part(part: DayPart) -> list[PartSums]:
+        return list(checking.sum_parts(session.dsn(), ADBC, [part]))
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return [sums for some in pool.map(sum_part, parts) for sums in some]
+
+
 def _sum_lake(
     spark: "SparkSession", snapshot: LakeSnapshot, table: str, days: Collection[date]
 ) -> dict[date, tuple[Sums, int]]:
     from pyspark.sql import functions as f
 
+    if not any(file.day in days for file in snapshot.files[table]):
+        return {}
     frame = snapshot.frame(spark, table, set(days))
     broken = f.lit(0)
     if table == "messages":

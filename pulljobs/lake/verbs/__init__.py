@@ -1,11 +1,13 @@
 """The data pipeline on Spark: history and messages to the lake, and back."""
 
 # Each module of this package is a verb of its name. A module's docstring is its help.
-# `add_arguments(parser)` is optional; `handle(**options)` returns a `CommandResult`. All verbs
-# have --json, --master and repeated --conf NAME=VALUE. The last two are for `session.open_session`.
+# `add_arguments(parser)` is optional; `handle(**options)` returns a `CommandResult` or several. All
+# verbs have --json, --master and repeated --conf NAME=VALUE. The last two are for
+# `session.open_session`.
 # The parser imports every verb, so a verb imports Spark inside its functions only.
 
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from contextlib import nullcontext
 from importlib import import_module
 from pkgutil import iter_modules
@@ -25,14 +27,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         _add_common(add_action(verbs, entry.name, module))
 
 
-def handle(**options: Any) -> CommandResult:
+def handle(**options: Any) -> CommandResult | Iterator[CommandResult]:
     from pulljobs.lake.spark import failures, session
 
     verb = options["verb"]
     session.require()  # before the verb imports libraries that may be missing
     location = "" if verb in WITHOUT_LAKE else _find_location()
     with failures.raising_store_errors(location) if location else nullcontext():
-        answer: CommandResult = import_module(f"{__name__}.{verb}").handle(**options)
+        module = import_module(f"{__name__}.{verb}")
+        answer: CommandResult | Iterator[CommandResult] = module.handle(**options)
     return answer
 
 

@@ -7,8 +7,7 @@ given.
 import signal
 import threading
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
@@ -27,27 +26,15 @@ from pulljobs.management.parsing import number_between
 from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pulljobs.lake.spark.export_run import Sessions
-    from pulljobs.lake.spark.exporting import Exported
+    from pulljobs.lake.spark.exporting import Exported, ExportOptions
 
 LEAST: Final = 0.1
 LONGEST: Final = 30 * 86_400
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--with-payload", action="store_true", help="export the payloads of messages, too"
-    )
-    parser.add_argument(
-        "--payload-cap", type=parse_size, metavar="BYTES", default=parse_size("1M"),
-        help="size above which a payload is not exported (1M)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--channel", action="append", default=[], metavar="NAME",
-        help="channel whose payloads to export, may be repeated (all)",
-    )  # fmt: skip
+    add_payload_arguments(parser)
     parser.add_argument(
         "--reader", choices=["adbc", "copy"], default="adbc",
         help="how rows are read from PostgreSQL (%(default)s)",
@@ -62,6 +49,31 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_payload_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--with-payload", action="store_true", help="export the payloads of messages, too"
+    )
+    parser.add_argument(
+        "--payload-cap", type=parse_size, metavar="BYTES", default=parse_size("1M"),
+        help="size above which a payload is not exported (1M)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--channel", action="append", default=[], metavar="NAME",
+        help="channel whose payloads to export, may be repeated (all)",
+    )  # fmt: skip
+
+
+def choose_options(options: dict[str, Any]) -> "ExportOptions":
+    """Return the options of an export, of the arguments of `add_payload_arguments`."""
+    from pulljobs.lake.spark.exporting import ExportOptions
+
+    return ExportOptions(
+        payload_cap=options["payload_cap"] if options["with_payload"] else None,
+        channels=tuple(options["channel"]),
+        reader=options.get("reader", "adbc"),
+    )
+
+
 def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import session
 
@@ -71,7 +83,7 @@ def handle(**options: Any) -> CommandResult:
         )
         if options["watch"] is None:
             return _answer(_once(options, opened))
-        return _answer(_watched(options, _kept(opened, stack)))
+        return _answer(_watched(options, session.keep_session(opened, stack)))
 
 
 def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
@@ -91,35 +103,10 @@ def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
     return total
 
 
-def _kept(opened: "Sessions", stack: ExitStack) -> "Sessions":
-    """Return a factory that shares one session until the stack ends or a run fails."""
-    from pulljobs.lake.spark import failures
-
-    sessions: list[SparkSession] = []
-
-    @contextmanager
-    def kept() -> "Iterator[SparkSession]":
-        if not sessions:
-            sessions.append(stack.enter_context(opened()))
-        try:
-            with failures.raising_lake_errors():
-                yield sessions[0]
-        except Exception:
-            sessions.clear()
-            stack.close()
-            raise
-
-    return kept
-
-
 def _once(options: dict[str, Any], sessions: "Sessions") -> "Exported":
     from pulljobs.lake.spark import exporting
 
-    choice = exporting.ExportOptions(
-        payload_cap=options["payload_cap"] if options["with_payload"] else None,
-        channels=tuple(options["channel"]),
-        reader=options["reader"],
-    )
+    choice = choose_options(options)
     has_master = bool(options["master"]) or "spark.master" in settings().SPARK
     exported = exporting.export(choice, sessions, always_spark=has_master)
     _alert(timedelta(seconds=options["max_lag"]), exported)

@@ -30,7 +30,7 @@ def handle(**options: Any) -> CommandResult:
     snapshot = verifying.take_snapshot(using, where)
     chosen = options["day"]
     days = dict.fromkeys(TABLES, chosen) if chosen else verifying.list_kept_days(using, where)
-    with session.open_session("verify", master=options["master"], conf=options["conf"]) as spark:
+    with session.open_session("verify", rows=snapshot.count_rows(days), **options) as spark:
         compared = comparing.compare_days(spark, using, snapshot, days)
         differing = [
             (day, verifying.find_difference(spark, using, snapshot, day))

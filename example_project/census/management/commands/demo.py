@@ -4,8 +4,7 @@ import json
 import signal
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from django.core.management import call_command
@@ -15,7 +14,7 @@ from example_project.census import repeats, runs
 from example_project.census.check import problems
 from example_project.census.files import python_files
 from example_project.census.models import Run
-from example_project.census.process import Worker
+from example_project.census.process import Worker, is_spark_installed, watch_lake
 from example_project.census.progress import follow
 from example_project.census.site import USER, Site, new_password
 from example_project.census.summary import Summary, summarise
@@ -56,6 +55,11 @@ class Command(BaseCommand):
             help="port of --serve, if it is free",
         )
         parser.add_argument(
+            "--no-lake",
+            action="store_true",
+            help="with --serve: do not run `lake watch`, which needs Spark",
+        )
+        parser.add_argument(
             "--concurrency", type=whole_number(1), default=8, help="threads of the worker"
         )
 
@@ -79,7 +83,7 @@ class Command(BaseCommand):
             if options["check"]:
                 self._check(run, summary, undisturbed=not options["resume"] and not worker.restarts)
             if options["serve"]:
-                self._serve(worker, options["port"], options["every"], options["limit"])
+                self._serve(worker, options)
 
     def _report(self, text: str) -> None:
         """Write to the error stream, without the colour of errors: stdout is for the result."""
@@ -104,9 +108,16 @@ class Command(BaseCommand):
             raise CommandError("\n".join(sentences))
         self._report("The plain loop agrees.")
 
-    def _serve(self, worker: Worker, port: int, every: timedelta, limit: int | None) -> None:
-        with Site(port, worker.keep) as site, repeats.repeated(every, limit):
+    def _serve(self, worker: Worker, options: dict[str, Any]) -> None:
+        every, with_lake = options["every"], not options["no_lake"] and is_spark_installed()
+        with (
+            watch_lake() if with_lake else nullcontext(),
+            Site(options["port"], worker.keep) as site,
+            repeats.repeated(every, options["limit"]),
+        ):
             self._report(f"The census is repeated every {every}, by a schedule.")
+            if with_lake:
+                self._report("`lake watch` exports it and makes rollups, which the admin shows.")
             self._report(f"{site.address}  user {USER}  password {new_password()}")
             self._report("The worker keeps running; Ctrl-C ends both.")
             try:

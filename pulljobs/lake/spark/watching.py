@@ -1,0 +1,149 @@
+"""Service that keeps the lake up to date, with one session of Spark for all of its steps."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import psycopg
+from django.db import Error, connections
+
+from pulljobs.conf import settings
+from pulljobs.engine.telemetry import LoopFailed, emit
+from pulljobs.errors import LakeError
+from pulljobs.lake import verified_days
+from pulljobs.lake.rollups import running
+from pulljobs.lake.spark import (
+    compacting,
+    comparing,
+    exporting,
+    failures,
+    retaining,
+    tables,
+    verifying,
+)
+from pulljobs.lake.spark.comparing import PARTITIONED, Days
+from pulljobs.lake.spark.export_run import Sessions
+from pulljobs.lake.spark.exporting import ExportOptions
+from pulljobs.storage.partitions import Partition
+
+DAY_SECONDS: Final = 86_400.0
+KEPT: Final = timedelta(days=7)
+"""Age at which files that readers of older versions may need are removed."""
+IDLE_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class Step:
+    """Part of the service. `run` returns a line about what it did, or an empty text for nothing."""
+
+    name: str
+    every: float
+    """Seconds between two runs. The first is at once."""
+    run: Callable[[], str]
+    due: float = field(default=0.0, init=False)
+
+
+class Watch:
+    """Loop over steps. A step that fails is logged, and runs again at its next time."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+
+    def tick(self) -> Iterator[tuple[str, str]]:
+        """Run the steps that are due, in order, and yield the name and the line of each."""
+        for step in self._steps:
+            if step.due <= time.monotonic():
+                step.due = time.monotonic() + step.every
+                if line := _run(step):
+                    yield step.name, line
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until the next step is due."""
+        nearest = min((step.due for step in self._steps), default=IDLE_SECONDS)
+        return max(nearest - time.monotonic(), 0.0)
+
+
+def _run(step: Step) -> str:
+    try:
+        with failures.raising_store_errors(tables.location()):
+            return step.run()
+    except (LakeError, Error, psycopg.Error) as error:
+        connections.close_all()
+        line = str(error).strip().partition("\n")[0]
+        emit(LoopFailed(f"lake watch, {step.name}", line, step.every))
+        return ""
+
+
+def plan_steps(
+    sessions: Sessions, options: ExportOptions, export_every: float, rollup_every: float
+) -> list[Step]:
+    """Return the steps of the service: export and rollups often, the others once a day."""
+    return [
+        Step("export", export_every, lambda: _export(options, sessions)),
+        Step("rollup", rollup_every, lambda: _roll_up(sessions)),
+        Step("verify", DAY_SECONDS, lambda: _verify(sessions)),
+        Step("retain", DAY_SECONDS, lambda: _retain(sessions)),
+        Step("compact", DAY_SECONDS, _compact),
+        Step("vacuum", DAY_SECONDS, _vacuum),
+    ]
+
+
+def _export(options: ExportOptions, sessions: Sessions) -> str:
+    has_master = "spark.master" in settings().SPARK
+    done = exporting.export(options, sessions, always_spark=has_master)
+    rows = ", ".join(f"{count:,} of {table}" for table, count in done.rows.items())
+    return rows if done.runs else ""
+
+
+def _roll_up(sessions: Sessions) -> str:
+    done = running.roll_up(sessions)
+    return f"{done.settlements:,} settlements in {done.hours:,} hours" if done.hours else ""
+
+
+def _verify(sessions: Sessions) -> str:
+    """Compare the days that are over and were not found equal yet."""
+    using, where = settings().DATABASE, tables.location()
+    days = list_unverified(using, where)
+    if not any(days.values()):
+        return ""
+    snapshot = verifying.take_snapshot(using, where)
+    with sessions(rows=snapshot.count_rows(days)) as spark:
+        compared = comparing.compare_days(spark, using, snapshot, days)
+    verifying.record_results(using, snapshot, compared)
+    differing = [f"{day.table} {day.day}" for day in compared if not day.is_equal]
+    if differing:
+        return f"these days DIFFER, see `lake verify`: {', '.join(differing)}"
+    return f"{len(compared):,} days are equal"
+
+
+def list_unverified(using: str, where: str) -> Days:
+    """Return the days that are over, were not dropped, and were not found equal since."""
+    today, known = datetime.now(UTC).date(), verified_days.find_verified(using, where)
+    return {
+        table: [
+            day for day in days if day < today and Partition(PARTITIONED[table], day) not in known
+        ]
+        for table, days in verifying.list_kept_days(using, where).items()
+    }
+
+
+def _retain(sessions: Sessions) -> str:
+    if (age := settings().RETENTION) is None:
+        return ""
+    done = retaining.retain(settings().DATABASE, tables.location(), age, [], sessions)
+    return ", ".join(f"{partition.name} was dropped" for partition in done.dropped)
+
+
+def _compact() -> str:
+    done = compacting.compact(settings().DATABASE, tables.location())
+    days = sum(table.days for table in done)
+    return f"{days:,} days" if days else ""
+
+
+def _vacuum() -> str:
+    done = compacting.vacuum(settings().DATABASE, tables.location(), KEPT)
+    files = sum(table.files for table in done)
+    return f"{files:,} files were removed" if files else ""
