@@ -34,8 +34,8 @@ AHEAD_SECONDS: Final = 5.0
 Jobs that were claimed in advance wait under a lease while the batch runs.
 """
 
-Lost = list[int]
-"""Numbers of lost jobs, one for each acked batch."""
+Acked = list[tuple[int, int]]
+"""Numbers of delivered and of lost jobs, one pair for each acked batch."""
 
 
 class Stream:
@@ -47,6 +47,7 @@ class Stream:
             "stream": options.stream,
             "consumer": f"{options.channel}/{options.consumer}",
         }
+        self._progress = {"claimed": 0, "acked": 0, "lost": 0}
         self._links = Links(options, self._report)
         self._link: Link | None = None
         self._claimer = Claimer(0)
@@ -54,13 +55,18 @@ class Stream:
         """Batches that this process claimed or took over, by number."""
         self._acked = 0
         pool = ThreadPoolExecutor(1, "background")
-        self._acking: BackgroundCall[Lost] = BackgroundCall(pool)
+        self._acking: BackgroundCall[Acked] = BackgroundCall(pool)
         self._claiming_ahead: BackgroundCall[tuple[Claimed, StreamBatch | None]] = BackgroundCall(
             pool
         )
         self._planned_at = -AHEAD_SECONDS
         self._cutoff: datetime | None = None
         """Time until which a job must have been available to be claimed, or None for no limit."""
+
+    @property
+    def progress(self) -> dict[str, int]:
+        """Numbers of jobs that this process has claimed, acked and lost so far."""
+        return dict(self._progress)
 
     def read_acked(self) -> int:
         """Read the number of the last acked batch, which is 0 before the first."""
@@ -242,6 +248,7 @@ class Stream:
 
     def _remember(self, seq: int, batch: StreamBatch) -> None:
         self._owned_batches[seq] = batch
+        self._progress["claimed"] += batch.jobs
         self._report |= {"batch": seq, "jobs": batch.jobs}
 
     def _slices(self, link: Link, after: int, until: int) -> list[BatchSlice]:
@@ -256,7 +263,7 @@ class Stream:
             )
         ]
 
-    def _ack(self, link: Link, session: Session, seq: int) -> Lost:
+    def _ack(self, link: Link, session: Session, seq: int) -> Acked:
         done = []
         with session.atomic():
             ownership.hold(session, link.owned, self._options.stream)
@@ -268,16 +275,18 @@ class Stream:
                 done.append((rows, acked.lost))
         for rows, _lost in done:
             settling.emit_and_notify(session, rows)
-        return [lost for _rows, lost in done]
+        return [(len(rows), lost) for rows, lost in done]
 
-    def _record_ack(self, seq: int, lost: Lost) -> None:
+    def _record_ack(self, seq: int, acked: Acked) -> None:
         """Record that all batches up to `seq` are acked, and emit how many jobs were lost."""
+        self._progress["acked"] += sum(delivered for delivered, _lost in acked)
+        self._progress["lost"] += (lost := sum(lost for _delivered, lost in acked))
         self._acked = max(self._acked, seq)
         self._owned_batches = {
             number: batch for number, batch in self._owned_batches.items() if number > seq
         }
-        if sum(lost):
-            emit(LeasesLost(sum(lost), self._options.channel, self._options.consumer))
+        if lost:
+            emit(LeasesLost(lost, self._options.channel, self._options.consumer))
 
     def _release_all(self, link: Link, failed: int, error: str | None) -> int:
         self._end_claim_ahead(link)

@@ -65,8 +65,15 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.stream.stop_at_available_jobs()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Return the end of the next batch, or `start` if there are no jobs.
+
+        Spark shows an offset in the progress of its query, so it has the counts of the stream.
+        """
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
-        return self._offset(self.stream.ack_and_claim(self._seq(start), rows))
+        seq = self.stream.ack_and_claim(self._seq(start), rows)
+        if seq == self._seq(start):
+            return start
+        return {**self._offset(seq), **self.stream.progress}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         return self.stream.slices(self._seq(start), self._seq(end))

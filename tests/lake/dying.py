@@ -94,7 +94,7 @@ class DyingReader(JobsReader):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         slices = self.stream.slices(start["seq"], end["seq"])
-        return [DyingSlice(slice.query, end["seq"]) for slice in slices]
+        return [DyingSlice(slice.query, slice.redelivery, end["seq"]) for slice in slices]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for batch in super().read(partition):

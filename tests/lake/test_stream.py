@@ -47,10 +47,16 @@ def test_a_batch_is_acked_when_spark_asks_for_the_next(consumer: Consumer) -> No
         wait_until(lambda: states() == {State.INFLIGHT: 5})
         assert stream.run() == []
         assert states() == {}
+        first = stream.at
+        later = published(consumer, 2)
+        stream.run()
+        assert {name: first[name] for name in ("seq", "claimed")} == {"seq": 2, "claimed": 15}
+        assert stream.at.items() >= {"seq": 3, "claimed": 17, "acked": 15, "lost": 0}.items()
+        stream.run()
     node = Node.objects.get()
     assert node.kind == Node.Kind.SPARK
     assert set(ArchivedJob.objects.values_list("job_id", "state", "node_id")) == {
-        (job, State.DELIVERED, node.pk) for job in made
+        (job, State.DELIVERED, node.pk) for job in [*made, *later]
     }
     assert not Lease.objects.exists()
     assert (batch(1).acked, batch(1).lost, batch(1).state) == (10, 0, "acked")
