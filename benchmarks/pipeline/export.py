@@ -47,6 +47,8 @@ def _adbc(pool: "ProcessPoolExecutor", rows: int, tasks: int) -> float:
 
 def _export(spark: "SparkSession", rows: int, place: str) -> float:
     with override_settings(PULLJOBS={**settings.PULLJOBS, "LAKE": place}):
-        done = exporting.export(ExportOptions(), lambda: nullcontext(spark), always_spark=True)
+        done = exporting.export(
+            ExportOptions(), lambda **_hints: nullcontext(spark), always_spark=True
+        )
     assert sum(done.rows.values()) == rows
     return done.seconds

@@ -181,9 +181,9 @@ def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
     query(f"DELETE FROM {names(OLD)[0]} WHERE id <> %s", [first])
     tamper(place, "archive", "deliveries", 9)
     monkeypatch.setattr(verifying, "MAX_REPORTED", 2)
-    monkeypatch.setattr(selecting, "_select_by_adbc", None)  # of this process, not of tasks
     of = verifying.take_snapshot(USING, str(place))
     [comparison] = comparing.compare_days(spark, USING, of, {"archive": [OLD]})
+    monkeypatch.setattr(selecting, "_select_by_adbc", None)  # of this process, not of tasks
     difference = verifying.find_difference(spark, USING, of, comparison)
     assert difference == verifying.Difference([], others[:2], [first])
 
