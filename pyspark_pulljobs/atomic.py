@@ -12,12 +12,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pulljobs.errors import LakeError
-from pyspark_pulljobs import ledger, rows, staging
+from pyspark_pulljobs import publish_ledger, rows, staging
 from pyspark_pulljobs.badrows import BadRows
 from pyspark_pulljobs.chunks import cut_chunks
-from pyspark_pulljobs.ledger import Publish, SinkBatch
+from pyspark_pulljobs.database_session import Session, open_session
+from pyspark_pulljobs.publish_ledger import Publish, SinkBatch
 from pyspark_pulljobs.requests import Address, Request
-from pyspark_pulljobs.session import Session, open_session
 from pyspark_pulljobs.storing import Store
 
 logger = logging.getLogger("pulljobs.lake")
@@ -72,7 +72,7 @@ def stage(
     batch: SinkBatch | None = None,
 ) -> StagedTask:
     """Stage the rows of a task, which no reader of messages and jobs sees."""
-    ledger.hold(session, publish.id)
+    publish_ledger.hold(session, publish.id)
     writer, context = uuid4(), TaskContext.get()
     chunks = cut_chunks(iterator, request.bounds)
     try:
@@ -80,7 +80,7 @@ def stage(
         count = staging.copy(session, publish.id, writer, partition, chunks)
     except psycopg.errors.UndefinedTable:
         raise LakeError(ENDED_ELSEWHERE) from None
-    ledger.touch(session, publish.id)
+    publish_ledger.touch(session, publish.id)
     return StagedTask(writer, publish, count, batch)
 
 
@@ -97,7 +97,7 @@ def commit(
     Rows that an earlier run has published are not published again.
     """
     tasks = [message for message in messages if isinstance(message, StagedTask)]
-    ledger.hold(session, publish_id)
+    publish_ledger.hold(session, publish_id)
     store = _retry(lambda: _publish(session, request, address, publish_id, batch, tasks))
     if store is not None:
         store.free_keys_and_notify()
@@ -106,7 +106,7 @@ def commit(
 
 def abort(session: Session, publish_id: int) -> None:
     """Mark the publish as aborted, and clean up after abandoned publishes."""
-    ledger.settle(session, publish_id, ledger.ABORTED, ledger.Tally())
+    publish_ledger.settle(session, publish_id, publish_ledger.ABORTED, publish_ledger.Tally())
     staging.clean(session)
 
 
@@ -120,7 +120,7 @@ def _publish(
 ) -> Store | None:
     """Publish in one transaction, or return None if an earlier run has published already."""
     with session.atomic():
-        if ledger.lock(session, publish_id) == ledger.DONE:
+        if publish_ledger.lock(session, publish_id) == publish_ledger.DONE:
             return None
         staged = _read_chunks(session, publish_id, tasks)
         if request.stops_at_bad_rows:
@@ -128,7 +128,7 @@ def _publish(
         store = Store(session, publish_id, address, request)
         for chunk in staged:
             store.store_staged(chunk)
-        ledger.settle(session, publish_id, ledger.DONE, store.tally)
+        publish_ledger.settle(session, publish_id, publish_ledger.DONE, store.tally)
         if batch is not None:
             below = batch.batch_id - KEPT_BATCHES
             session.run("forget_batches", {"query_id": batch.query_id, "below": below})

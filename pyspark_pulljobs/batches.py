@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import selecting
-from pyspark_pulljobs.session import open_session
+from pyspark_pulljobs.database_session import open_session
 from pyspark_pulljobs.stream_options import StreamOptions
 
 MIN_ROWS: Final = 1_000

@@ -14,12 +14,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pulljobs.errors import LakeError
-from pyspark_pulljobs import chunks, ledger
+from pyspark_pulljobs import chunks, publish_ledger
 from pyspark_pulljobs.badrows import BadRows
 from pyspark_pulljobs.chunks import Chunk
-from pyspark_pulljobs.ledger import Publish
+from pyspark_pulljobs.database_session import Session, open_session
+from pyspark_pulljobs.publish_ledger import Publish
 from pyspark_pulljobs.requests import Address, Request
-from pyspark_pulljobs.session import Session, open_session
 from pyspark_pulljobs.storing import Store
 
 MODULUS: Final = 2**63
@@ -44,9 +44,9 @@ class ChunkedWriter(DataSourceArrowWriter):
         partition = context.partitionId() if context else 0
         if not self._publish.is_done:
             with open_session(self._request.dsn) as session:
-                ledger.hold(session, self._publish.id)
+                publish_ledger.hold(session, self._publish.id)
                 self._publish_partition(session, partition, iterator)
-                ledger.touch(session, self._publish.id)
+                publish_ledger.touch(session, self._publish.id)
         return PublishedPartition(partition)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -56,14 +56,14 @@ class ChunkedWriter(DataSourceArrowWriter):
             message.partition for message in messages if isinstance(message, PublishedPartition)
         }
         with open_session(self._request.dsn) as session, session.atomic():
-            parts = ledger.read_parts(session, self._publish.id)
+            parts = publish_ledger.read_parts(session, self._publish.id)
             if parts.keys() - partitions:
                 raise LakeError(
                     f"Publish {self._request.publish_id!r} was begun with partitions that this run "
                     "does not have: their rows are published twice. Partition as in the first run."
                 )
-            tally = ledger.sum_tallies(part.tally for part in parts.values())
-            ledger.settle(session, self._publish.id, ledger.DONE, tally)
+            tally = publish_ledger.sum_tallies(part.tally for part in parts.values())
+            publish_ledger.settle(session, self._publish.id, publish_ledger.DONE, tally)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Keep the rows that tasks committed, because a repeated publish skips them."""
@@ -73,13 +73,13 @@ class ChunkedWriter(DataSourceArrowWriter):
     ) -> None:
         store = Store(session, self._publish.id, self._address, self._request)
         with session.atomic():
-            committed = ledger.begin_part(session, self._publish.id, partition)
+            committed = publish_ledger.begin_part(session, self._publish.id, partition)
             repeated, remaining = chunks.split(batches, committed.tally.rows)
             self._compare(partition, committed.checksum, repeated)
             checksum = (committed.checksum + self._store(store, remaining)) % MODULUS
             if store.tally.rows:
-                tally = ledger.sum_tallies((committed.tally, store.tally))
-                ledger.settle_part(session, self._publish.id, partition, checksum, tally)
+                tally = publish_ledger.sum_tallies((committed.tally, store.tally))
+                publish_ledger.settle_part(session, self._publish.id, partition, checksum, tally)
         store.free_keys_and_notify()
 
     def _store(self, store: Store, batches: Iterator[pa.RecordBatch]) -> int:

@@ -13,8 +13,8 @@ from pulljobs.engine.low_water_marks import Entry
 from pulljobs.errors import StreamTaken
 from pulljobs.states import Event
 from pyspark_pulljobs import ownership, settling
+from pyspark_pulljobs.database_session import Session
 from pyspark_pulljobs.ownership import Owned
-from pyspark_pulljobs.session import Session
 
 OPEN: Final = "open"
 RELEASED: Final = "released"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pulljobs.engine.telemetry import LoopFailed, emit
+from pyspark_pulljobs.database_session import BRIEF_SECONDS, Session, open_session
 from pyspark_pulljobs.ownership import BEAT, PATIENCE, Owned
-from pyspark_pulljobs.session import BRIEF_SECONDS, Session, open_session
 
 RENEWALS: Final = 3
 """Number of renewals within the duration of a lease."""

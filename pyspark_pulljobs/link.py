@@ -12,9 +12,9 @@ from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.errors import ConfigurationError, LakeError
 from pyspark_pulljobs import heartbeat, ownership
 from pyspark_pulljobs.connecting import connect
+from pyspark_pulljobs.database_session import PlannedSession, Session
 from pyspark_pulljobs.heartbeat import Heartbeat
 from pyspark_pulljobs.reaping import StreamReaper
-from pyspark_pulljobs.session import PlannedSession, Session
 from pyspark_pulljobs.stream_options import StreamOptions
 from pyspark_pulljobs.waiting import Listener
 

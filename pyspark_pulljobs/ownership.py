@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from pulljobs.errors import ConfigurationError, StreamTaken
-from pyspark_pulljobs.session import Session
+from pyspark_pulljobs.database_session import Session
 from pyspark_pulljobs.stream_options import StreamOptions
 
 BEAT: Final = timedelta(seconds=1)

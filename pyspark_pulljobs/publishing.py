@@ -14,12 +14,12 @@ from pyspark.sql.datasource import DataSourceWriter
 from pyspark.sql.types import StructType
 
 from pulljobs.errors import ConfigurationError
-from pyspark_pulljobs import columns, ledger, requests, staging
+from pyspark_pulljobs import columns, publish_ledger, requests, staging
 from pyspark_pulljobs.atomic import AtomicWriter
 from pyspark_pulljobs.chunked import ChunkedWriter
-from pyspark_pulljobs.ledger import Publish, SinkBatch
+from pyspark_pulljobs.database_session import Session, open_session
+from pyspark_pulljobs.publish_ledger import Publish, SinkBatch
 from pyspark_pulljobs.requests import ATOMIC, Address, Request
-from pyspark_pulljobs.session import Session, open_session
 
 
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -44,7 +44,7 @@ def open_publish(
 ) -> Publish:
     """Open the publish, and create its staging table if it is atomic and not done."""
     with session.atomic():
-        publish = ledger.open_publish(session, request, address, batch)
+        publish = publish_ledger.open_publish(session, request, address, batch)
         if request.mode == ATOMIC and not publish.is_done:
             staging.create(session, publish.id)
     return publish

@@ -22,9 +22,9 @@ from pyspark.sql.types import StructType
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import conditions
 from pyspark_pulljobs.connecting import parse_dsn
+from pyspark_pulljobs.database_session import open_session
 from pyspark_pulljobs.schemas import ARCHIVE, MESSAGES, TIME
 from pyspark_pulljobs.selecting import ADBC, READERS, batches
-from pyspark_pulljobs.session import open_session
 
 JOBS: Final = pa.schema(
     [

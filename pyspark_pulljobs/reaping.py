@@ -13,7 +13,7 @@ from pulljobs.engine.telemetry import JobsFinished, LoopFailed, emit
 from pulljobs.states import Event
 from pyspark_pulljobs import settling
 from pyspark_pulljobs.connecting import connect
-from pyspark_pulljobs.session import BRIEF_SECONDS, PlannedSession, Session
+from pyspark_pulljobs.database_session import BRIEF_SECONDS, PlannedSession, Session
 
 INTERVAL_SECONDS: Final = 5.0
 JITTER: Final = 0.3

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulljobs.engine.encodings import array
-from pyspark_pulljobs.session import Session, open_session
+from pyspark_pulljobs.database_session import Session, open_session
 
 COLUMNS: Final = (
     "job_id long, consumer_id long, message_id long, payload binary, content_type string, "

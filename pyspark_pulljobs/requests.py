@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from pulljobs.errors import ConfigurationError, UnknownChannel
 from pyspark_pulljobs.connecting import parse_dsn
-from pyspark_pulljobs.session import Session
+from pyspark_pulljobs.database_session import Session
 
 ATOMIC: Final = "atomic"
 CHUNKED: Final = "chunked"

@@ -26,7 +26,7 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import DATABASE_CHANNEL, Row
 from pulljobs.engine.telemetry import JobsFinished, emit
 from pulljobs.states import Event, State
-from pyspark_pulljobs.session import Session, open_session
+from pyspark_pulljobs.database_session import Session, open_session
 
 MAX_ERROR_CHARS: Final = 8_000
 Job = tuple[int, str | UUID]

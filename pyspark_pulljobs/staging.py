@@ -19,10 +19,10 @@ from psycopg import sql
 from pulljobs.engine.encodings import Blobs, array, byte_array
 from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
-from pyspark_pulljobs import binary, drivers, ledger
+from pyspark_pulljobs import binary, drivers, publish_ledger
 from pyspark_pulljobs.chunks import Chunk
+from pyspark_pulljobs.database_session import Session
 from pyspark_pulljobs.rows import Reject
-from pyspark_pulljobs.session import Session
 
 logger = logging.getLogger("pulljobs.lake")
 
@@ -167,7 +167,9 @@ def clean(session: Session) -> None:
         rows = session.run("open_drivers", {"host": socket.gethostname()})
         dead = drivers.find_dead(driver for (driver,) in rows)
         for (publish_id,) in session.run("leftovers", {"patience": PATIENCE, "gone": dead}):
-            ledger.settle(session, publish_id, ledger.ABORTED, ledger.Tally())
+            publish_ledger.settle(
+                session, publish_id, publish_ledger.ABORTED, publish_ledger.Tally()
+            )
             drop(session, publish_id)
 
 

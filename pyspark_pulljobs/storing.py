@@ -21,10 +21,10 @@ from pulljobs.engine.validation import FullKey, Published, parameters
 from pulljobs.errors import KeyFull, UnknownChannel
 from pyspark_pulljobs import staging
 from pyspark_pulljobs.chunks import Chunk
-from pyspark_pulljobs.ledger import Tally
+from pyspark_pulljobs.database_session import Session
+from pyspark_pulljobs.publish_ledger import Tally
 from pyspark_pulljobs.requests import Address, Request
 from pyspark_pulljobs.rows import Reject
-from pyspark_pulljobs.session import Session
 
 logger = logging.getLogger("pulljobs.lake")
 

@@ -16,8 +16,8 @@ from pyspark_pulljobs import batches, claiming, ownership, settling
 from pyspark_pulljobs.background import BackgroundCall
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.claiming import StreamBatch
+from pyspark_pulljobs.database_session import Session
 from pyspark_pulljobs.link import Link, Links
-from pyspark_pulljobs.session import Session
 from pyspark_pulljobs.stream_options import StreamOptions
 
 VIA: Final = "spark"

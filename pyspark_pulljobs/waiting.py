@@ -8,8 +8,8 @@ import psycopg
 
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pyspark_pulljobs.connecting import connect
+from pyspark_pulljobs.database_session import BRIEF_SECONDS, Session
 from pyspark_pulljobs.ownership import Owned
-from pyspark_pulljobs.session import BRIEF_SECONDS, Session
 
 POLL: Final = timedelta(seconds=1)
 """Interval of polling, which guarantees progress. Notifications only shorten the wait."""

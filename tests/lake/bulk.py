@@ -9,8 +9,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pulljobs.lake.spark.session import dsn
 from pulljobs.models import Channel
-from pyspark_pulljobs import publishing, session
-from pyspark_pulljobs.session import Session
+from pyspark_pulljobs import database_session, publishing
+from pyspark_pulljobs.database_session import Session
 from tests.sessions import query, wait_until
 
 SCHEMA = pa.schema(
@@ -69,5 +69,5 @@ def let_go() -> None:
 
 @contextmanager
 def direct() -> Iterator[Session]:
-    with session.open_session(dsn()) as opened:
+    with database_session.open_session(dsn()) as opened:
         yield opened

@@ -9,7 +9,7 @@ import pytest
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake.models import BulkPublish
 from pulljobs.models import Job, Message
-from pyspark_pulljobs import drivers, ledger, staging
+from pyspark_pulljobs import drivers, publish_ledger, staging
 from tests.factories import ConsumerFactory
 from tests.lake import bulk
 from tests.lake.bulk import WAYS, batch
@@ -135,7 +135,7 @@ def test_a_publish_at_work_is_left_alone() -> None:
     writer = bulk.writer(consumer.channel, publishId="slow", guarded="true")
     publish = BulkPublish.objects.get()
     with bulk.direct() as driver:
-        ledger.hold(driver, publish.pk)
+        publish_ledger.hold(driver, publish.pk)
         messages = [writer.write(iter(numbered(0, 3)))]
         forget_patience()
         bulk.publish(consumer.channel, numbered(5, 1))

@@ -16,7 +16,7 @@ from pulljobs.lake.spark.failures import summarize_error
 from pulljobs.lake.spark.session import dsn
 from pulljobs.models import Consumer, Message
 from pyspark_pulljobs import atomic, publishing, requests
-from pyspark_pulljobs.ledger import SinkBatch
+from pyspark_pulljobs.publish_ledger import SinkBatch
 from tests.factories import ConsumerFactory
 from tests.lake import bulk, driving
 from tests.lake.driver import stream

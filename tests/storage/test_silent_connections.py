@@ -21,7 +21,7 @@ from pulljobs.models import Consumer
 from pulljobs.storage import listen, statements
 from pulljobs.storage.listen import Listener
 from pyspark_pulljobs.connecting import connect, parse_dsn
-from pyspark_pulljobs.session import PlannedSession, Session
+from pyspark_pulljobs.database_session import PlannedSession, Session
 from tests.factories import USING
 from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
 from tests.silent import SilentProxy, behind, silent_proxy

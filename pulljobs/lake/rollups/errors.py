@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from pulljobs.lake.rollups.counts import KEPT_ERRORS, Counts, Error, Rows
 from pulljobs.lake.rollups.hours import key_of
-from pulljobs.lake.spark.rows import each
+from pulljobs.lake.spark.frame_rows import each
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pulljobs.lake.rollups.counts import KEPT_KEYS, Counts, Key, Rows, Sketches
 from pulljobs.lake.rollups.sketches import KLL, TRACKED_KEYS, items, quantiles
-from pulljobs.lake.spark.rows import each
+from pulljobs.lake.spark.frame_rows import each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

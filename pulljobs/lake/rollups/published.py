@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pulljobs.lake.rollups.counts import KEPT_KEYS, Key, Rows
 from pulljobs.lake.rollups.hours import HOUR, hour_of, key_of
 from pulljobs.lake.rollups.sketches import TRACKED_KEYS
-from pulljobs.lake.spark.rows import each
+from pulljobs.lake.spark.frame_rows import each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

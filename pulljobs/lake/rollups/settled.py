@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pulljobs.lake.rollups.counts import Cost, Counts, Rows
 from pulljobs.lake.rollups.hours import EPOCH, key_of
 from pulljobs.lake.rollups.sketches import KLL, quantiles
-from pulljobs.lake.spark.rows import each
+from pulljobs.lake.spark.frame_rows import each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -17,7 +17,7 @@ from pulljobs.storage import statements
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pyspark_pulljobs.ledger import Publish
+    from pyspark_pulljobs.publish_ledger import Publish
 
 UNBOUNDED: Final = dict.fromkeys(
     ("maxPayloadBytes", "maxHeaders", "maxHeaderBytes"), str(2**31 - 1)
@@ -103,7 +103,7 @@ def _choose_guarded() -> str:
 def _guarded(options: Mapping[str, str]) -> Iterator["Publish"]:
     """Hold a bulk publish open for the block, then remove the staged rows of failed ones."""
     from pyspark_pulljobs import publishing, requests, staging
-    from pyspark_pulljobs.session import open_session
+    from pyspark_pulljobs.database_session import open_session
 
     request = requests.parse_request(options)
     try:

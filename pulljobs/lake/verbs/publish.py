@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(**options: Any) -> CommandResult:
-    from pulljobs.lake.spark import progress, publishing, reading, session
+    from pulljobs.lake.spark import message_files, progress, publishing, session
 
     target = publishing.Target(
         channel=options["channel"],
@@ -45,7 +45,7 @@ def handle(**options: Any) -> CommandResult:
     )
     publish_id = options["publish_id"] or publishing.derive_id(target, options["files"])
     with session.open_session("publish", master=options["master"], conf=options["conf"]) as spark:
-        frame = reading.read_files(spark, options["files"], whole=options["whole"])
+        frame = message_files.read_files(spark, options["files"], whole=options["whole"])
         with progress.reporting(spark, f"publish on {target.channel}"):
             done, before = publishing.publish(frame, target, publish_id)
     return answer(done, before)

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import drivers
+from pyspark_pulljobs.database_session import Session
 from pyspark_pulljobs.requests import Address, Request
-from pyspark_pulljobs.session import Session
 
 OPEN: Final = "open"
 DONE: Final = "done"
