@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.lake import locations
-from pulljobs.lake.spark import class_archive, failures, java, jvm
+from pulljobs.lake.spark import failures, java, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,10 +185,9 @@ def _start(name: str, given: dict[str, str], *, is_small: bool) -> "SparkSession
 
     from pyspark_pulljobs import DefaultSource
 
-    program = java.use(os.environ)
-    if given.get(JAVA_OPTIONS) == DEFAULTS[JAVA_OPTIONS]:
-        quick = [*class_archive.choose_options(program), *(QUICK_JAVA if is_small else ())]
-        given[JAVA_OPTIONS] = " ".join([given[JAVA_OPTIONS], *quick])
+    java.use(os.environ)
+    if is_small and given.get(JAVA_OPTIONS) == DEFAULTS[JAVA_OPTIONS]:
+        given[JAVA_OPTIONS] = " ".join([given[JAVA_OPTIONS], *QUICK_JAVA])
     if given["spark.master"].startswith(LOCAL):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of the host's name
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
