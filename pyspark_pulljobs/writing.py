@@ -143,9 +143,9 @@ class _Days:
         self._rows[day] += len(rows)
         ranges = self._ranges[day]
         for name in (name for name in STATISTICS if name in rows.schema.names):
-            found: dict[str, int] = pc.min_max(rows[name].cast(pa.int64())).as_py()
-            low, high = ranges.get(name, (found["min"], found["max"]))
-            ranges[name] = (min(low, found["min"]), max(high, found["max"]))
+            bounds: dict[str, int] = pc.min_max(rows[name].cast(pa.int64())).as_py()
+            low, high = ranges.get(name, (bounds["min"], bounds["max"]))
+            ranges[name] = (min(low, bounds["min"]), max(high, bounds["max"]))
 
 
 def _as_logged(ranges: Ranges, schema: pa.Schema) -> dict[str, tuple[int | str, int | str]]:

@@ -72,8 +72,8 @@ def exclude_restored(
 def find_verified(using: str, location: str) -> set[Partition]:
     """Return the partitions that were found equal, and were not dropped or restored since."""
     days = LakeDay.objects.using(using).filter(location=location, dropped_at=None)
-    found = days.exclude(high_xid=UNVERIFIED)
-    return set(map(Partition._make, found.values_list("table", "day")))
+    equal = days.exclude(high_xid=UNVERIFIED)
+    return set(map(Partition._make, equal.values_list("table", "day")))
 
 
 def find_dropped(using: str, location: str) -> set[Partition]:

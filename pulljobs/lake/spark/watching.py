@@ -45,7 +45,7 @@ class Step:
     due: float = field(default=0.0, init=False)
 
 
-class Watch:
+class LakeService:
     """Loop over steps. A step that fails is logged, and runs again at its next time."""
 
     def __init__(self, steps: Sequence[Step]) -> None:

@@ -42,10 +42,10 @@ def handle(**options: Any) -> Iterator[CommandResult]:
         steps = watching.plan_steps(
             sessions, choose_options(options), options["every"], options["rollup_every"]
         )
-        watch = watching.Watch(steps)
+        service = watching.LakeService(steps)
         while not stopped.is_set():
-            for name, line in watch.tick():
+            for name, line in service.tick():
                 yield CommandResult({"step": name, "done": line}, [f"{name}: {line}"])
                 if stopped.is_set():
                     break
-            stopped.wait(watch.seconds)
+            stopped.wait(service.seconds)
