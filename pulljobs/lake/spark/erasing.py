@@ -97,14 +97,15 @@ def erase(using: str, where: str, options: ErasureOptions, *, vacuums: bool) -> 
 
 def _choose(using: str, messages: Table, options: ErasureOptions) -> list[int]:
     """Return the sorted ids of the messages, which the lake or the database has."""
-    if options.message_id is not None:
-        return [options.message_id]
     if options.where is not None:
         return sorted(set(_select(messages, "id", options.where)))
+    if options.message_id is not None:
+        there = set(_select(messages, "id", f"id = {options.message_id}"))
+        known = Message.objects.using(using).filter(pk=options.message_id)
+        return sorted(there | set(known.values_list("pk", flat=True)))
     quoted = str(options.key).replace("'", "''")
     there = set(_select(messages, "id", f"key = '{quoted}'"))
-    here = {row.id for row in run(using, "keyed_messages", {"key": options.key})}
-    return sorted(there | here)
+    return sorted(there | {row.id for row in run(using, "keyed_messages", {"key": options.key})})
 
 
 def _erase(
