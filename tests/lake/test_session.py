@@ -273,10 +273,11 @@ def connected(rows):
     with closing(connecting.connect(where)) as connection:
         return [connection.execute("SELECT %s", [os.environ["PGPASSWORD"]]).fetchone()[0]]
 
-def arguments():
+def arguments(java):
+    sessions = {os.getsid(0), os.getsid(java)}  # Java has one of its own
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if os.getsid(int(path.name)) == os.getsid(0):
+            if os.getsid(int(path.name)) in sessions:
                 yield (path / "cmdline").read_text()
 
 with override_settings(PULLJOBS={"SPARK": of_spark}), session.open_session("hushed") as spark:
@@ -285,7 +286,7 @@ with override_settings(PULLJOBS={"SPARK": of_spark}), session.open_session("hush
         "of tasks": context.parallelize([0], 1).mapPartitions(connected).collect(),
         "property": spark.conf.get("spark.hushed.token"),
         "option": context._jvm.java.lang.System.getProperty("hushed"),
-        "arguments": list(arguments()),
+        "arguments": list(arguments(context._gateway.proc.pid)),
     }
 print(json.dumps(seen))
 """
