@@ -35,7 +35,7 @@ IDLE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class Step:
+class LakeStep:
     """Part of the service. `run` returns a line about what it did, or an empty text for nothing."""
 
     name: str
@@ -48,7 +48,7 @@ class Step:
 class LakeService:
     """Loop over steps. A step that fails is logged, and runs again at its next time."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[LakeStep]) -> None:
         self._steps = steps
 
     def tick(self) -> Iterator[tuple[str, str]]:
@@ -66,7 +66,7 @@ class LakeService:
         return max(nearest - time.monotonic(), 0.0)
 
 
-def _run(step: Step) -> str:
+def _run(step: LakeStep) -> str:
     try:
         with failures.raising_store_errors(tables.location()):
             return step.run()
@@ -79,15 +79,15 @@ def _run(step: Step) -> str:
 
 def plan_steps(
     sessions: Sessions, options: ExportOptions, export_every: float, rollup_every: float
-) -> list[Step]:
+) -> list[LakeStep]:
     """Return the steps of the service: export and rollups often, the others once a day."""
     return [
-        Step("export", export_every, lambda: _export(options, sessions)),
-        Step("rollup", rollup_every, lambda: _roll_up(sessions)),
-        Step("verify", DAY_SECONDS, lambda: _verify(sessions)),
-        Step("retain", DAY_SECONDS, lambda: _retain(sessions)),
-        Step("compact", DAY_SECONDS, _compact),
-        Step("vacuum", DAY_SECONDS, _vacuum),
+        LakeStep("export", export_every, lambda: _export(options, sessions)),
+        LakeStep("rollup", rollup_every, lambda: _roll_up(sessions)),
+        LakeStep("verify", DAY_SECONDS, lambda: _verify(sessions)),
+        LakeStep("retain", DAY_SECONDS, lambda: _retain(sessions)),
+        LakeStep("compact", DAY_SECONDS, _compact),
+        LakeStep("vacuum", DAY_SECONDS, _vacuum),
     ]
 
 
