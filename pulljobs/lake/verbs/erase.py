@@ -1,8 +1,8 @@
 """Erase the contents of messages from the lake and from PostgreSQL, for the right to erasure.
 
-    erase --key customer-17
-    erase --message d3k2v1g0000a1b2c3d4g
-    erase --where "channel = 'orders' AND published_at < '2026-01-01'"
+    lake erase --key customer-17
+    lake erase --message d3k2v1g0000a1b2c3d4g
+    lake erase --where "channel = 'orders' AND published_at < '2026-01-01'"
 
 Payload, key, headers and message id are erased, and the errors and results of the jobs. The rows
 stay, so that `verify` accounts for them. Export first: --where reads the lake's table of messages.
