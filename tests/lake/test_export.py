@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from adbc_driver_postgresql import dbapi
 from django.core.management import CommandError
-from django.db import InterfaceError, transaction
+from django.db import InterfaceError, connections, transaction
 from django.test import override_settings
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
@@ -265,6 +265,7 @@ def test_one_who_lost_the_lock_publishes_nothing(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
+        connections.close_all()  # of the thread that writes
         return written(*args)
 
     with monkeypatch.context() as patch:
@@ -293,6 +294,7 @@ def cut_off_from_the_server(place: Place) -> Iterator[None]:
         with closing(connection.cursor()) as cursor:
             cursor.execute("SELECT pg_backend_pid()")
             query("SELECT pg_terminate_backend(%s)", list(cursor.fetchone() or ()))
+        connections.close_all()  # of the thread that writes
         return connection
 
     with pytest.MonkeyPatch.context() as patch:
