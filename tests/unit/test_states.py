@@ -9,6 +9,7 @@ deliver | INFLIGHT        | DELIVERED
 reject  | INFLIGHT        | DEAD
 retry   | INFLIGHT        | QUEUED    | DEAD
 release | INFLIGHT        | QUEUED
+suspend | INFLIGHT        | QUEUED
 expire  | INFLIGHT        | QUEUED    | DEAD
 revive  | DEAD            | INFLIGHT
 redrive | DEAD            | QUEUED
