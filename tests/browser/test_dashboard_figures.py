@@ -111,6 +111,10 @@ WORK: Final = {
     "a week in fast motion": Work(40_000, 39_000, timedelta(days=7)),
     "an idle hour": Work(300, 290, timedelta(minutes=30), ago=timedelta(minutes=65)),
 }
+COLUMNS: Final = """
+SELECT column_name FROM information_schema.columns
+WHERE table_schema = current_schema() AND table_name = 'pulljobs_consumer' AND is_generated = 'NEVER'
+"""
 NOTHING: Final = Figures(0, 0, 0, None, None)
 
 
@@ -118,10 +122,12 @@ NOTHING: Final = Figures(0, 0, 0, None, None)
 def project(visitor: Visitor) -> Iterator[Project]:
     """Project with a consumer that no worker serves."""
     project = visitor.site.project
+    columns = ", ".join(row[0] for row in project.query(COLUMNS))
     project.query(
-        "INSERT INTO pulljobs_consumer SELECT (jsonb_populate_record(known,"
+        f"INSERT INTO pulljobs_consumer ({columns}) SELECT {columns} FROM"
+        " (SELECT (jsonb_populate_record(known,"
         " jsonb_build_object('id', %s::bigint, 'name', %s::text))).*"
-        " FROM pulljobs_consumer AS known ORDER BY id LIMIT 1 RETURNING id",
+        " FROM pulljobs_consumer AS known ORDER BY id LIMIT 1) AS other RETURNING id",
         CONSUMER,
         NAME,
     )
