@@ -113,7 +113,8 @@ WORK: Final = {
 }
 COLUMNS: Final = """
 SELECT column_name FROM information_schema.columns
-WHERE table_schema = current_schema() AND table_name = 'pulljobs_consumer' AND is_generated = 'NEVER'
+WHERE table_schema = current_schema() AND table_name = 'pulljobs_consumer'
+    AND is_generated = 'NEVER'
 """
 NOTHING: Final = Figures(0, 0, 0, None, None)
 
