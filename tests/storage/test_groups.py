@@ -1,6 +1,7 @@
 """Groups of consumers that share limits: exact over all members."""
 
 from contextlib import closing
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -136,9 +137,10 @@ class TestSharedBound:
 
 
 class TestMembership:
-    def test_a_puller_follows_its_consumer_into_a_group_and_out(self) -> None:
+    @pytest.mark.parametrize("kind", [{}, {"exclusive_keys": True}, {"fair_by_key": True}])
+    def test_a_puller_follows_its_consumer_into_a_group_and_out(self, kind: dict[str, Any]) -> None:
         group = group_of(rate="60/h", rate_burst=2)
-        consumer = ConsumerFactory.create()
+        consumer = ConsumerFactory.create(**kind)
         published(consumer, 20)
         puller = Puller(USING, consumer)
         assert len(puller.claim(3).jobs) == 3

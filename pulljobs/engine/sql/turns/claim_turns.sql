@@ -32,6 +32,7 @@ asked AS MATERIALIZED (
             WHEN consumer.throttled_until > now THEN 'throttled'
             WHEN NOT consumer.takes_turns OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
                 OR (consumer.rate_per_second IS NOT NULL AND NOT %(guarded)s::boolean)
+                OR (consumer.limit_group_id IS NOT NULL AND NOT %(guarded)s::boolean)
                 THEN 'unguarded'
         END AS refusal
     FROM pulljobs_consumer AS consumer
