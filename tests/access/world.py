@@ -17,13 +17,14 @@ from schemathesis.specs.openapi.checks import (
 )
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-from pulljobs import ids, schedules
+from pulljobs import batches, ids, schedules
 from pulljobs.api.broker.registry import render_http_date
-from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.models import Channel, Consumer, LimitGroup, Producer
 from pulljobs.publishing import publish_many
 from pulljobs.schedules.models import Schedule
 from pulljobs.scheduling import schedule
 from pulljobs.states import State
+from pulljobs.workflows.models import WorkflowRun
 from tests.api.caller import Subscription, claimed_by_worker, job_in, publish, subscription
 
 PLACES = {
@@ -33,8 +34,12 @@ PLACES = {
     "job": [*State, "WORKER"],
     "message": ["first"],
     "schedule": ["daily"],
+    "batch": ["BATCH"],
+    "run": ["WORKER"],
+    "signal": ["approval"],
+    "group": ["stripe-api"],
 }
-"""Names for paths: those that exist, or the state by which to find a job."""
+"""Names for paths: those that exist, or the word by which `World.known_ids` finds an id."""
 
 EXCLUDED = [positive_data_acceptance, negative_data_rejection, ignored_auth]
 """Checks that do not hold here.
@@ -61,7 +66,7 @@ def in_this_process(document: Path) -> OpenApiSchema:
 
 class World(NamedTuple):
     orders: Subscription
-    jobs: dict[str, str]
+    known_ids: dict[str, str]
     headers: dict[str, str]
     last_modified: str
     """Last-Modified of all rows that can be PUT."""
@@ -87,10 +92,11 @@ class World(NamedTuple):
         in_an_hour = datetime.now(UTC) + timedelta(hours=1)
         schedule(orders.channel, b"later", in_an_hour, message_id="first", producer=producer)
         schedules.create("daily", "orders", b"\x89PNG", cron="0 6 * * *")
+        LimitGroup.objects.create(name="stripe-api", max_in_flight=5)
         changed_at = Channel.objects.get().changed_at
-        for model in (Consumer, Producer, Schedule):
+        for model in (Consumer, LimitGroup, Producer, Schedule):
             model._default_manager.update(changed_at=changed_at)
-        return cls(orders, jobs_of(orders), headers, render_http_date(changed_at))
+        return cls(orders, ids_of(orders), headers, render_http_date(changed_at))
 
     def answer(self, case: Case[Any], named: int) -> Any:
         """Send a request and check that the document describes the answer.
@@ -99,7 +105,7 @@ class World(NamedTuple):
         """
         for name in (case.path_parameters or {}) if named else ():
             there = PLACES[name][named % len(PLACES[name])]
-            case.path_parameters[name] = self.jobs[there] if name == "job" else there
+            case.path_parameters[name] = self.known_ids.get(there, there)
         if named and "channel" in (case.query or {}):
             case.query["channel"] = "orders"
         if named % 2 and isinstance(case.body, dict) and "requeue" in case.body:
@@ -109,11 +115,14 @@ class World(NamedTuple):
         return case.call_and_validate(headers=self.headers, excluded_checks=EXCLUDED)
 
 
-def jobs_of(orders: Subscription) -> dict[str, str]:
-    """Make a job in each state, and many queued ones."""
+def ids_of(orders: Subscription) -> dict[str, str]:
+    """Make a job in each state, one of them a run, many queued ones, and an open batch."""
     publish("orders", b"\x89PNG\r\n\x1a\n", message_id="first")
     jobs: dict[str, int] = {state: job_in(state, orders) for state in State}
     jobs["WORKER"] = publish("orders", {"a": uuid4().hex})
     claimed_by_worker(orders, jobs["WORKER"])
+    WorkflowRun.objects.create(id=jobs["WORKER"], workflow="orders/census", version=1)
     publish_many("orders", range(500))
-    return {state: ids.encode(job) for state, job in jobs.items()}
+    batch = batches.create("nightly", on_complete=("orders", {"kind": "nightly"}))
+    batch.publish("orders", {"number": 1})
+    return {name: ids.encode(number) for name, number in {**jobs, "BATCH": batch.id}.items()}

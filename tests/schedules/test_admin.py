@@ -48,6 +48,7 @@ def fields(consumer: Consumer) -> dict[str, Any]:
         "content_type": "application/json",
         "headers": "from: admin",
         "priority": "0",
+        "cost": "1",
     }
 
 

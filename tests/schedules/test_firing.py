@@ -278,9 +278,9 @@ def test_large_payloads_are_published_in_several_statements(
     sizes: list[int] = []
     store = publishing._store
 
-    def note(channel: str, batch: list[NewMessage], *options: Any) -> Any:
+    def note(channel: str, batch: list[NewMessage], *options: Any, **named: Any) -> Any:
         sizes.append(len(batch))
-        return store(channel, batch, *options)
+        return store(channel, batch, *options, **named)
 
     monkeypatch.setattr(publishing, "_store", note)
     monkeypatch.setattr(publishing, "BATCH_BYTES", 100)

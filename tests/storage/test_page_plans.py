@@ -49,7 +49,13 @@ ASKED: dict[str, Callable[[Consumer], Any]] = {
     "scheduled messages": lambda _: scheduled.page(USING, 1, Cut(), {True, False}),
     "what is due": lambda _: scheduled.due(USING, 100),
 }
-SMALL = {"pulljobs_consumer", "pulljobs_channel", "pulljobs_producer", "pulljobs_scheduled_message"}
+SMALL = {
+    "pulljobs_consumer",
+    "pulljobs_channel",
+    "pulljobs_limit_group",
+    "pulljobs_producer",
+    "pulljobs_scheduled_message",
+}
 
 
 @pytest.fixture(params=["analyzed", "never analyzed"])
