@@ -33,9 +33,10 @@ CHECKED_WITHIN = {"PUSH_PORTS", "TOKEN_KEYS", "GATEWAY_SECRETS"}
 """Lists whose elements a system check examines, with better messages and without secrets."""
 SCOPES = frozenset({
     "ack", "app-status", "broadcast", "broadcast-batch", "channel", "channels", "consumer",
-    "consumers", "dlq", "dlq-status", "info", "job", "job-status", "lookup", "message", "messages",
-    "messages-status", "metrics", "openapi", "pause", "producer", "producers", "pull",
-    "queued-jobs", "renew", "requeue-dead-job", "scheduled-message", "scheduled-messages",
+    "consumers", "dlq", "dlq-status", "info", "job", "job-status", "limit-group",
+    "limit-groups", "lookup", "message", "messages", "messages-status", "metrics", "openapi",
+    "pause", "producer", "producers", "pull", "queued-jobs", "renew", "requeue-dead-job",
+    "scheduled-message", "scheduled-messages",
 })  # fmt: skip
 """Routes of the core's API. Throttles are set by these names, and by `hooks.api_scopes`."""
 

@@ -39,7 +39,7 @@ PLACES = {
     "signal": ["approval"],
     "group": ["stripe-api"],
 }
-"""Names for paths: those that exist, or the word by which `World.known_ids` finds an id."""
+"""Names for paths: those that exist, or the key of an id in `World.known_ids`."""
 
 EXCLUDED = [positive_data_acceptance, negative_data_rejection, ignored_auth]
 """Checks that do not hold here.

@@ -11,4 +11,4 @@ AT_ONCE: Final = 100
 
 def forget_batches(using: str, age: timedelta) -> int:
     """Delete some batches that ended longer than `age` ago, and return their number."""
-    return len(run(using, "forget_batches", {"age": age, "wanted": AT_ONCE}))
+    return len(run(using, "forget_ended_batches", {"age": age, "wanted": AT_ONCE}))
