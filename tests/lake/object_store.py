@@ -1,6 +1,5 @@
 """S3 server of these tests, on the loopback, and places of lakes in its bucket."""
 
-import os
 import socket
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
@@ -82,8 +80,9 @@ class Key:
         return f"{self.place}/{self.path}"
 
     def read_bytes(self) -> bytes:
-        port = int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2])
-        return request("GET", f"/{BUCKET}/{self.place.folder}/{quote(self.path)}", port)
+        with self.place.filesystem.open_input_stream(self.path) as stream:
+            content: bytes = stream.read()
+        return content
 
 
 class StorePlace:

@@ -106,7 +106,18 @@ def _filled(
 def _batches(table: Table, day: date) -> Iterator[pa.RecordBatch]:
     for held in table.list_files([day]):
         with parquet.ParquetFile(held.path, filesystem=table.filesystem) as file:
-            yield from file.iter_batches(BATCH)
+            for batch in file.iter_batches(BATCH):
+                columns = [_without_views(column) for column in batch.columns]
+                yield pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _without_views(column: pa.Array) -> pa.Array:
+    """Return texts and bytes in the types of our export: compaction and erasure write views."""
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_binary_view(column.type):
+        return column.cast(pa.binary())
+    return column
 
 
 def _with_old_xids(batch: pa.RecordBatch, column: str, high: int) -> pa.RecordBatch:
