@@ -145,7 +145,7 @@ def dsn() -> str:
 
 
 def tune(session: "SparkSession", rows: int) -> None:
-    """Set the properties of later queries over this many rows, unless the user has set them.
+    """Set the properties for later queries over so many rows, except those that the user set.
 
     For few rows, compiling a query takes longer than running it, and each partition costs a task.
     """

@@ -1,6 +1,6 @@
 -- The newest dead jobs of consumers, with the beginning of their errors.
 -- Event: none.
--- Parameters: consumer_ids bigint[], wanted int: of each consumer, at the most.
+-- Parameters: consumer_ids bigint[], wanted int (jobs of each consumer at most).
 -- Returns: consumer_id, id, reason, error (its first 500 characters, NULL: none).
 -- Locks: none. Index: pulljobs_job_dead, backwards; not more rows are read than are returned.
 SELECT consumer.id AS consumer_id, job.*

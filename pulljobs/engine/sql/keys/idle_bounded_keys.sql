@@ -1,6 +1,6 @@
 -- Forget bounded keys without jobs.
 -- Event: none; for the sweep.
--- Parameters: wanted int, at the most.
+-- Parameters: wanted int (rows at most).
 -- Returns: consumer_id of each.
 -- Locks: the key rows, skipping those of publishers. Index: bounded key, pulljobs_job_key.
 WITH idle AS MATERIALIZED (

@@ -1,6 +1,6 @@
 -- Lock keys without a holder and without a claimable job: idle keys, and keys whose freeing process crashed.
 -- Event: none; for the sweep. free_keys.sql follows in the same transaction.
--- Parameters: wanted int, at the most.
+-- Parameters: wanted int (rows at most).
 -- Returns: consumer_id, key. Without keys that free_keys.sql would not change: those whose jobs are all delayed.
 -- Locks: the key rows, skipping what others hold. Index: job primary key, pulljobs_job_key; the keys that have jobs are all read.
 SELECT row.consumer_id, row.key

@@ -1,6 +1,6 @@
 -- Give turns to keys that lost theirs in a crash, and delete rows of keys without jobs.
 -- Event: none; for the sweep.
--- Parameters: wanted int, at the most.
+-- Parameters: wanted int (rows at most).
 -- Returns: consumer_id of each row that changed, gets_turn boolean.
 -- Locks: the rows, skipping what others hold. Index: flow key, pulljobs_job_turn, job primary key; the keys without a turn are all read.
 WITH transaction AS MATERIALIZED (
