@@ -22,7 +22,8 @@ from pulljobs.storage import statements
 WORKER: Final = ("django", "runpullworker", "--verbosity", "0")
 DUE: Final = 100
 """Schedules that are due in each pass."""
-WARM_SECONDS: Final = 3.0
+START_SECONDS: Final = 120
+WARM_SECONDS: Final = 2.0
 STOP_SECONDS: Final = 60
 SECOND: Final = timedelta(seconds=1)
 
@@ -109,6 +110,7 @@ def _measure_lateness(rate: int, seconds: float, *, together: bool) -> dict[str,
         schedules.create(f"copy-{number}", CHANNEL, {}, every=SECOND, starts_at=starts_at)
     query("VACUUM ANALYZE pulljobs_schedule")
     with _worker():
+        _wait_for_first_slot()
         time.sleep(WARM_SECONDS)
         [(since,)] = query("SELECT clock_timestamp()")
         time.sleep(seconds)
@@ -125,6 +127,15 @@ def _measure_lateness(rate: int, seconds: float, *, together: bool) -> dict[str,
         "longest ms": max(late, default=0.0) * 1000,
         "_p99": percentiles(late)[1],
     }
+
+
+def _wait_for_first_slot() -> None:
+    """Return once the worker has fired a slot. Raise SystemExit if it takes too long."""
+    deadline = time.monotonic() + START_SECONDS
+    while not query("SELECT 1 FROM pulljobs_slot WHERE message_id IS NOT NULL LIMIT 1"):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"The worker fired no slot in {START_SECONDS} seconds.")
+        time.sleep(0.05)
 
 
 @contextmanager

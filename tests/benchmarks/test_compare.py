@@ -1,10 +1,8 @@
 """`python -m benchmarks compare` finds what a commit slowed down, and only that."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from math import exp, log
 from pathlib import Path
 
@@ -21,8 +19,7 @@ from benchmarks.compare import (
 )
 from benchmarks.ratios import Ratio, paired_ratio
 from example_project.state import BASE_DIR
-from tests.benchmarks.test_limit import UNSAFE
-from tests.example.processes import project
+from tests.benchmarks.runs import run
 
 LIMIT = """
 import json, sys
@@ -120,17 +117,13 @@ def test_figures_are_the_rates_and_costs_of_all_tables() -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("limit")
-def test_a_commit_is_compared_with_itself(own_repository: Path, tmp_path: Path) -> None:
+def test_a_commit_is_compared_with_itself(
+    own_repository: Path, tmp_path: Path, state: Path
+) -> None:
     """Few jobs say nothing about speed: only the figures and the exit code are checked."""
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "benchmarks", "compare", "HEAD", "HEAD", f"--json={report}"]
-    command += ["--rounds=2", "--jobs=1000", "--publishes=100", "--processes", "1"]
-    environment = {name: value for name, value in os.environ.items() if name not in UNSAFE}
-    with project() as made:
-        environment["PULLJOBS_STATE_DIR"] = str(made.cluster.parent)
-        done = subprocess.run(
-            command, cwd=own_repository, env=environment, capture_output=True, text=True
-        )
+    sizes = ("--rounds=2", "--jobs=1000", "--publishes=100", "--processes", "1")
+    done = run(*(state, "compare", "HEAD", "HEAD", f"--json={report}", *sizes), cwd=own_repository)
     assert report.exists(), done.stderr
     comparisons = {row["figure"]: row for row in json.loads(report.read_text())["comparisons"]}
     assert {

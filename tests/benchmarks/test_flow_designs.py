@@ -4,20 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.test_limit import run_benchmark, state
+from tests.benchmarks.runs import measure
 
-__all__ = ["state"]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.processes,
-    pytest.mark.xdist_group("limit"),  # they share a server and the name of their database
+    pytest.mark.xdist_group("limit"),  # they share a server
 ]
 
 
 def test_prototypes_keep_bounds_rates_and_shares(state: Path) -> None:
     """Four processes hold at most two jobs of a key. A key of weight 3 gets three times as many."""
     sizes = ("--jobs", "1000", "--keys", "1", "20", "--wanted", "10", "--rounds", "1")
-    tables = run_benchmark(state, "flow-designs", *sizes)["tables"]
+    tables = measure(state, "flow-designs", *sizes)["tables"]
     [bound] = tables["4 processes, 2 per key"]
     assert bound["jobs"] == 1000
     assert bound["most of a key in flight"] == 2

@@ -1,58 +1,24 @@
 """`python -m benchmarks limit` compares by number of processes, and with a snapshot held."""
 
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.limit import default_processes
-from example_project.state import BASE_DIR
-from tests.example.processes import project
+from tests.benchmarks.runs import measure
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.processes,
-    pytest.mark.xdist_group("limit"),  # they share a server and the name of their database
+    pytest.mark.xdist_group("limit"),  # they share a server
 ]
-UNSAFE = {"PULLJOBS_POSTGRES_FSYNC", "DATABASE_URL"}
-
-
-@pytest.fixture(scope="module")
-def state() -> Iterator[Path]:
-    """State directory of a server with fsync, as in production."""
-    with project() as made:
-        yield made.cluster.parent
-
-
-def limit(state: Path, *flags: str) -> dict[str, Any]:
-    """Run `python -m benchmarks limit` with these flags. Return its figures."""
-    return run_benchmark(state, "limit", *flags)
-
-
-def run_benchmark(state: Path, command: str, *flags: str) -> dict[str, Any]:
-    """Run a command of `python -m benchmarks` with these flags. Return its figures."""
-    environment = {name: value for name, value in os.environ.items() if name not in UNSAFE}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", command, "--json", *flags],
-        cwd=BASE_DIR,
-        env=environment | {"PULLJOBS_STATE_DIR": str(state)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    figures: dict[str, Any] = json.loads(done.stdout)
-    return figures
 
 
 def test_worker_is_compared_with_raw_sql_by_number_of_processes(state: Path) -> None:
     """Each has two named ratios of rates that are in the table."""
     sizes = ("--jobs", "1000", "--rounds", "1", "--publishes", "50", "--publish-rounds", "1")
-    figures = limit(state, *sizes, "--designs", "hot", "--processes", "1", "4")
+    figures = measure(state, "limit", *sizes, "--designs", "hot", "--processes", "1", "4")
     rows = figures["tables"]["1,000 jobs queued, batches of 500"]
     rates = {(row["contender"], row["processes"]): row["jobs/s"] for row in rows}
     for name, processes in (("ratio_one_process", 1), ("ratio_four_processes", 4)):
@@ -78,7 +44,7 @@ def test_as_many_processes_as_cores_are_compared(monkeypatch: pytest.MonkeyPatch
 
 def test_trickle_compares_claims_with_those_without_a_snapshot(state: Path) -> None:
     """In three seconds all offered jobs are done, and none is skipped."""
-    figures = limit(state, "--trickle", "0.05")
+    figures = measure(state, "limit", "--trickle", "0.05")
     assert figures["skipped"] == 0
     assert 0 < figures["dequeued_share"] <= 1
     assert figures["claim_p99_of_without"] > 0

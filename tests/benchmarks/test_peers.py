@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,8 +17,9 @@ from benchmarks.peers.peer import Peer, Runtime
 from benchmarks.peers.processes import JobStart
 from benchmarks.peers.record import Record
 from example_project.state import BASE_DIR
+from tests.benchmarks.runs import run
 
-ONE_RUN = pytest.mark.xdist_group("peers")  # databases are named after their peer
+ONE_RUN = pytest.mark.xdist_group("limit")  # they share a server
 TINY = [
     "--jobs", "400", "--rounds", "1", "--processes", "1", "--handlers", "noop", "--rates", "500",
     "--latency-seconds", "0.5", "--publish-seconds", "0", "--held-seconds", "0",
@@ -53,10 +52,10 @@ MISSING = Peer(
 @ONE_RUN
 @pytest.mark.slow
 @pytest.mark.processes
-def test_pulljobs_is_measured(tmp_path: Path) -> None:
+def test_pulljobs_is_measured(tmp_path: Path, state: Path) -> None:
     """The page and the chart have the rates and latencies of jobs that ran."""
     record = tmp_path / "record.json"
-    run_harness("--json", str(record), "--output", str(tmp_path), *TINY)
+    run_harness(state, "--json", str(record), "--output", str(tmp_path), *TINY)
     content = json.loads(record.read_text())
     figures = content["peers"]["pulljobs"]["figures"]
     assert figures["noop x 1"][0]["rate"] > 0
@@ -73,12 +72,12 @@ def test_pulljobs_is_measured(tmp_path: Path) -> None:
 @ONE_RUN
 @pytest.mark.slow
 @pytest.mark.processes
-def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path) -> None:
+def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path, state: Path) -> None:
     """The offered jobs were published and done. Only this table of the page changes."""
     record = tmp_path / "record.json"
     written = "<!-- measured: rates -->\nold\n<!-- end -->\n"
     (tmp_path / "peers.md").write_text(f"{written}<!-- measured: held -->\nold\n<!-- end -->\n")
-    run_harness("--json", str(record), "--output", str(tmp_path), *HELD)
+    run_harness(state, "--json", str(record), "--output", str(tmp_path), *HELD)
     figures = json.loads(record.read_text())["peers"]["pulljobs"]["figures"]
     [load], [drain] = figures["while held"], figures["held"]
     # A machine that others use lets publishers fall behind.
@@ -94,9 +93,8 @@ def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path) -> None:
     assert re.search(r"^\| pulljobs \| 80 \| 3 \| \d+\.\d % \|", page, re.MULTILINE)
 
 
-def run_harness(*options: str) -> None:
-    command = [sys.executable, "-m", "benchmarks", "peers", "--peers", "pulljobs", *options]
-    done = subprocess.run(command, cwd=BASE_DIR, capture_output=True, text=True)
+def run_harness(state: Path, *options: str) -> None:
+    done = run(state, "peers", "--peers", "pulljobs", *options)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,30 +1,20 @@
 """Benchmarks of schedules: small runs measure what the page shows, and prove what it promises."""
 
-import json
-import subprocess
-import sys
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from example_project.state import BASE_DIR
+from tests.benchmarks.runs import measure
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
-def run_json(*arguments: str) -> Any:
-    command = [sys.executable, "-m", "benchmarks", *arguments, "--json"]
-    done = subprocess.run(command, cwd=BASE_DIR, capture_output=True, text=True)
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_each_slot_fires_once_or_is_skipped_while_workers_and_the_server_are_killed() -> None:
+def test_each_slot_fires_once_or_is_skipped_while_workers_and_the_server_are_killed(
+    state: Path,
+) -> None:
     """Clocks of half of the workers are two minutes off. Two planted mistakes are seen."""
-    report = run_json(
-        *("schedule-faults", "--workers", "3", "--seconds", "20"),
-        *("--schedules", "60", "--often", "20", "--pause", "1.5"),
-    )
+    sizes = ("--workers", "3", "--seconds", "20", "--schedules", "60", "--often", "20")
+    report = measure(state, "schedule-faults", *sizes, "--pause", "1.5")
     assert report["broken"] == {}
     assert report["messages_without_slot_or_slots_without_message"] == 0
     assert report["finds_planted_missing_slot"]
@@ -34,11 +24,9 @@ def test_each_slot_fires_once_or_is_skipped_while_workers_and_the_server_are_kil
     assert report["reasons"]["due"] > 100
 
 
-def test_cost_of_passes_and_lateness_of_slots_are_measured() -> None:
-    figures = run_json(
-        *("schedules", "--schedules", "100", "1000", "--rounds", "5"),
-        *("--rate", "20", "--seconds", "3"),
-    )
+def test_cost_of_passes_and_lateness_of_slots_are_measured(state: Path) -> None:
+    sizes = ("--schedules", "100", "1000", "--rounds", "5", "--rate", "20", "--seconds", "3")
+    figures = measure(state, "schedules", *sizes)
     passes, late = figures["tables"].values()
     assert [row["schedules"] for row in passes] == [100, 1000]
     assert [row["slots"] for row in late] == ["spread", "at once"]

@@ -1,20 +1,19 @@
 """Benchmarks of workflows: a small run measures, and a small run under faults judges itself."""
 
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.benchmarks.test_schedules import run_json
+from tests.benchmarks.runs import measure
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 SEED: Final = "29"
 
 
-def test_steps_signals_and_starts_next_to_sleeping_runs_are_measured() -> None:
-    figures = run_json(
-        *("workflows", "--peers", "pulljobs", "--runs", "20", "--processes", "1"),
-        *("--signals", "5", "--sleeping", "100", "--members", "200"),
-    )
+def test_steps_signals_and_starts_next_to_sleeping_runs_are_measured(state: Path) -> None:
+    sizes = ("--runs", "20", "--signals", "5", "--sleeping", "100", "--members", "200")
+    figures = measure(state, "workflows", "--peers", "pulljobs", "--processes", "1", *sizes)
     [row] = figures["tables"]["Workflows"]
     assert row["steps/s"] > 0
     assert row["members/s"] > 0
@@ -22,12 +21,10 @@ def test_steps_signals_and_starts_next_to_sleeping_runs_are_measured() -> None:
     assert row["signal asleep p50 / p99 ms"]
 
 
-def test_runs_keep_their_promises_under_faults_between_statements() -> None:
+def test_runs_keep_their_promises_under_faults_between_statements(state: Path) -> None:
     """Violations that are planted at the end are named."""
-    report = run_json(
-        *("workflow-faults", "--times", "12", "--seed", SEED),
-        *("--live", "8", "--workers", "1", "--lease", "1.5"),
-    )
+    sizes = ("--times", "12", "--live", "8", "--workers", "1", "--lease", "1.5")
+    report = measure(state, "workflow-faults", "--seed", SEED, *sizes)
     assert report["broken"] == {}
     assert report["verify"]
     assert set(report["finds planted"].values()) == {True}
