@@ -49,7 +49,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Groups of xdist come before them, because each runs on one process. The longest is Spark's.
     """
     every = int(os.environ.get("PULLJOBS_TEST_EVERY") or 1)
-    items[:] = sorted(items, key=lambda item: item.nodeid)[::every] if every > 1 else items
+    if every > 1:
+        chosen = set(sorted(item.nodeid for item in items)[::every])
+        # In the order of pytest, which makes each fixture of a module once.
+        items[:] = [item for item in items if item.nodeid in chosen]
     longest = ("spark", "xdist_group", "slow")
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in longest])
     if second.IS_ON:

@@ -31,12 +31,17 @@ logger = logging.getLogger("pulljobs.storage")
 
 T = TypeVar("T")
 
-# Generic plans, for the planner sees nothing in the parameters; to compile one takes longer than
-# to run it.
+# Generic plans, because the planner sees nothing in the parameters.
 PLAN_FOR_QUEUES: Final = (
     "SET enable_seqscan = off; SET enable_bitmapscan = off; "
     "SET plan_cache_mode = force_generic_plan; SET jit = off"
 )
+INTERPRETED: Final = b"SELECT set_config('jit', 'off', true)"
+"""Statement that lets the transaction's claims run without the server's compiler.
+
+The planner expects many rows of a consumer with many priorities, and would compile the claim: that
+takes two seconds, and the claim less than a millisecond.
+"""
 LOCK_SECONDS: Final = 2.0
 """Longest wait for a lock of a dedicated connection, and of statements that settle jobs elsewhere.
 
@@ -134,6 +139,7 @@ def run(
     always_prepare: bool = False,
     seconds: float | None = None,
     meanwhile: Callable[[], None] | None = None,
+    interpreted: bool = False,
 ) -> list[Row]:
     """Run a statement in the caller's transaction and return its rows.
 
@@ -141,14 +147,18 @@ def run(
     `always_prepare` is for statements that publish: they keep their plans on every connection, and
     they are cancelled after a minute (OperationalError). `seconds` is the time after which a
     statement that settles is cancelled: see `_limit`. `meanwhile` is called while the server works,
-    and must not use the connection.
+    and must not use the connection. `interpreted` statements are never compiled: see INTERPRETED.
     """
     _restart_deadline()
     ready = _ready(using, always_prepare)
     limit = _limit(using, ready, LONGEST_SECONDS if always_prepare else seconds)
     with ready.errors, limit, _Preparing(ready):
         cursor = _kept(ready)
-        if meanwhile is None:
+        if interpreted and ready.raw not in _dedicated:
+            with ready.raw.pipeline():  # one round trip and one transaction
+                psycopg.RawCursor(ready.raw).execute(INTERPRETED)
+                cursor.execute(*bound(statement(name), params), binary=True)
+        elif meanwhile is None:
             cursor.execute(*bound(statement(name), params), binary=True)
         else:
             with ready.raw.pipeline():
@@ -335,7 +345,7 @@ class AliasSession:
     using: str
 
     def run(self, name: str, params: Params) -> list[Row]:
-        return run(self.using, name, params)
+        return run(self.using, name, params, interpreted=True)
 
     def atomic(self) -> AbstractContextManager[object]:
         return brief(self.using)

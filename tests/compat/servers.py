@@ -81,17 +81,21 @@ def reachable(programs: Path, directory: Path) -> Path:
 
 
 @contextmanager
-def postgres(programs: Path, directory: Path) -> Iterator[int]:
-    """Run a new server. Give its port."""
+def postgres(programs: Path, directory: Path, **more: str) -> Iterator[int]:
+    """Run a new server, with more settings. Give its port."""
     directory.chmod(0o711)
     programs = reachable(programs, directory)
     data, log, port = own(directory / "data"), own(directory / "log"), free_port()
     run(programs / "initdb", "--no-sync", "-A", "trust", "-U", "pulljobs", "-E", "UTF8", "-D", data)
-    settings = QUICK | {
-        "port": str(port),
-        "listen_addresses": "127.0.0.1",
-        "unix_socket_directories": "",
-    }
+    settings = (
+        QUICK
+        | more
+        | {
+            "port": str(port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+        }
+    )
     options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
     control = (programs / "pg_ctl", "-D", data, "-w", "-s")
     run(*control, "start", "-t", str(START_SECONDS), "-l", log / "log", "-o", options)

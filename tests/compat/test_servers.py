@@ -45,6 +45,18 @@ def test_postgresql_15_of_debian(directory: Path) -> None:
         assert_passed(storage_suite(port, plans=True, every=1 if WHOLE else 3))
 
 
+def test_claims_of_many_priorities_are_not_compiled(directory: Path) -> None:
+    """Debian's server compiles a statement that it expects to be long, which takes seconds."""
+    explained = {"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0"}
+    claims = "tests/storage/test_claim.py::test_more_priorities_than_floors_are_kept_for"
+    with postgres(debian_postgres(15), directory, **explained) as port:
+        url = f"postgres://pulljobs@127.0.0.1:{port}/postgres"
+        suite(claims, DATABASE_URL=url, DATABASE_POOLED="")
+    log = (directory / "log" / "log").read_text()
+    assert "Claim jobs of a consumer" in log
+    assert "JIT:" not in log
+
+
 @pytest.mark.skipif(not OTHER, reason="for PULLJOBS_TEST_POSTGRES, where its programs are")
 def test_another_postgresql(directory: Path) -> None:
     with postgres(Path(OTHER), directory) as port:
