@@ -22,6 +22,7 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     explainers          reasons of `manage.py pulljobs explain` for which a job waits
     batch_listeners     functions that look at batches whose members ended
     drain_steps         functions that `pulljobs.testing.drain` calls in place of loops
+    drain_jumps         functions by which `pulljobs.testing.drain` lets time pass
     verifiers           checks of `manage.py pulljobs verify`
     test_tools          functions of `pulljobs.testing`
     kill_listeners      functions that learn of jobs that operators killed
@@ -130,6 +131,11 @@ Other processes than workers have none. Any thread may call them.
 """
 drain_steps: Final[list[str]] = []
 """Functions `(using)` that do in a test what a loop does, and return True if they did anything."""
+drain_jumps: Final[list[str]] = []
+"""Functions `(jobs)` that let the time pass until these jobs of a test, a queryset, are due.
+
+They return the ids of those that wait for something else than time.
+"""
 verifiers: Final[dict[str, str]] = {}
 """Functions without arguments that only read and return a `VerifiedPart`, by what they look at."""
 explainers: Final[list[str]] = []

@@ -58,5 +58,15 @@ def number_of(text: str) -> int:
     return int(text) if is_number and int(text) <= LARGEST_ID else decode(text)
 
 
+def find_number(id: object) -> int | None:
+    """Return the number of an id, given as a number or as text, or None for what is no id."""
+    if isinstance(id, int):
+        return id if 0 < id <= LARGEST_ID else None
+    try:
+        return number_of(id) if isinstance(id, str) else None
+    except ValueError:
+        return None
+
+
 def _unix_seconds(number: int) -> int:
     return _EPOCH_SECONDS + (number >> SEQUENCE_BITS) // 1000

@@ -53,9 +53,10 @@ def drain(
 
     Each job is claimed, run and settled as a worker does it. The result has one item a run, in the
     order of the runs. With `delayed`, jobs that are due later, published with a delay or waiting
-    for a retry, run at once. Raise AssertionError if jobs are still ready after that many rounds. A
-    round in which a job runs for the first time that existed at the start does not count. Raise
-    ConfigurationError if no handler serves the channel and consumer.
+    for a retry, run at once; sleeps of workflows are over, and their waits time out. Raise
+    AssertionError if jobs are still ready after that many rounds. A round in which a job runs for
+    the first time that existed at the start does not count. Raise ConfigurationError if no handler
+    serves the channel and consumer.
     """
     handlers.autodiscover()
     sources = _sources(channel, consumer)
@@ -121,10 +122,12 @@ def claim_ready(puller: Puller, wanted: int, *, delayed: bool = False) -> Claim:
 
 
 def _make_due(consumer: Consumer) -> None:
-    """Make all jobs of the consumer that are due later due now."""
-    Job.objects.using(settings().DATABASE).filter(
+    """Make the jobs of the consumer due now that time will make due."""
+    later = Job.objects.using(settings().DATABASE).filter(
         consumer=consumer, state=State.QUEUED, available_at__gt=Now()
-    ).update(available_at=Now())
+    )
+    waiting = [id for jump in hooks.drain_jumps for id in hooks.load(jump)(later)]
+    later.exclude(id__in=waiting).update(available_at=Now())
 
 
 def run_claimed(

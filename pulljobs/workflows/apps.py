@@ -47,6 +47,9 @@ def _extend_by_batches() -> None:
 
 def _extend_by_runs() -> None:
     hooks.test_tools["run_workflow"] = "pulljobs.workflows.testing:run_workflow"
+    hooks.test_tools["crash_after"] = "pulljobs.workflows.testing:crash_after"
+    hooks.add(hooks.drain_steps, "pulljobs.workflows.signals:sweep_all")
+    hooks.add(hooks.drain_jumps, "pulljobs.workflows.testing:jump")
     hooks.subcommands["workflows"] = "pulljobs.workflows.verbs"
     hooks.add(hooks.explainers, "pulljobs.workflows.explaining:explain_run")
     hooks.api_routes["workflows"] = "pulljobs.workflows.api.run_urls"
@@ -56,6 +59,7 @@ def _extend_by_runs() -> None:
     hooks.gauges["workflows"] = "pulljobs.workflows.gauges"
     hooks.verifiers["runs of workflows"] = "pulljobs.workflows.verifying:verify_part"
     hooks.add(hooks.forgetters, "pulljobs.workflows.history:forget_runs")
+    hooks.add(hooks.forgetters, "pulljobs.workflows.history:forget_signals")
     hooks.add(hooks.forgetters, "pulljobs.workflows.signal_tokens:forget_tokens")
     hooks.add(hooks.kill_listeners, "pulljobs.workflows.children:kill_children")
     hooks.worker_loops["runs"] = "pulljobs.workflows.loop:RunLoop"

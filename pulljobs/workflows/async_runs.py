@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pulljobs.engine.validation import Draft, Payload
-from pulljobs.workflows.child_operations import do_gather, do_result, do_start
+from pulljobs.workflows.child_operations import do_gather, do_result, do_start, name_start
 from pulljobs.workflows.children import ChildJob
 from pulljobs.workflows.effects import adrive
-from pulljobs.workflows.operations import do_once, do_sleep, do_step, do_wait, seconds_until
-from pulljobs.workflows.replay import Step
+from pulljobs.workflows.operations import check_time, do_once, do_sleep, do_step, do_wait
+from pulljobs.workflows.replay import Step, check_delay
 from pulljobs.workflows.runs import RunBase, continue_as
 from pulljobs.workflows.storing import StepResult
 
@@ -22,6 +22,7 @@ class AsyncRun(RunBase):
         self,
         name: str,
         function: Callable[..., Any],
+        /,
         *args: Any,
         retries: int = 0,
         timeout: timedelta | None = None,
@@ -34,7 +35,7 @@ class AsyncRun(RunBase):
         return await adrive(do_step(self._context, name, function, args, kwargs, retries, timeout))
 
     async def atomic(
-        self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """Call a plain function in a transaction that commits together with the step.
 
@@ -52,11 +53,11 @@ class AsyncRun(RunBase):
 
     async def sleep(self, name: str, delay: timedelta) -> None:
         """Sleep without a lease. See `Run.sleep`."""
-        await adrive(do_sleep(self._context, name, delay))
+        await adrive(do_sleep(self._context, name, check_delay(name, delay)))
 
     async def sleep_until(self, name: str, at: datetime) -> None:
         """Sleep until that aware time. See `Run.sleep_until`."""
-        await adrive(do_sleep(self._context, name, seconds_until(name, at)))
+        await adrive(do_sleep(self._context, name, check_time(name, at)))
 
     async def wait(self, name: str, timeout: timedelta | None = None) -> Any:
         """Return the payload of the next signal of that name. See `Run.wait`."""
@@ -67,12 +68,12 @@ class AsyncRun(RunBase):
         name: str,
         drafts: Iterable[Draft | Payload],
         *,
-        channel: str,
+        channel: str | None = None,
         return_errors: bool = False,
     ) -> list[Any]:
         """Publish a child for each draft and return their results in order. See `Run.gather`."""
         results: list[Any] = await adrive(
-            do_gather(self._context, name, channel, drafts, return_errors)
+            do_gather(self._context, name, channel or name, drafts, return_errors)
         )
         return results
 
@@ -81,7 +82,7 @@ class AsyncRun(RunBase):
     ) -> ChildJob:
         """Publish a child and go on. See `Run.start`."""
         child: ChildJob = await adrive(
-            do_start(self._context, name or f"start {channel}", channel, payload)
+            do_start(self._context, name or name_start(channel), channel, payload)
         )
         return child
 

@@ -1,16 +1,17 @@
 """Operations of a run with children: gather, start, and waiting for a result."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pulljobs import ids
 from pulljobs.engine.validation import Draft, Payload
+from pulljobs.publishing import check_iterable
 from pulljobs.workflows import children
 from pulljobs.workflows.effects import Operation, StoreCall
-from pulljobs.workflows.operations import FOREVER, begin, store_result
-from pulljobs.workflows.replay import Step, Suspension
+from pulljobs.workflows.operations import FOREVER, begin, noting_failure, result_of, store_result
+from pulljobs.workflows.replay import LONGEST_NAME, Step, Suspension
 
 if TYPE_CHECKING:
     from pulljobs.workflows.context import RunContext
@@ -24,27 +25,50 @@ def do_gather(
     return_errors: bool,
 ) -> Operation:
     """Publish children, suspend the run until all have ended, and return their results."""
-    step = yield from begin(context, name, "gather", channel)
+    step = yield from _begin(context, name, "gather", channel)
     if not step.is_stored:
+        check_iterable(drafts)
         listed = list(drafts)
         if not listed:
             return (yield from store_result(context, step, time.monotonic(), []))
-        yield StoreCall(
-            partial(children.publish, context.store, step, channel, listed, is_ended=False)
-        )
+        yield from _publish(context, step, channel, listed, is_ended=False)
     return (yield from _collect(context, step, return_errors))
 
 
 def do_start(context: "RunContext", name: str, channel: str, draft: Draft | Payload) -> Operation:
     """Publish a child, exactly once, and return it without waiting for its end."""
-    step = yield from begin(context, name, "start", channel)
+    step = yield from _begin(context, name, "start", channel)
     if not step.is_ended:
-        yield StoreCall(
-            partial(children.publish, context.store, step, channel, [draft], is_ended=True)
-        )
+        yield from _publish(context, step, channel, [draft], is_ended=True)
     context.replay.end(step)
     [job_id] = step.children or []
     return children.ChildJob(ids.encode(job_id), step.batch_id or 0)
+
+
+def _begin(context: "RunContext", name: str, kind: str, channel: str) -> Operation:
+    step = yield from begin(context, name, kind, channel)
+    if step.failure is not None:  # The children could not be published, and the workflow went on.
+        result_of(context, step)
+    return step
+
+
+def _publish(
+    context: "RunContext",
+    step: Step,
+    channel: str,
+    drafts: Sequence[Draft | Payload],
+    *,
+    is_ended: bool,
+) -> Operation:
+    with noting_failure(context, step):
+        yield StoreCall(
+            partial(children.publish, context.store, step, channel, drafts, is_ended=is_ended)
+        )
+
+
+def name_start(channel: str) -> str:
+    """Return the name of the step that starts a child on a channel."""
+    return f"start {channel}"[:LONGEST_NAME]
 
 
 def do_result(context: "RunContext", child: children.ChildJob, return_errors: bool) -> Operation:

@@ -1,7 +1,7 @@
 """Children of runs: jobs that a run starts, and whose results and errors come to it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from django.db import transaction
@@ -15,8 +15,9 @@ from pulljobs.states import Reason, State
 from pulljobs.storage import settlements
 from pulljobs.workflows.batches import acting, adding
 from pulljobs.workflows.models import Batch
+from pulljobs.workflows.models.batches import LONGEST_NAME
 from pulljobs.workflows.replay import Step
-from pulljobs.workflows.storing import RunStore, refuse_transaction
+from pulljobs.workflows.storing import RunStore
 
 KILLED: Final = (Reason.KILLED, Reason.PURGED)
 SWEPT: Final = 100
@@ -38,15 +39,16 @@ def publish(
     Raise what `publish_many` raises, LeaseLost, and WorkflowError for a draft that makes no job or
     several.
     """
-    refuse_transaction(store.using, f"{step.kind} {step}")
+    store.refuse_transaction(f"{step.kind} {step}")
     with transaction.atomic(using=store.using):
-        made = adding.create(f"{step.name} of {ids.encode(store.job.id)}", run_id=store.job.id)
+        made = adding.create(_name_batch(step, store.job.id), run_id=store.job.id)
         receipts = made.publish_many(channel, drafts)
         made.close()
-        if wrong := [receipt for receipt in receipts if len(receipt.job_ids) != 1]:
+        if wrong := [each for each in receipts if len(each.job_ids) != 1 or each.replaced]:
             raise WorkflowError(
-                f"A child of {step} on channel {channel!r} has {len(wrong[0].job_ids)} jobs: use a "
-                "channel with one consumer, and message ids that are new."
+                f"A child of {step} on channel {channel!r} is {len(wrong[0].job_ids)} jobs, or one "
+                "that was queued before: use a channel with one consumer, message ids that are "
+                "new, and keys whose jobs are not replaced."
             )
         step.batch_id = made.id
         step.children = [receipt.job_ids[0] for receipt in receipts]
@@ -55,10 +57,20 @@ def publish(
     return step
 
 
+def _name_batch(step: Step, run_id: int) -> str:
+    text = "".join(char if char.isprintable() else " " for char in step.name)
+    end = f" of {ids.encode(run_id)}"
+    return text[: LONGEST_NAME - len(end)] + end
+
+
 def collect(store: RunStore, step: Step) -> list[dict[str, Any]] | None:
     """Return the outcome of each child in order, or None while some have not ended."""
     batches = Batch.objects.using(store.using).filter(pk=step.batch_id or 0)
     if not batches.exclude(completed_at=None).exists():
+        return None
+    # A child that was redriven goes on, although the batch does not know that yet.
+    children = Job.objects.using(store.using).filter(id__in=step.children or [])
+    if children.exclude(state=State.DEAD).exists():
         return None
     return read_outcomes(store.using, step.children or [])
 
@@ -106,7 +118,7 @@ def encode_outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
 def kill_children(job_ids: Sequence[int]) -> None:
     """Kill the queued children of runs that were killed."""
     rows = Batch.objects.using(settings().DATABASE).filter(run_id__in=job_ids)
-    _cancel(rows.filter(completed_at=None, cancelled_at=None).values_list("pk", flat=True))
+    cancel(rows.filter(completed_at=None, cancelled_at=None).values_list("pk", flat=True))
 
 
 def sweep(using: str) -> None:
@@ -114,9 +126,10 @@ def sweep(using: str) -> None:
     open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
     killed = Job.objects.using(using).filter(state=State.DEAD, reason__in=KILLED)
     rows = open_batches.filter(cancelled_at=None, run_id__in=killed.values("id"))
-    _cancel(rows.values_list("pk", flat=True)[:SWEPT])
+    cancel(rows.values_list("pk", flat=True)[:SWEPT])
 
 
-def _cancel(batch_ids: Any) -> None:
+def cancel(batch_ids: Iterable[int], *, by: str = "the end of its run") -> None:
+    """Kill the queued children of these batches."""
     for batch_id in list(batch_ids):
-        acting.cancel(batch_id, by="the end of its run")
+        acting.cancel(batch_id, by=by)

@@ -17,13 +17,16 @@ class ReplayEnd(BaseException):
         self.step = step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DryStore(RunStore):
     """Store of a dry replay, which ends before the first effect."""
 
     def before_effect(self, step: Step) -> None:
         """End the replay."""
         raise ReplayEnd(step)
+
+    def refuse_transaction(self, what: str) -> None:
+        """Allow a suspension: the replay itself runs in a transaction."""
 
     def write(self, step: Step, seconds: float, **options: Any) -> Any:
         """End the replay."""

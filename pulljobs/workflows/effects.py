@@ -26,6 +26,11 @@ class UserCall:
     timeout: timedelta | None = None
 
     def do(self) -> Any:
+        if _is_async(self.function):
+            raise TypeError(
+                f"Step {self.step} has an async function, which a plain workflow can't await: make "
+                "the workflow async, too, or the function plain."
+            )
         with tracing.step(self.step.name, self.step.number):
             if self.timeout is None:
                 return self.function()

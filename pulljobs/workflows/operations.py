@@ -2,8 +2,9 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,6 @@ from pulljobs.errors import HandlerSignal, LeaseLost, WaitTimedOut
 from pulljobs.workflows.effects import Operation, Pause, StoreCall, UserCall
 from pulljobs.workflows.failures import decode_failure
 from pulljobs.workflows.replay import (
-    FailedStep,
     Step,
     Suspension,
     check_delay,
@@ -66,23 +66,33 @@ def do_step(
     context.store.before_effect(step)
     call = UserCall(step, partial(function, *args, **kwargs), context.job, timeout)
     began = time.monotonic()
-    result = yield from _try(context, step, call, retries, began)
-    return (yield from store_result(context, step, began, result))
+    with noting_failure(context, step):
+        result = yield from _try(context, call, retries)
+        return (yield from store_result(context, step, began, result))
 
 
-def _try(
-    context: "RunContext", step: Step, call: UserCall, retries: int, began: float
-) -> Operation:
+@contextmanager
+def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
+    """Note an exception of the block as the failure of a step, in case the workflow catches it."""
+    began = time.monotonic()
+    try:
+        yield
+    except (HandlerSignal, LeaseLost):
+        raise
+    except Exception as error:
+        context.replay.fail(step, error, time.monotonic() - began)
+        raise
+
+
+def _try(context: "RunContext", call: UserCall, retries: int) -> Operation:
     """Call the function, and again after an exception, with pauses of 1, 2, 4, ... seconds."""
     for attempt in range(retries + 1):
         try:
             return (yield call)
         except (HandlerSignal, LeaseLost):
             raise
-        except Exception as error:
+        except Exception:
             if attempt == retries or context.job.lost or context.job.stopping:
-                seconds = time.monotonic() - began
-                context.replay.failed.append(FailedStep(step, error, seconds))
                 raise
         yield Pause(min(2**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.0))
     raise AssertionError("A step has at least one attempt.")
@@ -97,14 +107,17 @@ def store_result(context: "RunContext", step: Step, began: float, result: Any) -
     return stored
 
 
-def do_sleep(context: "RunContext", name: str, delay: timedelta) -> Operation:
-    """Suspend the run for that time, unless the sleep is over, or short."""
-    wanted = check_delay(name, delay).total_seconds()
-    step = yield from begin(context, name, "sleep")
+def do_sleep(context: "RunContext", name: str, until: timedelta | datetime) -> Operation:
+    """Suspend the run for or until that time, unless the sleep is over, or short."""
+    step, wanted = (yield from begin(context, name, "sleep")), 0.0
     if not step.is_stored:
+        if isinstance(until, datetime):
+            until = yield StoreCall(partial(context.store.time_until, until))
+        wanted = check_delay(name, until).total_seconds()
         step.due = time.monotonic() + wanted
     left = max(0.0, (step.due or 0.0) - time.monotonic())
     if not step.is_ended and left > SHORT:
+        context.store.refuse_transaction(f"sleep {step}")
         context.replay.raise_ending(Suspension(step, timedelta(seconds=left)))
     if not step.is_ended and left > 0:
         context.store.before_effect(step)
@@ -114,11 +127,11 @@ def do_sleep(context: "RunContext", name: str, delay: timedelta) -> Operation:
     return result_of(context, step)
 
 
-def seconds_until(name: str, at: datetime) -> timedelta:
-    """Return the time until then, or raise ValueError for a naive time."""
+def check_time(name: str, at: datetime) -> datetime:
+    """Return an aware time, or raise ValueError for a naive one."""
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise ValueError(f"The time of {name!r} must be an aware datetime, not {at!r}.")
-    return at - datetime.now(UTC)
+    return at
 
 
 def do_wait(context: "RunContext", name: str, timeout: timedelta | None) -> Operation:
@@ -154,14 +167,8 @@ def do_once(
     step = yield from begin(context, name, kind, function)
     if step.is_ended:
         return result_of(context, step)
-    began = time.monotonic()
-    try:
+    with noting_failure(context, step):
         result = yield StoreCall(partial(write, step))
-    except (HandlerSignal, LeaseLost):
-        raise
-    except Exception as error:
-        context.replay.failed.append(FailedStep(step, error, time.monotonic() - began))
-        raise
     context.replay.end(step)
     return result
 

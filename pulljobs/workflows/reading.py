@@ -12,7 +12,6 @@ from pulljobs.states import State
 from pulljobs.storage import nodes
 from pulljobs.storage.rows import JobView
 from pulljobs.workflows.models import RunSignal, StepKind, WorkflowRun, WorkflowStep
-from pulljobs.workflows.signals import find_id
 
 
 class StepView(NamedTuple):
@@ -62,7 +61,7 @@ class RunView(NamedTuple):
 
 def get(run_id: int | str) -> RunView:
     """Return a run, or raise UnknownRun for a job that is none, or was not claimed yet."""
-    using, number = settings().DATABASE, find_id(run_id)
+    using, number = settings().DATABASE, ids.find_number(run_id)
     row = WorkflowRun.objects.using(using).filter(pk=number).first() if number else None
     if row is None:
         raise UnknownRun(run_id)

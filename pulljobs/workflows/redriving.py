@@ -1,6 +1,9 @@
 """Redrive of runs from a step: that step and what followed it are forgotten."""
 
+from functools import partial
 from typing import Final
+
+from django.db import transaction
 
 from pulljobs import ids, operating
 from pulljobs.conf import settings
@@ -8,8 +11,8 @@ from pulljobs.errors import UnknownRun, WorkflowError
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.storage.statements import brief, run
+from pulljobs.workflows import children
 from pulljobs.workflows.models import WorkflowStep
-from pulljobs.workflows.signals import find_id
 
 REDRIVABLE: Final = (State.DEAD, State.QUEUED)
 
@@ -18,10 +21,11 @@ def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None
     """Let a DEAD run go on, or one that sleeps or waits, in the caller's transaction.
 
     `from_step`, a name or a name with its number, forgets that step and the steps after it: they
-    run again, and waits among them get their signals again. Raise UnknownRun, and WorkflowError for
-    a run that is in flight or DELIVERED, or that has no such step.
+    run again, and waits among them get their signals again. Their children that are queued are
+    killed after the commit, because these steps publish others. Raise UnknownRun, and
+    WorkflowError for a run that is in flight or DELIVERED, or that has no such step.
     """
-    using, number = settings().DATABASE, find_id(run_id)
+    using, number = settings().DATABASE, ids.find_number(run_id)
     if number is None:
         raise UnknownRun(run_id)
     with brief(using):
@@ -30,11 +34,18 @@ def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None
         _check(run_id, number, state)
         if from_step is not None:
             position = _find_position(using, number, from_step)
-            run(using, "forget_steps", {"run_id": number, "position": position})
+            forgotten = run(using, "forget_steps", {"run_id": number, "position": position})
+            _kill_children(using, [row.batch_id for row in forgotten if row.batch_id is not None])
         if state == State.DEAD:
             operating.redrive([number])
         else:
             operating.reschedule([number], at=None)
+
+
+def _kill_children(using: str, batch_ids: list[int]) -> None:
+    kill = partial(children.cancel, batch_ids, by="the redrive of its run")
+    if batch_ids:
+        transaction.on_commit(kill, using=using, robust=True)
 
 
 def _check(run_id: int | str, number: int, state: str | None) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pulljobs.engine.validation import encodable
@@ -130,6 +131,11 @@ class Replay:
         """Note that a step has ended: the key of its name belongs to the next step from now on."""
         self._ended[step.name] += 1
 
+    def fail(self, step: Step, error: Exception, seconds: float) -> None:
+        """Note that a step has failed: its failure is stored if the workflow goes on."""
+        self.failed.append(FailedStep(step, error, seconds))
+        self.end(step)
+
     def number_now(self, name: str) -> int:
         """Return the number of the step of that name that runs now, or else begins next."""
         check_name(name)
@@ -173,7 +179,7 @@ def check_delay(name: str, delay: object) -> timedelta:
 
 def name_function(function: Callable[..., Any]) -> str:
     """Return the name of a function with its module, cut to what is stored."""
-    while hasattr(function, "func"):  # a partial function
+    while isinstance(function, partial):
         function = function.func
     kind = type(function)
     module = getattr(function, "__module__", None) or kind.__module__

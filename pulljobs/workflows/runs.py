@@ -8,22 +8,22 @@ from typing import Any
 
 from pulljobs import ids
 from pulljobs.engine.validation import Draft, Payload
-from pulljobs.errors import LeaseLost
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcome_texts import encoded
-from pulljobs.workflows.child_operations import do_gather, do_result, do_start
+from pulljobs.workflows.child_operations import do_gather, do_result, do_start, name_start
 from pulljobs.workflows.children import ChildJob
 from pulljobs.workflows.context import RunContext
 from pulljobs.workflows.effects import drive
 from pulljobs.workflows.operations import (
     begin,
+    check_time,
     do_sleep,
     do_step,
     do_wait,
+    noting_failure,
     result_of,
-    seconds_until,
 )
-from pulljobs.workflows.replay import Continuation, FailedStep, Step
+from pulljobs.workflows.replay import Continuation, Step, check_delay
 from pulljobs.workflows.storing import StepResult
 
 
@@ -83,6 +83,7 @@ class Run(RunBase):
         self,
         name: str,
         function: Callable[..., Any],
+        /,
         *args: Any,
         retries: int = 0,
         timeout: timedelta | None = None,
@@ -92,7 +93,7 @@ class Run(RunBase):
 
         The function runs at least once, and never after its result was stored. After an exception
         it is called up to `retries` times more in this claim, after 1, 2, 4, ... seconds. `timeout`
-        limits the step in place of the handler's time limit: the claim ends as timed out.
+        limits the step within the handler's time limit: the claim ends as timed out.
         """
         return drive(do_step(self._context, name, function, args, kwargs, retries, timeout))
 
@@ -101,31 +102,30 @@ class Run(RunBase):
         """Run the block in a transaction that commits together with the step: exactly once.
 
         Of a step that has ended, `pending` is False and `result` is stored: leave the writes out.
+        They would be rolled back.
         WorkflowError is raised inside another transaction.
         """
         context = self._context
         step = drive(begin(context, name, "atomic"))
         if step.is_ended:
-            yield AtomicStep(step, result_of(context, step))
+            with context.store.discarding():
+                yield AtomicStep(step, result_of(context, step))
             return
-        block, began = AtomicStep(step), time.monotonic()
-        try:
-            with context.store.atomic(step, began, block):
-                yield block
-        except LeaseLost:
-            raise
-        except Exception as error:
-            context.replay.failed.append(FailedStep(step, error, time.monotonic() - began))
-            raise
+        block = AtomicStep(step)
+        with (
+            noting_failure(context, step),
+            context.store.atomic(step, time.monotonic(), block),
+        ):
+            yield block
         context.replay.end(step)
 
     def sleep(self, name: str, delay: timedelta) -> None:
         """Sleep without a thread or a lease. Up to a second the thread is kept."""
-        drive(do_sleep(self._context, name, delay))
+        drive(do_sleep(self._context, name, check_delay(name, delay)))
 
     def sleep_until(self, name: str, at: datetime) -> None:
-        """Sleep until that aware time, by the clock of this machine."""
-        drive(do_sleep(self._context, name, seconds_until(name, at)))
+        """Sleep until that aware time, by the clock of the database."""
+        drive(do_sleep(self._context, name, check_time(name, at)))
 
     def wait(self, name: str, timeout: timedelta | None = None) -> Any:
         """Return the payload of the next signal of that name, without a thread until it is there.
@@ -139,22 +139,25 @@ class Run(RunBase):
         name: str,
         drafts: Iterable[Draft | Payload],
         *,
-        channel: str,
+        channel: str | None = None,
         return_errors: bool = False,
     ) -> list[Any]:
         """Publish a child for each draft and return their results in order.
 
         The run is suspended until all have ended. The children are jobs of the one consumer of the
-        channel. ChildFailed is raised for the first that is DEAD. With `return_errors` the
-        exceptions are in the list, in place of results.
+        channel, which has the name of the step unless `channel` names another. ChildFailed is
+        raised for the first that is DEAD. With `return_errors` the exceptions are in the list, in
+        place of results.
         """
-        results: list[Any] = drive(do_gather(self._context, name, channel, drafts, return_errors))
+        results: list[Any] = drive(
+            do_gather(self._context, name, channel or name, drafts, return_errors)
+        )
         return results
 
     def start(self, channel: str, payload: Draft | Payload, *, name: str | None = None) -> ChildJob:
         """Publish a child, exactly once, and go on. Its step has the name of the channel."""
         child: ChildJob = drive(
-            do_start(self._context, name or f"start {channel}", channel, payload)
+            do_start(self._context, name or name_start(channel), channel, payload)
         )
         return child
 
@@ -167,6 +170,7 @@ class Run(RunBase):
 
         The id stays, signals that no wait consumed stay, and the version is that of the code now.
         """
+        self._context.store.refuse_transaction("continue_as")
         return continue_as(self._context, payload)
 
 
@@ -184,7 +188,8 @@ class AtomicStep(StepResult):
 
     @result.setter
     def result(self, value: Any) -> None:
-        self.value = value
+        if self.pending:
+            self.value = value
 
 
 def continue_as(context: RunContext, payload: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models.functions import Now
 
+from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.errors import UnknownRun, WorkflowError
 from pulljobs.storage.forgetting import forget
@@ -25,7 +26,7 @@ def create_signal_token(run_id: int | str, name: str, *, lasts: timedelta = LAST
     Raise UnknownRun for text that is no id, and ValueError.
     """
     check_name(name)
-    number = signals.find_id(run_id)
+    number = ids.find_number(run_id)
     if number is None:
         raise UnknownRun(run_id)
     if not timedelta() < lasts <= timedelta(days=3_650):

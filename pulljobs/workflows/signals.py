@@ -28,8 +28,8 @@ def signal(
     run_id: int | str,
     name: str,
     payload: Any = None,
-    *,
     dedupe_id: str | None = None,
+    *,
     ignore_missing: bool = False,
 ) -> bool:
     """Send a signal to a run, in the caller's transaction. Return False if nothing was sent.
@@ -42,7 +42,7 @@ def signal(
     check_name(name)
     if dedupe_id is not None:
         check_name(dedupe_id)
-    using, number = settings().DATABASE, find_id(run_id)
+    using, number = settings().DATABASE, ids.find_number(run_id)
     params = {
         "run_id": number,
         "name": name,
@@ -56,7 +56,7 @@ def signal(
         raise _missing(using, run_id, number, rows[0].state if rows else None)
     if rows[0].is_sent:
         # Robust: it comes after the commit, and must not look as if that had failed.
-        transaction.on_commit(partial(wake, using, [number]), using=using, robust=True)
+        transaction.on_commit(partial(wake_one, using, number), using=using, robust=True)
     return bool(rows[0].is_sent)
 
 
@@ -67,14 +67,45 @@ async def asignal(run_id: int | str, name: str, payload: Any = None, **options: 
 
 def wake(using: str, run_ids: Sequence[int]) -> None:
     """Make those runs due that wait for a signal that is there, or whose children have ended."""
-    retrying(using, partial(_wake, using, sorted(set(run_ids))))
+    retrying(using, partial(_wake_locked, using, sorted(set(run_ids))))
 
 
-def _wake(using: str, run_ids: list[int]) -> None:
+def wake_one(using: str, run_id: int) -> None:
+    """Make a run due if it waits for a signal that is there.
+
+    It nearly always waits already, and one statement is enough. Otherwise its job is locked before.
+    """
+    params = {"run_ids": [run_id], "is_locked": False, "is_relaxed": True}
+    rows = retrying(using, partial(run, using, "wake_runs", params, seconds=LOCK_SECONDS))
+    if rows:
+        listen.wake_on_commit(using, [rows[0].consumer_id])
+    else:
+        wake(using, [run_id])
+
+
+def _wake_locked(using: str, run_ids: list[int]) -> None:
     with brief(using, lock_seconds=LOCK_SECONDS):
-        run(using, "lock_runs", {"run_ids": run_ids})
-        rows = run(using, "wake_runs", {"run_ids": run_ids})
-        listen.wake_on_commit(using, [row.consumer_id for row in rows])
+        make_due(using, run_ids)
+
+
+def make_due(using: str, run_ids: Sequence[int]) -> None:
+    """Make those runs due, in the caller's transaction, for which has come what they wait for.
+
+    A run that is about to suspend writes its job first, and looks for what it waits for afterwards.
+    So the jobs are locked in any state: either a run is QUEUED already and becomes due, or it waits
+    for this transaction and then finds the signal, or the batch complete.
+    """
+    run(using, "lock_runs", {"run_ids": run_ids})
+    params = {"run_ids": run_ids, "is_locked": True, "is_relaxed": False}
+    rows = run(using, "wake_runs", params)
+    listen.wake_on_commit(using, [row.consumer_id for row in rows])
+
+
+def sweep_all(using: str) -> bool:
+    """Wake runs with new signals in a test, whose transaction never commits. Return True if any."""
+    [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": timedelta(seconds=-1)})
+    wake(using, row.run_ids or [])
+    return row.run_ids is not None
 
 
 def sweep(using: str) -> bool:
@@ -84,16 +115,6 @@ def sweep(using: str) -> bool:
         return False
     wake(using, row.run_ids)
     return len(row.run_ids) == AT_ONCE
-
-
-def find_id(run_id: int | str) -> int | None:
-    """Return the number of an id, or None for text that is none."""
-    if isinstance(run_id, int):
-        return run_id if 0 < run_id <= ids.LARGEST_ID else None
-    try:
-        return ids.number_of(run_id)
-    except ValueError:
-        return None
 
 
 def _missing(

@@ -4,24 +4,24 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from django.db import connections
+from django.db import connections, transaction
 
 from pulljobs import emission, ids, pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import Settlement
-from pulljobs.engine.sql import Row
+from pulljobs.engine.sql import Params, Row
 from pulljobs.engine.telemetry import is_counting
 from pulljobs.errors import LeaseLost, WorkflowError
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcome_texts import encoded
 from pulljobs.states import State
-from pulljobs.storage import listen
+from pulljobs.storage import listen, nodes
 from pulljobs.storage.statements import LONGEST_SECONDS, brief, retrying, run
 from pulljobs.worker import transactions
 from pulljobs.worker.runs import end_now
@@ -30,9 +30,11 @@ from pulljobs.workflows.replay import Continuation, Ending, Step, Suspension
 from pulljobs.workflows.telemetry import StepEnded
 
 NOW: Final = timedelta()
+RESUMED: Final = 2
+"""Claims of a run that has no retries used: the first one, and that after a suspension."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunStore:
     """Store of one claim of a run. A claim that lost its lease writes nothing."""
 
@@ -41,8 +43,23 @@ class RunStore:
     on_stored: Callable[[ClaimedJob, Step], object] = lambda job, step: None
     """Function that is called after the commit of each step that has ended."""
 
+    _has_used_retries: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._has_used_retries = self.job.retry_count > 0 or self.job.deliveries > RESUMED
+
     def before_effect(self, step: Step) -> None:
         """Allow the effect of a step that has not ended. A dry replay ends here."""
+        self.refuse_transaction(f"{step.kind} {step}")
+
+    def refuse_transaction(self, what: str) -> None:
+        """Raise WorkflowError in a transaction of the project, whose rollback would undo it."""
+        for using in transactions.databases():
+            _refuse_transaction(using, what)
+
+    def time_until(self, at: datetime) -> timedelta:
+        """Return the time until then by the clock of the database."""
+        return at - nodes.clock(self.using)
 
     def write(
         self, step: Step, seconds: float, *, result: Any = None, failure: Exception | None = None
@@ -51,31 +68,36 @@ class RunStore:
 
         Raise LeaseLost, and TypeError or ValueError for a result that can't be stored.
         """
-        refuse_transaction(self.using, f"step {step}")
-        text = encode_result(step, result)
-        self._write(step, seconds, result=text, failure=failure)
+        self.refuse_transaction(f"{step.kind} {step}")
+        stored = self._write(step, seconds, result=encode_result(step, result), failure=failure)
         self.on_stored(self.job, step)
-        return None if text is None else json.loads(text)
+        return stored
 
     @contextmanager
     def atomic(self, step: Step, began: float, result: "StepResult") -> Iterator[None]:
         """Open a transaction of the project that commits together with the step."""
-        for using in transactions.databases():
-            refuse_transaction(using, f"run.atomic({step.name!r})")
+        self.refuse_transaction(f"run.atomic({step.name!r})")
         with transactions.atomic():
             yield
             transactions.check()
             text = encode_result(step, result.value)
-            self._write(step, time.monotonic() - began, result=text)
-        result.value = None if text is None else json.loads(text)
+            result.value = self._write(step, time.monotonic() - began, result=text)
         self.on_stored(self.job, step)
+
+    @contextmanager
+    def discarding(self) -> Iterator[None]:
+        """Open a transaction that is rolled back, so that a block that has ended writes nothing."""
+        with transactions.atomic():
+            yield
+            for using in transactions.databases():
+                transaction.set_rollback(True, using=using)
 
     def take_signal(self, step: Step, is_over: bool) -> tuple[bool, Any]:
         """Return True and the payload of the oldest signal for a wait, if there is one.
 
         With `is_over` a wait without a signal ends.
         """
-        refuse_transaction(self.using, f"wait {step}")
+        self.refuse_transaction(f"wait {step}")
         params = {**self._held(), "is_over": is_over, **_key(step)}
         rows = retrying(
             self.using, lambda: run(self.using, "take_signal", params, seconds=LONGEST_SECONDS)
@@ -112,6 +134,7 @@ class RunStore:
                 "kind": ending.step.kind,
                 "function": ending.step.function,
                 "is_bounded": ending.is_bounded,
+                "children": ending.step.children,
                 "waiting_for": ending.waiting_for,
                 "waiting_batch": ending.waiting_batch,
             }
@@ -146,7 +169,7 @@ class RunStore:
         is_ended: bool = True,
         result: str | None = None,
         failure: Exception | None = None,
-    ) -> None:
+    ) -> Any:
         params = {
             **self._held(),
             **_key(step),
@@ -159,12 +182,23 @@ class RunStore:
             "batch_id": step.batch_id,
             "children": step.children,
         }
-        write = partial(run, self.using, "write_step", params, seconds=LONGEST_SECONDS)
-        if not retrying(self.using, write):
+        rows = retrying(self.using, partial(self._insert, params))
+        if not rows:
             raise self._lost()
         if is_ended and is_counting():
             event = StepEnded(*self.job.handler.path, step.kind, seconds, failure is not None)
             emission.emit_on_commit(self.using, event)
+        return rows[0].result
+
+    def _insert(self, params: Params) -> list[Row]:
+        """Insert a step. It is progress, so what comes next has all retries of the run again."""
+        if not self._has_used_retries:
+            return run(self.using, "write_step", params, seconds=LONGEST_SECONDS)
+        with brief(self.using):
+            rows = run(self.using, "write_step", params)
+            run(self.using, "restore_retries", self._held())
+        self._has_used_retries = False
+        return rows
 
     def _held(self) -> dict[str, Any]:
         held = self.job.held
@@ -197,14 +231,13 @@ def encode_result(step: Step, result: Any) -> str | None:
         ) from error
 
 
-def refuse_transaction(using: str, what: str) -> None:
-    """Raise WorkflowError in a transaction of the project, whose rollback would undo the step."""
+def _refuse_transaction(using: str, what: str) -> None:
     blocks = connections[using].atomic_blocks
     # As Django's `durable` has it: the transaction of a TestCase does not count.
     if blocks and not getattr(blocks[-1], "_from_testcase", False):
         raise WorkflowError(
-            f"{what} is inside a transaction, whose rollback would undo it: leave the transaction "
-            "first, or put the writes into run.atomic."
+            f"{what} is inside a transaction, which would be rolled back without it or together "
+            "with it: leave the transaction first, or put the writes into run.atomic."
         )
 
 

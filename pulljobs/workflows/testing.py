@@ -1,10 +1,13 @@
 """Test tool for workflows: a run to its end, with time that jumps and crashes at given steps."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from pulljobs import handlers, ids, jobs, publishing
@@ -24,6 +27,9 @@ from pulljobs.workflows.signals import signal
 
 EVERY: Final = "*"
 """Value of `crash_after` that crashes after every step."""
+
+
+_crash_after: Final[ContextVar[frozenset[str]]] = ContextVar("crash_after", default=frozenset())
 
 
 class TestedRun(NamedTuple):
@@ -49,34 +55,45 @@ def run_workflow(
     function: Callable[..., Any],
     payload: publishing.Payload = None,
     *,
-    signals: Iterable[tuple[str, Any]] = (),
+    signals: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
     crash_after: str | Collection[str] = (),
     max_claims: int = 1_000,
 ) -> TestedRun:
     """Run a workflow to its end, in the test's own connection, and return the run.
 
-    Its message is published, and `signals`, pairs of a name and a payload, are sent before the
+    Its message is published, and `signals`, payloads by name or pairs of both, are sent before the
     first claim. Sleeps are over at once, a wait for which no signal is left times out, and children
     run with the handlers of their channels. After each step that `crash_after` names the claim ends
     once as if its process had died. "*" names every step. AssertionError if the run waits for a
     signal without a timeout, or does not end within `max_claims`.
     """
-    crashes = _Crashes({crash_after} if isinstance(crash_after, str) else set(crash_after))
+    wanted = {crash_after} if isinstance(crash_after, str) else set(crash_after)
+    crashes = _Crashes(wanted | _crash_after.get())
     workflow, handler = _find(function, crashes)
     consumer = handlers.subscribed(handler)
     run_id = _publish(workflow, consumer.pk, payload)
-    for name, value in signals:
+    for name, value in signals.items() if isinstance(signals, Mapping) else signals:
         signal(run_id, name, value)
     puller = Puller(settings().DATABASE, consumer)
     exception, claims = None, 0
     while jobs.get(run_id).state not in SETTLED:
         _check_progress(run_id, claims, max_claims)
         _end_children(run_id)
-        _jump(run_id)
+        _make_due(run_id)
         for ran in _claim_and_run(puller, handler):
             if ran.job.id == run_id:
                 exception, claims = ran.exception, claims + 1
     return _tested(run_id, exception, claims, crashes)
+
+
+@contextmanager
+def crash_after(*steps: str) -> Iterator[None]:
+    """Let each `run_workflow` in the block crash after these steps. See its argument."""
+    reset = _crash_after.set(_crash_after.get() | set(steps))
+    try:
+        yield
+    finally:
+        _crash_after.reset(reset)
 
 
 class _Crashes:
@@ -138,13 +155,29 @@ def _end_children(run_id: int) -> None:
         drain(channel, delayed=True)
 
 
-def _jump(run_id: int) -> None:
+def _make_due(run_id: int) -> None:
     """Let the time pass until the run is due."""
-    using = settings().DATABASE
-    pending = WorkflowStep.objects.using(using).filter(run_id=run_id, ended_at=None)
-    pending.filter(due_at__gt=Now()).update(due_at=Now())
-    waiting = Job.objects.using(using).filter(id=run_id, state=State.QUEUED)
+    waiting = Job.objects.using(settings().DATABASE).filter(id=run_id, state=State.QUEUED)
+    jump(waiting)
     waiting.update(available_at=Now())
+
+
+def jump(waiting: QuerySet[Job]) -> list[int]:
+    """Let the sleeps of these jobs be over, and the time limits of their waits.
+
+    Return the ids of those that wait for a signal without a limit, or for their children.
+    """
+    using = settings().DATABASE
+    pending = WorkflowStep.objects.using(using).filter(
+        run_id__in=list(waiting.values_list("id", flat=True)), ended_at=None
+    )
+    pending.filter(due_at__gt=Now()).update(due_at=Now())
+    bounded = pending.exclude(due_at=None).values("run_id")
+    runs = WorkflowRun.objects.using(using).filter(
+        Q(waiting_for__isnull=False) | Q(waiting_batch__isnull=False),
+        id__in=list(waiting.filter(retry_count=0).values_list("id", flat=True)),
+    )
+    return list(runs.exclude(id__in=bounded).values_list("id", flat=True))
 
 
 def _claim_and_run(puller: Puller, handler: Handler) -> list[DrainedJob]:

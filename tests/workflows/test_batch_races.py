@@ -19,7 +19,7 @@ from pulljobs.storage import jobs, statements
 from pulljobs.workflows.batches import callbacks as callbacks_module
 from pulljobs.workflows.batches import deciding, looking
 from pulljobs.workflows.batches.deciding import Look
-from pulljobs.workflows.models import Batch
+from pulljobs.workflows.models import Batch, WorkflowRun
 from tests.factories import USING, claimed
 from tests.sessions import (
     Session,
@@ -204,6 +204,7 @@ def test_a_decision_waits_for_a_run_that_suspends_and_makes_it_due(
     run_id = _publish_run(report)
     [run_held] = claimed(report)
     Batch.objects.filter(pk=made.id).update(run_id=run_id)
+    WorkflowRun.objects.create(id=run_id, workflow="", version=1, waiting_batch=made.id)
     jobs.finish(USING, [outcomes.deliver(held)])
     with session() as other:
         other.execute(

@@ -1,6 +1,8 @@
 """Members, counts, rounds and callbacks of batches, on one connection."""
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -264,3 +266,19 @@ def test_a_bad_name_or_callback_is_refused_before_anything_is_written(
     with pytest.raises(InvalidMessage):
         batches.create(name, on_dead=callback)  # type: ignore[arg-type]  # what a caller may pass
     assert not Batch.objects.exists()
+
+
+@pytest.mark.parametrize("id", ["nonsense", "\ud800", "", -1, 2**70, None])
+@pytest.mark.parametrize(
+    "call",
+    [
+        batches.get,
+        batches.cancel,
+        batches.redrive,
+        batches.extend,
+        lambda id: list(batches.results(id)),
+    ],
+)
+def test_what_is_no_id_is_an_unknown_batch(call: Callable[[Any], object], id: Any) -> None:
+    with pytest.raises(UnknownBatch):
+        call(id)

@@ -39,6 +39,6 @@ OPERATIONS: Final[Mapping[tuple[str, str], ApiOperation]] = {
         answer=run_bodies.SignalBody,
         body={JSON: ANY_JSON},
         parameters=(TOKEN,),
-        refusals=(400, 403, 409, 413, 415),
+        refusals=(400, 403, 404, 409, 413, 415),
     ),
 }

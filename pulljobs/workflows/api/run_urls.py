@@ -7,7 +7,7 @@ from pulljobs.workflows.api import run_views
 
 urlpatterns = [
     path("run/<str:run>", run_views.RunPage.as_view(), name="run"),
-    path("run/<str:run>/signal/<str:signal>", run_views.SendSignal.as_view(), name="run-signal"),
+    path("run/<str:run>/signal/<path:signal>", run_views.SendSignal.as_view(), name="run-signal"),
     path("signal", run_views.SendSignalByToken.as_view(), name="signal"),
     re_path(r"^(run|signal)(/|$)", UnknownPath.as_view()),
 ]

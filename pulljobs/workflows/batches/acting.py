@@ -61,11 +61,18 @@ def redriving(batch: Batch) -> Iterator[int]:
 
 def find(id: int | str) -> Batch:
     """Return the row of a batch, or raise UnknownBatch."""
-    number = ids.number_of(id) if isinstance(id, str) else id
-    row = Batch.objects.using(settings().DATABASE).filter(pk=number).first()
+    row = Batch.objects.using(settings().DATABASE).filter(pk=find_number(id)).first()
     if row is None:
-        raise UnknownBatch(str(id) if isinstance(id, str) else ids.encode(id))
+        raise UnknownBatch(repr(id))
     return row
+
+
+def find_number(id: int | str) -> int:
+    """Return the number of the id of a batch, or raise UnknownBatch for what is no id."""
+    number = ids.find_number(id)
+    if number is None:
+        raise UnknownBatch(repr(id))
+    return number
 
 
 def nested_in(using: str, batch_id: int) -> Iterator[Batch]:

@@ -250,13 +250,19 @@ async def abatch(name: str, **options: Any) -> AsyncIterator[OpenBatch]:
 
 
 def extend(id: int | str) -> OpenBatch:
-    """Return the batch with this id, to publish more members. Nothing is looked up before that."""
-    return OpenBatch(ids.number_of(id) if isinstance(id, str) else id)
+    """Return the batch with this id, to publish more members. Nothing is looked up before that.
+
+    Raise UnknownBatch for what is no id.
+    """
+    number = ids.find_number(id)
+    if number is None:
+        raise UnknownBatch(repr(id))
+    return OpenBatch(number)
 
 
 def find_batch(job_id: int | str) -> OpenBatch | None:
     """Return the batch of a job that is not delivered, or None. A member may add to its batch."""
-    number = ids.number_of(job_id) if isinstance(job_id, str) else job_id
+    number = ids.find_number(job_id) or 0
     row = Job.objects.using(settings().DATABASE).filter(id=number, batch_id__isnull=False)
     batch_id = row.values_list("batch_id", flat=True).first()
     return None if batch_id is None else OpenBatch(batch_id)

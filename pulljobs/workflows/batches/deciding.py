@@ -14,9 +14,9 @@ from pulljobs.errors import PublishError
 from pulljobs.outcome_texts import clean
 from pulljobs.storage import batches
 from pulljobs.storage.statements import LOCK_SECONDS, brief, run
+from pulljobs.workflows import signals
 from pulljobs.workflows.batches import callbacks
 from pulljobs.workflows.batches.telemetry import BatchCompleted, BatchReopened, CallbackRefused
-from pulljobs.workflows.batches.waking import wake_run
 
 
 class Look(Enum):
@@ -73,7 +73,7 @@ def _end(using: str, batch: Row) -> None:
     """Publish the callbacks, or make the run due that waits for the batch."""
     callbacks.publish(using, batch)
     if batch.run_id is not None:
-        wake_run(using, batch.run_id)
+        signals.make_due(using, [batch.run_id])
     event = BatchCompleted(batch.id, batch.round, batch.members, batch.dead)
     emission.emit_on_commit(using, event)
 

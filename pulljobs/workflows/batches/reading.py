@@ -8,7 +8,6 @@ from typing import Any, Final, Literal, NamedTuple
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.engine.sql import Row
 from pulljobs.errors import PulljobsError, UnknownBatch
@@ -17,7 +16,7 @@ from pulljobs.models import ArchivedJob, Job
 from pulljobs.states import State
 from pulljobs.storage import settlements
 from pulljobs.storage.statements import run
-from pulljobs.workflows.batches.acting import CHUNK, find, job_ids_of, nested_in
+from pulljobs.workflows.batches.acting import CHUNK, find, find_number, job_ids_of, nested_in
 
 BatchState = Literal["open", "closed", "cancelled", "completed"]
 SHOWN: Final = 100
@@ -108,10 +107,9 @@ class BatchView:
 
 def get(id: int | str) -> BatchView:
     """Return the batch with its counts, or raise UnknownBatch."""
-    number = ids.number_of(id) if isinstance(id, str) else id
-    views = read_views([number])
+    views = read_views([find_number(id)])
     if not views:
-        raise UnknownBatch(ids.encode(number))
+        raise UnknownBatch(repr(id))
     return views[0]
 
 

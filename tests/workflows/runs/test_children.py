@@ -1,17 +1,19 @@
 """Children of runs: published with their step, awaited without a thread, killed with the run."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import TestCase
 
 from pulljobs import operating
-from pulljobs.errors import ChildFailed, Discard
+from pulljobs.errors import ChildFailed, Discard, InvalidMessage
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Consumer, Job, Message
 from pulljobs.publishing import Draft
 from pulljobs.states import Reason, State
 from pulljobs.testing import drain, run_workflow
-from pulljobs.workflows import AsyncRun, Run, children
+from pulljobs.workflows import AsyncRun, Run, children, redrive, signal, signals
 from pulljobs.workflows.models import Batch, WorkflowRun, WorkflowStep
 from tests.factories import USING, ConsumerFactory
 from tests.workflows.runs.conftest import Bench
@@ -34,7 +36,7 @@ def resize(bench: Bench) -> Consumer:
 def test_children_run_apart_and_their_results_come_in_order(bench: Bench, resize: Consumer) -> None:
     def split(run: Run) -> Any:
         parts = [Draft(payload=number) for number in run.input]
-        return run.gather("parts", parts, channel=resize.channel.name)
+        return run.gather(resize.channel.name, parts)
 
     bench.workflow(split)
     run_id = bench.start([3, 1, 2])
@@ -111,3 +113,61 @@ def test_an_async_run_has_children_too(bench: Bench, resize: Consumer) -> None:
     bench.workflow(split)
     bench.start()
     assert drain()[-1].job.result == [2, 4, 8]
+
+
+def test_the_end_of_a_child_wakes_no_run_that_waits_for_something_else(
+    bench: Bench, resize: Consumer
+) -> None:
+    def split(run: Run) -> Any:
+        child = run.start(resize.channel.name, 21)
+        run.sleep("night", timedelta(hours=8))
+        return run.result(child)
+
+    bench.workflow(split)
+    bench.start()
+    assert [ran.job.state for ran in drain()] == [State.QUEUED, State.DELIVERED]
+    assert drain(delayed=True)[-1].job.result == 42
+
+
+def test_steps_with_children_may_have_any_name(bench: Bench, resize: Consumer) -> None:
+    name = "x" * 199 + "\n"
+    bench.workflow(lambda run: run.gather(name, [1], channel=resize.channel.name))
+    bench.start()
+    assert drain()[-1].job.result == [2]
+    assert len(Batch.objects.get().name) == 200
+
+
+@pytest.mark.parametrize("drafts", ["ab", b"ab", {"a": 1}])
+def test_a_payload_in_place_of_a_list_of_children_is_refused(bench: Bench, drafts: Any) -> None:
+    bench.workflow(lambda run: run.gather("parts", drafts))
+    bench.start()
+    assert isinstance(drain()[-1].exception, InvalidMessage)
+
+
+def test_a_redrive_from_a_step_kills_its_queued_children(bench: Bench, resize: Consumer) -> None:
+    bench.workflow(lambda run: run.gather("parts", [1, 2], channel=resize.channel.name))
+    run_id = bench.start()
+    drain(bench.consumer.channel.name)
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        redrive(run_id, from_step="parts")
+    assert drain()[-1].job.result == [2, 4]
+    dead = Job.objects.get(reason=Reason.KILLED, id=min(Job.objects.values_list("id", flat=True)))
+    assert "the redrive of its run" in str(dead.error)
+    assert Job.objects.count() == 2
+
+
+def test_a_child_that_was_redriven_is_awaited_again(bench: Bench, resize: Consumer) -> None:
+    def split(run: Run) -> Any:
+        child = run.start(resize.channel.name, -1)
+        run.wait("approval")
+        return run.result(child, return_errors=True).reason
+
+    bench.workflow(split)
+    run_id = bench.start()
+    drain()
+    operating.redrive([job.pk for job in Job.objects.filter(state=State.DEAD)])
+    signal(run_id, "approval")
+    signals.wake(USING, [run_id])
+    drain(bench.consumer.channel.name)
+    assert Job.objects.get(id=run_id).state == State.QUEUED
+    assert drain()[-1].job.result == Reason.REJECTED

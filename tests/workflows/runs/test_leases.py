@@ -11,7 +11,7 @@ from django.db import OperationalError
 from pulljobs import ids, operating
 from pulljobs.models import Job
 from pulljobs.states import State
-from pulljobs.storage import nodes
+from pulljobs.storage import nodes, statements
 from pulljobs.testing import drain
 from pulljobs.workflows import Run, signal, signals
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
@@ -96,8 +96,10 @@ def test_a_sender_that_dies_after_its_commit_delays_the_run_only(bench: Bench) -
     assert WorkflowRun.objects.get().waiting_for == "approval"
     before = ids.first_of(nodes.clock(USING) - timedelta(minutes=1))
     RunSignal.objects.create(id=before, run_id=run_id, name="approval", payload=7)
-    assert drain() == []
+    late = Job.objects.filter(available_at__gt=nodes.clock(USING) + timedelta(days=1))
+    assert late.exists()
     assert not signals.sweep(USING)
+    assert not late.exists()
     [ran] = drain()
     assert ran.job.result == 7
     assert not RunSignal.objects.filter(is_new=True).exists()
@@ -115,3 +117,15 @@ def test_an_open_transaction_of_a_sender_blocks_no_claim(bench: Bench) -> None:
         [ran] = drain()
     assert ran.job.state == State.DELIVERED
     assert not Job.objects.exists()
+
+
+def test_a_wake_up_without_the_lock_leaves_the_signal_of_a_run_in_flight_new(bench: Bench) -> None:
+    """The run may have suspended since the snapshot. If the sender dies, a sweep looks again."""
+    run_id = bench.start()
+    [held] = claimed(bench.consumer)
+    RunSignal.objects.create(run_id=run_id, name="approval")
+    assert held.job_id == run_id
+    for is_locked in (False, True):
+        params = {"run_ids": [run_id], "is_locked": is_locked, "is_relaxed": True}
+        assert not statements.run(USING, "wake_runs", params)
+        assert RunSignal.objects.get().is_new is not is_locked

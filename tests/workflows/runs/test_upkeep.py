@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pulljobs import operating
 from pulljobs.models import Job
 from pulljobs.testing import drain
 from pulljobs.workflows import Run, gauges, history, signal, verifying
@@ -59,3 +60,15 @@ def test_a_run_is_one_trace_over_its_claims_with_a_span_for_each_step_that_ran(
     step = trace.find("step charge")
     assert parent_of(step) == id_of(claims[0])
     assert {id_of(span)[0] for span in (step, *claims)} == {id_of(step)[0]}
+
+
+def test_signals_to_a_run_that_never_began_are_forgotten(bench: Bench) -> None:
+    bench.workflow(approve)
+    waits, dies, ends = bench.start(), bench.start(), bench.start()
+    for run_id in (waits, dies, ends):
+        signal(run_id, "approval")
+    operating.kill([dies, ends], by="olga")
+    operating.delete([ends])
+    assert history.forget_signals(USING, timedelta(days=1)) == 0
+    assert history.forget_signals(USING, timedelta(seconds=-1)) == 1
+    assert set(RunSignal.objects.values_list("run_id", flat=True)) == {waits, dies}

@@ -153,7 +153,8 @@ returned AS (
             WHEN event <> 'suspend' AND (event <> 'release' OR job.deliveries > 1) THEN job.first_claimed_at
         END,
         error = CASE WHEN spared AND dead IS NULL AND event <> 'suspend' THEN job.error ELSE failed.error END,
-        suspect = CASE WHEN spared THEN job.suspect OR isolated ELSE started IS TRUE END
+        -- A run that suspends has come to the end of what it began, as a job whose handler ends.
+        suspect = event <> 'suspend' AND CASE WHEN spared THEN job.suspect OR isolated ELSE started IS TRUE END
     FROM failed
     WHERE job.id = failed.job_id AND job.lease_token = failed.lease_token AND job.state = 'INFLIGHT'
         AND job.id = ANY(ARRAY(SELECT job_id FROM failed))

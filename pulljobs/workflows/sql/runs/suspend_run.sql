@@ -2,7 +2,7 @@
 -- Event: none; in the transaction of the suspension, which has the job locked since finish.sql. The snapshot of this statement is newer than
 --   that lock: see wake_runs.sql.
 -- Parameters: run_id bigint, name text, number, position int, kind, function text (of the pending step), is_bounded boolean (true: the step is
---   due when the job is; false: never), waiting_for text, waiting_batch bigint (NULL: none).
+--   due when the job is; false: never), children bigint[] (that the step waits for; NULL: none), waiting_for text, waiting_batch bigint (NULL: none).
 -- Returns: consumer_id if the run is due now; else no row.
 -- Locks: none but the job's. Index: job, run and step primary key, signal pulljobs_signal_waiting.
 WITH job AS MATERIALIZED (
@@ -11,10 +11,10 @@ WITH job AS MATERIALIZED (
     WHERE id = %(run_id)s::bigint
 ),
 step AS (
-    INSERT INTO pulljobs_step (run_id, name, number, position, kind, function, started_at, due_at)
+    INSERT INTO pulljobs_step (run_id, name, number, position, kind, function, started_at, due_at, children)
     SELECT
         id, %(name)s::text, %(number)s::int, %(position)s::int, %(kind)s::text, %(function)s::text, clock_timestamp(),
-        CASE WHEN %(is_bounded)s::boolean THEN available_at END
+        CASE WHEN %(is_bounded)s::boolean THEN available_at END, %(children)s::bigint[]
     FROM job
     ON CONFLICT (run_id, name, number) DO NOTHING
 ),

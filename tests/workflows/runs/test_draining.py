@@ -1,0 +1,64 @@
+"""Test tools and runs: `drain` lets time pass and wakes runs, and `crash_after` crashes them."""
+
+from datetime import timedelta
+from typing import Any
+
+from pulljobs.errors import WaitTimedOut
+from pulljobs.models import Job
+from pulljobs.states import State
+from pulljobs.testing import crash_after, drain, run_workflow
+from pulljobs.workflows import Run, signal
+from tests.workflows.runs.conftest import Bench
+
+
+def test_drain_lets_the_time_of_sleeps_and_waits_pass(bench: Bench) -> None:
+    def approve(run: Run) -> str:
+        run.sleep("night", timedelta(days=30))
+        try:
+            run.wait("approval", timedelta(days=7))
+        except WaitTimedOut:
+            return "too late"
+        return "approved"
+
+    bench.workflow(approve)
+    bench.start()
+    assert [ran.job.state for ran in drain()] == [State.QUEUED]
+    assert drain(delayed=True)[-1].job.result == "too late"
+
+
+def test_drain_leaves_a_run_that_waits_for_a_signal_without_a_limit(bench: Bench) -> None:
+    bench.workflow(lambda run: run.wait("approval"))
+    run_id = bench.start()
+    assert [ran.job.state for ran in drain(delayed=True)] == [State.QUEUED]
+    assert drain(delayed=True) == []
+    signal(run_id, "approval", 7)
+    [ran] = drain()
+    assert ran.job.result == 7, "the transaction of a test never commits"
+
+
+def test_drain_runs_a_retry_of_a_run_that_waited_before(bench: Bench) -> None:
+    failures = [ZeroDivisionError()]
+
+    def approve(run: Run) -> Any:
+        approval = run.wait("approval")
+        if failures:
+            raise failures.pop()
+        return approval
+
+    bench.workflow(approve)
+    run_id = bench.start()
+    drain()
+    signal(run_id, "approval", 7)
+    assert drain(delayed=True)[-1].job.result == 7
+
+
+def test_a_block_crashes_runs_after_its_steps(bench: Bench) -> None:
+    def fulfil(run: Run) -> None:
+        run.step("charge", lambda: None)
+        run.step("ship", lambda: None)
+
+    bench.workflow(fulfil)
+    with crash_after("charge"):
+        assert run_workflow(fulfil, crash_after="ship").crashes == 2
+    assert run_workflow(fulfil).crashes == 0
+    assert not Job.objects.exists()

@@ -1,0 +1,242 @@
+"""Calls of a run that fail: what a workflow catches stays so at each replay, and under its key."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from pulljobs.errors import UnknownChannel, WorkflowError
+from pulljobs.models import Job
+from pulljobs.states import State
+from pulljobs.storage import nodes
+from pulljobs.testing import drain, run_workflow
+from pulljobs.workflows import Run, redrive
+from pulljobs.workflows.models import WorkflowStep
+from tests.factories import USING
+from tests.sessions import SLACK
+from tests.workflows.runs.conftest import Bench
+
+
+def test_the_key_after_a_caught_failure_is_the_same_at_each_attempt(bench: Bench) -> None:
+    keys: list[str] = []
+
+    def pay(run: Run) -> None:
+        for card in ("declined", "good"):
+            try:
+                run.step("charge", charge, run.key("charge"), card)
+            except ZeroDivisionError:
+                continue
+        run.step("end", lambda: None)
+
+    def charge(key: str, card: str) -> None:
+        keys.append(key)
+        if card == "declined":
+            raise ZeroDivisionError
+        if len(keys) == 2:
+            raise SystemExit
+
+    bench.workflow(pay)
+    bench.start()
+    drain(delayed=True)
+    first, *others = (key.rpartition(":")[2] for key in keys)
+    assert (first, others) == ("1", ["2", "2"])
+
+
+@pytest.mark.parametrize("result", [object(), "x" * 20_000])
+def test_a_caught_result_that_can_not_be_stored_is_a_failure(bench: Bench, result: object) -> None:
+    calls: list[int] = []
+
+    def produce() -> object:
+        calls.append(1)
+        return result
+
+    def export(run: Run) -> None:
+        with suppress(TypeError, ValueError):
+            run.step("export", produce)
+        run.sleep("night", timedelta(hours=8))
+
+    bench.workflow(export)
+    bench.start()
+    drain(delayed=True)
+    assert len(calls) == 1
+    assert not Job.objects.exists()
+
+
+def test_a_caught_refusal_of_children_is_stored(bench: Bench) -> None:
+    def split(run: Run) -> Any:
+        for start in (lambda: run.gather("parts", [1]), lambda: run.start("parts", 1)):
+            try:
+                start()
+            except UnknownChannel as error:
+                run.sleep(f"before {error.channel}", timedelta(hours=8))
+        return "no channel"
+
+    bench.workflow(split)
+    tested = run_workflow(split)
+    assert (tested.state, tested.result) == (State.DELIVERED, "no channel")
+    assert tested.steps == ["parts", "before parts", "start parts", "before parts"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("call", ["step", "sleep", "continue_as"])
+def test_a_call_inside_a_transaction_is_refused_before_its_effect(bench: Bench, call: str) -> None:
+    effects: list[int] = []
+    calls = {
+        "step": lambda run: run.step("charge", effects.append, 1),
+        "sleep": lambda run: run.sleep("night", timedelta(hours=8)),
+        "continue_as": lambda run: run.continue_as({}),
+    }
+
+    def inside(run: Run) -> None:
+        with transaction.atomic():
+            Group.objects.create(name="lost")
+            calls[call](run)
+
+    bench.workflow(inside)
+    bench.start()
+    [ran] = drain()
+    assert isinstance(ran.exception, WorkflowError)
+    assert "leave the transaction first" in str(ran.exception)
+    assert not effects
+
+
+def test_an_async_function_in_a_plain_workflow_is_refused(bench: Bench) -> None:
+    async def charge() -> None: ...
+
+    bench.workflow(lambda run: run.step("charge", charge))
+    bench.start()
+    [ran] = drain()
+    assert "make the workflow async" in str(ran.exception)
+
+
+def test_arguments_of_a_function_may_have_any_name(bench: Bench) -> None:
+    bench.workflow(lambda run: run.step("echo", dict, name="olga", function="f"))
+    bench.start()
+    [ran] = drain()
+    assert ran.job.result == {"name": "olga", "function": "f"}
+
+
+def test_a_stored_step_gives_a_run_all_its_retries_again(bench: Bench) -> None:
+    """Each step fails twice, of three attempts that a job has."""
+    calls: list[int] = []
+
+    def fail_twice() -> None:
+        calls.append(1)
+        if len(calls) % 3:
+            raise ZeroDivisionError
+
+    def long(run: Run) -> int:
+        for _ in range(3):
+            run.step("part", fail_twice)
+        with run.atomic("book") as step:
+            if step.pending:
+                step.result = Job.objects.get(id=run.job.id).retry_count
+        raise ZeroDivisionError
+
+    bench.workflow(long)
+    run_id = bench.start()
+    drain(delayed=True)
+    assert len(calls) == 9
+    job = Job.objects.get(id=run_id)
+    assert (job.state, job.retry_count) == (State.DEAD, 2)
+    assert WorkflowStep.objects.get(name="book").result == 0
+    redrive(run_id)
+    drain(delayed=True)
+    assert len(calls) == 9
+
+
+def test_a_mock_may_stand_for_the_function_of_a_step(bench: Bench) -> None:
+    charge = MagicMock(return_value=7)
+    bench.workflow(lambda run: run.step("charge", charge, 1))
+    bench.start()
+    [ran] = drain()
+    assert ran.job.result == 7
+
+
+def test_a_run_that_suspends_is_no_crash_suspect_any_more(bench: Bench) -> None:
+    bench.workflow(lambda run: run.sleep("night", timedelta(hours=8)))
+    run_id = bench.start()
+    Job.objects.update(suspect=True)
+    drain()
+    assert not Job.objects.get(id=run_id).suspect
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda run: run.sleep("x", 5), TypeError),
+        (lambda run: run.sleep("x", timedelta.max), ValueError),
+        (lambda run: run.sleep_until("x", datetime(2030, 1, 1)), ValueError),  # noqa: DTZ001
+        (lambda run: run.sleep_until("x", datetime.max.replace(tzinfo=UTC)), ValueError),
+        (lambda run: run.wait("x", 5), TypeError),
+        (lambda run: run.step("x", 5), TypeError),
+        (lambda run: run.step("", abs, 5), ValueError),
+        (lambda run: run.step("x", abs, 5, retries=-1), ValueError),
+        (lambda run: run.step("x", abs, 5, timeout=5), ValueError),
+        (lambda run: run.continue_as(object()), TypeError),
+        (lambda run: run.key(7), ValueError),
+    ],
+)
+def test_arguments_that_can_not_be_are_refused_and_nothing_is_written(
+    bench: Bench, call: Callable[[Run], object], error: type[Exception]
+) -> None:
+    bench.workflow(call)
+    bench.start()
+    [ran] = drain()
+    assert type(ran.exception) is error
+    assert not WorkflowStep.objects.exists()
+
+
+def test_a_run_sleeps_until_a_time_of_the_databases_clock(bench: Bench) -> None:
+    at = nodes.clock(USING) + timedelta(hours=1)
+
+    def nap(run: Run) -> None:
+        run.sleep_until("past", at - timedelta(days=1))
+        run.sleep_until("hour", at)
+
+    bench.workflow(nap)
+    run_id = bench.start()
+    [ran] = drain()
+    assert ran.job.state == State.QUEUED, ran.exception
+    due = Job.objects.get(id=run_id).available_at
+    assert due is not None
+    assert abs(due - at) < timedelta(seconds=1 + SLACK)
+
+
+def test_a_result_has_the_same_order_of_keys_at_each_attempt(bench: Bench) -> None:
+    """PostgreSQL sorts the keys of an object by their length."""
+    orders: list[list[str]] = []
+
+    def ship(run: Run) -> None:
+        with run.atomic("book") as step:
+            if step.pending:
+                step.result = {"long": 1, "a": 2}
+        parcels = run.step("parcels", lambda: {"zebra": 1, "ape": 2})
+        orders.append([*parcels, *step.result])
+        run.sleep("night", timedelta(hours=8))
+
+    bench.workflow(ship)
+    bench.start()
+    drain(delayed=True)
+    assert orders == [["ape", "zebra", "a", "long"]] * 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_block_that_has_ended_writes_nothing_again(bench: Bench) -> None:
+    results: list[int] = []
+
+    def book(run: Run) -> None:
+        with run.atomic("book") as step:  # The check of step.pending is forgotten.
+            step.result = Group.objects.create(name=f"{len(results)}").pk
+        results.append(step.result)
+        run.sleep("night", timedelta(hours=8))
+
+    bench.workflow(book)
+    bench.start()
+    drain(delayed=True)
+    assert results == [Group.objects.get().pk] * 2
