@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pulljobs import ids, operating
+from pulljobs import hooks, ids, operating
 from pulljobs.conf import settings
 from pulljobs.errors import UnknownBatch
 from pulljobs.models import Job
@@ -38,6 +38,8 @@ def cancelling(batch: Batch, *, by: str) -> Iterator[int]:
     for job_ids in job_ids_of(using, batch.pk):
         error = f"batch {ids.encode(batch.pk)} was cancelled by {by}"
         killed = jobs.kill(using, job_ids, reason=Reason.KILLED, error=error, states=[State.QUEUED])
+        for name in hooks.kill_listeners:  # A member may be a run with children of its own.
+            hooks.load(name)(list(killed))
         yield len(killed)
 
 

@@ -171,3 +171,17 @@ def test_a_child_that_was_redriven_is_awaited_again(bench: Bench, resize: Consum
     drain(bench.consumer.channel.name)
     assert Job.objects.get(id=run_id).state == State.QUEUED
     assert drain()[-1].job.result == Reason.REJECTED
+
+
+def test_the_kill_of_a_run_kills_the_children_of_its_children(bench: Bench) -> None:
+    def split(run: Run) -> Any:
+        if run.input:
+            return run.gather(bench.consumer.channel.name, [run.input - 1] * 2)
+        return run.wait("approval")
+
+    bench.workflow(split)
+    run_id = bench.start(2)
+    drain()
+    assert Job.objects.filter(state=State.QUEUED).count() == 7
+    operating.kill([run_id], by="olga")
+    assert not Job.objects.filter(state=State.QUEUED).exists()
