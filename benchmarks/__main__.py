@@ -32,9 +32,13 @@ def main() -> None:
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    for add in (_add_limit, _add_compare, _add_keys, _add_turns, _add_flow, _add_flow_designs):
+    for add in (_add_limit, _add_compare, _add_consumers):
         add(commands)
     for add in (
+        _add_keys,
+        _add_turns,
+        _add_flow,
+        _add_flow_designs,
         _add_listing,
         _add_day,
         _add_pipeline,
@@ -122,6 +126,21 @@ def _add_keys(commands: Commands) -> None:
     keys.add_argument("--free", type=int, default=20_000, help="jobs of free keys")
     keys.add_argument("--rounds", type=int, default=3)
     keys.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_consumers(commands: Commands) -> None:
+    consumers = commands.add_parser("consumers", help="a job among consumers that have none")
+    consumers.set_defaults(
+        module="benchmarks.consumers.session", settings="benchmarks.consumers.settings"
+    )
+    consumers.add_argument("--busy", type=int, default=100, help="consumers with jobs")
+    consumers.add_argument("--idle", type=int, nargs="+", default=[0, 9_900], help="others")
+    consumers.add_argument("--jobs", type=int, default=400, help="of a round")
+    consumers.add_argument("--rounds", type=int, default=9)
+    consumers.add_argument("--rest", type=float, default=5, help="seconds after the worker's start")
+    consumers.add_argument("--rate", type=float, default=200, help="jobs a second for the worker")
+    consumers.add_argument("--seconds", type=float, default=10, help="of that rate")
+    consumers.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 def _add_turns(commands: Commands) -> None:

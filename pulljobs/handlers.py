@@ -408,11 +408,14 @@ def registered() -> Iterator[Handler]:
 
 
 def sync_consumers() -> list[Consumer]:
-    """Create the missing channels and consumers of all handlers and return all their consumers.
+    """Create the missing channels and consumers of all handlers, and return all their consumers.
 
     Rows that exist are not changed.
     """
-    return [subscribed(handler) for handler in registered()]
+    rows = Consumer.objects.using(settings().DATABASE).select_related("channel")
+    names = {handler.channel for handler in registered()}
+    known = {(row.channel.name, row.name): row for row in rows.filter(channel__name__in=names)}
+    return [known.get(handler.path) or subscribed(handler) for handler in registered()]
 
 
 def add(new: Handler) -> None:
@@ -455,9 +458,8 @@ def _policy(function: Callable[..., Any], given: AckPolicy | str) -> AckPolicy:
 
 def subscribed(handler: Handler) -> Consumer:
     """Return the consumer of a handler. Create it and its channel if they are missing."""
-    using = settings().DATABASE
-    channel, _created = Channel.objects.using(using).get_or_create(name=handler.channel)
-    rows = Consumer.objects.using(using)
+    rows = Consumer.objects.using(settings().DATABASE)
+    channel, _created = Channel.objects.using(rows.db).get_or_create(name=handler.channel)
     consumer = rows.filter(channel=channel, name=handler.consumer).first()
     if consumer is None:
         consumer, _created = rows.get_or_create(

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from django.db import connections
 
+from pulljobs.engine.encodings import integer_array
 from pulljobs.states import State
 from pulljobs.storage.statements import run
 
@@ -125,3 +126,9 @@ def estimate_queued(using: str, consumer_id: int) -> int:
         cursor.execute(explain, [consumer_id, State.QUEUED])
         [[[plan]]] = cursor.fetchall()
     return int(plan["Plan"]["Plan Rows"])
+
+
+def consumers_with_jobs(using: str, consumer_ids: Sequence[int]) -> set[int]:
+    """Return which of these consumers have jobs that are queued or in flight."""
+    params = {"consumer_ids": integer_array(consumer_ids)}
+    return {row.consumer_id for row in run(using, "consumers_with_jobs", params)}

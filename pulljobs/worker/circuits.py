@@ -6,7 +6,7 @@ worker goes on claiming for the consumer and gives back the jobs of the task, un
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pulljobs.conf import Settings
@@ -179,9 +179,9 @@ class Circuits:
             known = self._circuits.setdefault(handler.path, ConsumerCircuit(handler, self._limits))
         return known
 
-    def waits(self) -> list[float]:
-        """Return the seconds until each consumer may be claimed for again."""
-        return [circuit.wait() for circuit in list(self._circuits.values())]
+    def waits(self, handlers: Iterable[Handler]) -> list[float]:
+        """Return the seconds until the consumer of each handler may be claimed for again."""
+        return [self.get(handler).wait() for handler in handlers]
 
     def report(self) -> dict[str, Any]:
         """Return the reports of the circuits that are not closed, by channel/consumer."""

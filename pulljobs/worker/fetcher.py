@@ -19,6 +19,7 @@ from pulljobs.handlers import ClaimedJob, Grant
 from pulljobs.loops import JITTER
 from pulljobs.pulling import LIMITED_POLL, QUIET, Claim
 from pulljobs.storage import listen, statements
+from pulljobs.storage.backlog import consumers_with_jobs
 from pulljobs.storage.rows import HeldJob, Refusal
 from pulljobs.worker.circuits import Circuits
 from pulljobs.worker.in_flight import InFlightJobs, payload_bytes
@@ -33,6 +34,10 @@ WAITER_MARGIN: Final = timedelta(seconds=5)
 SHORTEST_PAUSE: Final = 0.001
 NEVER: Final = float("inf")
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
+MANY_DUE: Final = 50
+"""Number of due consumers above which one statement finds those that have jobs."""
+WAITERS_PER_SECOND: Final = 200
+"""Rows of waiters that are renewed each second. Those of many consumers last longer."""
 POLLS_PER_SECOND: Final = 50
 """Polls of all consumers together. A worker with many consumers polls each of them less often."""
 
@@ -77,6 +82,7 @@ class Fetcher:
         """Claim for all subscriptions that are due, once or several times each."""
         self._give_back_unanswered()
         self._update_subscriptions()
+        self._put_off_idle()
         self._isolation.start_next()
         for subscription, room, ticket in self._due():
             self._look(subscription, room, ticket)
@@ -98,6 +104,19 @@ class Fetcher:
             self.rotation.serve(subscriptions)
             self._registered_until = 0.0
 
+    def _put_off_idle(self) -> None:
+        """Put off the due consumers that have no job, if many are due as at the start."""
+        now = time.monotonic()
+        due = self.rotation.find_due(now)
+        if len(due) <= MANY_DUE:
+            return
+        asked = [subscription.puller.consumer.pk for subscription in due]
+        busy = consumers_with_jobs(self._limits.DATABASE, asked)
+        for subscription in due:
+            if subscription.puller.consumer.pk not in busy:
+                self._looked.add(subscription)
+                self.rotation.plan_look(subscription, now + self._poll_seconds())
+
     def _due(self) -> Iterator[tuple[ConsumerSubscription, int, int]]:
         """Yield the due subscriptions that have room, with the room and the circuit's ticket."""
         for subscription in self.rotation.due():
@@ -106,7 +125,7 @@ class Fetcher:
             if (room := self._room(subscription)) > 0:
                 yield subscription, room, ticket
             elif subscription.pool.reports_room and subscription.room() <= 0:
-                subscription.look_at = time.monotonic() + self._poll_seconds()
+                self.rotation.plan_look(subscription, time.monotonic() + self._poll_seconds())
 
     def _room(self, subscription: ConsumerSubscription) -> int:
         """Return how many jobs to claim. Zero or less means none."""
@@ -123,12 +142,13 @@ class Fetcher:
 
     def _look(self, subscription: ConsumerSubscription, room: int, ticket: int) -> None:
         # Set first: a claim that fails was a turn, too.
-        subscription.look_at = time.monotonic() + self._limits.MAX_FETCH_INTERVAL.total_seconds()
+        longest = self._limits.MAX_FETCH_INTERVAL.total_seconds()
+        self.rotation.plan_look(subscription, time.monotonic() + longest)
         claim = self._claim(subscription, room, ticket)
         self._looked.add(subscription)
         self._has_claimed = self._has_claimed or claim.more or claim.taken is not None
         now = time.monotonic()
-        subscription.look_at = now + self._seconds_to_next(claim)
+        self.rotation.plan_look(subscription, now + self._seconds_to_next(claim))
         limited = 0.0 if claim.limited_for is None else claim.limited_for.total_seconds()
         subscription.limited_until = now + limited
         subscription.quiet_until = now + min(limited, QUIET.total_seconds())
@@ -152,13 +172,14 @@ class Fetcher:
             self.rotation.look_at_all()
             return 0
         now = time.monotonic()
-        waits = [self._look_again_at - now]
+        soon = self.rotation.soon(now)
+        waits = [self._look_again_at - now, self.rotation.search_at - now]
         waits += [
             subscription.look_at - now
-            for subscription in self.rotation.subscriptions
+            for subscription in soon
             if subscription.look_at > now or self._room(subscription)
         ]
-        waits += [wait for wait in self._circuits.waits() if wait > 0]
+        waits += [wait for wait in self._circuits.waits(each.handler for each in soon) if wait > 0]
         pause = min([self._limits.MAX_FETCH_INTERVAL.total_seconds(), *waits])
         return max(pause, SHORTEST_PAUSE) if pause > 0 else 0
 
@@ -202,7 +223,8 @@ class Fetcher:
             return False
         statements.relax(using, False)
         consumers = [each.puller.consumer.pk for each in self.rotation.subscriptions]
-        patience = needed + WAITER_MARGIN
+        spread = timedelta(seconds=len(consumers) / WAITERS_PER_SECOND)
+        patience = needed + max(WAITER_MARGIN, spread)
         listen.wait(using, consumers, self._node_id, patience)
         lapsed = now > self._registered_until
         if lapsed:

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from pulljobs.handlers import ClaimedJob
@@ -10,6 +11,9 @@ from pulljobs.worker.job_pool import JobPool
 from pulljobs.worker.subscriptions import ConsumerSubscription
 
 LONGEST_PASS: Final = 0.5
+SEARCH_EVERY: Final = 1.0
+"""Seconds between two passes that look at all subscriptions. The others look at those due soon."""
+_path_of: Final = attrgetter("handler.path")
 URGENT_SHARE: Final = 3
 """One of so many looks is for a subscription that waits for its turn, the others are for new work.
 """
@@ -29,6 +33,10 @@ class FetchRotation:
         self._with_room: deque[object] = deque()
         self._urgent: deque[ConsumerSubscription] = deque()
         """Subscriptions with new work."""
+        self._soon: set[ConsumerSubscription] = set()
+        """Subscriptions that may be due before the next search of all."""
+        self.search_at = 0.0
+        """Time of the monotonic clock of that search."""
         self._turns = 0
 
     def serve(self, subscriptions: Sequence[ConsumerSubscription]) -> None:
@@ -40,6 +48,7 @@ class FetchRotation:
             if subscription.pool.reports_room:
                 known[subscription.pool] = subscription
         self._known, self.subscriptions = known, subscriptions
+        self.search_at = 0.0
 
     def note_work(self, consumers: Collection[object] | None = None) -> bool:
         """Note that consumers, given by id or path, may have new jobs. By default all may.
@@ -60,32 +69,44 @@ class FetchRotation:
     def note_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
         """Note work after a flush: jobs that are `back` in the queue, and keys that came free."""
         with_work = {job.handler.path for job in back}
-        waiting = {
-            subscription.handler.path
-            for subscription in self.subscriptions
-            if subscription.waits_for_settles
-        }
-        if waiting:
-            with_work |= waiting & {job.handler.path for job in settled}
+        served = map(self._known.get, set(map(_path_of, settled)))
+        with_work |= {each.handler.path for each in served if each and each.waits_for_settles}
         self.note_work(with_work)
 
     def due(self) -> Iterator[ConsumerSubscription]:
         """Yield the subscriptions that are due, for at most `LONGEST_PASS` seconds.
 
-        The caller sets `look_at` of each, so that it is not due any more.
+        The caller plans the next look at each, so that it is not due any more.
         """
         now = time.monotonic()
         self._take_notes(now)
-        due = [subscription for subscription in self.subscriptions if subscription.look_at <= now]
-        waiting = deque(sorted(due, key=_turn))
+        waiting = deque(sorted(self.find_due(now), key=_turn))
         while time.monotonic() < now + LONGEST_PASS and (subscription := self._next(waiting)):
             yield subscription
             waiting.extend(self._take_notes(time.monotonic()))
+
+    def soon(self, now: float) -> Collection[ConsumerSubscription]:
+        """Return the subscriptions that may be due before `search_at`: thousands are not."""
+        if now >= self.search_at:
+            self.search_at = now + SEARCH_EVERY
+            self._soon = {each for each in self.subscriptions if each.look_at < self.search_at}
+        return self._soon
+
+    def find_due(self, now: float) -> list[ConsumerSubscription]:
+        """Return the subscriptions that are due, in no order."""
+        return [subscription for subscription in self.soon(now) if subscription.look_at <= now]
+
+    def plan_look(self, subscription: ConsumerSubscription, at: float) -> None:
+        """Set the time of the monotonic clock at which to claim for a subscription next."""
+        subscription.look_at = at
+        if at < self.search_at:
+            self._soon.add(subscription)
 
     def look_at_all(self) -> None:
         """Make all subscriptions due."""
         for subscription in self.subscriptions:
             subscription.look_at = 0.0
+        self.search_at = 0.0
 
     def _next(self, waiting: deque[ConsumerSubscription]) -> ConsumerSubscription | None:
         """Return the next subscription: new work does not wait for backlogs, nor they for ever."""
@@ -103,11 +124,14 @@ class FetchRotation:
         """Make subscriptions with new work urgent. Return those whose pool has room again."""
         with_work, with_room = self._take(self._with_work), self._take(self._with_room)
         for subscription in with_work:
-            subscription.look_at = min(subscription.look_at, max(now, subscription.quiet_until))
+            self._hasten(subscription, max(now, subscription.quiet_until))
         for subscription in with_room:  # Room is of no use before the next token.
-            subscription.look_at = min(subscription.look_at, max(now, subscription.limited_until))
+            self._hasten(subscription, max(now, subscription.limited_until))
         self._urgent.extend(with_work)
         return with_room
+
+    def _hasten(self, subscription: ConsumerSubscription, at: float) -> None:
+        self.plan_look(subscription, min(subscription.look_at, at))
 
     def _take(self, notes: deque[object]) -> list[ConsumerSubscription]:
         keys = {notes.popleft() for _ in range(len(notes))}

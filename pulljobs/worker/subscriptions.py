@@ -18,6 +18,7 @@ from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.models import Consumer, Lease
 from pulljobs.pulling import Puller
+from pulljobs.storage import statements
 from pulljobs.worker.job_pool import JobPool
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class Subscriptions:
         self._current: Sequence[ConsumerSubscription] = ()
         self._warned: set[int] = set()
         self._read_at = float("-inf")
+        self._version: str | None = ""
         if not limits.PUSH and all(map(_is_push, self._read_consumers())):
             raise ConfigurationError(
                 "Every consumer that has a handler is deleted or of type push: restore one, or "
@@ -166,7 +168,11 @@ class Subscriptions:
         The list is another object whenever it has changed.
         """
         if time.monotonic() - self._read_at > READ_EVERY:
-            self._read()
+            # Before the rows: what changes in between is read the next time.
+            version = self._read_version()
+            if version != self._version:
+                self._read()
+                self._version = version
             self._read_at = time.monotonic()
         return self._current
 
@@ -182,6 +188,12 @@ class Subscriptions:
             self._push_delivery.keep({consumer.pk for consumer in consumers if _is_push(consumer)})
         if current != self._current:
             self._current = current
+
+    def _read_version(self) -> str | None:
+        params = {"consumer_ids": self._consumer_ids, "with_push": self._limits.PUSH}
+        [row] = statements.run(self._limits.DATABASE, "consumers_version", params)
+        version: str | None = row.version
+        return version
 
     def _read_consumers(self) -> list[Consumer]:
         wanted = Q(pk__in=self._consumer_ids)

@@ -16,7 +16,7 @@ from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.pulling import LIMITED_POLL, Claim, Puller
 from pulljobs.states import Event
-from pulljobs.worker import rotation
+from pulljobs.worker import fetcher, rotation
 from pulljobs.worker.circuits import Circuits
 from pulljobs.worker.fetcher import NEVER, Fetcher
 from pulljobs.worker.in_flight import InFlightJobs
@@ -207,6 +207,47 @@ def test_claims_stop_at_the_limit_of_payload_bytes_and_go_on_below_it() -> None:
     bench.fetcher.rotation.look_at_all()
     bench.fetcher.tick()
     assert len(pool.jobs) == 100 // len(b"payload") + 3
+
+
+def test_a_pass_leaves_out_consumers_that_are_due_later(bench: FetcherBench) -> None:
+    """There may be thousands. One with new work is looked at, in the pass after the note."""
+    consumer, pool = bench.add(0, WidePool)
+    bench.add(0, WidePool)
+    while bench.fetcher.tick() == 0:
+        pass
+    in_turn = bench.fetcher.rotation
+    assert not in_turn.soon(in_turn.search_at)
+    published(consumer, 1)
+    in_turn.note_work([consumer.pk])
+    bench.fetcher.tick()
+    assert len(pool.taken) == 1
+
+
+def test_one_statement_finds_the_consumers_with_jobs_if_many_are_due(
+    bench: FetcherBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim for each of thousands would take the first minute of a worker."""
+    monkeypatch.setattr(fetcher, "MANY_DUE", 2)
+    pools = [bench.add(jobs, WidePool)[1] for jobs in (0, 0, 1, 0)]
+    while bench.fetcher.tick() == 0:
+        pass
+    assert [len(pool.taken) for pool in pools] == [0, 0, 1, 0]
+    claimed_for = [each.puller._session is not None for each in bench.subscriptions]
+    assert claimed_for == [False, False, True, False]
+    assert all(each.look_at > time.monotonic() for each in bench.subscriptions)
+
+
+def test_the_fetcher_wakes_for_the_search_of_consumers_that_are_due_later(
+    bench: FetcherBench,
+) -> None:
+    bench.add(0, WidePool)
+    bench.fetcher._look_again_at = NEVER
+    while (pause := bench.fetcher.tick()) == 0:
+        pass
+    assert pause <= rotation.SEARCH_EVERY
+    later = time.monotonic() + 100
+    [subscription] = bench.fetcher.rotation.soon(later)
+    assert subscription.look_at < later
 
 
 def test_a_suspect_does_not_wait_for_jobs_of_the_same_claim(bench: FetcherBench) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from pytest_django import DjangoAssertNumQueries
 
 from pulljobs.conf import settings
 from pulljobs.engine.run_times import RunTime
@@ -102,6 +103,24 @@ def test_a_consumer_is_served_by_its_new_type_from_the_next_look_on() -> None:
             next(each for each in served.current() if each.puller.consumer == other)
             is kept["other"]
         )
+
+
+def test_consumers_are_read_again_only_after_a_change(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    """There may be thousands of them. A change of the channel counts, too."""
+    with registry_of_its_own():
+        consumer = pushed(name="a")
+        served = subscriptions_of(push_delivery())
+        [first] = served.current()
+        with django_assert_num_queries(0, using=USING):
+            served.current()
+        for changed in (consumer, consumer.channel):
+            changed.name += "2"
+            changed.save()
+        [second] = served.current()
+        assert second.handler.path == (consumer.channel.name, "a2")
+        assert first is not second
 
 
 def test_consumers_come_and_go() -> None:

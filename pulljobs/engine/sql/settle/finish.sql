@@ -255,25 +255,28 @@ ended AS (
             )
         FOR UPDATE SKIP LOCKED
     ))
+),
+guarded AS MATERIALIZED (
+    SELECT
+        consumer.id,
+        exclusive_keys OR max_in_flight IS NOT NULL OR limit_group_id IS NOT NULL OR max_in_flight_per_key IS NOT NULL AS has_bounds,
+        limit_group_id IS NOT NULL AS is_grouped,
+        max_in_flight_per_key IS NOT NULL OR rate_per_key AS by_turn
+    FROM (SELECT DISTINCT consumer_id FROM settled) AS known
+    CROSS JOIN LATERAL (
+        -- One by one: a join might read all consumers, of which thousands may be idle.
+        SELECT *
+        FROM pulljobs_consumer
+        WHERE id = known.consumer_id
+        LIMIT 1
+    ) AS consumer
 )
 SELECT
     id AS job_id,
     state,
-    CASE
-        WHEN consumer_id = ANY(
-            ARRAY(
-                SELECT id
-                FROM pulljobs_consumer
-                WHERE exclusive_keys OR max_in_flight IS NOT NULL OR limit_group_id IS NOT NULL OR max_in_flight_per_key IS NOT NULL
-            )
-        ) THEN consumer_id
-    END AS consumer_id,
-    consumer_id = ANY(ARRAY(SELECT id FROM pulljobs_consumer WHERE limit_group_id IS NOT NULL)) AS is_grouped,
+    CASE WHEN consumer_id IN (SELECT id FROM guarded WHERE has_bounds) THEN consumer_id END AS consumer_id,
+    consumer_id IN (SELECT id FROM guarded WHERE is_grouped) AS is_grouped,
     freed_key,
-    CASE
-        WHEN consumer_id = ANY(
-            ARRAY(SELECT id FROM pulljobs_consumer WHERE max_in_flight_per_key IS NOT NULL OR rate_per_key)
-        ) THEN turn_key
-    END AS turn_key
+    CASE WHEN consumer_id IN (SELECT id FROM guarded WHERE by_turn) THEN turn_key END AS turn_key
     , batch_id  -- only in finish_members
 FROM settled

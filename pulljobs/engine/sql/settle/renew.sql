@@ -55,7 +55,13 @@ renewed AS MATERIALIZED (
         ) AS leased_until
     FROM parted
     JOIN lease ON lease.id = parted.lease_id
-    JOIN pulljobs_consumer AS consumer ON consumer.id = lease.consumer_id
+    CROSS JOIN LATERAL (
+        -- One by one: a join might read all consumers, of which thousands may be idle.
+        SELECT lease_duration
+        FROM pulljobs_consumer
+        WHERE id = lease.consumer_id
+        LIMIT 1
+    ) AS consumer
     CROSS JOIN clock
 ),
 together AS (

@@ -1,0 +1,11 @@
+-- Return a text that is another one once any of these consumers, or the channel of one, has changed, came or went.
+-- Event: none; for a worker, which reads the rows of the consumers only after a change: they may be thousands.
+-- Parameters: consumer_ids bigint[]; with_push boolean (and all push consumers).
+-- Returns one row: version (NULL: there is no such consumer).
+-- Locks: none. Index: none, the consumers are all read.
+SELECT md5(string_agg(concat_ws(' ', consumer.id, consumer.ctid, consumer.xmin, channel.ctid, channel.xmin), ',' ORDER BY consumer.id)) AS version
+FROM pulljobs_consumer AS consumer
+JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
+-- In a hash: ANY would compare each with each.
+WHERE consumer.id IN (SELECT unnest(%(consumer_ids)s::bigint[]))
+    OR (%(with_push)s::boolean AND consumer.type = 'push')
