@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from django.db import OperationalError, connections
@@ -33,9 +34,20 @@ class Loop(Protocol):
 class Runner:
     """Thread that ticks a loop until it is stopped. After an error it pauses, and never ends."""
 
-    def __init__(self, name: str, loop: Loop, *, spread: float = 0.0) -> None:
-        """`spread` is the seconds over which the first passes of several processes are spread."""
-        self.name, self._loop, self._spread = name, loop, spread
+    def __init__(
+        self,
+        name: str,
+        loop: Loop,
+        *,
+        spread: float = 0.0,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`spread` is the seconds over which the first passes of several processes are spread.
+
+        `prepare` is called before, in the thread of the loop. If it fails, the first pass does its
+        work.
+        """
+        self.name, self._loop, self._spread, self._prepare = name, loop, spread, prepare
         self._stopping = threading.Event()
         self._woken = threading.Event()
         self._failures = 0
@@ -92,6 +104,7 @@ class Runner:
     def _run(self) -> None:
         statements.dedicate(settings().DATABASE)
         try:
+            self._begin()
             self._stopping.wait(random.uniform(0, self._spread))
             while not self._stopping.is_set():
                 self._pass_began = time.monotonic()
@@ -103,10 +116,16 @@ class Runner:
         finally:
             connections.close_all()
 
-    def _pass(self) -> float:
-        patience = settings().LIVENESS_TIMEOUT.total_seconds() / 2
+    def _begin(self) -> None:
         try:
-            with statements.bounded_pass(settings().DATABASE, min(LOOP_SECONDS, patience)):
+            with _bounded():
+                self._prepare()
+        except Exception:  # The first pass meets the same error and reports it.
+            connections[settings().DATABASE].close()
+
+    def _pass(self) -> float:
+        try:
+            with _bounded():
                 pause = self._loop.tick()
         except Exception as error:
             return self._pause_after(error)
@@ -121,6 +140,12 @@ class Runner:
             self._last_report = time.monotonic()
             emit(LoopFailed(self.name, f"{type(error).__name__}: {error}".strip(), pause))
         return pause
+
+
+def _bounded() -> AbstractContextManager[None]:
+    """Return the time limit of statements in a pass."""
+    patience = settings().LIVENESS_TIMEOUT.total_seconds() / 2
+    return statements.bounded_pass(settings().DATABASE, min(LOOP_SECONDS, patience))
 
 
 def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:

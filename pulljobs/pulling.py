@@ -4,7 +4,7 @@ import threading
 import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -15,10 +15,12 @@ from pulljobs import emission
 from pulljobs.conf import settings
 from pulljobs.emission import ConsumerPaths
 from pulljobs.engine import tracing
+from pulljobs.engine.claiming import plain
 from pulljobs.engine.claiming.claimer import Claimer
 from pulljobs.engine.claiming.rows import Terms
 from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
 from pulljobs.engine.outcomes import Held, Settlement
+from pulljobs.ids import first_of
 from pulljobs.models import Consumer, Lease
 from pulljobs.states import State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements, turns
@@ -132,6 +134,12 @@ class Puller:
                 claimed = self._claim(request)
             if claimed.refusal is not Refusal.REPEATED:
                 return self._with_telemetry(claimed, wanted, began)
+
+    def prepare(self, lease_duration: timedelta) -> None:
+        """Let the server plan claims of this lease duration on this thread's connection."""
+        terms = Terms(self.via, self.max_lease, self.node_id, lease_duration, few=FEW)
+        plain.prepare(AliasSession(self.using), self.consumer.pk, terms)
+        messages.read_messages(self.using, [first_of(datetime.now(UTC))])
 
     def _with_telemetry(self, claimed: Claimed, wanted: int, began: int) -> Claim:
         emission.emit_limited(self.using, self.consumer, _limit_of(claimed))
@@ -265,6 +273,11 @@ def still_held(held: Sequence[Held]) -> set[Held]:
 def note_running(node_id: UUID, running: Collection[int]) -> None:
     """Note which jobs run on a node that can't renew its leases itself."""
     jobs.note_running(settings().DATABASE, node_id, running)
+
+
+def prepare_to_finish() -> None:
+    """Let the server plan the statements that settle on this thread's connection."""
+    jobs.prepare_to_finish(settings().DATABASE)
 
 
 def finish(

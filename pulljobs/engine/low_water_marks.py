@@ -34,7 +34,7 @@ FIRST_SLICE: Final = timedelta(seconds=1)
 SMALLEST_SLICE: Final = timedelta(milliseconds=100)
 _ABOVE_ALL: Final = 32_768
 _BELOW_ALL: Final = -32_769
-_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Position(NamedTuple):
@@ -75,14 +75,14 @@ class Entry(NamedTuple):
     @property
     def is_level(self) -> bool:
         """True if the claim goes on in the only priority that is known."""
-        return len(self.priorities) == 1 and self.until is None and self.mark_ats[0] > _BEGINNING
+        return len(self.priorities) == 1 and self.until is None and self.mark_ats[0] > BEGINNING
 
     def beyond(self, reached: Mapping[int, Position | None]) -> "Entry":
         """Return the entry of a walk that goes on where another one from here ended."""
         positions = map(Position, self.mark_ats, self.mark_ids)
         starts = dict(zip(self.priorities, positions, strict=True))
         for priority, position in reached.items():
-            starts[priority] = position or starts.get(priority, Position(_BEGINNING, 0))
+            starts[priority] = position or starts.get(priority, Position(BEGINNING, 0))
         return _make_entry(starts, self.until)
 
 
@@ -117,10 +117,10 @@ class LowWaterMarks:
     slice: timedelta = FIRST_SLICE
     passed: datetime | None = None
     """Start of the slice in which a job was skipped because it was locked."""
-    passed_at: datetime = _BEGINNING
+    passed_at: datetime = BEGINNING
     unsure: datetime | None = None
     """Start of the range that claims walked without looking for skipped jobs."""
-    unsure_at: datetime = _BEGINNING
+    unsure_at: datetime = BEGINNING
 
     def entry_above(self) -> Entry:
         """Return where a claim enters that goes on from the last one."""
@@ -128,7 +128,7 @@ class LowWaterMarks:
 
     def entry_below(self) -> Entry:
         """Return where a claim enters that scans the next slice below the marks."""
-        start = self.below or _BEGINNING
+        start = self.below or BEGINNING
         lowered = {
             priority: min(mark, Position(start, 0)) for priority, mark in self.positions.items()
         }
@@ -159,7 +159,7 @@ class LowWaterMarks:
         if not sure:
             self._doubt(started_at, reached)
         for priority, position in reached.items():
-            known = self.positions.get(priority, Position(_BEGINNING, 0))
+            known = self.positions.get(priority, Position(BEGINNING, 0))
             safe = min(position or known, Position(bound, 0))
             self.positions[priority] = max(known, safe)
         if xid is not None:
@@ -208,7 +208,7 @@ class LowWaterMarks:
     def _bound(self, xid: int) -> datetime:
         """Return a time before which this transaction and later ones make nothing available."""
         earlier = (claim.started_at for claim in reversed(self.claims) if claim.xid < xid)
-        return next(earlier, _BEGINNING)
+        return next(earlier, BEGINNING)
 
     def _set_aside(self, started_at: datetime, snapshot: Snapshot) -> None:
         oldest = self.claims[0].started_at if self.claims else started_at
@@ -226,7 +226,7 @@ class LowWaterMarks:
     def _return_to_ended(self, snapshot: Snapshot) -> None:
         for xid in [xid for xid in self.stragglers if snapshot.shows_ended(xid)]:
             bound = self.stragglers.pop(xid)
-            if bound == _BEGINNING:
+            if bound == BEGINNING:
                 self.positions.clear()
             else:
                 self.below = min(self.below or bound, bound)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from pulljobs import hooks
+from pulljobs import hooks, pulling
 from pulljobs.engine.telemetry import LeftBehind, emit
 from pulljobs.handlers import ClaimedJob
 from pulljobs.hooks import WorkerLoop
@@ -80,10 +80,14 @@ class Child:
             pool for pool in (self._async_pool, self._push_delivery) if pool is not None
         ]
         self._fetcher = self._make_fetcher()
-        self._fetcher_runner = Runner("fetcher", self._fetcher, spread=self._spread_seconds())
+        self._fetcher_runner = Runner(
+            "fetcher", self._fetcher, spread=self._spread_seconds(), prepare=self._fetcher.prepare
+        )
         self._renewer = Renewer(self._in_flight, self._buffer.runs)
         self._renewer_runner = Runner("renewer", self._renewer)
-        self._flusher_runner = Runner("flusher", self._make_flusher())
+        self._flusher_runner = Runner(
+            "flusher", self._make_flusher(), prepare=pulling.prepare_to_finish
+        )
         self._buffer.notify_at(self._limits.FLUSH_SIZE, self._flusher_runner.wake)
         self._reaper_runner = Runner("reaper", self._make_reaper())
         self._hooked_loops: dict[str, WorkerLoop] = {

@@ -90,6 +90,11 @@ class Fetcher:
                 self.rotation.look_at_all()
         return self._pause()
 
+    def prepare(self) -> None:
+        """Let the server plan claims before the first job waits for that."""
+        for subscription in self.rotation.subscriptions[:1]:
+            subscription.puller.prepare(subscription.lease_duration)
+
     def consumer_paths(self) -> list[str]:
         """Return the consumers that this process serves, as channel/consumer."""
         return ["/".join(each.handler.path) for each in self.rotation.subscriptions]

@@ -237,7 +237,7 @@ def _passing(*, full: int, left: int) -> tuple[Puller, int]:
     """
     puller = Puller(USING, ConsumerFactory.create())
     made = published(puller.consumer, BATCH)
-    while floor_of(puller) == low_water_marks._BEGINNING:
+    while floor_of(puller) == low_water_marks.BEGINNING:
         assert ids(puller, 1) == made[:1]
         made = made[1:]
         query("SELECT pg_sleep(0.05)")

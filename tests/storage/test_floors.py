@@ -64,7 +64,7 @@ def poll(puller: Puller) -> list[int]:
 
 def floor_of(puller: Puller) -> datetime:
     known = puller._claimer.marks.positions.get(0)
-    return known.available_at if known else low_water_marks._BEGINNING
+    return known.available_at if known else low_water_marks.BEGINNING
 
 
 def publish_in(other: Session, consumer: Consumer) -> int:
@@ -261,7 +261,7 @@ def test_a_locked_job_in_a_long_queue_is_found_when_it_is_let_go(
     left = published(consumer, 1_000)
     if priorities == "several":
         published(consumer, priority=-1)
-    while floor_of(puller) == low_water_marks._BEGINNING:
+    while floor_of(puller) == low_water_marks.BEGINNING:
         assert ids(puller, 5) == left[:5]
         left = left[5:]
         query("SELECT pg_sleep(0.02)")

@@ -1,7 +1,9 @@
 """Claims of consumers without exclusive keys: one statement."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from psycopg.types.numeric import Int8
 
 from pulljobs.engine.claiming.rows import (
     Claimed,
@@ -12,7 +14,7 @@ from pulljobs.engine.claiming.rows import (
     Terms,
     held_jobs,
 )
-from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
+from pulljobs.engine.low_water_marks import BEGINNING, Entry, LowWaterMarks, Position, Snapshot
 from pulljobs.engine.sql import Row, Session
 from pulljobs.ids import first_of
 
@@ -32,6 +34,20 @@ def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: 
     return _claim(session, consumer_id, wanted, terms, entry)
 
 
+def prepare(session: Session, consumer_id: int, terms: Terms) -> None:
+    """Claim no job in each way, so that the server has planned the statements.
+
+    A plan is for parameters of certain types, so the parameters have the types of real claims.
+    """
+    now = datetime.now(UTC)
+    unknown, begun = LowWaterMarks(), LowWaterMarks({0: Position(BEGINNING, 0)})
+    for marks in (unknown, begun):
+        _claim(session, consumer_id, 0, terms._replace(few=None), marks.entry_above())
+    level = LowWaterMarks({0: Position(now, first_of(now))}).entry_above()
+    for few in (None, terms.few):
+        _claim_level(session, consumer_id, 0, terms._replace(few=few), level)
+
+
 def _claim_level(
     session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
 ) -> Claimed | None:
@@ -43,7 +59,8 @@ def _claim_level(
         **terms._asdict(),
         "priority": priority,
         "mark_at": mark_at,
-        "mark_id": mark_id,
+        # Of one type: a small number would be a smallint, for which the server plans once more.
+        "mark_id": Int8(mark_id),
         "lowest": first_of(mark_at - AROUND) if terms.few else None,
         "highest": first_of(mark_at + AROUND) if terms.few else None,
     }
