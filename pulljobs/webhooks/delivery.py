@@ -16,7 +16,7 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.webhooks.addresses import Guard
 from pulljobs.webhooks.answers import PushAnswer, judge, safe
 from pulljobs.webhooks.network import AddressRefused, GuardedNetwork
-from pulljobs.webhooks.requests import Endpoint, headers_of, secrets_of
+from pulljobs.webhooks.requests import Endpoint, Origin, headers_of, secrets_of
 
 KEPT_ALIVE: Final = 15.0
 """Seconds that an idle connection is kept."""
@@ -25,8 +25,6 @@ BODY_SECONDS: Final = 1.0
 """Limit for the body of an answer after its status."""
 
 FAILURES: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
-
-Origin = tuple[str, str, int]
 
 
 class PushSender:

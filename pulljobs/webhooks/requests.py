@@ -30,6 +30,8 @@ TRACE: Final = frozenset({"traceparent", "tracestate"})
 """Headers that are no secrets: endpoints may quote them in errors."""
 
 Headers = list[tuple[bytes, bytes]]
+Origin = tuple[str, str, int]
+"""Scheme, host and port."""
 
 
 class NoEndpoint(ValueError):
@@ -53,7 +55,7 @@ class Endpoint:
     signing_secrets: tuple[str, ...]
 
     @property
-    def origin(self) -> tuple[str, str, int]:
+    def origin(self) -> Origin:
         return self.scheme, self.host, self.port
 
     @property

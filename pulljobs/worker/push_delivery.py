@@ -5,7 +5,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from pulljobs.conf import Settings
 from pulljobs.engine import tracing
@@ -13,12 +14,14 @@ from pulljobs.engine.run_times import RunTime
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer
-from pulljobs.webhooks.delivery import Origin, PushSender
-from pulljobs.webhooks.requests import Endpoint, NoEndpoint, endpoint_of
+from pulljobs.webhooks.requests import Endpoint, NoEndpoint, Origin, endpoint_of
 from pulljobs.worker.event_loop import EventLoop, LoopTasks
 from pulljobs.worker.executor import aperform
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import NO_SLOT, CancelReason
+
+if TYPE_CHECKING:
+    from pulljobs.webhooks.delivery import PushSender
 
 SWEEP: Final = 10.0
 
@@ -56,11 +59,13 @@ class PushDelivery:
         self._loop, self.on_room = loop, on_room
         self._tasks = LoopTasks(loop, buffer)
         self._buffer = buffer
-        self._sender = PushSender(limits)
-        loop.call(self._sweep)
+        self._is_in_use = False
 
     def pool(self, consumer: Consumer) -> "PushPool":
         """Return the pool of a consumer, which delivers from now on by the given row."""
+        if not self._is_in_use:
+            self._is_in_use = True
+            self._loop.call(self._sweep)
         pool = self.pools.setdefault(consumer.pk, PushPool(self))
         pool.serve(consumer)
         return pool
@@ -95,6 +100,16 @@ class PushDelivery:
             on_end()
         else:
             self._tasks.start(job, NO_SLOT, aperform(job), on_end)
+
+    @cached_property
+    def _sender(self) -> "PushSender":
+        """Sender, made by the loop for the first push consumer: many workers have none.
+
+        Its packages take as much memory as a third of Django.
+        """
+        from pulljobs.webhooks.delivery import PushSender
+
+        return PushSender(self.limits)
 
     def _sweep(self) -> None:
         self._sweeping = asyncio.ensure_future(self._sender.close_idle())
