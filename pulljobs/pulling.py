@@ -41,6 +41,8 @@ FEW: Final = 10
 """Return messages with the claim itself when the last claim took at most this many jobs."""
 RATE_LIMITED: Final = Refusal.RATE_LIMITED
 THROTTLED: Final = Refusal.THROTTLED
+TIMED: Final = frozenset({RATE_LIMITED, THROTTLED, Refusal.KEY_LIMITED})
+"""Limits that may know when they allow the next job."""
 LIMITED_POLL: Final = timedelta(seconds=5)
 """Longest time until the next claim while a rate allows none.
 
@@ -77,6 +79,11 @@ class Claim(NamedTuple):
     def limited_for(self) -> timedelta | None:
         """Time for which a rate or a throttle allows no further job, or None without them."""
         return self.next_due if self.refusal in (RATE_LIMITED, THROTTLED) else None
+
+    @property
+    def retry_after(self) -> timedelta | None:
+        """Time until a limit allows a job, or None if the limit knows none, as one of slots."""
+        return self.next_due if self.refusal in TIMED else None
 
 
 class _ClaimRequest(NamedTuple):
@@ -156,13 +163,13 @@ class Puller:
         return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
 
     def _claim(self, request: _ClaimRequest) -> Claimed:
-        look = partial(self._run, request)
         if connections[self.using].in_atomic_block:
             # A rollback may give the jobs back, so the low-water marks must not learn from it.
-            return look(FROM_THE_HEAD)
+            unmarked = Claimer(self.consumer.pk, guards=self._claimer.guards)
+            return self._run(request, unmarked, FROM_THE_HEAD)
         if self._is_elsewhere():
-            self._claimer.marks.forget()
-        return self._claimer.walk(request.wanted, look)
+            self._claimer.forget()
+        return self._claimer.walk(request.wanted, partial(self._run, request, self._claimer))
 
     def _is_elsewhere(self) -> bool:
         """Return True if the last claim used another connection or, behind a pooler, server."""
@@ -178,7 +185,7 @@ class Puller:
         """Longest time for which renewals can keep a lease, from its claim on."""
         return max(settings().MAX_LEASE, self.timeout)
 
-    def _run(self, request: _ClaimRequest, entry: Entry) -> Claimed:
+    def _run(self, request: _ClaimRequest, claimer: Claimer, entry: Entry) -> Claimed:
         terms = Terms(
             self.via, self.max_lease, self.node_id, request.lease_duration, request.request_id
         )
@@ -187,7 +194,7 @@ class Puller:
         session = AliasSession(self.using)
 
         def claim(wanted: int) -> Claimed:
-            return self._claimer.claim(session, wanted, terms, entry)
+            return claimer.claim(session, wanted, terms, entry)
 
         if request.max_bytes is None:
             return claim(request.wanted)
@@ -196,7 +203,7 @@ class Puller:
 
 def _limit_of(claimed: Claimed) -> Refusal | NotYet | None:
     """Return the refusal of a claim, with the wait until the next one if it is known."""
-    if claimed.refusal in (RATE_LIMITED, THROTTLED) and claimed.next_due is not None:
+    if claimed.refusal in TIMED and claimed.next_due is not None:
         return NotYet(claimed.refusal, claimed.next_due)
     return claimed.refusal
 

@@ -61,7 +61,7 @@ def claim(
             if not (rows := session.run("open_batch", params)):
                 raise StreamTaken(name)
     except BaseException:
-        claimer.marks.forget()  # The rollback released the claimed jobs.
+        claimer.forget()  # The rollback released the claimed jobs.
         raise
     return claimed, StreamBatch(rows[0].batch_id, token, len(claimed.jobs))
 

@@ -41,6 +41,7 @@ INVARIANTS: Final = {
     "slots_of_a_key": "Jobs of a key are in flight in no more slots than `max_in_flight_per_key`.",
     "waiting_key_has_a_turn": "A key with a waiting job and a free slot has a turn.",
     "slots_at_every_instant": "By the archive, no claim of a key went over its slots.",
+    "claims_keep_the_rate": "By the archive, no window had more claims than a rate allows.",
     "lease_ends": "A lease ends after its claim and not after its hard end.",
     "ended_lease_is_reaped": "The reaper takes back the jobs of a lease soon after its end.",
     "leased_job_is_known": "Every job that a lease names is live or in the archive.",

@@ -6,15 +6,30 @@ Every transaction that claims a job of a key, or frees a slot of it, writes the 
 decide by a row if it has locked the version that its snapshot shows.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pulljobs.engine.claiming.keyed import Key, key_columns
 from pulljobs.engine.claiming.turns import free_turns
 from pulljobs.storage import keys, listen
 from pulljobs.storage.rows import NotYet, Refusal, Taken
-from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, brief, retrying, run
+from pulljobs.storage.statements import (
+    LOCK_SECONDS,
+    LONGEST_SECONDS,
+    AliasSession,
+    brief,
+    retrying,
+    run,
+)
+
+LOOKED_AT: Final = 5_000
+"""Keys that a sweep looks at."""
+FIRST_KEY: Final = (0, "")
+_swept_up_to: dict[str, Key] = {}
+"""Last key that this process has swept, by database alias."""
+COUNTED_KEYS: Final = 1_000
+COUNTED_JOBS: Final = 10_000
 
 
 class KeyTurn(NamedTuple):
@@ -24,17 +39,47 @@ class KeyTurn(NamedTuple):
     slots: int | None
     """None: any number."""
     holder_ids: list[int]
-    tokens: float | None
-    burst: float | None
+    tokens: float
+    burst: float
+    per_second: float | None
+    """None: no rate by key."""
     token_seconds: float | None
     throttle_seconds: float | None
-    weight: int
-    turn_at: datetime | None
 
     @property
     def is_full(self) -> bool:
         """True if jobs of the key hold all its slots."""
         return self.slots is not None and len(self.holder_ids) >= self.slots
+
+    def seconds_to(self, tokens: float) -> float:
+        """Return the seconds until so many tokens have been there, 0 if they are or need not be."""
+        missing = max(tokens - self.tokens, 0.0)
+        return missing / self.per_second if self.per_second else 0.0
+
+
+class JobsBefore(NamedTuple):
+    """Row of jobs_before.sql: what claims by key take before a job."""
+
+    key_jobs: int
+    key_cost: float
+    """Tokens that the jobs of its key before it take."""
+    jobs: int
+    cost: float
+    """Tokens that all jobs before it take, with those of other keys."""
+    is_least: bool
+    """True if there may be more."""
+
+
+class HeldKeys(NamedTuple):
+    """Row of held_keys.sql. Its counts end at a cap."""
+
+    consumer_id: int
+    full_keys: int
+    """Keys without a free slot."""
+    later_keys: int
+    """Keys without a token, and throttled ones."""
+    is_due: bool
+    """True if the first key may be served now."""
 
 
 TakeResult = Taken | Refusal | NotYet | None
@@ -48,10 +93,19 @@ def free(using: str, freed: Collection[Key]) -> None:
 
 
 def sweep(using: str) -> bool:
-    """Give turns to keys that lost theirs in a crash. Return True if more may remain."""
-    rows = retrying(using, lambda: run(using, "sweep_turns", {"wanted": keys.SWEPT}))
-    listen.wake_on_commit(using, {row.consumer_id for row in rows if row.gets_turn})
-    return len(rows) == keys.SWEPT
+    """Give turns to keys that lost theirs in a crash. Return True if more may remain.
+
+    Each call looks at the next `LOOKED_AT` keys, so that a sweep is short however many there are.
+    """
+    after = _swept_up_to.get(using, FIRST_KEY)
+    params = {"after_consumer_id": after[0], "after_key": after[1], "looked_at": LOOKED_AT}
+    [row] = retrying(using, lambda: run(using, "sweep_turns", {**params, "wanted": keys.SWEPT}))
+    listen.wake_on_commit(using, row.consumer_ids)
+    if row.changed == keys.SWEPT:
+        return True
+    is_last = row.reached_key is None
+    _swept_up_to[using] = FIRST_KEY if is_last else (row.reached_consumer_id, row.reached_key)
+    return False
 
 
 def take(using: str, consumer_id: int, job_id: int, work: Callable[[], TakeResult]) -> TakeResult:
@@ -79,14 +133,30 @@ def _refusal(using: str, params: Mapping[str, Any]) -> Refusal | NotYet | None:
     return None
 
 
-def read_turn(using: str, consumer_id: int, key: str, cost: int) -> KeyTurn | None:
-    """Return what is known about a key, or None if no claim has met a job of it.
-
-    `token_seconds` is that of a job with this cost.
-    """
+def read_turn(using: str, consumer_id: int, key: str, cost: int) -> KeyTurn:
+    """Return the limits of a key. `token_seconds` is that of a job with this cost."""
     params = {"consumer_id": consumer_id, "key": key, "cost": cost}
-    rows = run(using, "turn_of_job", params, kind=KeyTurn)
+    rows: list[KeyTurn] = run(using, "turn_of_job", params, kind=KeyTurn)
+    return rows[0]
+
+
+def count_before(using: str, consumer_id: int, job_id: int) -> JobsBefore | None:
+    """Return what claims by key take before a waiting job, or None if there is no such job.
+
+    At most `COUNTED_KEYS` keys and `COUNTED_JOBS` jobs of each are counted.
+    """
+    counted = {"most_keys": COUNTED_KEYS, "most_jobs": COUNTED_JOBS}
+    params = {"consumer_id": consumer_id, "job_id": job_id, **counted}
+    rows = run(using, "jobs_before", params, kind=JobsBefore)
     return rows[0] if rows else None
+
+
+def count_held_keys(using: str, consumer_ids: Sequence[int], cap: int) -> dict[int, HeldKeys]:
+    """Return the keys of these consumers, which go by key, that no claim may serve now."""
+    if not consumer_ids:
+        return {}
+    params = {"consumer_ids": list(consumer_ids), "cap": cap}
+    return {row.consumer_id: row for row in run(using, "held_keys", params, kind=HeldKeys)}
 
 
 def throttle(using: str, seconds: Mapping[Key, float]) -> set[int]:
@@ -98,6 +168,11 @@ def throttle(using: str, seconds: Mapping[Key, float]) -> set[int]:
     with brief(using, lock_seconds=LOCK_SECONDS):
         rows = run(using, "throttle_keys", params)
     return {row.consumer_id for row in rows}
+
+
+def end_throttles(using: str, consumer_id: int) -> None:
+    """End the throttles of all keys of a consumer."""
+    run(using, "end_throttles", {"consumer_id": consumer_id}, seconds=LONGEST_SECONDS)
 
 
 def set_weight(using: str, consumer_id: int, key: str, weight: int) -> None:

@@ -21,7 +21,7 @@ from pulljobs.storage.invariants import INVARIANTS, CheckLimits
 from tests.factories import USING, ConsumerFactory, JobFactory, MadeJob, claimed, published
 from tests.keyed import claim, deliver, exclusive, queued
 from tests.sessions import query
-from tests.turns import fair, limited, queue
+from tests.turns import fair, limited, queue, rated
 
 pytestmark = pytest.mark.django_db
 NOW = timedelta(0)
@@ -164,6 +164,16 @@ def above_slots() -> set[int]:
     return {second}
 
 
+def above_rate() -> set[int]:
+    consumer = rated("1/h", rate_burst=2)
+    for key in "ab":
+        _first, second = queue(consumer, 2, key)
+    deliver(*claim(consumer))
+    Consumer.objects.filter(pk=consumer.pk).update(rate_per_key=False, rate_per_second=2 / 3_600)
+    query("UPDATE pulljobs_consumer SET rate_burst = 3, changed_at = now() - interval '1 hour'")
+    return {second}
+
+
 def lease_without_end() -> set[int]:
     made(State.INFLIGHT)
     query("UPDATE pulljobs_lease SET leased_until = hard_end + interval '1s'")
@@ -242,6 +252,7 @@ def consumer_was_forgotten() -> set[int]:
         ("slots_of_a_key", without_slot),
         ("waiting_key_has_a_turn", without_turn),
         ("slots_at_every_instant", above_slots),
+        ("claims_keep_the_rate", above_rate),
         ("lease_ends", lease_without_end),
         ("ended_lease_is_reaped", unreaped_lease),
         ("leased_job_is_known", lease_names_no_job),

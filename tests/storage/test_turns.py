@@ -1,27 +1,34 @@
 """Keys that take turns: fair shares, jobs in flight by key and rates by key."""
 
+import json
 import random
 import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
+import psycopg
 import pytest
 from django.core.exceptions import ValidationError
 
 from pulljobs import operating, pulling, weights
 from pulljobs.engine import outcomes
+from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
 from pulljobs.engine.outcomes import Held, Settlement
+from pulljobs.engine.sql import statement
 from pulljobs.engine.throttle import Throttle
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Consumer, Job
 from pulljobs.publishing import publish
 from pulljobs.storage import turns
 from pulljobs.storage.rows import NotYet, Refusal
+from pulljobs.storage.statements import PLAN_FOR_QUEUES
 from pulljobs.worker.throttles import Throttles
 from tests.factories import USING, ConsumerFactory
 from tests.keyed import claim, deliver, ids, take
-from tests.sessions import Thread, query, session
+from tests.sessions import Thread, query, session, wait_until
+from tests.storage.planning import GUARDED, TERMS
 from tests.turns import (
     claimed_keys,
     fair,
@@ -98,6 +105,52 @@ class TestFairShares:
         assert known_keys() == {"b"}
         assert weights.read_weights(consumer) == {"b": 2}
 
+    def test_a_process_that_begins_behind_a_backlog_serves_a_fresh_key_in_its_turn(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pulljobs.engine.claiming.turns.DISCOVERED", 5)
+        monkeypatch.setattr("pulljobs.engine.claiming.turns.DISCOVERING", 0.0)
+        consumer = fair()
+        queue(consumer, 50, "a")
+        queue(consumer, 1, "b")
+        assert claimed_keys(consumer, 2) == {"a": 1, "b": 1}
+
+    @committed
+    def test_a_held_snapshot_makes_claims_by_turn_no_slower(self) -> None:
+        consumer = fair()
+        for key in range(50):
+            queue(consumer, 3, str(key))
+        reader = puller(consumer)
+        assert len(reader.claim(1).jobs) == 1
+        with session() as old:
+            old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            old.execute("SELECT 1")
+            query(DEAD_TURNS)
+            known = reader._claimer.ring.claims
+            wait_until(lambda: bool(reader.claim(1).jobs) and len(known) > 3)
+            with_marks = blocks_read(consumer, reader._claimer.ring.entry_above())
+            assert blocks_read(consumer, LowWaterMarks().entry_above()) > 2 * with_marks
+
+    @committed
+    def test_a_turn_whose_transaction_commits_late_is_not_below_the_mark(self) -> None:
+        consumer = fair()
+        queue(consumer, 500, "a")
+        queue(consumer, 1, "b")
+        reader = puller(consumer)
+        reader.claim(0)
+        query("UPDATE pulljobs_flow_key SET turn_at = NULL, is_full = true WHERE key = 'b'")
+        with session() as late:
+            late.execute("SELECT pg_current_xact_id()")
+            late.execute(
+                "UPDATE pulljobs_flow_key SET turn_at = clock_timestamp(), is_full = false,"
+                " writer = pg_current_xact_id() WHERE key = 'b'"
+            )
+            known = reader._claimer.ring.claims
+            wait_until(lambda: bool(reader.claim(1).jobs) and len(known) > 3)
+            late.commit()
+        taken = [job.id for _claim in range(2) for job, _message in reader.claim(1).jobs]
+        assert Job.objects.filter(id__in=taken, turn_key="b").exists()
+
     @committed
     def test_a_job_that_commits_below_the_mark_of_its_key_is_claimed(self) -> None:
         consumer, other = fair(), fair()
@@ -116,6 +169,41 @@ class TestFairShares:
         assert len(reader.claim(5).jobs) == 2
 
 
+DEAD_TURNS = """
+DO $$
+BEGIN
+    FOR number IN 1 .. 200 LOOP
+        UPDATE pulljobs_flow_key SET turn_at = clock_timestamp(), writer = pg_current_xact_id();
+    END LOOP;
+END
+$$
+"""
+"""Moves of 50 keys, as many claims would make them."""
+
+
+def blocks_read(consumer: Consumer, ring: Entry) -> int:
+    """Return how many blocks a claim of five jobs reads that enters the ring there."""
+    params: dict[str, Any] = {
+        "consumer_id": consumer.pk,
+        "wanted": 5,
+        "keys": 5,
+        "priorities": [0],
+        "ring_ranks": ring.priorities,
+        "ring_marks": ring.mark_ats,
+        "ring_gap_tops": ring.gap_tops,
+        "ring_gap_bottoms": ring.gap_bottoms,
+        **TERMS,
+        **GUARDED,
+    }
+    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
+    with session() as asking, psycopg.ClientCursor(asking) as cursor:
+        asking.execute(PLAN_FOR_QUEUES)
+        row = cursor.execute(explain + statement("claim_turns"), params).fetchone()
+    assert row
+    [plan] = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    return int(plan["Plan"]["Shared Hit Blocks"]) + int(plan["Plan"]["Shared Read Blocks"])
+
+
 class TestSlots:
     def test_a_key_has_at_most_so_many_jobs_in_flight(self) -> None:
         consumer = limited(2)
@@ -125,6 +213,15 @@ class TestSlots:
         more = puller(consumer).claim(10)
         assert not more.jobs
         assert more.refusal is Refusal.KEY_LIMITED
+
+    def test_full_keys_keep_no_claim_from_a_key_with_a_slot(self) -> None:
+        consumer = limited(1)
+        for key in "abc":
+            queue(consumer, 1, key)
+        claim(consumer, 3)
+        for key in "abcd":
+            queue(consumer, 1, key)
+        assert claimed_keys(consumer, 1) == {"d": 1}
 
     def test_the_end_of_a_job_frees_its_slot(self) -> None:
         consumer = limited(1)
@@ -214,6 +311,15 @@ class TestRates:
         assert more.next_due is not None
         assert timedelta(minutes=59) < more.next_due <= timedelta(hours=1)
 
+    def test_keys_without_a_token_keep_no_claim_from_a_key_with_one(self) -> None:
+        consumer = rated("1/h")
+        for key in "abc":
+            queue(consumer, 1, key)
+        claim(consumer, 3)
+        for key in "abcd":
+            queue(consumer, 1, key)
+        assert claimed_keys(consumer, 1) == {"d": 1}
+
     def test_a_token_comes_with_time(self) -> None:
         consumer = rated("1/h")
         queue(consumer, 3, "a")
@@ -282,6 +388,16 @@ class TestThrottles:
         assert isinstance(refusal, NotYet)
         assert refusal.reason is Refusal.THROTTLED
 
+    def test_a_resume_ends_the_throttles_of_keys(self) -> None:
+        consumer, other = rated("1/h"), fair()
+        for each in (consumer, other):
+            queue(each, 1, "a")
+            claim(each, 0)
+            turns.throttle(USING, {(each.pk, "a"): 60.0})
+        operating.pause(consumer, None)
+        assert claimed_keys(consumer) == {"a": 1}
+        assert not claim(other), "that of another consumer goes on"
+
     def test_jobs_of_the_key_that_were_claimed_before_do_not_start(self) -> None:
         throttle = Throttle()
         throttle.of_key("a").ask(60)
@@ -308,6 +424,26 @@ class TestTurnsLost:
         assert not claim(consumer)
         turns.sweep(USING)
         assert ids(claim(consumer)) == [second]
+
+    def test_sweeps_look_at_a_part_of_the_keys_each(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pulljobs.storage.turns.LOOKED_AT", 2)
+        consumer = limited(1)
+        for key in "abc":
+            queue(consumer, 1, key)
+        claim(consumer, 0)
+        query("UPDATE pulljobs_flow_key SET turn_at = NULL, is_full = true")
+        turns.sweep(USING)
+        assert claimed_keys(consumer) == {"a": 1, "b": 1}
+        turns.sweep(USING)
+        assert claimed_keys(consumer) == {"c": 1}
+
+    def test_a_higher_bound_counts_for_full_keys_at_the_next_sweep(self) -> None:
+        consumer = limited(1)
+        queue(consumer, 3, "a")
+        claim(consumer)
+        Consumer.objects.update(max_in_flight_per_key=2)
+        turns.sweep(USING)
+        assert claimed_keys(consumer) == {"a": 1}
 
     def test_a_key_that_lost_its_turn_gets_it_back(self) -> None:
         consumer = fair()

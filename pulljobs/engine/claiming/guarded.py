@@ -33,6 +33,8 @@ class Request(NamedTuple):
     wanted: int
     terms: Terms
     entry: Entry
+    ring: Entry
+    """Entry of a claim by key into the ring of keys."""
     job_cost: float = 1.0
     """Guess at the cost of a job, for the number of jobs that a rate allows."""
 
@@ -48,7 +50,7 @@ def claim(session: Session, request: Request, guards: Guards) -> Claimed | None:
     """Claim under these guards, or return None if the consumer has other guards."""
     if not guards.by_turn:
         return _claim(session, request, guards, keyed.claim if guards.exclusive else plain.claim)
-    by_turn = turns.begin(session, request.consumer_id, request.entry)
+    by_turn = turns.begin(session, request.consumer_id, request.entry, request.ring)
     claimed = _claim(session, request, guards, by_turn.claim)
     if claimed is None:
         return None
@@ -68,8 +70,7 @@ def _claim(session: Session, request: Request, guards: Guards, work: Work) -> Cl
 
 
 def _claim_unlimited(session: Session, request: Request, work: Work) -> Claimed:
-    consumer_id, wanted, terms, entry, _job_cost = request
-    return work(session, consumer_id, wanted, terms, entry)
+    return work(session, request.consumer_id, request.wanted, request.terms, request.entry)
 
 
 def _claim_limited(

@@ -113,7 +113,7 @@ class NotYet(NamedTuple):
     """Refusal of a claim by id that may be tried again after a time."""
 
     reason: Refusal
-    """RATE_LIMITED or THROTTLED."""
+    """RATE_LIMITED or THROTTLED, or KEY_LIMITED of a claim for telemetry."""
     next_due: timedelta
     """Time until the next token, or until the end of the throttle."""
 
@@ -135,6 +135,16 @@ class Terms(NamedTuple):
     """Exclusive consumers only: claim no job with this id or a higher one."""
 
 
+class RingView(NamedTuple):
+    """First turns that a claim by key saw, and what low-water marks need to know of it."""
+
+    started_at: datetime
+    snapshot: Snapshot
+    xid: int | None
+    first_turns: dict[int, datetime | None]
+    """First turn of each rank, or None if no key has one."""
+
+
 class Claimed(NamedTuple):
     """Result of a claim, and what `LowWaterMarks.learn` needs to know about it."""
 
@@ -153,6 +163,8 @@ class Claimed(NamedTuple):
     """The claim looked for jobs left behind below the positions that it `reached`."""
     by_turn: bool = False
     """The keys of all jobs that the claim met have turns, so it need not meet them again."""
+    ring: RingView | None = None
+    """Ring of keys that the claim saw, of a consumer whose keys take turns."""
     messages: Sequence[StoredMessage] = ()
     """Messages of all, some or none of the jobs."""
     job_cost: float = 1.0
@@ -160,4 +172,4 @@ class Claimed(NamedTuple):
 
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":
         """Return the result of a claim that was rolled back: marks learn nothing from it."""
-        return self._replace(taken=None, jobs=[], reached={}, refusal=refusal)
+        return self._replace(taken=None, jobs=[], reached={}, ring=None, refusal=refusal)

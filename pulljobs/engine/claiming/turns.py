@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from pulljobs.engine.claiming.keyed import CONTENDED, Key, key_columns
-from pulljobs.engine.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
+from pulljobs.engine.claiming.rows import Claimed, Refusal, RingView, Taken, Terms, held_jobs
 from pulljobs.engine.encodings import array
 from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
 from pulljobs.engine.outcomes import Held
@@ -17,6 +17,12 @@ DISCOVERED: Final = 1_000
 """Jobs whose keys one statement gets to know."""
 DISCOVERING: Final = 0.02
 """Seconds after which a claim gets to know no more keys, however many jobs wait."""
+
+
+LISTED: Final = 1_000
+"""Keys that get turns, the first by name, while the walk through a backlog goes on."""
+MOST_KEYS: Final = 1_000
+"""Keys that a claim looks at in one statement, if those before have no slot or token."""
 
 
 class _Discovery(NamedTuple):
@@ -54,6 +60,8 @@ class TurnClaim:
     """
 
     discovery: _Discovery
+    ring: Entry
+    """Entry of claims into the ring of keys."""
     is_emptied: bool = False
     """True if the claim took the last job of a key that it saw."""
 
@@ -66,9 +74,18 @@ class TurnClaim:
             "wanted": wanted,
             "priorities": sorted(self.discovery.reached, reverse=True),
             **terms._asdict(),
+            "ring_ranks": self.ring.priorities,
+            "ring_marks": self.ring.mark_ats,
+            "ring_gap_tops": self.ring.gap_tops,
+            "ring_gap_bottoms": self.ring.gap_bottoms,
         }
-        [row] = session.run("claim_turns", params)
-        self.is_emptied = row.is_emptied
+        keys = wanted
+        while True:
+            [row] = session.run("claim_turns", {**params, "keys": keys})
+            self.is_emptied = self.is_emptied or row.is_emptied
+            if not wanted or keys >= MOST_KEYS or not _met_only_held_keys(row):
+                break
+            keys = min(10 * keys, MOST_KEYS)
         claimed = _claimed(self.discovery, row, wanted)
         is_repeated = claimed.refusal is Refusal.REPEATED
         return claimed.without_jobs(Refusal.REPEATED) if is_repeated else claimed
@@ -87,14 +104,20 @@ class TurnClaim:
         return claimed._replace(more=claimed.more or claimed.refusal is None)
 
 
-def begin(session: Session, consumer_id: int, entry: Entry) -> TurnClaim:
-    """Give turns to the keys of jobs that became claimable, a part of them if there are many."""
+def begin(session: Session, consumer_id: int, entry: Entry, ring: Entry) -> TurnClaim:
+    """Give turns to the keys of jobs that became claimable, a part of them if there are many.
+
+    Behind a backlog that is not known yet, the first keys by name get turns in any case: a fresh
+    key does not wait until the walk through the backlog meets it.
+    """
     end = time.monotonic() + DISCOVERING
     discovery = _discover_once(session, consumer_id, entry)
     while discovery.is_full and time.monotonic() < end:
         entry = entry.beyond(discovery.reached)
         discovery = discovery.then(_discover_once(session, consumer_id, entry))
-    return TurnClaim(discovery)
+    if discovery.is_full:
+        session.run("discover_keys", {"consumer_id": consumer_id, "most": LISTED})
+    return TurnClaim(discovery, ring)
 
 
 def _discover_once(session: Session, consumer_id: int, entry: Entry) -> _Discovery:
@@ -132,7 +155,18 @@ def _claimed(discovery: _Discovery, row: Row, wanted: int) -> Claimed:
         refusal,
         more=more,
         by_turn=True,
+        ring=_read_ring(row),
     )
+
+
+def _read_ring(row: Row) -> RingView:
+    first_turns = dict(zip(row.ranks, row.first_turns, strict=True))
+    return RingView(row.started_at, Snapshot.parse(row.snapshot), row.xid, first_turns)
+
+
+def _met_only_held_keys(row: Row) -> bool:
+    """Return True if a claim took nothing, and took the turns of keys without a slot or token."""
+    return row.has_turns and row.lease_token is None and row.refusal is None
 
 
 def _is_limited(row: Row) -> bool:

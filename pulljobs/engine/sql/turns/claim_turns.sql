@@ -1,12 +1,15 @@
 -- Claim jobs by key under one new lease: those of the keys whose turns come first, within a key by priority, then the longest available.
 -- Event: claim. A key gives as many jobs as its weight, its free slots and its tokens allow. Then it goes to the end of the ring, or to the
 --   time of its next token. Without a free slot it has no turn until a job of it ends, and without jobs until another becomes claimable.
--- Parameters: consumer_id bigint, wanted int, priorities int[] (of the consumer's jobs, the highest first), node_id uuid, via text,
+-- Parameters: consumer_id bigint, wanted int, keys int (to look at), priorities int[] (of the consumer's jobs, the highest first), node_id uuid, via text,
 --   lease_duration interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (the caller has
---   checked max_in_flight and the rate of the consumer).
--- Returns one row: xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids, message_ids, job_priorities,
---   retry_counts, deliveries, suspects); is_emptied boolean (a key has no further job), has_turns boolean (a key may be served again at
---   once), is_contended boolean (other transactions hold keys that are due), has_full boolean (a key waits for a slot), turn_seconds
+--   checked max_in_flight and the rate of the consumer); the low-water marks of the ring (low_water_marks.py), by falling rank: ring_ranks
+--   int[], ring_marks timestamptz[]; and the ranges between them, where there may be ranks that the caller does not know: ring_gap_tops,
+--   ring_gap_bottoms int[].
+-- Returns one row: xid, started_at timestamptz, snapshot text, ranks int[] (every rank there is) and their first turns first_turns
+--   timestamptz[] (NULL: none), lease_token, leased_until, the jobs as arrays in the order claimed (job_ids, message_ids, job_priorities,
+--   retry_counts, deliveries, suspects); is_emptied boolean (a key has no further job), has_turns boolean (a key may be served at once:
+--   one of these again, or another, for which this claim looked at too many that are held back), is_contended boolean (other transactions hold keys that are due), has_full boolean (a key waits for a slot), turn_seconds
 --   float8 (until the next turn in the future), pause_seconds float8 (NULL: none), refusal text as claim.sql has it; unguarded: claims of
 --   the consumer do not go by key, too.
 -- Locks: the rows of keys and the jobs taken, skipping those that others hold. Index: pulljobs_flow_key_turn, pulljobs_job_turn, primary keys.
@@ -45,24 +48,48 @@ consumer AS MATERIALIZED (
     FROM asked
     WHERE refusal IS NULL AND is_open
 ),
-rank (turn_rank) AS (
-    SELECT (
+discovered (turn_rank, bottom) AS (
+    SELECT row.turn_rank, gap.bottom
+    FROM unnest(%(ring_gap_tops)s::int[], %(ring_gap_bottoms)s::int[]) AS gap (top, bottom)
+    CROSS JOIN LATERAL (
         SELECT turn_rank
         FROM pulljobs_flow_key
-        WHERE consumer_id = %(consumer_id)s::bigint AND turn_at IS NOT NULL
+        WHERE consumer_id = %(consumer_id)s::bigint AND turn_at IS NOT NULL AND turn_rank < gap.top AND turn_rank > gap.bottom
         ORDER BY turn_rank DESC
         LIMIT 1
-    )
+    ) AS row
     UNION ALL
-    SELECT (
+    SELECT row.turn_rank, discovered.bottom
+    FROM discovered
+    CROSS JOIN LATERAL (
         SELECT turn_rank
         FROM pulljobs_flow_key
-        WHERE consumer_id = %(consumer_id)s::bigint AND turn_at IS NOT NULL AND turn_rank < rank.turn_rank
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND turn_at IS NOT NULL
+            AND turn_rank < discovered.turn_rank AND turn_rank > discovered.bottom
         ORDER BY turn_rank DESC
         LIMIT 1
-    )
+    ) AS row
+),
+rank AS MATERIALIZED (
+    SELECT turn_rank, mark
+    FROM unnest(%(ring_ranks)s::int[], %(ring_marks)s::timestamptz[]) AS known (turn_rank, mark)
+    UNION ALL
+    SELECT turn_rank, '-infinity'
+    FROM discovered
+    ORDER BY turn_rank DESC
+),
+reached AS MATERIALIZED (
+    -- Locked or not, and as it is in the snapshot: the mark may go up to there.
+    SELECT rank.turn_rank, first.turn_at
     FROM rank
-    WHERE rank.turn_rank IS NOT NULL
+    LEFT JOIN LATERAL (
+        SELECT turn_at
+        FROM pulljobs_flow_key
+        WHERE consumer_id = %(consumer_id)s::bigint AND turn_rank = rank.turn_rank AND turn_at >= rank.mark
+        ORDER BY turn_at
+        LIMIT 1
+    ) AS first ON true
 ),
 turn AS MATERIALIZED (
     SELECT row.*
@@ -74,6 +101,7 @@ turn AS MATERIALIZED (
         FROM pulljobs_flow_key
         WHERE consumer_id = %(consumer_id)s::bigint
             AND turn_rank = rank.turn_rank
+            AND turn_at >= rank.mark
             AND turn_at <= (SELECT now FROM clock)
             AND (
                 pg_visible_in_snapshot(writer, (SELECT pg_current_snapshot()))
@@ -81,10 +109,10 @@ turn AS MATERIALIZED (
                 OR writer = (SELECT pg_current_xact_id_if_assigned())
             )
         ORDER BY turn_at, key
-        LIMIT %(wanted)s::int
+        LIMIT %(keys)s::int
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS row
-    LIMIT %(wanted)s::int
+    LIMIT %(keys)s::int
 ),
 quantum AS MATERIALIZED (
     -- As many as fill the claim: what is missing to a turn, the key is owed.
@@ -274,6 +302,16 @@ result AS MATERIALIZED (
     ) AS next ON true
     WHERE (SELECT lease_token FROM lease) IS NOT NULL OR (SELECT jobs FROM taken) = 0
 ),
+transaction AS MATERIALIZED (
+    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
+    SELECT pg_current_xact_id() AS xid
+    WHERE EXISTS (SELECT FROM result)
+),
+moment AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+    FROM transaction
+    WHERE xid IS NOT NULL
+),
 planned AS MATERIALIZED (
     SELECT
         result.*,
@@ -281,11 +319,11 @@ planned AS MATERIALIZED (
         CASE
             WHEN next_id IS NULL OR cardinality(now_holding) >= slots THEN NULL
             WHEN tokens_left < tokens_needed
-                THEN clock.now + make_interval(secs => (tokens_needed - tokens_left) / per_second)
+                THEN greatest(moment.now, clock.now + make_interval(secs => (tokens_needed - tokens_left) / per_second))
             -- Another transaction has a job locked, which it would have taken.
-            WHEN taken < least(most, room) AND next_rank >= turn_rank THEN clock.now + interval '20 ms'
+            WHEN taken < least(most, room) AND next_rank >= turn_rank THEN moment.now + interval '20 ms'
             WHEN taken < share AND next_rank >= turn_rank THEN turn_at
-            ELSE clock.now
+            ELSE moment.now
         END AS next_turn_at,
         next_id IS NULL
             AND weight = 1
@@ -294,6 +332,7 @@ planned AS MATERIALIZED (
             AND (throttled_until > clock.now) IS NOT TRUE AS is_idle
     FROM result
     CROSS JOIN clock
+    CROSS JOIN moment
 ),
 moved AS (
     UPDATE pulljobs_flow_key AS row
@@ -309,7 +348,7 @@ moved AS (
         mark_priority = CASE WHEN planned.is_marked THEN planned.last_priority ELSE row.mark_priority END,
         mark_at = CASE WHEN planned.is_marked THEN planned.last_at ELSE row.mark_at END,
         mark_id = CASE WHEN planned.is_marked THEN planned.last_id ELSE row.mark_id END,
-        writer = pg_current_xact_id()
+        writer = (SELECT xid FROM transaction)
     FROM planned
     WHERE row.ctid = planned.place
         AND NOT planned.is_idle
@@ -322,6 +361,10 @@ forgotten AS (
 )
 SELECT
     coalesce(lease.xid, pg_current_xact_id_if_assigned())::text::bigint AS xid,
+    now() AS started_at,
+    pg_current_snapshot()::text AS snapshot,
+    ARRAY(SELECT turn_rank::int FROM reached ORDER BY turn_rank DESC) AS ranks,
+    ARRAY(SELECT turn_at FROM reached ORDER BY turn_rank DESC) AS first_turns,
     lease.lease_token,
     lease.leased_until,
     taken.ids AS job_ids,
@@ -331,8 +374,8 @@ SELECT
     coalesce(taken.deliveries, '{}') AS deliveries,
     coalesce(taken.suspects, '{}') AS suspects,
     EXISTS (SELECT FROM planned WHERE next_id IS NULL) AS is_emptied,
-    EXISTS (SELECT FROM planned WHERE next_turn_at <= (SELECT now FROM clock)) AS has_turns,
-    (SELECT count(*) FROM turn) < %(wanted)s::int AND EXISTS (
+    EXISTS (SELECT FROM planned WHERE next_turn_at <= (SELECT now FROM moment)) OR (SELECT count(*) FROM turn) >= %(keys)s::int AS has_turns,
+    (SELECT count(*) FROM turn) < %(keys)s::int AND EXISTS (
         SELECT
         FROM rank
         CROSS JOIN LATERAL (
@@ -340,6 +383,7 @@ SELECT
             FROM pulljobs_flow_key
             WHERE consumer_id = %(consumer_id)s::bigint
                 AND turn_rank = rank.turn_rank
+                AND turn_at >= rank.mark
                 AND turn_at <= (SELECT now FROM clock)
                 AND key NOT IN (SELECT key FROM turn)
             ORDER BY turn_at, key
@@ -353,7 +397,7 @@ SELECT
         OFFSET 0
     ) AS has_full,
     extract(epoch FROM least(
-        (SELECT min(next_turn_at) FROM planned WHERE next_turn_at > (SELECT now FROM clock)),
+        (SELECT min(next_turn_at) FROM planned WHERE next_turn_at > (SELECT now FROM moment)),
         (
             SELECT min(row.turn_at)
             FROM rank

@@ -1,8 +1,9 @@
 -- Give turns to keys that lost theirs in a crash, and delete rows of keys without jobs.
 -- Event: none; for the sweep.
--- Parameters: wanted int (rows at most).
--- Returns: consumer_id of each row that changed, gets_turn boolean.
--- Locks: the rows, skipping what others hold. Index: flow key, pulljobs_job_turn, job primary key; the keys without a turn are all read.
+-- Parameters: after_consumer_id bigint, after_key text (the key before the first to look at), looked_at int (keys), wanted int (rows to change).
+-- Returns one row: changed int8 (rows), consumer_ids bigint[] (whose keys got turns), reached_consumer_id bigint, reached_key text (the
+--   last key; NULL: the last of all).
+-- Locks: the rows, skipping what others hold. Index: flow key, pulljobs_job_turn, job primary key.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
     SELECT pg_current_xact_id() AS xid
@@ -11,6 +12,19 @@ clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
     FROM transaction
     WHERE xid IS NOT NULL
+),
+looked AS MATERIALIZED (
+    SELECT consumer_id, key
+    FROM pulljobs_flow_key
+    WHERE (consumer_id, key) > (%(after_consumer_id)s::bigint, %(after_key)s::text)
+    ORDER BY consumer_id, key
+    LIMIT %(looked_at)s::int
+),
+reached AS MATERIALIZED (
+    SELECT consumer_id, key
+    FROM looked
+    ORDER BY consumer_id DESC, key DESC
+    LIMIT 1
 ),
 found AS MATERIALIZED (
     SELECT row.ctid AS place, row.consumer_id, fact.gets_turn, fact.is_idle
@@ -65,7 +79,9 @@ found AS MATERIALIZED (
                 )
             ) AS is_idle
     ) AS fact
-    WHERE (row.turn_at IS NULL OR consumer.takes_turns IS NOT TRUE)
+    WHERE (row.consumer_id, row.key) > (%(after_consumer_id)s::bigint, %(after_key)s::text)
+        AND (row.consumer_id, row.key) <= (SELECT consumer_id, key FROM reached)
+        AND (row.turn_at IS NULL OR consumer.takes_turns IS NOT TRUE)
         AND (fact.gets_turn OR fact.is_idle)
         -- The version that is locked is the one that was looked at: see claim_turns.sql.
         AND (
@@ -89,5 +105,10 @@ forgotten AS (
     DELETE FROM pulljobs_flow_key
     WHERE ctid = ANY(ARRAY(SELECT place FROM found WHERE is_idle AND NOT gets_turn))
 )
-SELECT consumer_id, gets_turn
-FROM found
+SELECT
+    (SELECT count(*) FROM found) AS changed,
+    ARRAY(SELECT DISTINCT consumer_id FROM found WHERE gets_turn) AS consumer_ids,
+    reached.consumer_id AS reached_consumer_id,
+    reached.key AS reached_key
+FROM (SELECT count(*) AS keys FROM looked) AS counted
+LEFT JOIN reached ON counted.keys >= %(looked_at)s::int
