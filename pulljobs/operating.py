@@ -27,6 +27,7 @@ from pulljobs.storage import (
     progress,
     queued,
     scheduled,
+    turns,
 )
 from pulljobs.storage.partition_dropping import Copied
 from pulljobs.storage.partitions import Partition
@@ -149,8 +150,8 @@ def delete(job_ids: Iterable[int]) -> Changed:
 def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
     """Stop claims of the channel's or consumer's jobs until that time. Jobs in flight go on.
 
-    None or a time in the past ends a pause, and the throttle of a consumer. Raise ValueError for a
-    time that `check_pause` refuses.
+    None or a time in the past ends a pause, and the throttles of a consumer and its keys. Raise
+    ValueError for a time that `check_pause` refuses.
     """
     check_pause(until)
     using = settings().DATABASE
@@ -159,6 +160,7 @@ def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
     if isinstance(token_holder, Consumer) and (until is None or until <= nodes.clock(using)):
         row = Consumer.objects.using(using).filter(pk=token_holder.pk)
         row.update(throttled_until=None)
+        turns.end_throttles(using, token_holder.pk)
     wake(token_holder)
 
 

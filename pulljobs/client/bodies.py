@@ -154,6 +154,13 @@ def _deadline(given: Mapping[str, Any], answer: Answer, limits: Limits, asked_at
     return latest if local is None else min(max(local, asked_at + seconds), latest)
 
 
+class Throttle(NamedTuple):
+    """Time for which no process claims jobs of the consumer, or of the key of a job."""
+
+    seconds: float
+    of_key: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """Outcome of one job, with its delay and its reason."""
@@ -163,6 +170,8 @@ class Settlement:
     delay: float | None = None
     """Seconds, or None for the retry strategy of the consumer."""
     reason: str = ""
+    throttle: Throttle | None = None
+    """Time for which no job of the consumer or of the key is claimed."""
 
     @property
     def can_be_repeated(self) -> bool:
@@ -191,6 +200,9 @@ def _result(settlement: Settlement) -> dict[str, Any]:
         fields["DelaySeconds"] = settlement.delay
     if settlement.reason:
         fields["Reason"] = str(settlement.reason)[:LONGEST_TEXT]
+    if settlement.throttle is not None:
+        fields["ThrottleSeconds"] = settlement.throttle.seconds
+        fields["ThrottleKey"] = settlement.throttle.of_key
     return fields
 
 

@@ -262,7 +262,7 @@ class Broker:
             if ending.outcome is Outcome.RELEASE and message.lost and not self._judge_end(message):
                 message.revoked = True
             message.result = ending.result
-            message.settle(ending.outcome, ending.delay, ending.reason)
+            message.settle(ending.outcome, ending.delay, ending.reason, ending.throttle)
 
     def settle(self, message: Held, settlement: Settlement) -> None:
         self.open.discard(message)

@@ -5,10 +5,11 @@ import inspect
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final
 
 from pulljobs.client import bodies, log, tracing
-from pulljobs.client.bodies import Outcome
+from pulljobs.client.bodies import Outcome, Throttle
 from pulljobs.client.messages import Received
 from pulljobs.client.strategies import Delay
 from pulljobs.engine.circuit import Result
@@ -33,6 +34,7 @@ class Ending:
     reason: str = ""
     delay: float | None = None
     result: Result | None = None
+    throttle: Throttle | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ class Handling:
             self.handler(message)
         except BaseException as error:
             ending = self._raised(message, error)
-            return self._give_up(message, ending.reason) if self._ends(message, ending) else ending
+            if self._ends(message, ending):
+                given_up = self._give_up(message, ending.reason)
+                return replace(given_up, throttle=ending.throttle)
+            return ending
         return None if message.detached else Ending(Outcome.DELIVERED)
 
     async def run_async(self, message: Received[Any, Any]) -> Ending | None:
@@ -83,7 +88,8 @@ class Handling:
                 raise
             ending = self._raised(message, error)
             if self._ends(message, ending):
-                return await self._give_up_async(message, ending.reason)
+                given_up = await self._give_up_async(message, ending.reason)
+                return replace(given_up, throttle=ending.throttle)
             return ending
         return None if message.detached else Ending(Outcome.DELIVERED)
 
@@ -107,7 +113,8 @@ class Handling:
         if isinstance(error, Retry):
             after = None if error.after is None else error.after.total_seconds()
             result = Result.FAILURE if error.backoff else Result.NEUTRAL
-            return Ending(Outcome.RETRY, _text(error.reason), self._delay(message, after), result)
+            delay, throttle = self._delay(message, after), _throttle_of(error)
+            return Ending(Outcome.RETRY, _text(error.reason), delay, result, throttle)
         reason = log.describe(error)
         log.failed(message.id, reason)
         return Ending(Outcome.RETRY, reason, self._delay(message, None))
@@ -143,6 +150,12 @@ class Handling:
                 raise
             log.giving_up_failed(message.id, log.describe(error))
         return Ending(Outcome.DEAD, reason, result=Result.NEUTRAL)
+
+
+def _throttle_of(error: Retry) -> Throttle | None:
+    if not error.throttle or error.after is None or error.after <= timedelta():
+        return None
+    return Throttle(error.after.total_seconds(), error.throttle == "key")
 
 
 def broken(message: Received[Any, Any], error: BaseException) -> Ending:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from pulljobs.client import bodies
-from pulljobs.client.bodies import WAITING_SHARE, Job, Outcome, Settlement
+from pulljobs.client.bodies import WAITING_SHARE, Job, Outcome, Settlement, Throttle
 from pulljobs.client.errors import LeaseLost
 from pulljobs.engine.circuit import Result
 
@@ -162,9 +162,15 @@ class Received(Generic[Done, Left]):
         """Keep the message open after a `Consumer`'s handler returns. It is settled later."""
         self.detached = True
 
-    def settle(self, outcome: Outcome, delay: float | None = None, reason: str = "") -> Done:
+    def settle(
+        self,
+        outcome: Outcome,
+        delay: float | None = None,
+        reason: str = "",
+        throttle: Throttle | None = None,
+    ) -> Done:
         """Settle the message, unless it was settled before."""
-        settlement = Settlement(self.job, outcome, delay, str(reason))
+        settlement = Settlement(self.job, outcome, delay, str(reason), throttle)
         with _once:
             if self.settled:
                 return self.recipient.done()

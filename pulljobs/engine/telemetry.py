@@ -58,9 +58,9 @@ class ClaimLimited:
     channel: str
     consumer: str
     reason: str
-    """`max_in_flight`, `rate_limited` or `throttled`."""
+    """`max_in_flight`, `rate_limited`, `throttled` or `key_limited`."""
     wait_seconds: float = 0.0
-    """Time until the next claim that may get more, of a rate or a throttle."""
+    """Time until the next claim that may get more, of a limit that knows it."""
 
 
 @dataclass(frozen=True, slots=True)

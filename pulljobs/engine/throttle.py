@@ -7,7 +7,7 @@ Times are of the monotonic clock.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -87,14 +87,22 @@ class Throttle:
         with self._lock:
             self.until = max(time.monotonic() + seconds, self._asked)
 
-    def note_claimed(self, since: float) -> None:
-        """Note a claim that got jobs and was sent at that time: the throttle may be over.
+    @property
+    def is_known(self) -> bool:
+        """True if the consumer or one of its keys was throttled, and may be still."""
+        return bool(self.until or self._of_keys)
 
-        It goes on if the claim came before the throttle was written.
+    def note_claimed(self, since: float, keys: Iterable[str | None] = ()) -> None:
+        """Note a claim that got jobs of these keys: their throttles and the consumer's may be over.
+
+        The claim was sent at that time. A throttle goes on if the claim came before its write.
         """
         with self._lock:
             if not self._asked and self._written_at <= since:
                 self.until = 0.0
+            of_keys = [self._of_keys.get(key or "") for key in keys] if self._of_keys else []
+        for of_key in filter(None, of_keys):
+            of_key.note_claimed(since)
 
 
 def seconds_of(wait: timedelta | datetime) -> float:

@@ -54,14 +54,14 @@ COUNTED: Final = (
         Type.COUNTER,
         (*CONSUMER, "reason"),
         "Claims that got fewer jobs than they asked for because of a limit: `max_in_flight`, "
-        "`rate_limited` or `throttled`.",
+        "`rate_limited`, `throttled` or `key_limited`.",
     ),
     Family(
         "pulljobs_limit_wait_seconds_total",
         Type.COUNTER,
         (*CONSUMER, "reason"),
-        "Time for which claims were put off by a rate (`rate_limited`) or a throttle "
-        "(`throttled`), over all processes.",
+        "Time for which claims were put off by a rate (`rate_limited`), a throttle "
+        "(`throttled`) or rates and throttles of keys (`key_limited`), over all processes.",
     ),
     Family(
         "pulljobs_jobs_finished_total",

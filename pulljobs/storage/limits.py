@@ -9,9 +9,10 @@ from typing import NamedTuple
 from django.db import transaction
 
 from pulljobs.engine.claiming.guarded import Guards, read_guards
+from pulljobs.engine.claiming.keyed import Key
 from pulljobs.engine.claiming.limits import TooDear, lock_allowance
 from pulljobs.engine.encodings import integer_array
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, Job
 from pulljobs.storage import keys, listen, messages, turns
 from pulljobs.storage.rows import Claimed, HeldJob, NotYet, Refusal, Taken
 from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, brief, run
@@ -98,6 +99,28 @@ def throttle(using: str, seconds: Mapping[int, float]) -> None:
     with brief(using, lock_seconds=LOCK_SECONDS):
         rows = run(using, "throttle", params)
     listen.wake_on_commit(using, [row.id for row in rows])
+
+
+def throttle_keys(using: str, seconds: Mapping[Key, float]) -> None:
+    """Throttle keys for so many seconds, and consumers whose claims do not go by key."""
+    by_turn = turns.throttle(using, seconds)
+    others: dict[int, float] = {}
+    for (consumer_id, _key), left in seconds.items():
+        if consumer_id not in by_turn:
+            others[consumer_id] = max(left, others.get(consumer_id, 0.0))
+    if others:
+        throttle(using, others)
+
+
+def throttle_keys_of_jobs(using: str, consumer_id: int, seconds: Mapping[int, float]) -> None:
+    """Throttle the keys of these live jobs of a consumer, each for so many seconds."""
+    rows = Job.objects.using(using).filter(id__in=seconds, consumer_id=consumer_id)
+    of_keys: dict[Key, float] = {}
+    for id, turn_key in rows.values_list("id", "turn_key"):
+        key = consumer_id, turn_key or ""
+        of_keys[key] = max(seconds[id], of_keys.get(key, 0.0))
+    if of_keys:
+        throttle_keys(using, of_keys)
 
 
 def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:

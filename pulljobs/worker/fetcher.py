@@ -313,8 +313,8 @@ class Fetcher:
         throttle = self._throttle(subscription)
         if claim.refusal is Refusal.THROTTLED and claim.next_due is not None:
             throttle.note_refused(claim.next_due.total_seconds())
-        elif throttle.until and claim.taken is not None:
-            throttle.note_claimed(before)
+        elif throttle.is_known and claim.taken is not None:
+            throttle.note_claimed(before, (message.key for _row, message in claim.jobs))
 
     def _hand_over(
         self, subscription: ConsumerSubscription, rows: Sequence[HeldJob], jobs: list[ClaimedJob]

@@ -8,7 +8,7 @@ from typing import Final
 from django.db import DatabaseError
 
 from pulljobs.engine.throttle import Throttle
-from pulljobs.storage import limits, turns
+from pulljobs.storage import limits
 from pulljobs.storage.statements import is_wait
 
 LOCKED_FOR: Final = 1.0
@@ -20,15 +20,12 @@ def _write(using: str, lefts: Mapping[Throttle, float]) -> None:
 
     That of a key holds back its consumer if claims of the consumer do not go by key.
     """
-    seconds: dict[int, float] = {}
     of_keys = {
         (each.consumer_id, each.key): left for each, left in lefts.items() if each.key is not None
     }
-    by_turn = turns.throttle(using, of_keys) if of_keys else set()
-    for throttle, left in lefts.items():
-        if throttle.key is None or throttle.consumer_id not in by_turn:
-            seconds[throttle.consumer_id] = max(left, seconds.get(throttle.consumer_id, 0.0))
-    if seconds:
+    if of_keys:
+        limits.throttle_keys(using, of_keys)
+    if seconds := {each.consumer_id: left for each, left in lefts.items() if each.key is None}:
         limits.throttle(using, seconds)
 
 

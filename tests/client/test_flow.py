@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -550,6 +551,21 @@ def test_neutral_outcomes_open_nothing() -> None:
     )
     with running(consumer):
         wait_until(lambda: is_done(broker))
+
+
+def test_a_handler_throttles_its_consumer_or_its_key() -> None:
+    broker, hour = filled(3), timedelta(hours=1)
+    throttles: dict[bytes, dict[str, Any]] = {b"0": {"throttle": True}, b"1": {"throttle": "key"}}
+
+    def handle(message: Message) -> None:
+        raise Retry(after=hour, **throttles.get(message.payload, {}))
+
+    consumer, _ = consumer_of([broker], handle, max_in_flight=3, max_attempts=1)
+    with running(consumer):
+        wait_until(lambda: broker.states() == ["DEAD"] * 3)
+    results = [result for request in broker.asked("ack") for result in request.body["Results"]]
+    asked = [(result.get("ThrottleSeconds"), result.get("ThrottleKey")) for result in results]
+    assert sorted(asked, key=str) == [(3600.0, False), (3600.0, True), (None, None)]
 
 
 def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from pulljobs import operating
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import ArchivedJob, Consumer, Job, Node
 from pulljobs.publishing import publish, publish_many
@@ -103,6 +104,22 @@ def test_jobs_start_again_when_an_operator_ends_the_throttle() -> None:
     bench.buffer.throttles.write(USING)
     query("UPDATE pulljobs_consumer SET throttled_until = NULL")
     published(consumer)
+    bench.fetcher.rotation.note_work([consumer.pk])
+    bench.fetcher.tick()
+    [_first, second] = pool.jobs
+    assert not second.is_late_at(time.monotonic())
+
+
+def test_jobs_of_a_key_start_again_when_an_operator_ends_its_throttle() -> None:
+    bench = FetcherBench()
+    consumer, pool = bench.add(0)
+    Consumer.objects.update(fair_by_key=True)
+    published(consumer, key="a")
+    bench.fetcher.tick()
+    pool.jobs[0].throttle(timedelta(minutes=1), key=True)
+    bench.buffer.throttles.write(USING)
+    operating.pause(consumer, None)
+    published(consumer, key="a")
     bench.fetcher.rotation.note_work([consumer.pk])
     bench.fetcher.tick()
     [_first, second] = pool.jobs

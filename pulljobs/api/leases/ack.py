@@ -1,6 +1,6 @@
 """Route ack: outcomes of jobs, each settled by itself, optionally with the next pull."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -29,7 +29,7 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer
 from pulljobs.outcome_texts import clean
 from pulljobs.states import Event
-from pulljobs.storage import listen, protocol
+from pulljobs.storage import limits, listen, protocol
 from pulljobs.storage.rows import Finished
 
 LONGEST_DELAY: Final = 3600.0
@@ -44,6 +44,9 @@ class AckItem(NamedTuple):
 
     id: str
     settlement: Settlement | None
+    throttle: float = 0.0
+    """Seconds for which no job of the consumer, or of the key, is claimed."""
+    is_of_key: bool = False
 
 
 class BegunAck(NamedTuple):
@@ -104,6 +107,7 @@ def settle(consumer: Consumer, items: Sequence[AckItem]) -> list[ItemStatus]:
     using = settings().DATABASE
     named = [item.settlement.held.job_id for item in items if item.settlement]
     owned = protocol.jobs_of(using, consumer.pk, named)
+    _throttle(consumer, [item for item in items if item.throttle], owned)
     statuses = [ItemStatus.NOT_FOUND] * len(items)
     open_items = {
         index: item.settlement
@@ -120,6 +124,21 @@ def settle(consumer: Consumer, items: Sequence[AckItem]) -> list[ItemStatus]:
                 statuses[index] = status
                 open_items.pop(index, None)
     return statuses
+
+
+def _throttle(consumer: Consumer, items: Sequence[AckItem], owned: Collection[int]) -> None:
+    """Throttle the consumer, or keys of jobs of it, before the outcomes are written."""
+    using = settings().DATABASE
+    asked = [
+        (item.settlement.held.job_id, item)
+        for item in items
+        if item.settlement and item.settlement.held.job_id in owned
+    ]
+    if seconds := max((item.throttle for _id, item in asked if not item.is_of_key), default=0.0):
+        limits.throttle(using, {consumer.pk: seconds})
+    of_keys = {id: item.throttle for id, item in asked if item.is_of_key}
+    if of_keys:
+        limits.throttle_keys_of_jobs(using, consumer.pk, of_keys)
 
 
 def _finish(consumer: Consumer, settlements: list[Settlement]) -> dict[int, ItemStatus]:
@@ -168,7 +187,8 @@ def _read_item(given: OutcomeBody) -> AckItem:
         return AckItem(given["ID"], None)
     text = clean(": ".join(filter(None, (given.get("Reason"), given.get("Error")))))
     settlement = OUTCOMES[given["Outcome"]](held, text, given.get("DelaySeconds"))
-    return AckItem(given["ID"], settlement)
+    throttle, is_of_key = given.get("ThrottleSeconds") or 0.0, bool(given.get("ThrottleKey"))
+    return AckItem(given["ID"], settlement, throttle, is_of_key)
 
 
 def _retry(held: Held, text: str, delay: float | None) -> Settlement:

@@ -76,6 +76,15 @@ class OutcomeBody(TypedDict):
     DelaySeconds: NotRequired[Annotated[float, Bounds(0)] | None]
     Reason: NotRequired[str | None]
     Error: NotRequired[str | None]
+    ThrottleSeconds: NotRequired[
+        Annotated[
+            float,
+            Bounds(0, YEAR),
+            Help("For so long no job of the consumer is claimed, by whatever way in."),
+        ]
+        | None
+    ]
+    ThrottleKey: NotRequired[Annotated[bool, Help("true: no job of the same key.")] | None]
 
 
 class AckBody(TypedDict):
@@ -144,7 +153,11 @@ class PullStatusBody(TypedDict):
     PendingMessages: Natural
     PendingBytes: Natural
     RetryAfterSeconds: NotRequired[
-        Annotated[float, Bounds(0), Help("Only with the reasons rate_limited and throttled.")]
+        Annotated[
+            float,
+            Bounds(0),
+            Help("With rate_limited and throttled, and with key_limited if the time is known."),
+        ]
     ]
 
 

@@ -25,6 +25,8 @@ MALFORMED: list[dict[str, Any]] = [
     {"Outcome": "RETRY", "DelaySeconds": -1},
     {"Outcome": "RETRY", "DelaySeconds": "abc"},
     {"Outcome": "RETRY", "DelaySeconds": True},
+    {"Outcome": "RETRY", "ThrottleSeconds": -1},
+    {"Outcome": "RETRY", "ThrottleSeconds": 60, "ThrottleKey": "a"},
     {"Outcome": "DEAD", "Reason": 5},
     {"Outcome": "DEAD", "Error": ["x"]},
     {"ID": 5, "Outcome": "DELIVERED"},
@@ -100,6 +102,32 @@ def test_a_waiter_learns_of_a_delay(puller: Puller) -> None:
         assert 0.6 <= time.monotonic() - start < LONG / 2
         assert again["ID"] == job["ID"]
         assert puller.statuses(outcome_of(again, "DELIVERED")) == ["ok"]
+
+
+def test_an_outcome_throttles_the_consumer_or_a_key(puller: Puller) -> None:
+    Consumer.objects.update(fair_by_key=True)
+    for key in ("a", "a", "b"):
+        publish(key=key)
+    first, second = puller.taken(), puller.taken()
+    keys = {job["Key"]: job for job in first + second}
+    asked = {"ThrottleSeconds": 60, "ThrottleKey": True}
+    assert puller.statuses(outcome_of(keys["a"], "DELIVERED", **asked)) == ["ok"]
+    assert not puller.taken()
+    publish(key="c")
+    [other] = puller.taken()
+    assert other["Key"] == "c"
+    publish(key="c")
+    assert puller.statuses(outcome_of(other, "RETRY", ThrottleSeconds=60)) == ["ok"]
+    assert puller.pull(NoWait=True)["Status"]["Reason"] == "throttled"
+
+
+def test_a_job_of_another_consumer_throttles_nothing(puller: Puller) -> None:
+    publish()
+    [job] = puller.taken()
+    stranger = {**job, "ID": ids.encode(ids.decode(job["ID"]) + 1)}
+    named = outcome_of(stranger, "RETRY", ThrottleSeconds=60)
+    assert puller.statuses(named) == ["not_found"]
+    assert not Consumer.objects.exclude(throttled_until=None).exists()
 
 
 def test_a_delayed_job_is_not_given(puller: Puller) -> None:

@@ -307,6 +307,19 @@ def test_a_pull_above_the_rate_says_when_to_come_again(puller: Puller) -> None:
     assert "RetryAfterSeconds" not in answer["Status"]
 
 
+def test_a_pull_whose_keys_have_no_token_says_when_to_come_again(puller: Puller) -> None:
+    consumer = puller.subscription.consumer
+    consumer.rate, consumer.rate_per_key = "60/h", True
+    consumer.save()
+    for _ in range(2):
+        publish(key="a")
+    assert len(puller.pull(Batch=10)["Result"]) == 1
+    for answer in (puller.pull(NoWait=True), puller.pull(Expires=0.3)):
+        status = answer["Status"]
+        assert (answer["Result"], status["Code"], status["Reason"]) == ([], 409, "key_limited")
+        assert 30 < status["RetryAfterSeconds"] <= 60
+
+
 def test_a_pull_of_a_throttled_consumer_says_when_to_come_again(puller: Puller) -> None:
     publish()
     throttle(USING, {puller.subscription.consumer.pk: 60.0})

@@ -60,10 +60,10 @@ class PullAnswer(NamedTuple):
 
     @property
     def retry_after(self) -> timedelta | None:
-        """Time until a rate or a throttle allows a job, or None for another reason."""
-        if self.claim is None or self.reason.code != PullReason.RATE_LIMITED.code:
+        """Time until a rate, a throttle or a key allows a job, or None for another reason."""
+        if self.claim is None or self.reason.reason != self.claim.refusal:
             return None
-        return self.claim.limited_for
+        return self.claim.retry_after
 
 
 @dataclass(eq=False, slots=True)

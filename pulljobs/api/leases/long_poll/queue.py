@@ -65,7 +65,9 @@ class WaiterQueue:
         self._quiet_until = 0.0
         """Time until which notifications wait."""
         self._limit: Refusal | None = None
-        """Reason for which no job is allowed until then."""
+        """Limit that allowed no job in the last claim."""
+        self._allowed_at = 0.0
+        """Time on the monotonic clock at which that limit allows a job, or 0 if it knows none."""
         self._row = asyncio.Lock()
         # Dicts keep the order, and remove an entry in constant time.
         self.pulls: dict[PendingPull, None] = {}
@@ -204,6 +206,8 @@ class WaiterQueue:
         now, wait, self._limit = time.monotonic(), claim.limited_for, claim.refusal
         self._limited_until = 0.0 if wait is None else now + wait.total_seconds()
         self._quiet_until = min(self._limited_until, now + QUIET.total_seconds())
+        after = claim.retry_after
+        self._allowed_at = 0.0 if after is None else now + after.total_seconds()
 
     def _next_group(self) -> list[PendingPull]:
         """Return the pulls at the head of the queue that one claim can serve together."""
@@ -326,7 +330,7 @@ class WaiterQueue:
             pull.answer(self._expired_answer())
 
     def _expired_answer(self) -> PullAnswer:
-        wait = self._limited_until - time.monotonic()
+        wait = self._allowed_at - time.monotonic()
         if wait <= 0 or self._limit is None:
             return PullAnswer(PullReason.TIMEOUT)
         limited = Claim(None, [], False, timedelta(seconds=wait), self._limit)
