@@ -141,6 +141,12 @@ def note_pause(token_holder: Channel | Consumer, until: datetime | None, *, by: 
     note(act, by=by, subject=name_of(token_holder), at=until)
 
 
+def note_weight(consumer: Consumer, key: str, weight: int, *, by: str) -> None:
+    """Record the new weight of a key of a consumer."""
+    subject = f"{name_of(consumer)}: weight {weight} of key {key!r}"
+    note(AuditEntry.Act.UPDATE, by=by, subject=subject)
+
+
 def name_of(token_holder: TokenHolder) -> str:
     """Return the name that the audit trail uses for a channel, producer or consumer."""
     channel = f"{token_holder.channel.name}/" if isinstance(token_holder, Consumer) else ""

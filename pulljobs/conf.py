@@ -36,7 +36,7 @@ SCOPES = frozenset({
     "consumers", "dlq", "dlq-status", "info", "job", "job-status", "limit-group",
     "limit-groups", "lookup", "message", "messages", "messages-status", "metrics", "openapi",
     "pause", "producer", "producers", "pull", "queued-jobs", "renew", "requeue-dead-job",
-    "scheduled-message", "scheduled-messages",
+    "scheduled-message", "scheduled-messages", "weights",
 })  # fmt: skip
 """Routes of the core's API. Throttles are set by these names, and by `hooks.api_scopes`."""
 

@@ -14,7 +14,7 @@ from pulljobs import rates
 from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.errors import InvalidRegistration
-from pulljobs.models import Channel, Consumer, LimitGroup, Producer
+from pulljobs.models import Channel, Consumer, FlowKey, LimitGroup, Producer
 from pulljobs.models.token_holders import validate_name
 from pulljobs.storage import counts, dead, jobs, listen
 from pulljobs.storage.rows import Stats
@@ -204,6 +204,8 @@ def _put(
         return Registered(token_holder, Change.UNCHANGED)
     _check_rate(token_holder)
     token_holder.save(using=using)
+    if row is not None and not exists:
+        _forget_owner(using, row.pk)
     if exists and model is Consumer:
         listen.wake_on_commit(using, [token_holder.pk])  # Its next token may come sooner.
     return Registered(token_holder, Change.CHANGED if exists else Change.MADE)
@@ -214,6 +216,12 @@ def _reset(token_holder: Channel | Producer | Consumer) -> None:
     for field in token_holder._meta.concrete_fields:
         if field.name not in KEPT:
             setattr(token_holder, field.attname, field.get_default())
+
+
+def _forget_owner(using: str, consumer_id: int) -> None:
+    """End the throttle and the weights of keys that an earlier owner of a consumer has left."""
+    Consumer.objects.using(using).filter(pk=consumer_id).update(throttled_until=None)
+    FlowKey.objects.using(using).filter(consumer_id=consumer_id).exclude(weight=1).update(weight=1)
 
 
 def _changed(token_holder: Channel | Producer | Consumer, fields: dict[str, Any]) -> bool:

@@ -29,7 +29,14 @@ def set_weight(consumer: Consumer, key: str, weight: int) -> None:
     turns.set_weight(settings().DATABASE, consumer.pk, key, weight)
 
 
-def read_weights(consumer: Consumer) -> dict[str, int]:
-    """Return the weights other than 1 by key, sorted by key."""
+def read_weights(
+    consumer: Consumer, *, after: str | None = None, most: int | None = None
+) -> dict[str, int]:
+    """Return the weights other than 1 by key, sorted by key.
+
+    Return at most `most` of them, from the first key behind `after` on.
+    """
     rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
-    return dict(rows.exclude(weight=1).order_by("key").values_list("key", "weight"))
+    if after is not None:
+        rows = rows.filter(key__gt=after)
+    return dict(rows.exclude(weight=1).order_by("key").values_list("key", "weight")[:most])

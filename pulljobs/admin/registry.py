@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, encryption, registering
-from pulljobs.admin import clients, figures, token_holder_actions
+from pulljobs.admin import clients, figures, key_weights, token_holder_actions
 from pulljobs.admin.token_holders import (
     NUMBERS,
     Names,
@@ -64,6 +64,10 @@ class ConsumerAdmin(PausableAdmin):
     list_select_related = ("channel",)
     ordering: ClassVar[Names] = ("channel__name", "name")
     actions = ("restore",)
+    own_views: Mapping[str, Any] = {
+        **PausableAdmin.own_views,
+        "weights": key_weights.show_weights,
+    }
     formfield_overrides: ClassVar[Any] = {models.URLField: {"assume_scheme": "https"}}
     own_fields = (
         (_("Subscription"), ("channel", "type", "callback_url", "sign")),

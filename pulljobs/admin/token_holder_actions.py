@@ -81,7 +81,7 @@ def describe_pause(until: datetime, now: datetime) -> str:
 
 
 def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    token_holder = _find_token_holder(listed, request, id, "pause")
+    token_holder = find_token_holder(listed, request, id, "pause")
     form = PauseForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         _set_pause(request, token_holder, form.end())
@@ -89,32 +89,34 @@ def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         if pause_until(token_holder) is None:
             text = _("%s is not paused: that time is in the past.")
         messages.success(request, text % token_holder)
-        return _back(token_holder)
-    return _page(
+        return back_to(token_holder)
+    return render_page(
         listed, request, token_holder, "pause", form=form, title=_("Pause %s") % token_holder
     )
 
 
 def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    token_holder = _find_token_holder(listed, request, id, "pause")
+    token_holder = find_token_holder(listed, request, id, "pause")
     if request.method != "POST":
         raise Http404
     _set_pause(request, token_holder, None)
     messages.success(request, _("%s is resumed.") % token_holder)
-    return _back(token_holder)
+    return back_to(token_holder)
 
 
 def rotate(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    token_holder = _find_token_holder(listed, request, id, "rotate")
+    token_holder = find_token_holder(listed, request, id, "rotate")
     if request.method != "POST":
-        return _page(listed, request, token_holder, "rotate", title=_("Token of %s") % token_holder)
+        return render_page(
+            listed, request, token_holder, "rotate", title=_("Token of %s") % token_holder
+        )
     secrets = [(TOKEN, token_holder.set_token())]
     token_holder.save(
         using=settings().DATABASE,
         update_fields=["token_digest", "token_sealed", "changed_at"],
     )
     note_secrets(request, token_holder, secrets)
-    return show_secrets(listed, request, token_holder, secrets, _back(token_holder).url)
+    return show_secrets(listed, request, token_holder, secrets, back_to(token_holder).url)
 
 
 def show_secrets(
@@ -122,7 +124,9 @@ def show_secrets(
 ) -> TemplateResponse:
     """Show secrets in the answer to a form only, because Django stores messages for a while."""
     title = _("Secrets of %s") % token_holder
-    return _page(listed, request, token_holder, "secrets", secrets=secrets, then=then, title=title)
+    return render_page(
+        listed, request, token_holder, "secrets", secrets=secrets, then=then, title=title
+    )
 
 
 def note_secrets(request: HttpRequest, token_holder: TokenHolder, secrets: Secrets) -> None:
@@ -137,7 +141,8 @@ def _set_pause(request: HttpRequest, token_holder: Any, until: datetime | None) 
     auditing.note_pause(token_holder, until, by=request.user.get_username())
 
 
-def _find_token_holder(listed: Any, request: HttpRequest, id: int, action: str) -> Any:
+def find_token_holder(listed: Any, request: HttpRequest, id: int, action: str) -> Any:
+    """Return the row, or raise PermissionDenied or Http404."""
     if not may(request, action, listed.model):
         raise PermissionDenied
     token_holder = listed.get_queryset(request).filter(pk=id).first()
@@ -146,14 +151,16 @@ def _find_token_holder(listed: Any, request: HttpRequest, id: int, action: str) 
     return token_holder
 
 
-def _back(token_holder: TokenHolder) -> HttpResponseRedirect:
+def back_to(token_holder: TokenHolder) -> HttpResponseRedirect:
+    """Redirect to the page of the row."""
     name = f"admin:pulljobs_{token_holder._meta.model_name}_change"
     return HttpResponseRedirect(reverse(name, args=[token_holder.pk]))
 
 
-def _page(
+def render_page(
     listed: Any, request: HttpRequest, token_holder: TokenHolder, action: str, **context: Any
 ) -> TemplateResponse:
+    """Render the page of an action."""
     page = {
         **listed.admin_site.each_context(request),
         "opts": listed.model._meta,
@@ -162,5 +169,5 @@ def _page(
     return TemplateResponse(
         request,
         f"admin/pulljobs/{action}.html",
-        page | {"media": listed.media, "back": _back(token_holder).url} | context,
+        page | {"media": listed.media, "back": back_to(token_holder).url} | context,
     )

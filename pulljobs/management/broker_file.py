@@ -156,20 +156,23 @@ class _BrokerFileReader:
         rate = section.get("rate")
         fields: dict[str, Any] = {} if rate is None else {"rate": rate}
         if rate == "":
-            fields |= {"rate_burst": None, "rate_window": False}
-        elif (window := section.get("rate-window")) is not None:
-            fields |= self._window_field(id, window)
-        for name, key in (("rate_burst", "rate-burst"), ("max_in_flight", "max-in-flight")):
-            if (number := self._number(id, key, MOST)) is not None:
+            fields |= {"rate_burst": None, "rate_window": False, "rate_per_key": False}
+        for name in ("rate_burst", "max_in_flight", "max_in_flight_per_key"):
+            if (number := self._number(id, name.replace("_", "-"), MOST)) is not None:
                 fields[name] = number
+        truths = ("fair_by_key",) if rate == "" else ("rate_window", "rate_per_key", "fair_by_key")
+        for name in truths:
+            if (text := section.get(name.replace("_", "-"))) is not None:
+                fields |= self._truth_field(id, name, text)
         if "limit-group" in section:
             fields["limit_group"] = section["limit-group"] or None
         return fields
 
-    def _window_field(self, id: str, text: str) -> dict[str, bool]:
+    def _truth_field(self, id: str, name: str, text: str) -> dict[str, bool]:
         if text in TRUTHS:
-            return {"rate_window": TRUTHS[text]}
-        self._skip(f"[{id}] rate-window", f"{text!r} is neither true nor false")
+            return {name: TRUTHS[text]}
+        key = name.replace("_", "-")
+        self._skip(f"[{id}] {key}", f"{text!r} is neither true nor false")
         return {}
 
     def _number(self, section: str, key: str, highest: int = A_YEAR) -> int | None:

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from pulljobs import auditing
+from pulljobs import auditing, weights
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
 from pulljobs.states import Event, State
 from pulljobs.storage import limits
@@ -94,6 +94,27 @@ def test_the_audit_trail_counts_the_jobs_of_a_purge(operator: Client, consumer: 
     paused, purged = rows(read_page(operator, listing("auditentry")))
     assert "all that waits 3 finished" in purged
     assert "consumer files/census - finished" in paused
+
+
+def test_weights_of_keys_are_shown_and_set(operator: Client, consumer: Consumer) -> None:
+    Consumer.objects.update(fair_by_key=True)
+    url = act_url("consumer", "weights", consumer.pk)
+    assert url in read_page(operator, page("consumer", consumer.pk))
+    assert post_form(operator, url, {"key": "<b>", "weight": 3}) == ["The weight of <b> is 3."]
+    assert post_form(operator, url, {"key": "", "weight": 2})
+    assert weights.read_weights(consumer) == {"": 2, "<b>": 3}
+    assert "&lt;b&gt;" in operator.get(url).content.decode()
+    assert trail()[0] == ("olga", "update", "consumer files/census: weight 3 of key '<b>'")
+    answer = operator.post(url, {"key": "a", "weight": 1_001})
+    assert "less than or equal to 1000" in answer.content.decode()
+    assert len(trail()) == 2
+
+
+def test_weights_are_changed_only_with_permission(reader: Client, consumer: Consumer) -> None:
+    url = act_url("consumer", "weights", consumer.pk)
+    assert "Set the weight" not in reader.get(url).content.decode()
+    assert reader.post(url, {"key": "a", "weight": 3}).status_code == 403
+    assert (weights.read_weights(consumer), trail()) == ({}, [])
 
 
 @pytest.mark.parametrize("act", ["pause", "resume", "rotate"])

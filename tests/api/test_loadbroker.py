@@ -136,6 +136,8 @@ def test_what_it_does_not_tell_stays_as_it_is(file: Path) -> None:
         ("type=pull", "type=pull\nrate-burst=5", "consumer billing: The burst 5 needs a rate"),
         ("type=pull", "type=pull\nrate=1/s\nrate-burst=-1", "[billing] rate-burst: '-1'"),
         ("type=pull", "type=pull\nrate=1/s\nrate-window=on", "[billing] rate-window: 'on' is neit"),
+        ("type=pull", "type=pull\nfair-by-key=yes", "[billing] fair-by-key: 'yes' is neither"),
+        ("type=pull", "type=pull\nrate-per-key=true", "consumer billing: rate_per_key: It needs a"),
         ("type=pull", "type=pull\nlimit-group=stripe", "There is no limit group 'stripe'"),
     ],
 )
@@ -172,6 +174,20 @@ def test_the_other_limits_of_the_file_are_set(file: Path) -> None:
     billing = Consumer.objects.get(name="billing")
     assert (billing.rate_window, billing.window_seconds, billing.max_in_flight) == (True, 60.0, 4)
     assert billing.limit_group == group
+
+
+def test_the_limits_by_key_of_the_file_are_set_and_ended(file: Path) -> None:
+    lines = "type=pull\nrate=9/m\nrate-per-key=true\nmax-in-flight-per-key=2\nfair-by-key=true"
+    for changed, wanted in [
+        (lines, (True, 2, True, 9 / 60)),
+        ("type=pull", (True, 2, True, 9 / 60)),
+        ("type=pull\nrate=\nfair-by-key=false", (False, 2, False, None)),
+    ]:
+        file.write_text(GOOD.replace("type=pull", changed))
+        assert load(file)["skipped"] == []
+        row = Consumer.objects.get(name="billing")
+        limits = row.rate_per_key, row.max_in_flight_per_key, row.fair_by_key
+        assert (*limits, row.key_rate_per_second) == wanted
 
 
 def test_consumers_whose_delays_are_too_many_are_named_and_the_others_are_made(

@@ -13,13 +13,13 @@ from django.test import override_settings
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
 
-from pulljobs import operating
-from pulljobs.models import ArchivedJob, Channel, Consumer, Job, LimitGroup, Producer
+from pulljobs import operating, weights
+from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, LimitGroup, Producer
 from pulljobs.models.token_holders import validate_name
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import dead
+from pulljobs.storage import dead, limits
 from tests.api.caller import job_in, kill, subscription
 from tests.api.management import Manager, user
 from tests.factories import USING, ConsumerFactory
@@ -409,6 +409,8 @@ def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manage
     there.set_signing_secret()
     operating.pause(there, there.created_at + timedelta(days=1))
     there.save()
+    weights.set_weight(there, "a", 3)
+    limits.throttle(USING, {there.pk: 60.0})
     assert manager.delete(path, manager.get(path)).status_code == 204
     for url in (path, "/channel/orders/consumer/new"):
         assert manager.put(url, callbackUrl=URL, type="pull").status_code == 200
@@ -417,6 +419,7 @@ def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manage
     own = {"id", "name", "token_digest", "token_sealed", "created_at", "changed_at"}
     for field in {field.attname for field in Consumer._meta.concrete_fields} - own:
         assert getattr(again, field) == getattr(new, field), field
+    assert weights.read_weights(again) == {}
     publish("orders", b"x")
     assert len(Puller(USING, again).claim(1).jobs) == 1
 
@@ -494,6 +497,52 @@ def test_a_put_sets_the_limits_by_key(orders: Any, manager: Manager) -> None:
     consumer = Consumer.objects.get()
     assert (consumer.rate_per_second, consumer.key_rate_per_second) == (None, 9 / 60)
     assert put(rate="", maxInFlightPerKey="", fairByKey="false") == (None, False, False)
+
+
+def test_keys_get_weights_with_permission_and_an_audit_entry(orders: Any, manager: Manager) -> None:
+    path = "/channel/orders/consumer/k"
+    manager.put(path, callbackUrl=URL, fairByKey="true")
+    assert manager.put(f"{path}/weights", key="a/b", weight="3").json() == {
+        "Key": "a/b",
+        "Weight": 3,
+    }
+    assert manager.put_json(f"{path}/weights", {"weight": "2"}).json() == {"Key": "", "Weight": 2}
+    known = [{"Key": "", "Weight": 2}, {"Key": "a/b", "Weight": 3}]
+    assert manager.get(f"{path}/weights").json() == {"Result": known, "Next": None}
+    assert manager.get(f"{path}/weights", after="").json()["Result"] == known[1:]
+    entries = AuditEntry.objects.order_by("id").values_list("by", "act", "subject")
+    assert entries[0] == ("boss", "update", "consumer orders/k: weight 3 of key 'a/b'")
+    manager.put(f"{path}/weights", key="a/b", weight="1")
+    assert manager.get(f"{path}/weights").json()["Result"] == known[:1]
+    user("watcher", "view")
+    assert Manager("watcher").get(f"{path}/weights").status_code == 200
+    assert Manager("watcher").put(f"{path}/weights", key="a", weight="3").status_code == 403
+    assert Manager().get(f"{path}/weights").status_code == 401
+    assert manager.get("/channel/orders/consumer/other/weights").status_code == 404
+
+
+def test_a_list_of_weights_names_its_next_page(
+    orders: Any, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulljobs.api.broker.key_weights.PAGE", 2)
+    path = "/channel/orders/consumer/k"
+    manager.put(path, callbackUrl=URL, fairByKey="true")
+    for key in ("a", "b", "c & d"):
+        manager.put(f"{path}/weights", key=key, weight="2")
+    first = manager.get(f"{path}/weights").json()
+    last = manager.get(first["Next"]).json()
+    assert [row["Key"] for row in first["Result"] + last["Result"]] == ["a", "b", "c & d"]
+    assert last["Next"] is None
+
+
+@pytest.mark.parametrize("weight", ["", "0", "1001", "-1", "two", "1.5"])
+def test_a_weight_that_cannot_work_is_refused(weight: str, orders: Any, manager: Manager) -> None:
+    path = "/channel/orders/consumer/k"
+    manager.put(path, callbackUrl=URL, fairByKey="true")
+    refused = manager.put(f"{path}/weights", key="a", weight=weight)
+    assert (refused.status_code, b"from 1 to 1000" in refused.content) == (400, True)
+    assert manager.put(f"{path}/weights", key="a" * 256, weight="2").status_code == 400
+    assert not AuditEntry.objects.exists()
 
 
 @pytest.mark.parametrize(

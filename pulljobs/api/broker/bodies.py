@@ -98,6 +98,15 @@ class ConsumerFormBody(RegistryFormBody, LimitsFormBody):
     ]
 
 
+class KeyWeightFormBody(TypedDict):
+    key: NotRequired[Annotated[str, TextUpTo(255), Help("Absent: jobs without a key.")]]
+    weight: Annotated[
+        str,
+        TextUpTo(4, r"^[0-9]+$"),
+        Help("Jobs that the key gives while others give one, from 1 to 1000."),
+    ]
+
+
 class RequeueFormBody(TypedDict):
     requeue: Annotated[str, Help("The consumer's token.")]
 
@@ -154,6 +163,16 @@ class LimitGroupBody(LimitsBody):
 
 class LimitGroupsBody(TypedDict):
     Result: list[LimitGroupBody]
+
+
+class KeyWeightBody(TypedDict):
+    Key: str
+    Weight: Annotated[int, Bounds(1, 1_000)]
+
+
+class KeyWeightsBody(TypedDict):
+    Result: list[KeyWeightBody]
+    Next: Annotated[str | None, Help("Path of the next page, or null.")]
 
 
 class PayloadBody(TypedDict):

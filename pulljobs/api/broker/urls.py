@@ -8,6 +8,7 @@ from pulljobs.api.broker import limit_groups, messages, registry, status
 from pulljobs.api.broker.broadcast import Broadcast
 from pulljobs.api.broker.dead_letters import DeadLetters
 from pulljobs.api.broker.jobs import RequeueDeadJob, SingleJobView
+from pulljobs.api.broker.key_weights import KeyWeights
 from pulljobs.api.broker.queued_jobs import QueuedJobs
 
 CHANNEL: Final = "channel/<str:channel>"
@@ -42,6 +43,7 @@ urlpatterns = [
     path(f"{CONSUMER}/queued-jobs", QueuedJobs.as_view(), name="queued-jobs"),
     path(JOB, SingleJobView.as_view(), name="job"),
     path(f"{JOB}/requeue-dead-job", RequeueDeadJob.as_view(), name="requeue-dead-job"),
+    path(f"{CONSUMER}/weights", KeyWeights.as_view(), name="weights"),
     path(f"{CONSUMER}/dlq", DeadLetters.as_view(), name="dlq"),
     path("_status", status.AppStatus.as_view(), name="app-status"),
     path("job-status", status.JobStatus.as_view(), name="job-status"),

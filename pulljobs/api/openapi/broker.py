@@ -102,6 +102,18 @@ OPERATIONS: Final[Mapping[tuple[str, str], ApiOperation]] = {
         parameters=(UNMODIFIED,),
         refusals=(400, 404, 409, 412),
     ),
+    ("weights", "GET"): ApiOperation(
+        summary="List the keys of a consumer that have a weight, by key",
+        answer=bodies.KeyWeightsBody,
+        parameters=(query("after", "The key before the page."),),
+        refusals=(404,),
+    ),
+    ("weights", "PUT"): ApiOperation(
+        summary="Set the weight of a key",
+        answer=bodies.KeyWeightBody,
+        body={FORM: bodies.KeyWeightFormBody, JSON: bodies.KeyWeightFormBody},
+        refusals=(400, 404, 413, 415),
+    ),
     ("limit-groups", "GET"): ApiOperation(
         summary="List limit groups by name", answer=bodies.LimitGroupsBody
     ),
