@@ -159,6 +159,13 @@ def _add_flow(commands: Commands) -> None:
     flow.add_argument("--jobs", type=int, default=50_000, help="queued for each drain")
     flow.add_argument("--wanted", type=int, default=200, help="jobs that a claim asks for")
     flow.add_argument("--rounds", type=int, default=5)
+    flow.add_argument(
+        "--peers", nargs="*", metavar="NAME", default=[], choices=("pulljobs", "procrastinate"),
+        help="whose workers drain with and without keys as well",
+    )  # fmt: skip
+    flow.add_argument("--peer-jobs", type=int, default=20_000, help="queued for each such drain")
+    flow.add_argument("--peer-keys", type=int, default=1_000, help="keys of these jobs")
+    flow.add_argument("--peer-seconds", type=float, default=60.0, help="longest such drain")
     flow.add_argument("--json", action="store_true", help=JSON_HELP)
 
 

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.database import EMPTIED, consumer, own_database, query
+from benchmarks.flow_peers import measure_peers
 from benchmarks.report import Table, print_report
 from pulljobs import pulling, registering
 from pulljobs.engine import outcomes
@@ -77,7 +78,13 @@ def run(options: argparse.Namespace) -> None:
                 rates[name].append(_drain(design, options.jobs, options.wanted))
                 text = f"round {number + 1}: {name}: {rates[name][-1]:,.0f} jobs/s"
                 print(text, file=sys.stderr)
-        _report(rates, as_json=options.json)
+        of_peers = measure_peers(
+            options.peers,
+            jobs=options.peer_jobs,
+            keys=options.peer_keys,
+            seconds=options.peer_seconds,
+        )
+        _report(rates, of_peers, as_json=options.json)
 
 
 def _drain(design: Design, jobs: int, wanted: int) -> float:
@@ -106,8 +113,12 @@ def _set_limits(limits: Mapping[str, Any]) -> None:
     registering.put(Consumer, key, lambda _row: {**fields, **blank, **limits})
 
 
-def _report(rates: Mapping[str, list[float]], *, as_json: bool) -> None:
-    medians = {name: median(own) for name, own in rates.items()}
+def _report(rates: Mapping[str, list[float]], of_peers: Table, *, as_json: bool) -> None:
+    tables = {"By key, next to a peer": of_peers} if of_peers else {}
+    medians = {name: median(own) for name, own in rates.items() if own}
+    if not medians:
+        print_report(tables, {}, as_json=as_json)
+        return
     ratios = {name: rate / medians[DESIGNS[name].against] for name, rate in medians.items()}
     table: Table = [
         {
@@ -124,4 +135,4 @@ def _report(rates: Mapping[str, list[float]], *, as_json: bool) -> None:
         for name in DESIGNS
         if name != UNLIMITED
     }
-    print_report({"Limits that hold nothing back": table}, figures, as_json=as_json)
+    print_report({"Limits that hold nothing back": table, **tables}, figures, as_json=as_json)
