@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from pulljobs import hooks
 from pulljobs.conf import settings
-from pulljobs.diagnosis import serving, times
+from pulljobs.diagnosis import key_checks, serving, times
 from pulljobs.diagnosis.database_checks import (
     Finding,
     default_partitions,
@@ -244,6 +244,8 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     throttled_consumers,
     full_keys,
     slow_rates,
+    key_checks.throttled_keys,
+    key_checks.keys_without_slots,
     default_partitions,
     tables_not_owned,
     missing_grants,

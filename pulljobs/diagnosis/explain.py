@@ -13,7 +13,7 @@ from pulljobs.engine.circuit import LONGEST_NAME, task_of
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Message, Node
 from pulljobs.states import State
-from pulljobs.storage import nodes
+from pulljobs.storage import nodes, turns
 
 LOOKED_THROUGH: Final = 10_000
 """Index entries that are read to find the position of a job."""
@@ -25,7 +25,7 @@ class QueuePosition(NamedTuple):
     before: int
     is_least: bool
     """True if there may be more, because the job itself was not reached."""
-    cost_before: int = 0
+    cost_before: float = 0
     """Tokens of a rate that these jobs take."""
 
     @property
@@ -64,6 +64,11 @@ def position(job: Job) -> QueuePosition | None:
     """Return the position of the job in its queue, or None if it can't be claimed."""
     if job.state != State.QUEUED or job.available_at is None:
         return None
+    if job.consumer.takes_turns:
+        counted = turns.count_before(settings().DATABASE, job.consumer_id, job.pk)
+        if counted is None:
+            return None
+        return QueuePosition(counted.jobs, counted.is_least, counted.cost)
     rows = _rows(Job).filter(consumer_id=job.consumer_id, priority__gte=job.priority)
     # The order of the index, which also has jobs that are in flight, dead or due later.
     order = rows.order_by("-priority", "available_at", "id")
@@ -153,13 +158,24 @@ def _key_is_busy(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     row = _rows(ExclusiveKey).filter(consumer_id=consumer.pk, key=job.key).first()
     holder = _rows(Job).filter(pk=row.holder).first() if row and row.holder else None
     if holder is not None and holder.pk != job.pk and holder.state != State.DEAD:
-        yield WaitReason(
-            "key_busy", f"Its key is held by job {ids.encode(holder.pk)}, which is {holder.state}."
-        )
+        yield _held_key(holder)
     elif job.available_at is None:
         yield WaitReason(
             "blocked", "It waits behind its key, which is free: the sweep lets it go soon."
         )
+
+
+def _held_key(holder: Job) -> WaitReason:
+    """Return the reason of a job whose key another one holds, in flight or until its retry."""
+    name, due = ids.encode(holder.pk), holder.available_at
+    is_later = holder.state == State.QUEUED and due is not None
+    until = f" and due at {times.format_milliseconds(due)}" if is_later and due else ""
+    return WaitReason(
+        "key_busy",
+        f"Its key is held by job {name}, which is {holder.state}{until}.",
+        due if is_later else None,
+        {"of": "key", "key": holder.key, "holders": [name]},
+    )
 
 
 def _held_back(job: Job, consumer: Consumer) -> Iterator[WaitReason]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pulljobs import ids
 from pulljobs.conf import settings
@@ -29,7 +29,7 @@ class SlotHolder(NamedTuple):
     leased_until: datetime
 
 
-def find(job: Job, consumer: Consumer, cost_before: int | None) -> Iterator[WaitReason]:
+def find(job: Job, consumer: Consumer, cost_before: float | None) -> Iterator[WaitReason]:
     """Yield the limits that hold a job, those of the group first.
 
     `cost_before` has the tokens that jobs before it take, or None if it is not in the queue.
@@ -103,7 +103,7 @@ def _describe_holders(
 
 
 def _rate(
-    job: Job, limited: tuple[FlowLimits, str], level: BucketLevel, cost_before: int
+    job: Job, limited: tuple[FlowLimits, str], level: BucketLevel, cost_before: float
 ) -> Iterator[WaitReason]:
     row, holder = limited
     needed = cost_before + min(job.cost or 1, level.burst)
@@ -138,26 +138,42 @@ def _name(row: FlowLimits) -> dict[str, str]:
 
 def find_of_key(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     """Yield the limits of the job's key that hold it."""
-    if not consumer.takes_turns or job.turn_key is None:
+    if not consumer.takes_turns:
         return
-    turn = turns.read_turn(settings().DATABASE, consumer.pk, job.turn_key, job.cost or 1)
-    if turn is None:
-        return
+    key, using = job.turn_key or "", settings().DATABASE
+    turn = turns.read_turn(using, consumer.pk, key, job.cost or 1)
     if turn.throttle_seconds is not None:
-        yield _until("key_throttled", "Its key is throttled", turn, turn.throttle_seconds)
+        limit: dict[str, Any] = {"of": "key", "key": key}
+        yield _until("key_throttled", "Its key is throttled", turn, turn.throttle_seconds, limit)
     if turn.is_full:
         holders = list(map(ids.encode, turn.holder_ids))
         text = f"{len(holders)} jobs of its key are in flight, the limit of max_in_flight_per_key"
-        limit = {"max_in_flight_per_key": turn.slots, "holders": holders}
+        limit = {"of": "key", "key": key, "max_in_flight_per_key": turn.slots, "holders": holders}
         yield WaitReason("key_full", f"{text}: {', '.join(holders[:SHOWN])}.", limit=limit)
-    if turn.token_seconds is not None:
-        left = f"{max(turn.tokens or 0, 0):.2f} of {turn.burst:g} tokens of its key are left"
-        text = f"The rate of each key is {consumer.rate}: {left}"
-        yield _until("key_rate_limited", text, turn, turn.token_seconds)
+    before = turns.count_before(using, consumer.pk, job.pk)
+    if before is not None and job.available_at is not None and job.available_at <= turn.now:
+        yield from _key_rate(job, consumer, turn, before.key_cost)
 
 
-def _until(code: str, text: str, turn: KeyTurn, seconds: float) -> WaitReason:
-    earliest = turn.now + timedelta(seconds=seconds)
-    return WaitReason(
-        code, f"{text}: not claimed before {times.format_milliseconds(earliest)}.", earliest
+def _key_rate(
+    job: Job, consumer: Consumer, turn: KeyTurn, cost_before: float
+) -> Iterator[WaitReason]:
+    """Yield the rate of the job's key, if its bucket has too little for it and the jobs before."""
+    needed = cost_before + min(job.cost or 1, turn.burst)
+    if not (seconds := turn.seconds_to(needed)):
+        return
+    text = (
+        f"The rate of each key is {consumer.rate}: {max(turn.tokens, 0):.2f} of {turn.burst:g} "
+        f"tokens of its key are left, and it needs {needed:g} with the jobs before it"
     )
+    level = {"tokens": round(turn.tokens, 3), "burst": turn.burst, "needed": needed}
+    limit = {"of": "key", "key": job.turn_key or "", "rate": consumer.rate, **level}
+    yield _until("key_rate_limited", text, turn, seconds, limit)
+
+
+def _until(
+    code: str, text: str, turn: KeyTurn, seconds: float, limit: Mapping[str, Any]
+) -> WaitReason:
+    earliest = turn.now + timedelta(seconds=seconds)
+    named = f"{text}: not claimed before {times.format_milliseconds(earliest)}."
+    return WaitReason(code, named, earliest, limit)

@@ -1,5 +1,6 @@
 """Consumers: rows that users edit through the ORM, with the rules for their jobs."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -220,6 +221,16 @@ class Consumer(FlowLimits, TokenHolder):
 
     def shared_rate(self) -> float | None:
         return None if self.rate_per_key else super().shared_rate()
+
+    def _words_of_limits(self) -> Iterator[str]:
+        words = super()._words_of_limits()
+        if self.rate_per_key:
+            yield f"{next(words)} for each key"
+        yield from words
+        if self.max_in_flight_per_key is not None:
+            yield f"{self.max_in_flight_per_key:,} of a key in flight"
+        if self.fair_by_key:
+            yield "fair shares of keys"
 
     def buckets(self) -> "models.QuerySet[FlowBucket]":
         return FlowBucket.objects.using(self._state.db).filter(consumer_id=self.pk, group_id=0)

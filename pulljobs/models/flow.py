@@ -1,5 +1,6 @@
 """Limits of consumers and of groups of them, and the state of their rates."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -115,13 +116,18 @@ class FlowLimits(models.Model):
 
     def describe_limits(self) -> str:
         """Return the limits in words, empty without any."""
+        return " and ".join(self._words_of_limits())
+
+    def _words_of_limits(self) -> Iterator[str]:
         rate = self.rate
         if rate and self.rate_window:
             rate += " in fixed windows"
         elif rate and self.rate_burst:
             rate += f" with a burst of {self.rate_burst:,}"
-        bound = "" if self.max_in_flight is None else f"{self.max_in_flight:,} in flight"
-        return " and ".join(filter(None, (rate, bound)))
+        if rate:
+            yield rate
+        if self.max_in_flight is not None:
+            yield f"{self.max_in_flight:,} in flight"
 
     def clean(self) -> None:
         """Reject limits with which no job runs, with messages for users."""

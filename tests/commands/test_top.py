@@ -5,6 +5,7 @@ import os
 import signal
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,7 +14,8 @@ from django.db.models.functions import Now
 from pulljobs import operating
 from pulljobs.management.output import Output
 from pulljobs.management.subcommands import top
-from pulljobs.models import Node
+from pulljobs.models import LimitGroup, Node
+from pulljobs.pulling import Puller
 from pulljobs.storage import nodes
 from tests.commands.terminal import CURSOR_SHOWN, ESCAPE, PATIENCE, SCREEN_LEFT, Terminal, piped
 from tests.diagnosis.commands import answer, text
@@ -160,6 +162,33 @@ def test_a_frame_shows_the_status_of_consumers() -> None:
     assert row["settled_per_second"] > 0
     assert frame["settled_per_second"] == row["settled_per_second"]
     assert row["oldest_ready_seconds"] >= 0
+
+
+def test_a_frame_shows_the_limit_that_holds_a_consumer_back() -> None:
+    group = LimitGroup.objects.create(name="stripe", max_in_flight=1)
+    now, soon = Now(), Now() + timedelta(minutes=5)
+    wanted: dict[str, tuple[dict[str, Any], str, str]] = {
+        "a": ({"rate": "1/h"}, "rate_limited", "at its rate"),
+        "b": ({"rate": "1/h", "rate_window": True}, "rate_limited", "at its rate"),
+        "c": ({"max_in_flight": 1}, "max_in_flight", "at max_in_flight"),
+        "d": ({"limit_group": group}, "max_in_flight", "at max_in_flight"),
+        "e": ({"max_in_flight_per_key": 1}, "key_limited", "keys: 1 full"),
+        "f": ({"rate": "1/h", "rate_per_key": True}, "key_limited", "keys: 1 later"),
+        "g": ({"throttled_until": soon}, "throttled", "throttled, 5 min"),
+        "h": ({"fair_by_key": True}, "", "busy"),
+        "i": ({"throttled_until": now}, "", "busy"),
+    }
+    for name, (fields, _code, _state) in wanted.items():
+        consumer = ConsumerFactory.create(channel__name=name, name=name, **fields)
+        published(consumer, 2, key="one")
+        Puller(USING, consumer).claim(1)
+    frame, _exit_code = answer("top", "--once")
+    shown = text("top", "--once").splitlines()
+    for row in frame["consumers"]:
+        _fields, code, state = wanted[row["consumer"][0]]
+        assert (row["limit"] or {"code": ""})["code"] == code
+        [line] = [each for each in shown if each.startswith(f"{row['consumer']} ")]
+        assert line.endswith(("not served", state))
 
 
 def test_a_frame_shows_the_activity_of_nodes_and_problems() -> None:

@@ -13,7 +13,8 @@ from psycopg.errors import QueryCanceled
 from pulljobs import operating
 from pulljobs.diagnosis import doctor
 from pulljobs.models import Consumer, LimitGroup, Node
-from pulljobs.storage import limits, nodes
+from pulljobs.pulling import Puller
+from pulljobs.storage import limits, nodes, turns
 from tests.circuits import CAUSE, open_circuit
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
@@ -96,6 +97,21 @@ def test_a_throttle_is_reported_and_is_no_error() -> None:
     finding = findings()["throttled"]
     assert not finding["is_error"]
     assert f"{consumer.channel.name}/{consumer.name} is throttled until" in finding["text"]
+
+
+def test_keys_that_are_throttled_or_held_for_long_are_reported() -> None:
+    consumer = ConsumerFactory.create(max_in_flight_per_key=1)
+    published(consumer, 2, key="customer-7")
+    claimed_by_key = Puller(USING, consumer).claim(5)
+    turns.throttle(USING, {(consumer.pk, "customer-8"): 60.0})
+    named = findings()
+    assert not named["throttled_keys"]["is_error"]
+    assert "the last until" in named["throttled_keys"]["text"]
+    assert ": customer-8. `pulljobs resume`" in named["throttled_keys"]["text"]
+    assert "keys_without_slots" not in named
+    assert len(claimed_by_key.jobs) == 1
+    query("UPDATE pulljobs_lease SET claimed_at = claimed_at - interval '1 hour'")
+    assert "others wait for: customer-7." in findings()["keys_without_slots"]["text"]
 
 
 def test_full_keys_are_named() -> None:

@@ -15,10 +15,11 @@ from pulljobs.models import Consumer, LimitGroup, Node
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import limits, listen, nodes
+from pulljobs.storage import limits, listen, nodes, turns
 from tests.circuits import open_circuit_by_task
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
+from tests.keyed import claim
 from tests.sessions import SLACK, query
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -260,12 +261,69 @@ def test_a_job_waits_for_a_slot_of_its_key(consumer: Consumer) -> None:
     assert ids.encode(first) in reasons(second)["key_full"]
 
 
-def test_a_job_waits_for_the_rate_of_its_key(consumer: Consumer) -> None:
-    consumer.rate, consumer.rate_per_key = "1/h", True
-    consumer.save()
-    _first, second = published(consumer, 2, key="a")
-    Puller(USING, consumer).claim(2)
-    assert "0.00 of 1 tokens of its key" in reasons(second)["key_rate_limited"]
+def time_of_claim(job: int, consumer: Consumer) -> datetime:
+    """Claim jobs one by one, as soon as one may be claimed, until the job is claimed."""
+    puller = Puller(USING, consumer)
+    while job not in {claimed.id for claimed, _message in puller.claim(1).jobs}:
+        pass
+    [(claimed_at,)] = query(
+        "SELECT max(claimed_at) FROM pulljobs_lease WHERE %s = ANY(job_ids)", [job]
+    )
+    assert isinstance(claimed_at, datetime)
+    return claimed_at
+
+
+def assert_comes_true(job: int, consumer: Consumer, code: str) -> Any:
+    """Check that the job is claimed at the time that is named. Return the reason of this code."""
+    content, _code = answer("explain", str(job))
+    [reason] = [each for each in content["reasons"] if each["code"] == code]
+    shown = text("explain", str(job)).replace("\n", " ")
+    assert re.sub(r"\d", "0", reason["text"]) in re.sub(r"\d", "0", shown)
+    earliest = datetime.fromisoformat(content["earliest"])
+    late = (time_of_claim(job, consumer) - earliest).total_seconds()
+    assert -0.1 < late < 0.1 + SLACK
+    return reason
+
+
+def test_the_time_of_a_job_with_others_of_its_key_before_it_comes_true() -> None:
+    consumer = ConsumerFactory.create(rate="4/s", rate_burst=1, rate_per_key=True)
+    first, second, job = (published(consumer, key="a", cost=cost)[0] for cost in (1, 1, 3))
+    assert first in {claimed.id for claimed, _message in Puller(USING, consumer).claim(9).jobs}
+    published(consumer, 5, key="b")
+    reason = assert_comes_true(job, consumer, "key_rate_limited")
+    expected = {"of": "key", "key": "a", "rate": "4/s", "burst": 1.0, "needed": 2.0}
+    assert expected.items() <= reason["limit"].items()
+    assert set(reasons(second)) == {"in_flight"}
+
+
+def test_the_time_of_a_fair_job_comes_true_behind_a_long_queue_of_another_key() -> None:
+    consumer = ConsumerFactory.create(rate="4/s", rate_burst=1, fair_by_key=True)
+    published(consumer, 50, key="a")
+    Puller(USING, consumer).claim(1)
+    _first, job = published(consumer, 2, key="b")
+    content = answer("explain", str(job))[0]
+    assert content["position"] == 3, "two of the other key, and the first of its own"
+    assert_comes_true(job, consumer, "rate_limited")
+
+
+def test_the_time_of_a_job_of_a_throttled_key_comes_true() -> None:
+    consumer = ConsumerFactory.create(fair_by_key=True)
+    [job] = published(consumer, key="a")
+    turns.throttle(USING, {(consumer.pk, "a"): 0.5})
+    assert assert_comes_true(job, consumer, "key_throttled")["limit"]["key"] == "a"
+
+
+def test_a_job_behind_a_retry_of_its_key_is_named_its_time() -> None:
+    consumer = ConsumerFactory.create(exclusive_keys=True)
+    first, job = published(consumer, 2, key="a")
+    [held] = claim(consumer)
+    pulling.finish([outcomes.retry(held, "again", after=timedelta(seconds=0.5))])
+    content, _code = answer("explain", str(job))
+    [reason] = [each for each in content["reasons"] if each["code"] == "key_busy"]
+    assert reason["limit"] == {"of": "key", "key": "a", "holders": [ids.encode(first)]}
+    earliest = datetime.fromisoformat(content["earliest"])
+    late = (time_of_claim(first, consumer) - earliest).total_seconds()
+    assert -0.1 < late < 0.1 + SLACK
 
 
 def test_a_job_waits_for_the_turns_of_other_keys() -> None:

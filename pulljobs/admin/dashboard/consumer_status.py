@@ -9,7 +9,8 @@ from typing import Any, Final
 from django.db.models import Sum
 from django.db.models.functions import Now
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import figures, limit_holds
+from pulljobs.admin.dashboard.limit_holds import LimitHold
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.conf import settings
 from pulljobs.models import Consumer, PullWaiter
@@ -37,6 +38,8 @@ class ConsumerStatus:
     """Workers that report that they serve it, or None if they are unknown."""
     estimate: int | None = None
     """Estimate of the queued jobs, if they are too many to count."""
+    hold: LimitHold | None = None
+    """Limit that holds its ready jobs back, if one does."""
 
     @property
     def path(self) -> str:
@@ -87,6 +90,9 @@ def read_standings(
     ids = [consumer.pk for consumer in known]
     backlogs = {row.consumer_id: row for row in backlog.backlogs(using, ids)}
     backlogs |= _count_dead(using, backlogs)
+    ready = [each for each in known if backlogs[each.pk].ready]
+    held = {pk: row.in_flight for pk, row in backlogs.items()}
+    holds = limit_holds.read_holds(using, now, ready, held)
     return [
         ConsumerStatus(
             consumer,
@@ -95,6 +101,7 @@ def read_standings(
             waiting.get(consumer.pk, 0),
             None if workers is None else serving.get(path_of(consumer), ()),
             backlog.estimate(using, backlogs[consumer.pk]) if number < estimated else None,
+            holds.get(consumer.pk),
         )
         for number, consumer in enumerate(known)
     ]

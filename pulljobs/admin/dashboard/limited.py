@@ -41,6 +41,8 @@ class LimitedRow:
     throttled_until: datetime | None = None
     """End of its throttle, if it has not ended."""
     throttled_keys: int = 0
+    full_keys: int = 0
+    """Keys without a free slot."""
     waiting_keys: Sequence[str] = ()
     """Keys whose turn comes next, with the time since their last one."""
 
@@ -112,7 +114,8 @@ class Usage:
         throttled = rows.filter(throttled_until__gt=self.at)[:COUNTED].count()
         due = rows.filter(turn_at__lte=self.at).order_by("-turn_rank", "turn_at", "key")[:KEYS]
         waiting = [f"{key.key or NO_KEY} ({self._age(key)})" for key in due]
-        return replace(row, throttled_keys=throttled, waiting_keys=waiting)
+        full = rows.filter(is_full=True)[:COUNTED].count()
+        return replace(row, throttled_keys=throttled, full_keys=full, waiting_keys=waiting)
 
     def _age(self, key: FlowKey) -> str:
         since = key.turn_at or self.at

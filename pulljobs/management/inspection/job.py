@@ -79,6 +79,7 @@ def _facts(view: JobView, row: Job | ArchivedJob) -> dict[str, Any]:
         "reason": view.reason,
         "retry_count": view.retry_count,
         "deliveries": view.deliveries,
+        "cost": (row.cost or 1) if isinstance(row, Job) else None,
         "created_at": ids.time_of(view.id),
         "available_at": view.available_at,
         "claimed_at": view.claimed_at,

@@ -44,6 +44,7 @@ def consumer_content(frame: TopFrame, status: ConsumerStatus) -> dict[str, Any]:
         "oldest_ready_seconds": status.oldest_seconds,
         "settled_per_second": round(frame.rate(status.consumer), 2),
         "paused_until": status.paused_until,
+        "limit": None if status.hold is None else status.hold._asdict(),
         "circuits": {
             worker.node.name: worker.circuits[status.path]
             for worker in status.workers or ()

@@ -1,15 +1,18 @@
 """Frames as text and tables, with as many rows as the terminal has size for."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from pulljobs.admin.dashboard import figures
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus, total
+from pulljobs.admin.dashboard.limit_holds import LimitHold
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.management.output_blocks import Block, Cell, Column, StyledText, TableBlock, Tone
 from pulljobs.management.top.frame import TopFrame, ViewSize, empty_text
 from pulljobs.management.top.nodes import render_nodes
 from pulljobs.storage.backlog import Backlog
+from pulljobs.storage.rows import Refusal
 
 BARS: Final = " ▁▂▃▄▅▆▇█"
 WIDE: Final = 110
@@ -123,7 +126,7 @@ def _brief(seconds: float | None) -> str:
 
 
 def state(status: ConsumerStatus) -> StyledText:
-    """Return the most important state: unserved, paused, held back, busy or idle."""
+    """Return the most important state: unserved, paused, held back, limited, busy or idle."""
     if status.is_unserved:
         return StyledText("not served", Tone.BAD)
     if status.paused_until:
@@ -135,9 +138,20 @@ def state(status: ConsumerStatus) -> StyledText:
         return StyledText(f"{len(tasks)} task{'s' * (len(tasks) > 1)} held back", Tone.WARN)
     if held_back:
         return StyledText(f"held back, {len(held_back)}/{len(workers)}", Tone.WARN)
+    if status.hold is not None:
+        return StyledText(_describe_hold(status.hold, status.now), Tone.WARN)
     if status.backlog.ready or status.backlog.in_flight:
         return StyledText("busy", Tone.GOOD)
     return StyledText("idle", Tone.FAINT)
+
+
+def _describe_hold(hold: LimitHold, now: datetime) -> str:
+    if hold.until is not None:
+        return f"throttled, {figures.coarse((hold.until - now).total_seconds())}"
+    if hold.code is not Refusal.KEY_LIMITED:
+        return "at its rate" if hold.code is Refusal.RATE_LIMITED else "at max_in_flight"
+    parts = [(hold.full_keys, "full"), (hold.later_keys, "later")]
+    return "keys: " + ", ".join(f"{count:,} {name}" for count, name in parts if count)
 
 
 def render_missed(frame: TopFrame) -> Iterator[Block]:

@@ -1,0 +1,70 @@
+"""Checks for the doctor of keys that take turns: throttled ones, and those without a slot."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from django.db.models import Max, QuerySet
+from django.db.models.functions import Now
+
+from pulljobs.conf import settings
+from pulljobs.diagnosis import times
+from pulljobs.diagnosis.database_checks import Finding, list_names
+from pulljobs.models import Consumer, FlowKey, Job, Lease
+from pulljobs.storage import nodes
+
+LOOKED_AT: Final = 1_000
+"""Keys of a consumer that a check reads."""
+
+
+def throttled_keys() -> Iterator[Finding]:
+    """Report consumers with keys that a handler has throttled."""
+    for consumer in _by_turn():
+        rows = _keys_of(consumer).filter(throttled_until__gt=Now())
+        keys = list(rows.order_by("key").values_list("key", flat=True)[:LOOKED_AT])
+        if keys:
+            end = rows.aggregate(end=Max("throttled_until"))["end"]
+            text = (
+                f"{_path(consumer)} has throttled keys, the last until {times.format_time(end)}: "
+                f"{list_names(keys)}. `pulljobs resume` ends that."
+            )
+            yield Finding("throttled_keys", False, text)
+
+
+def keys_without_slots() -> Iterator[Finding]:
+    """Report consumers with keys whose slots are taken for longer than a lease lasts."""
+    for consumer in _by_turn().exclude(max_in_flight_per_key=None):
+        rows = _keys_of(consumer).filter(is_full=True).order_by("key")
+        held = dict(rows.values_list("key", "holders")[:LOOKED_AT])
+        long = _held_for_long(consumer, {id for holders in held.values() for id in holders})
+        keys = [key for key, holders in held.items() if long.intersection(holders)]
+        if keys:
+            text = (
+                f"{_path(consumer)} has keys in which jobs have been in flight for longer than a "
+                f"lease, and hold slots that others wait for: {list_names(keys)}. `pulljobs "
+                "explain JOB` names the holders."
+            )
+            yield Finding("keys_without_slots", False, text)
+
+
+def _held_for_long(consumer: Consumer, job_ids: set[int]) -> set[int]:
+    """Return those of the jobs that were claimed longer ago than a lease lasts."""
+    using = settings().DATABASE
+    held = dict(Job.objects.using(using).filter(id__in=job_ids).values_list("id", "lease_token"))
+    before = nodes.clock(using) - max(consumer.lease_duration, timedelta(seconds=1))
+    leases = Lease.objects.using(using).filter(lease_token__in=set(held.values()))
+    old = set(leases.filter(claimed_at__lt=before).values_list("lease_token", flat=True))
+    return {id for id, lease_token in held.items() if lease_token in old}
+
+
+def _by_turn() -> "QuerySet[Consumer]":
+    rows = Consumer.objects.using(settings().DATABASE).filter(takes_turns=True, deleted_at=None)
+    return rows.select_related("channel").order_by("channel__name", "name")
+
+
+def _keys_of(consumer: Consumer) -> "QuerySet[FlowKey]":
+    return FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
+
+
+def _path(consumer: Consumer) -> str:
+    return f"{consumer.channel.name}/{consumer.name}"
