@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -165,8 +165,11 @@ class Puller:
     def _claim(self, request: _ClaimRequest) -> Claimed:
         if connections[self.using].in_atomic_block:
             # A rollback may give the jobs back, so the low-water marks must not learn from it.
-            unmarked = Claimer(self.consumer.pk, guards=self._claimer.guards)
-            return self._run(request, unmarked, FROM_THE_HEAD)
+            known = self._claimer
+            unmarked = replace(known, marks=LowWaterMarks(), ring=LowWaterMarks())
+            claimed = self._run(request, unmarked, FROM_THE_HEAD)
+            known.guards, known.job_cost = unmarked.guards, unmarked.job_cost
+            return claimed
         if self._is_elsewhere():
             self._claimer.forget()
         return self._claimer.walk(request.wanted, partial(self._run, request, self._claimer))
