@@ -21,6 +21,7 @@ from pulljobs.engine.throttle import Throttle
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Consumer, Job
 from pulljobs.publishing import publish
+from pulljobs.pulling import Puller
 from pulljobs.storage import turns
 from pulljobs.storage.rows import NotYet, Refusal
 from pulljobs.storage.statements import PLAN_FOR_QUEUES
@@ -129,7 +130,7 @@ class TestFairShares:
             known = reader._claimer.ring.claims
             wait_until(lambda: bool(reader.claim(1).jobs) and len(known) > 3)
             with_marks = blocks_read(consumer, reader._claimer.ring.entry_above())
-            assert blocks_read(consumer, LowWaterMarks().entry_above()) > 2 * with_marks
+            assert blocks_read(consumer, LowWaterMarks().entry_above()) > 5 * with_marks
 
     @committed
     def test_a_turn_whose_transaction_commits_late_is_not_below_the_mark(self) -> None:
@@ -169,10 +170,19 @@ class TestFairShares:
         assert len(reader.claim(5).jobs) == 2
 
 
+def above_its_marks(consumer: Consumer) -> Puller:
+    """Return a puller that knows all waiting jobs, so that it meets none of them again."""
+    reader = puller(consumer)
+    for _claim in range(3):
+        reader.claim(0)
+    assert reader._claimer.marks.positions
+    return reader
+
+
 DEAD_TURNS = """
 DO $$
 BEGIN
-    FOR number IN 1 .. 200 LOOP
+    FOR number IN 1 .. 400 LOOP
         UPDATE pulljobs_flow_key SET turn_at = clock_timestamp(), writer = pg_current_xact_id();
     END LOOP;
 END
@@ -223,13 +233,15 @@ class TestSlots:
             queue(consumer, 1, key)
         assert claimed_keys(consumer, 1) == {"d": 1}
 
+    @committed
     def test_the_end_of_a_job_frees_its_slot(self) -> None:
         consumer = limited(1)
         first, second = queue(consumer, 2, "a")
+        reader = above_its_marks(consumer)
         held = claim(consumer)
         assert ids(held) == [first]
         deliver(*held)
-        assert ids(claim(consumer)) == [second]
+        assert [job.id for job, _message in reader.claim(5).jobs] == [second]
 
     def test_a_job_that_waits_for_its_retry_frees_its_slot(self) -> None:
         consumer = limited(1)
@@ -445,12 +457,14 @@ class TestTurnsLost:
         turns.sweep(USING)
         assert claimed_keys(consumer) == {"a": 1}
 
+    @committed
     def test_a_key_that_lost_its_turn_gets_it_back(self) -> None:
         consumer = fair()
         queue(consumer, 2, "a")
-        reader = puller(consumer)
-        reader.claim(1)
+        reader = above_its_marks(consumer)
+        assert len(reader.claim(1).jobs) == 1
         query("UPDATE pulljobs_flow_key SET turn_at = NULL")
+        assert not reader.claim(5).jobs
         turns.sweep(USING)
         assert len(reader.claim(5).jobs) == 1
 
@@ -468,10 +482,11 @@ class TestChangesAtRunTime:
         taken = [job.id for job, _message in reader.claim(6).jobs]
         assert keys_of([Held(id, None) for id in taken]) == {"a": 2, "b": 2, "": 2}  # type: ignore[arg-type]
 
+    @committed
     def test_without_the_limit_all_jobs_are_claimable_again(self) -> None:
         consumer = limited(1)
         queue(consumer, 5, "a")
-        reader = puller(consumer)
+        reader = above_its_marks(consumer)
         assert len(reader.claim(9).jobs) == 1
         Consumer.objects.filter(pk=consumer.pk).update(max_in_flight_per_key=None)
         assert len(reader.claim(9).jobs) == 4
