@@ -10,11 +10,11 @@ import django
 
 from benchmarks.faults import options as faults
 from benchmarks.peers import options as peers
+from benchmarks.pipeline import options as pipeline
 from benchmarks.workflows import options as workflows
 
 LEAST_HOURS: Final = 8
 """Hours of the shortest day: before, retention drops nothing in the second quarter."""
-PIPELINE_PARTS: Final = ("export", "rollup", "publish", "consume")
 JSON_HELP: Final = "print one line of JSON, and the tables to stderr"
 
 Commands = Any
@@ -41,7 +41,6 @@ def _options() -> argparse.ArgumentParser:
         _add_flow_designs,
         _add_listing,
         _add_day,
-        _add_pipeline,
         _add_http,
         _add_long_poll,
         _add_client,
@@ -53,6 +52,7 @@ def _options() -> argparse.ArgumentParser:
         add(commands)
     faults.add_to(commands)
     peers.add_to(commands)
+    pipeline.add_to(commands)
     workflows.add_to(commands)
     return parser
 
@@ -207,25 +207,6 @@ def _hours(text: str) -> int:
             f"{hours} is fewer than {LEAST_HOURS} hours: retention would drop nothing to compare"
         )
     return hours
-
-
-def _add_pipeline(commands: Commands) -> None:
-    pipeline = commands.add_parser("pipeline", help="rows a second of the pipeline on Spark")
-    pipeline.set_defaults(module="benchmarks.pipeline.session")
-    pipeline.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
-    pipeline.add_argument(
-        "--parts", nargs="+", choices=PIPELINE_PARTS, default=list(PIPELINE_PARTS)
-    )
-    pipeline.add_argument(
-        "--most", type=int, default=5_000_000, help="largest size to publish and consume"
-    )
-    pipeline.add_argument("--batch", type=int, default=25_000, help="jobs of one claim")
-    pipeline.add_argument(
-        "--rounds", type=int, default=3, help="of each comparison; the table has medians"
-    )
-    pipeline.add_argument("--tasks", type=int, default=4, help="of Spark, and processes of ADBC")
-    pipeline.add_argument("--memory", default="4g", help="of the driver's JVM")
-    pipeline.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 def _add_http(commands: Commands) -> None:

@@ -8,4 +8,7 @@ publish   the atomic publish, compared with a raw COPY and INSERT ... SELECT
 consume   the streaming consumer, compared with raw claims and finishes
 memory    memory of the driver
 session   sizes in turn, and the targets
+
+small_files      exports of one row, then compact and vacuum
+cluster_faults   a standalone cluster whose processes are killed
 """

@@ -1,4 +1,7 @@
-"""Export, compared in turns with ADBC alone, by the same statements."""
+"""Export, compared in turns with ADBC alone, by the same statements.
+
+As in production, one process exports few rows and Spark many.
+"""
 
 from contextlib import nullcontext
 from statistics import median
@@ -47,8 +50,6 @@ def _adbc(pool: "ProcessPoolExecutor", rows: int, tasks: int) -> float:
 
 def _export(spark: "SparkSession", rows: int, place: str) -> float:
     with override_settings(PULLJOBS={**settings.PULLJOBS, "LAKE": place}):
-        done = exporting.export(
-            ExportOptions(), lambda **_hints: nullcontext(spark), always_spark=True
-        )
+        done = exporting.export(ExportOptions(), lambda **_hints: nullcontext(spark))
     assert sum(done.rows.values()) == rows
     return done.seconds

@@ -69,12 +69,17 @@ def clear() -> None:
     Consumer.objects.exclude(name=CONSUMER).delete()
 
 
-def fill(rows: int) -> int:
-    """Fill the tables and return the number of rows of a whole export."""
+def fill_consumers() -> None:
+    """Create the consumers, as if they had been there always."""
     channel = Channel.objects.get()
     for number in range(1, CONSUMERS):
         Consumer.objects.get_or_create(channel=channel, name=f"noop-{number}")
     Consumer.objects.update(created_at=datetime(1970, 1, 1, tzinfo=UTC))
+
+
+def fill(rows: int) -> int:
+    """Fill the tables and return the number of rows of a whole export."""
+    fill_consumers()
     messages = max(1, rows // FANNED_OUT)
     query(MESSAGES.format(messages=messages, since=SINCE))
     query(SETTLEMENTS.format(rows=rows, since=SINCE, consumers=CONSUMERS))

@@ -5,11 +5,14 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pyspark
 from django.core.management import get_commands, load_command_class
 from markdown_it import MarkdownIt
 
 from benchmarks import __main__ as benchmarks
+from benchmarks.pipeline.cluster import MASTER, WORKER
 from example_project.postgres.binaries import TREES
 from example_project.state import BASE_DIR
 from pulljobs.metrics.__main__ import FILES
@@ -86,8 +89,20 @@ def _contains(words: list[str]) -> None:
 
 
 def _exports(words: list[str]) -> None:
-    """Check the variables that libpq reads where the settings of Django name no value."""
-    assert {variable.partition("=")[0] for variable in words} <= {"PGHOST", "PGUSER", "PGPASSWORD"}
+    """Check the variables: libpq reads them where Django's settings name no value, or our pages."""
+    known = {"PGHOST", "PGUSER", "PGPASSWORD", "SPARK_HOME"}
+    assert {variable.partition("=")[0] for variable in words} <= known
+
+
+def _starts_spark(words: list[str]) -> None:
+    """Check that Spark as of pip has the class."""
+    assert words[0] in {MASTER, WORKER}
+
+
+def _serves_spark(words: list[str]) -> None:
+    """Check that Spark as of pip has the script, whose options are those of `spark-submit`."""
+    assert Path(pyspark.__path__[0], "sbin", "start-connect-server.sh").exists()
+    assert words[:2] == ["--wait", "--master"]
 
 
 PROGRAMS: dict[tuple[str, ...], Callable[[list[str]], None]] = {
@@ -97,4 +112,6 @@ PROGRAMS: dict[tuple[str, ...], Callable[[list[str]], None]] = {
     ("python", "manage.py"): _manages,
     ("docker", "run"): _contains,
     ("export",): _exports,
+    ("$SPARK_HOME/bin/spark-class",): _starts_spark,
+    ("$SPARK_HOME/sbin/start-connect-server.sh",): _serves_spark,
 }

@@ -55,6 +55,7 @@ RUN: Final = {
     (f"{G}/diagnosing.md", "sh"): f"{D}/test_commands.py",
     (f"{G}/handlers.md", "python"): f"{D}/test_guides.py",
     (f"{G}/job-posts.md", "sh"): "tests/api/test_broker_guide.py",
+    (f"{G}/clusters.md", "python"): "tests/lake/connect_client.py",
     (f"{G}/keys-and-limits.md", "python"): f"{D}/test_keys_guide.py",
     (f"{G}/lake.md", "python"): "tests/lake/test_rollup_walk.py",
     (f"{G}/lake.md", "sh"): "tests/lake/test_rollup_walk.py",

@@ -24,6 +24,7 @@ CONF: Final = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # also before xdist's hook, when this folder is named
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == HERE:

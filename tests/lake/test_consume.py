@@ -185,6 +185,15 @@ def test_a_checkpoint_that_cannot_be_read_from_here_is_logged_and_the_query_goes
     assert warning in caplog.text
 
 
+def test_a_checkpoint_that_java_cannot_write_is_one_line_before_anything_is_claimed(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    published(consumer)
+    with pytest.raises(CommandError, match=r"no filesystem for the checkpoint 's3://a/b'.*-aws:"):
+        consume(consumer, tmp_path, "is_fine", "--checkpoint", "s3://a/b")
+    assert states() == {State.QUEUED: 1}
+
+
 def test_wrong_arguments_are_reported_in_one_line(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:

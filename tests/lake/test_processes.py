@@ -6,18 +6,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pyspark
 import pytest
 
+from benchmarks.pipeline.cluster import Cluster
 from example_project.state import BASE_DIR
 from pulljobs.engine import outcomes
 from pulljobs.lake.models import LakeRun, Rollup
-from pulljobs.lake.spark import failures, java
+from pulljobs.lake.spark import failures
 from pulljobs.management.subcommands import EXIT_PROBLEM
 from pulljobs.models import Lease
 from pulljobs.states import State
@@ -29,8 +29,6 @@ from tests.sessions import wait_for_other_transactions, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 PATIENCE_SECONDS = 180
-MASTER = "org.apache.spark.deploy.master.Master"
-WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 def settled(count: int) -> None:
@@ -66,44 +64,6 @@ def answer(process: "subprocess.Popen[str]") -> dict[str, Any]:
     return document
 
 
-class Cluster:
-    """A standalone master and its workers, all on the loopback."""
-
-    def __init__(self, directory: Path, workers: int) -> None:
-        self._directory, self._stack = directory, ExitStack()
-        self._environment = {**os.environ, "SPARK_NO_DAEMONIZE": "1"}
-        java.use(self._environment)
-        self._log = self._start("master", MASTER, "--webui-port", "0")
-        wait_until(lambda: "Starting Spark master at" in self._log.read_text(), PATIENCE_SECONDS)
-        self.url = self._log.read_text().partition("Starting Spark master at ")[2].split()[0]
-        for number in range(workers):
-            self._start(
-                f"worker{number}", WORKER, "--webui-port", "0", "--cores", "1", "--memory", "600m",
-                "--work-dir", str(directory / f"work{number}"), self.url,
-            )  # fmt: skip
-        wait_until(lambda: self._registered() == workers, PATIENCE_SECONDS)
-
-    def end(self) -> None:
-        self._stack.close()
-
-    def _registered(self) -> int:
-        return self._log.read_text().count("Registering worker")
-
-    def _start(self, name: str, main: str, *flags: str) -> Path:
-        log = self._directory / f"{name}.log"
-        home = Path(pyspark.__file__).parent
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [home / "bin" / "spark-class", main, "--host", "127.0.0.1", "--port", "0", *flags],
-                env=self._environment,
-                stdout=output,
-                stderr=output,
-            )
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        return log
-
-
 def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_next(
     tmp_path: Path,
 ) -> None:
@@ -124,13 +84,28 @@ def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_ne
     assert_same(place)
 
 
-def test_a_query_whose_java_is_killed_gives_its_jobs_back(tmp_path: Path) -> None:
+@contextmanager
+def endless_query(place: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Start a query in a process group of its own, which then holds five jobs."""
     consumer = ConsumerFactory.create()
     published(consumer, 5)
     flags = ("--channel", consumer.channel.name, "--consumer", consumer.name)
     handler = ("--handler", "tests.lake.handled:never_ends", "--master", "local[1]")
-    with lake_command(tmp_path / "lake", "consume", *flags, *handler) as process:
+    with lake_command(place, "consume", *flags, *handler, "--json") as process:
         wait_until(lambda: states() == {State.INFLIGHT: 5}, PATIENCE_SECONDS)
+        yield process
+
+
+def test_a_signal_to_the_process_group_of_a_query_gives_its_jobs_back(tmp_path: Path) -> None:
+    with endless_query(tmp_path / "lake") as process:
+        os.killpg(process.pid, signal.SIGTERM)
+        assert answer(process)["acked"] == 0
+    assert states() == {State.QUEUED: 5}
+    assert not Lease.objects.exists()
+
+
+def test_a_query_whose_java_is_killed_gives_its_jobs_back(tmp_path: Path) -> None:
+    with endless_query(tmp_path / "lake") as process:
         children = psutil.Process(process.pid).children(recursive=True)
         [java_process] = [child for child in children if child.name() == "java"]
         java_process.kill()

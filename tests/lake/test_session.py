@@ -66,6 +66,7 @@ VERBS = {
     "consume": ["--channel=c", "--consumer=c", "--handler=a:b"],
     "erase": ["--key=k"],
     "export": [],
+    "package": [],
     "publish": ["--channel=c", "x.parquet"],
     "rebase": [],
     "release": ["s"],
@@ -161,6 +162,16 @@ def test_what_python_raised_in_a_task_is_the_line() -> None:
     )
     assert failures.summarize_error(Exception(trace)) == "There is no consumer 'x'."
     assert failures.summarize_error(Exception("a\nValueError: b\n\tat c")) == "Spark: ValueError: b"
+
+
+def test_a_module_that_workers_lack_is_named_with_the_command_to_run() -> None:
+    trace = (
+        "Traceback (most recent call last):\n  File x\n"
+        "ModuleNotFoundError: No module named 'shop.scoring'\n\tat org.apache\n"
+    )
+    line = failures.summarize_error(Exception(trace))
+    assert line.startswith("Spark's workers have no module 'shop': install it there, or send it")
+    assert "`pulljobs lake package`" in line
 
 
 def test_an_error_in_spark_is_one_line(spark: SparkSession) -> None:

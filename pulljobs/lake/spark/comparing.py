@@ -12,7 +12,7 @@ from pulljobs.lake import ledger
 from pulljobs.lake.spark import checksums, progress, session
 from pulljobs.lake.spark.tables import LoggedFile, Table
 from pulljobs.storage.partitions import Partition
-from pyspark_pulljobs import checking
+from pyspark_pulljobs import checking, tasks
 from pyspark_pulljobs.checking import DayPart, PartSums, Sums
 from pyspark_pulljobs.selecting import ADBC
 
@@ -100,11 +100,9 @@ def _sum_postgres(
     if snapshot.count_rows(days) < session.SMALL_ROWS:
         part_sums = _sum_here(parts)
     elif parts:
-        tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
+        count = min(len(parts), 4 * session.count_cores(spark))
         with progress.reporting(spark, "read PostgreSQL"):
-            part_sums = (
-                spark.sparkContext.parallelize(parts, tasks).mapPartitions(sum_parts).collect()
-            )
+            part_sums = tasks.call_in_tasks(spark, sum_parts, parts, count)
     total = {(table, day): (Sums(), 0) for table in days for day in days[table]}
     for part in part_sums:
         sums, pending = total[part.table, part.day]

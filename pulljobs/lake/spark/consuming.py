@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.lake.models import Stream
-from pulljobs.lake.spark import failures, session
+from pulljobs.lake.spark import failures, jvm, remote, session
 from pulljobs.models import Consumer
 
 if TYPE_CHECKING:
@@ -150,15 +150,28 @@ def _options(stream: str) -> dict[str, str]:
 def _start(spark: "SparkSession", options: ConsumeOptions) -> "StreamingQuery":
     from pyspark_pulljobs.handling import COUNTS, Handling
 
-    cores = str(spark.sparkContext.defaultParallelism)  # of all executors, not of the driver alone
+    cores = str(session.count_cores(spark))  # of all executors, not of the driver alone
     source, limit = {"partitions": cores, **options.source()}, settings().MAX_RESULT_BYTES
     handling = Handling(source["dsn"], options.handler, options.form, limit)
     jobs = spark.readStream.format("pulljobs").options(**source).load()
     writing = jobs.mapInArrow(handling, COUNTS).writeStream.format("noop")
-    writing = writing.option("checkpointLocation", options.checkpoint)
+    writing = writing.option("checkpointLocation", _find_checkpoint(spark, options.checkpoint))
     if options.every is None:
         return writing.trigger(availableNow=True).start()
     return writing.trigger(processingTime=f"{options.every} seconds").start()
+
+
+def _find_checkpoint(spark: "SparkSession", checkpoint: str) -> str:
+    """Return the checkpoint as Spark's JVM names it, or raise ConfigurationError if it cannot."""
+    url = checkpoint if remote.is_remote(spark) else jvm.find_url(spark, checkpoint)
+    if url is None:
+        package = jvm.HADOOP_PACKAGES.get(checkpoint.partition("://")[0])
+        hint = f", or add --conf spark.jars.packages={package}:VERSION" if package else ""
+        raise ConfigurationError(
+            f"Spark's Java has no filesystem for the checkpoint {checkpoint!r}: name a directory "
+            f"with --checkpoint{hint}."
+        )
+    return url
 
 
 def _wait_for_failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | None:

@@ -19,7 +19,7 @@ from pulljobs.lake.spark import files, progress, session, slices
 from pulljobs.lake.spark.tables import Table
 from pulljobs.lake.telemetry import LakeExported
 from pulljobs.models import Channel, Consumer
-from pyspark_pulljobs import writing
+from pyspark_pulljobs import tasks, writing
 from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.writing import ExportedFile, ExportParameters, Names, Slice
 
@@ -87,9 +87,9 @@ class ExportRun:
         if rows <= slices.ONE_PROCESS_ROWS and not self.always_spark:
             return _written_here(parameters, plan(os.cpu_count() or 1))
         with self.sessions() as spark, progress.reporting(spark, "export", rows):
-            planned = plan(spark.sparkContext.defaultParallelism)
-            tasks = spark.sparkContext.parallelize(planned, len(planned))
-            return tasks.mapPartitions(partial(writing.write, parameters)).collect()
+            planned = plan(session.count_cores(spark))
+            write = partial(writing.write, parameters)
+            return tasks.call_in_tasks(spark, write, planned, len(planned))
 
     def _publish(self, table: Table, run: int, wrote: Sequence[ExportedFile]) -> None:
         if wrote:

@@ -17,6 +17,8 @@ JAVA_ERROR: Final = re.compile(
 """Error of Java in the text of a failed call, or one of its causes."""
 CALL: Final = "An error occurred while calling"
 """Begin of the text of a failed call of Java, which names no reason."""
+NO_MODULE: Final = re.compile(r"No module named '(?P<name>\w+)")
+"""Module that the Python of a worker lacks. The driver has imported it before."""
 JVM_ENDED: Final = "Spark's Java process ended: it was killed, or the machine ran out of memory."
 STORE_CODE: Final = re.compile(r"<Code>(?P<code>[^<]+)</Code>\s*<Message>(?P<text>[^<]*)</Message>")
 """Code and message in the answer of an object store."""
@@ -60,6 +62,11 @@ def summarize_error(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
         return JVM_ENDED
+    if missing := NO_MODULE.search(text):
+        return (
+            f"Spark's workers have no module {missing['name']!r}: install it there, or send it "
+            "with the archive of `pulljobs lake package`."
+        )
     if ours := PULLJOBS_ERROR.findall(text):
         return str(ours[-1])[:MAX_CHARS]
     if raised := PYTHON_ERROR.findall(text):

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
+from pulljobs.lake.spark import remote
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -19,13 +21,25 @@ ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 
 HADOOP_SCHEMES: Final = {"s3": "s3a"}
 """Names that Hadoop's filesystems have for schemes of the lake."""
+HADOOP_PACKAGES: Final = {
+    "s3": "org.apache.hadoop:hadoop-aws",
+    "s3a": "org.apache.hadoop:hadoop-aws",
+    "gs": "com.google.cloud.bigdataoss:gcs-connector",
+    "abfss": "org.apache.hadoop:hadoop-azure",
+}
+"""Packages with the filesystems of object stores, which Spark as of pip lacks."""
 
 
 def find_url(spark: "SparkSession", location: str) -> str | None:
-    """Return the location as Spark's JVM reads it, or None if it has no filesystem for it."""
+    """Return the location as Spark's JVM reads it, or None if it has no filesystem for it.
+
+    A client cannot ask the JVM of a server, and the object store is sure to work.
+    """
     scheme, separator, rest = location.partition("://")
     if not separator:
         return location
+    if remote.is_remote(spark):
+        return None
     from py4j.protocol import Py4JError
 
     scheme = HADOOP_SCHEMES.get(scheme, scheme)

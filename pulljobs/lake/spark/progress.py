@@ -3,8 +3,9 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from pulljobs.lake.spark import remote
 from pulljobs.progress import Progress
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def reporting(
 
 class _Watch:
     def __init__(self, spark: "SparkSession", progress: Progress, rows: int | None) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
+        is_remote = remote.is_remote(spark)
+        self._tasks = RemoteTasks(spark) if is_remote else LocalTasks(spark)
         self._progress, self._rows = progress, rows
         self.ended = threading.Event()
 
@@ -47,14 +49,41 @@ class _Watch:
         self._progress.end()
 
     def _text(self) -> str:
-        done, tasks = self._tasks()
+        done, tasks = self._tasks.count()
         return format_tasks(self._progress.title, done, tasks, self._rows, self._progress.seconds)
 
-    def _tasks(self) -> tuple[int, int]:
+
+class LocalTasks:
+    """Tasks of a session whose driver this process is."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+
+    def count(self) -> tuple[int, int]:
         """Return the finished and all tasks of the active stages."""
         stages = [self._tracker.getStageInfo(id) for id in self._tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
         return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
+
+
+class RemoteTasks:
+    """Tasks of a session of a server, which reports them while a query runs."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._latest = 0, 0
+        handler: Any = self._take  # its declared type needs gRPC
+        spark.registerProgressHandler(handler)
+
+    def count(self) -> tuple[int, int]:
+        """Return the finished and all tasks of the stages that the server reported last."""
+        return self._latest
+
+    def _take(self, stages: Any, *_facts: object, **_more: object) -> None:
+        known = list(stages or ())
+        self._latest = (
+            sum(stage.num_completed_tasks for stage in known),
+            sum(stage.num_tasks for stage in known),
+        )
 
 
 def format_tasks(title: str, done: int, tasks: int, rows: int | None, seconds: float) -> str:

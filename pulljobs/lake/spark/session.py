@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.lake import locations
-from pulljobs.lake.spark import failures, java, jvm
+from pulljobs.lake.spark import failures, java, jvm, remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,16 +68,40 @@ def open_session(
     of Spark inside the block are raised as LakeError with one line.
     """
     require()
+    chosen = dict(conf)
+    given = properties(master, chosen.items())
+    with failures.raising_lake_errors():
+        if given["spark.master"].startswith(remote.SCHEME):
+            _refuse_missing(remote.PACKAGES, remote.INSTALL)
+            opened = remote.open_session(given["spark.master"], given, required=chosen)
+        else:
+            opened = _open_here(name, given, is_small=_is_small(rows))
+        with opened as session:
+            from pyspark_pulljobs import DefaultSource
+
+            session.dataSource.register(DefaultSource)
+            yield session
+
+
+@contextmanager
+def _open_here(name: str, given: dict[str, str], *, is_small: bool) -> Iterator["SparkSession"]:
+    """Open a session whose driver is this process, or return the one that exists."""
     from pyspark import SparkContext
 
-    with failures.raising_lake_errors():
-        is_new = SparkContext._active_spark_context is None
-        session = _start(name, properties(master, conf), is_small=_is_small(rows))
-        try:
-            yield session
-        finally:
-            if is_new:
-                _stop(session)
+    is_new = SparkContext._active_spark_context is None
+    session = _start(name, given, is_small=is_small)
+    try:
+        yield session
+    finally:
+        if is_new:
+            _stop(session)
+
+
+def count_cores(session: "SparkSession") -> int:
+    """Return the number of tasks that run at once, on all executors."""
+    if remote.is_remote(session):
+        return remote.count_cores(session)
+    return session.sparkContext.defaultParallelism
 
 
 def keep_session(
@@ -148,7 +172,10 @@ def tune(session: "SparkSession", rows: int) -> None:
     """Set the properties for later queries over so many rows, except those that the user set.
 
     For few rows, compiling a query takes longer than running it, and each partition costs a task.
+    A server keeps its own properties.
     """
+    if remote.is_remote(session):
+        return
     is_small = _is_small(rows)
     cores = session.sparkContext.defaultParallelism
     properties = {
@@ -183,8 +210,6 @@ def conninfo_keywords() -> frozenset[str]:
 def _start(name: str, given: dict[str, str], *, is_small: bool) -> "SparkSession":
     from pyspark.sql import SparkSession
 
-    from pyspark_pulljobs import DefaultSource
-
     java.use(os.environ)
     if is_small and given.get(JAVA_OPTIONS) == DEFAULTS[JAVA_OPTIONS]:
         given[JAVA_OPTIONS] = " ".join([given[JAVA_OPTIONS], *QUICK_JAVA])
@@ -197,9 +222,7 @@ def _start(name: str, given: dict[str, str], *, is_small: bool) -> "SparkSession
     builder = SparkSession.builder.appName(f"pulljobs {name}")
     for key, value in given.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.dataSource.register(DefaultSource)
-    return session
+    return builder.getOrCreate()
 
 
 def _stop(session: "SparkSession") -> None:
@@ -230,9 +253,9 @@ def _only_local(name: str, value: str) -> bool:
     return is_driver_property and DEFAULTS.get(name) == value
 
 
-def _refuse_missing(names: Iterable[str]) -> None:
+def _refuse_missing(names: Iterable[str], install: str = INSTALL) -> None:
     if missing := [name for name in names if _find_version(name) is None]:
-        raise ConfigurationError(f"Not installed: {', '.join(missing)}. {INSTALL}")
+        raise ConfigurationError(f"Not installed: {', '.join(missing)}. {install}")
 
 
 def _find_version(name: str) -> str | None:

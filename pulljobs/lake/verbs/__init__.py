@@ -16,7 +16,7 @@ from typing import Any, Final
 from pulljobs.management.parsing import add_action, parse_pair
 from pulljobs.management.subcommands import CommandResult
 
-WITHOUT_LAKE: Final = frozenset({"consume", "publish", "release"})
+WITHOUT_LAKE: Final = frozenset({"consume", "package", "publish", "release"})
 """Verbs that need no lake."""
 
 
@@ -49,7 +49,10 @@ def _find_location() -> str:
 def _add_common(verb: ArgumentParser) -> None:
     verb.add_argument(
         "--master",
-        help="where Spark runs, such as local[4] or spark://host:7077 (PULLJOBS['SPARK'])",
+        "--remote",
+        metavar="URL",
+        help="where Spark runs, such as local[4], spark://host:7077 or sc://host:15002, a server "
+        "of Spark Connect (PULLJOBS['SPARK'])",
     )
     verb.add_argument(
         "--conf",

@@ -1,0 +1,49 @@
+"""Options of `python -m benchmarks pipeline`, `small-files` and `cluster-faults`."""
+
+import argparse
+from typing import Any, Final
+
+PARTS: Final = ("export", "rollup", "publish", "consume")
+JSON_HELP: Final = "print one line of JSON, and the tables to stderr"
+
+
+def add_to(commands: Any) -> None:
+    """Add the commands to the result of `add_subparsers`."""
+    _add_pipeline(commands)
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "small-files", help="exports of one row, then compact and vacuum"
+    )
+    parser.set_defaults(module="benchmarks.pipeline.small_files")
+    parser.add_argument("--exports", type=int, default=130)
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+    _add_cluster_faults(commands)
+
+
+def _add_pipeline(commands: Any) -> None:
+    pipeline = commands.add_parser("pipeline", help="rows a second of the pipeline on Spark")
+    pipeline.set_defaults(module="benchmarks.pipeline.session")
+    pipeline.add_argument("--rows", type=int, nargs="+", default=[200_000, 1_000_000, 5_000_000])
+    pipeline.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    pipeline.add_argument(
+        "--most", type=int, default=5_000_000, help="largest size to publish and consume"
+    )
+    pipeline.add_argument("--batch", type=int, default=25_000, help="jobs of one claim")
+    pipeline.add_argument(
+        "--rounds", type=int, default=3, help="of each comparison; the table has medians"
+    )
+    pipeline.add_argument("--tasks", type=int, default=4, help="of Spark, and processes of ADBC")
+    pipeline.add_argument("--memory", default="4g", help="of the driver's JVM")
+    pipeline.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_cluster_faults(commands: Any) -> None:
+    parser = commands.add_parser(
+        "cluster-faults", help="a standalone cluster whose processes are killed"
+    )
+    parser.set_defaults(module="benchmarks.pipeline.cluster_faults")
+    parser.add_argument("--rows", type=int, default=20_000, help="jobs of a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kills", type=int, default=10, help="of the command's process group")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, help="of the random choices")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")

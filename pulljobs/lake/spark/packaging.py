@@ -1,0 +1,152 @@
+"""Archive of what Spark's tasks import, for workers that have nothing of it installed."""
+
+import os
+import re
+import sys
+import tarfile
+from collections import ChainMap
+from collections.abc import Iterable, Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import packages_distributions as find_distributions
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+from typing import Final, NamedTuple
+
+from pulljobs.errors import ConfigurationError
+
+OWN: Final = ("pulljobs", "pyspark_pulljobs")
+ROOTS: Final = (
+    "psycopg", "psycopg-binary", "pyarrow", "pandas", "adbc-driver-postgresql",
+    "adbc-driver-manager", "deltalake",
+)  # fmt: skip
+"""Distributions that tasks import. Those that are not installed here are left out."""
+OF_SPARK: Final = frozenset({"pyspark", "py4j", "pulljobs"})
+"""Distributions that workers of Spark have, and our own, which is added by its packages."""
+FOLDER: Final = "pulljobs-package"
+"""Directory in which Spark unpacks the archive. Relative paths of tasks begin next to it."""
+SUFFIXES: Final = (".tar.gz", ".tgz", ".tar")
+LEFT_OUT: Final = frozenset({"tests", "__pycache__"})
+"""Directories that no task imports from."""
+REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+Members = dict[str, Path]
+"""Files by their path in the archive."""
+
+
+class Packaged(NamedTuple):
+    file: Path
+    bytes: int
+    names: list[str]
+    """Distributions with their versions, then packages without one."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Properties of Spark with which tasks import from the archive."""
+        return {
+            "spark.archives": f"{self.file}#{FOLDER}",
+            "spark.executorEnv.PYTHONPATH": FOLDER,
+        }
+
+
+def package(file: Path, included: Iterable[str]) -> Packaged:
+    """Write the archive. `included` are distributions or modules that handlers need.
+
+    Raise ConfigurationError for a name that is neither, or for an unknown suffix of the file.
+    """
+    if not file.name.endswith(SUFFIXES):
+        raise ConfigurationError(f"{file} must end with {', '.join(SUFFIXES)}, as Spark asks.")
+    names, members = _collect(included)
+    draft = file.with_name(f"{file.name}.draft")
+    with _open(draft, is_compressed=file.suffix != ".tar") as archive:
+        for name, path in sorted(members.items()):
+            archive.add(path, name, recursive=False)
+    draft.replace(file)
+    return Packaged(file.resolve(), file.stat().st_size, names)
+
+
+def _collect(included: Iterable[str]) -> tuple[list[str], Members]:
+    """Return the names of what is in the archive, and its files."""
+    known: dict[str, Distribution] = {}
+    modules = list(OWN)
+    for root in filter(None, map(_find, ROOTS)):
+        _add_required(root, known)
+    for name in included:
+        if (installed := _find_installed(name)) is None:
+            modules.append(name.partition(".")[0])
+        else:
+            _add_required(installed, known)
+    parts = [*map(_list_installed, known.values()), *map(_list_module, modules)]
+    versions = sorted(f"{installed.name} {installed.version}" for installed in known.values())
+    return [*versions, *modules], dict(ChainMap(*parts))
+
+
+def _open(file: Path, *, is_compressed: bool) -> tarfile.TarFile:
+    """Open a new archive. A higher level of compression takes a minute for a few percent."""
+    return tarfile.open(file, "w:gz", compresslevel=1) if is_compressed else tarfile.open(file, "w")
+
+
+def _add_required(installed: Distribution, known: dict[str, Distribution]) -> None:
+    """Add a distribution and those that it needs here, without its extras."""
+    if installed.name.lower() in OF_SPARK or installed.name in known:
+        return
+    known[installed.name] = installed
+    for requirement in installed.requires or ():
+        name = REQUIREMENT.match(requirement)
+        if name and "extra ==" not in requirement and (needed := _find(name[0])) is not None:
+            _add_required(needed, known)
+
+
+def _find(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _find_installed(name: str) -> Distribution | None:
+    """Return the distribution of this name or with this module, if its files are installed."""
+    names = [name, *find_distributions().get(name, ())]
+    candidates = filter(None, map(_find, names))
+    return next((candidate for candidate in candidates if _list_modules(candidate)), None)
+
+
+def _list_modules(installed: Distribution) -> Members:
+    """Return the modules, of which an editable installation has none."""
+    return {
+        name: path
+        for name, path in _list_installed(installed).items()
+        if path.suffix in (".py", ".so") and not name.startswith("__editable__")
+    }
+
+
+def _list_installed(installed: Distribution) -> Members:
+    files = [file for file in installed.files or () if ".." not in file.parts and _is_needed(file)]
+    return {str(file): Path(str(installed.locate_file(file))) for file in files}
+
+
+def _list_module(name: str) -> Members:
+    """Return the files of a module or package at the top level."""
+    spec = find_spec(name)
+    if spec is None or not (spec.origin or spec.submodule_search_locations):
+        raise ConfigurationError(
+            f"There is no module or installed distribution {name!r}: correct --include."
+        )
+    if not spec.submodule_search_locations:
+        return {Path(str(spec.origin)).name: Path(str(spec.origin))}
+    folders = [Path(place) for place in spec.submodule_search_locations]
+    return {f"{name}/{file}": folder / file for folder in folders for file in _walk(folder)}
+
+
+def _walk(folder: Path) -> Iterator[PurePath]:
+    for place, _folders, files in os.walk(folder):
+        inner = Path(place).relative_to(folder)
+        yield from (inner / file for file in files if _is_needed(inner / file))
+
+
+def _is_needed(file: PurePath) -> bool:
+    return not LEFT_OUT.intersection(file.parts)
+
+
+def describe_python() -> str:
+    """Return the Python and the platform that the archive's compiled modules are for."""
+    return f"Python {sys.version_info[0]}.{sys.version_info[1]} on {sys.platform}"

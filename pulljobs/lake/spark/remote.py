@@ -1,0 +1,83 @@
+"""Sessions of a Spark Connect server, which runs Spark's JVM and the tasks elsewhere.
+
+Such a session has no SparkContext. The server's Python needs this wheel, and its environment has
+the password of the database and the credentials of the lake.
+"""
+
+import os
+import socket
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from pulljobs.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEME: Final = "sc://"
+PORT: Final = 15002
+PACKAGES: Final = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
+INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,connect]'"
+CONNECT_SECONDS: Final = 10.0
+OWN_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
+"""Variable that lets PySpark's functions build expressions for a server."""
+
+
+def is_remote(spark: "SparkSession") -> bool:
+    """Return True for a session of a server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+@contextmanager
+def open_session(
+    url: str, properties: Mapping[str, str], required: Collection[str]
+) -> Iterator["SparkSession"]:
+    """Open a session of the server at a URL, with those properties that a client can set.
+
+    Raise ConfigurationError if there is no server, or if it does not take a `required` property.
+    """
+    _check_server(url)
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote(url).create()
+    try:
+        _configure(session, properties, required)
+        yield session
+    finally:
+        session.stop()
+        os.environ.pop(OWN_MODE, None)
+
+
+def count_cores(spark: "SparkSession") -> int:
+    """Return the number of tasks that run at once, which is the server's default parallelism."""
+    from pyspark.sql.functions import spark_partition_id
+
+    partitions = spark.range(10_000).select(spark_partition_id()).distinct()
+    return max(partitions.count(), 1)
+
+
+def _configure(
+    session: "SparkSession", properties: Mapping[str, str], required: Collection[str]
+) -> None:
+    for name, value in properties.items():
+        if name.startswith("spark.sql.") and session.conf.isModifiable(name):
+            session.conf.set(name, value)
+        elif name in required:
+            raise ConfigurationError(
+                f"A client of Spark Connect cannot set {name}: set it where the server starts."
+            )
+
+
+def _check_server(url: str) -> None:
+    """Raise ConfigurationError if nothing listens: Spark's client would try for ten minutes."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or PORT
+        with socket.create_connection((host, port), CONNECT_SECONDS):
+            return
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"There is no Spark Connect server at {url} ({error}): start it, or correct the URL."
+        ) from error
