@@ -32,7 +32,7 @@ def main() -> None:
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    for add in (_add_limit, _add_compare, _add_consumers):
+    for add in (_add_limit, _add_compare, _add_consumers, _add_start):
         add(commands)
     for add in (
         _add_keys,
@@ -126,6 +126,15 @@ def _add_keys(commands: Commands) -> None:
     keys.add_argument("--free", type=int, default=20_000, help="jobs of free keys")
     keys.add_argument("--rounds", type=int, default=3)
     keys.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_start(commands: Commands) -> None:
+    start = commands.add_parser("start", help="first claim, first seconds and memory of a worker")
+    start.set_defaults(module="benchmarks.start")
+    start.add_argument("--rounds", type=int, default=5)
+    start.add_argument("--rate", type=float, default=20, help="jobs a second after the first")
+    start.add_argument("--seconds", type=float, default=5, help="that count as the first")
+    start.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 def _add_consumers(commands: Commands) -> None:

@@ -1,0 +1,6 @@
+"""Settings of `benchmarks` without pulljobs: what Django takes by itself."""
+
+from benchmarks.settings import *  # noqa: F403
+from benchmarks.settings import INSTALLED_APPS
+
+INSTALLED_APPS = [app for app in INSTALLED_APPS if app.startswith("django.")]
