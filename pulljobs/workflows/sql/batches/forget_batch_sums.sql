@@ -5,4 +5,4 @@
 -- Locks: the sums. Index: primary keys.
 DELETE FROM pulljobs_batch_sum AS sum
 WHERE batch_id = ANY(%(batch_ids)s::bigint[])
-    AND NOT EXISTS (SELECT FROM pulljobs_batch WHERE id = sum.batch_id)
+    AND (SELECT id FROM pulljobs_batch WHERE id = sum.batch_id) IS NULL  -- one by one

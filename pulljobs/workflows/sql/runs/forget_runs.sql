@@ -6,12 +6,13 @@
 WITH old AS MATERIALIZED (
     SELECT id
     FROM pulljobs_run AS run
-    WHERE began_at < clock_timestamp() - %(age)s::interval
-        AND NOT EXISTS (
-            SELECT
-            FROM pulljobs_job
-            WHERE id = run.id
+    -- A run began after its id was made, so the index ends where younger runs begin.
+    WHERE id < (
+            ((date_part('epoch', clock_timestamp() - %(age)s::interval) * 1000)::bigint - ${epoch_milliseconds}) << 22
         )
+        AND began_at < clock_timestamp() - %(age)s::interval
+        -- One by one: a join might scan the tables.
+        AND (SELECT id FROM pulljobs_job WHERE id = run.id) IS NULL
     ORDER BY id
     LIMIT %(wanted)s::int
     FOR UPDATE SKIP LOCKED

@@ -7,8 +7,8 @@ SELECT waiting_for AS name, count(*) AS runs
 FROM (
     SELECT run.waiting_for
     FROM pulljobs_run AS run
-    JOIN pulljobs_job AS job ON job.id = run.id
-    WHERE run.waiting_for IS NOT NULL AND job.state = 'QUEUED'
+    -- One by one: a join might scan the table.
+    WHERE run.waiting_for IS NOT NULL AND (SELECT state FROM pulljobs_job WHERE id = run.id) = 'QUEUED'
     LIMIT %(most)s::int
 ) AS waiting
 GROUP BY waiting_for
