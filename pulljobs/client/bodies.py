@@ -206,9 +206,26 @@ def _result(settlement: Settlement) -> dict[str, Any]:
     return fields
 
 
-def renew(jobs: Iterable[Job], seconds: float | None = None) -> bytes:
-    leases = [{"ID": job.id, "LeaseToken": job.lease_token} for job in jobs]
+class Progress(NamedTuple):
+    """Progress of a job, which its next renewal reports."""
+
+    done: float
+    total: float | None
+    note: str
+
+
+def renew(jobs: Iterable[tuple[Job, Progress | None]], seconds: float | None = None) -> bytes:
+    """Ask for renewals of leases, and report the progress of the jobs that have any."""
+    leases = [_lease(job, progress) for job, progress in jobs]
     return _json({"Leases": leases} | ({} if seconds is None else {"Seconds": seconds}))
+
+
+def _lease(job: Job, progress: Progress | None) -> dict[str, Any]:
+    held: dict[str, Any] = {"ID": job.id, "LeaseToken": job.lease_token}
+    if progress is None:
+        return held
+    fields = {"Done": progress.done, "Total": progress.total, "Note": progress.note}
+    return held | {"Progress": fields}
 
 
 def statuses(answer: Answer) -> list[Status]:

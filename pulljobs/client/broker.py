@@ -400,7 +400,9 @@ class Broker:
 
         There is time for a second request, on another connection, if the first has no answer.
         """
-        body = bodies.renew([message.job for message in messages], seconds)
+        reports = [message.report for message in messages]
+        jobs = [message.job for message in messages]
+        body = bodies.renew(zip(jobs, reports, strict=True), seconds)
         ends_in = min(message.remaining for message in messages)
         patience = min(2 * GRACE, max(LEAST_PATIENCE, ends_in * 2 / 3))
         for message in messages:
@@ -411,12 +413,12 @@ class Broker:
             for message in messages:
                 message.is_unanswered = False
             raise
-        for message, left in zip(messages, bodies.renewals(answer), strict=True):
+        for message, report, left in zip(messages, reports, bodies.renewals(answer), strict=True):
             if left is Status.LOCKED:
                 continue  # The next renewal comes soon. Until then it counts as unanswered.
             message.is_unanswered = False
             if isinstance(left, float):
-                message.renewed(answer.sent_at + left)
+                message.renewed(answer.sent_at + left, report)
                 if left < message.job.lease_seconds * (1 - WAITING_SHARE):
                     message.give_back()
             else:

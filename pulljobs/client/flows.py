@@ -14,6 +14,7 @@ from pulljobs.client.bodies import (
     Job,
     Limits,
     Outcome,
+    Progress,
     Pulled,
     Receipt,
     Settlement,
@@ -204,12 +205,14 @@ def settle_all(
     return done
 
 
-def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[float]:
-    """Renew the lease of a job. Return its end on the monotonic clock.
+def renew(
+    path: str, job: Job, report: Progress | None, seconds: float | None, until: float
+) -> Flow[float]:
+    """Renew the lease of a job and report its progress. Return its end on the monotonic clock.
 
     Raise LeaseLost if the lease is lost, Unreachable if its row stays locked.
     """
-    call = Call("POST", f"{path}/renew", bodies.renew([job], seconds))
+    call = Call("POST", f"{path}/renew", bodies.renew([(job, report)], seconds))
     while True:
         answer = (yield from insist(call, until)).answer
         [left] = bodies.renewals(answer)

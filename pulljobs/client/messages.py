@@ -1,13 +1,14 @@
 """Messages for handlers and for callers of `fetch`."""
 
 import json
+import math
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from pulljobs.client import bodies
-from pulljobs.client.bodies import WAITING_SHARE, Job, Outcome, Settlement, Throttle
+from pulljobs.client.bodies import WAITING_SHARE, Job, Outcome, Progress, Settlement, Throttle
 from pulljobs.client.errors import LeaseLost
 from pulljobs.engine.circuit import Result
 
@@ -49,6 +50,8 @@ class Received(Generic[Done, Left]):
         """True if the broker answered that the lease is lost: no outcome is sent."""
         self.given_back = False
         """True if the client released the message on its own."""
+        self.report: Progress | None = None
+        """Progress that the next renewal reports."""
         self.is_unanswered = False
         """True while the broker has not answered the last renewal."""
         self.ended_by_outage: bool | None = None
@@ -158,6 +161,16 @@ class Received(Generic[Done, Left]):
             raise LeaseLost(self.id)
         return self.recipient.renew(self, seconds)
 
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Note how far the handler is. The next renewal reports it, such as `in_progress()`.
+
+        Raise ValueError for what is no number from 0 on.
+        """
+        for number in (done, total):
+            if number is not None and not (math.isfinite(number) and number >= 0):
+                raise ValueError(f"Progress is a number from 0 on, not {number!r}.")
+        self.report = Progress(done, total, str(note))
+
     def detach(self) -> None:
         """Keep the message open after a `Consumer`'s handler returns. It is settled later."""
         self.detached = True
@@ -194,8 +207,10 @@ class Received(Generic[Done, Left]):
             self.settled, self.given_back = True, True
         self.recipient.settle(self, Settlement(self.job, Outcome.RELEASE))
 
-    def renewed(self, deadline: float) -> None:
-        """Note the new end of the lease, on the monotonic clock."""
+    def renewed(self, deadline: float, report: Progress | None = None) -> None:
+        """Note the new end of the lease, on the monotonic clock, and that a report was sent."""
+        if self.report is report:
+            self.report = None
         self.deadline, self._half = deadline, (deadline - bodies.now()) / 2
         self.ended_by_outage = None
 

@@ -149,13 +149,14 @@ class PullConsumer(Closing, _PullFlows):
 
     def renew(self, message: Message, seconds: float | None) -> float:
         """Renew the lease of a message. Return the seconds left, or raise LeaseLost."""
+        report = message.report
         try:
-            flow = flows.renew(self._path, message.job, seconds, _patience(message))
+            flow = flows.renew(self._path, message.job, report, seconds, _patience(message))
             deadline = self._sender.run(flow)
         except LeaseLost as error:
             _failed(message, error)
             raise
-        message.renewed(deadline)
+        message.renewed(deadline, report)
         return message.remaining
 
     def done(self) -> None:
@@ -233,13 +234,14 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
 
     async def renew(self, message: AsyncMessage, seconds: float | None) -> float:
         """Renew the lease of a message. Return the seconds left, or raise LeaseLost."""
+        report = message.report
         try:
-            flow = flows.renew(self._path, message.job, seconds, _patience(message))
+            flow = flows.renew(self._path, message.job, report, seconds, _patience(message))
             deadline = await self._sender.run(flow)
         except LeaseLost as error:
             _failed(message, error)
             raise
-        message.renewed(deadline)
+        message.renewed(deadline, report)
         return message.remaining
 
     async def done(self) -> None:

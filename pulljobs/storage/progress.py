@@ -34,15 +34,17 @@ _reported: dict[Held, ReportedProgress] = {}
 
 
 def report(held: Held, done: float, total: float | None, note: str) -> None:
-    """Note the progress of a job. The newest report of a job is written.
+    """Note the progress of a job, as `make_report` checks it. The newest of a job is written."""
+    _reported[held] = make_report(done, total, note)
 
-    Raise TypeError or ValueError for what is no number from 0 on.
-    """
+
+def make_report(done: float, total: float | None, note: str) -> ReportedProgress:
+    """Return a report. Raise TypeError or ValueError for what is no number from 0 on."""
     for name, value in (("done", done), ("total", total)):
         if value is not None and not (isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a number from 0 on, not {value!r}.")
     text = str(note).replace("\x00", "").encode("utf-8", "replace").decode()[:LONGEST_NOTE]
-    _reported[held] = ReportedProgress(done, total, text)
+    return ReportedProgress(done, total, text)
 
 
 def has_reports() -> bool:
@@ -56,11 +58,16 @@ def write(using: str) -> None:
     if not reports:
         return
     try:
-        run(using, "report_progress", _parameters(reports))
+        write_reports(using, reports)
     except Exception:
         for held, report in reports.items():
             _reported.setdefault(held, report)
         raise
+
+
+def write_reports(using: str, reports: Mapping[Held, ReportedProgress]) -> None:
+    """Write reports, in ascending order of their jobs. Jobs that are lost are left out."""
+    run(using, "report_progress", _parameters(reports))
 
 
 def find(using: str, job_id: int) -> JobProgress | None:

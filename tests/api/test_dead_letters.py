@@ -250,6 +250,7 @@ def test_a_job_is_shown(
         "ConsumerURL",
         "ProducerURL",
         "JobRequeueURL",
+        "Progress",
     ]
     assert (shown["ListenerName"], shown["Status"]) == ("Census", state)
     assert bool(shown["JobRequeueURL"]) == (state == State.DEAD)

@@ -348,6 +348,22 @@ def test_a_renewal_counts_from_its_request_and_not_from_a_late_answer() -> None:
         assert time.monotonic() < broker.jobs[0].leased_until + LEASE / 2
 
 
+def test_the_next_renewal_reports_the_newest_progress_once() -> None:
+    broker = filled(1)
+    connection = Connection(transport=httpx.MockTransport(broker.answer))
+    with PullConsumer("http://b0", SUBSCRIPTION, connection=connection) as consumer:
+        message = consumer.next()
+        assert message is not None
+        with pytest.raises(ValueError, match="from 0 on, not -1"):
+            message.progress(-1)
+        message.progress(1)
+        message.progress(2, 10, "pages")
+        message.in_progress()
+        message.in_progress()
+    reports = [request.body["Leases"][0].get("Progress") for request in broker.asked("renew")]
+    assert reports == [{"Done": 2, "Total": 10, "Note": "pages"}, None]
+
+
 def test_a_plain_handler_that_outlasts_the_graceful_time_gives_its_job_back_uncharged() -> None:
     broker = filled(2)
     gate, ended = threading.Event(), threading.Event()

@@ -160,6 +160,7 @@ def test_a_lost_lease_is_reported_and_other_messages_continue(side: Side) -> Non
 def test_a_lease_is_renewed_when_asked_for(side: Side) -> None:
     side.producer().publish("x")
     message = side.consumer().next()
+    message.progress(3, 10, "pages")
     assert 50 < message.in_progress(60) <= 60
     assert 50 < message.remaining <= 60
 

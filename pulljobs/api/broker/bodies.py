@@ -209,12 +209,20 @@ class DeadJobBody(MessageJobBody):
     JobRequeueURL: str
 
 
+class ProgressBody(TypedDict):
+    Done: float
+    Total: float | None
+    Note: str
+    ReportedAt: Time
+
+
 class JobBody(MessageJobBody):
     MessageURL: str
     ChannelURL: str
     ConsumerURL: str
     ProducerURL: str
     JobRequeueURL: str
+    Progress: ProgressBody | None
 
 
 class DeadJobsBody(TypedDict):

@@ -26,7 +26,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer, Lease
 from pulljobs.states import TRANSITIONS, Event
-from pulljobs.storage import protocol, published
+from pulljobs.storage import progress, protocol, published
 from pulljobs.storage.protocol import AddressedJob
 from pulljobs.storage.rows import NotYet, Refusal, Taken
 
@@ -63,7 +63,8 @@ class SingleJobView(PullConsumerView):
         if standing is None:
             raise job_refusals.unknown_job()
         message = published.heads(using, [standing.message_id]).get(standing.message_id)
-        return Response(resources.render_job(request, standing, message))
+        reported = progress.find(using, standing.job_id)
+        return Response(resources.render_job(request, standing, message, reported))
 
     def post(self, request: Request, job: str, **names: str) -> Response:
         consumer = caller(request)

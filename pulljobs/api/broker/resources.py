@@ -18,6 +18,7 @@ from pulljobs.api.broker.bodies import (
     MessageJobBody,
     PayloadBody,
     ProducerBody,
+    ProgressBody,
     ScheduledMessageBody,
 )
 from pulljobs.api.broker.links import link_in_channel, link_in_consumer, link_to
@@ -25,6 +26,7 @@ from pulljobs.api.permissions import is_permitted
 from pulljobs.models import (
     Channel,
     Consumer,
+    JobProgress,
     LimitGroup,
     Message,
     Producer,
@@ -90,7 +92,9 @@ def _render_limits(row: FlowLimits) -> LimitsBody:
     }
 
 
-def render_job(request: Request, standing: Standing, message: Message | None) -> JobBody:
+def render_job(
+    request: Request, standing: Standing, message: Message | None, progress: JobProgress | None
+) -> JobBody:
     """Render a job. Its message is None if its partition was dropped."""
     consumer, producer = standing.consumer, message.producer if message else None
     return {
@@ -100,6 +104,16 @@ def render_job(request: Request, standing: Standing, message: Message | None) ->
         "ConsumerURL": link_in_consumer(request, "consumer", consumer),
         "ProducerURL": link_to(request, "producer", producer=producer.name) if producer else "",
         "JobRequeueURL": _requeue_url(request, standing),
+        "Progress": None if progress is None else _render_progress(progress),
+    }
+
+
+def _render_progress(progress: JobProgress) -> ProgressBody:
+    return {
+        "Done": progress.done,
+        "Total": progress.total,
+        "Note": progress.note,
+        "ReportedAt": render_time(progress.reported_at),
     }
 
 

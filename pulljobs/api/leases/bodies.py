@@ -19,6 +19,7 @@ from pulljobs.api.bodies import (
     Time,
     UpTo,
 )
+from pulljobs.errors import LONGEST_NOTE
 
 AsPulled = Annotated[str, Problem("must be text, as the pull returned it")]
 RequestId = Annotated[
@@ -97,8 +98,18 @@ class HeldBody(TypedDict):
     LeaseToken: AsPulled
 
 
+class ReportBody(TypedDict):
+    Done: Annotated[float, Bounds(0)]
+    Total: NotRequired[Annotated[float, Bounds(0)] | None]
+    Note: NotRequired[Annotated[str, Help(f"Cut to {LONGEST_NOTE} characters.")] | None]
+
+
+class LeaseBody(HeldBody):
+    Progress: NotRequired[ReportBody | None]
+
+
 class RenewBody(TypedDict):
-    Leases: NotRequired[Annotated[list[HeldBody], ItemsUpTo("MAX_BATCH")] | None]
+    Leases: NotRequired[Annotated[list[LeaseBody], ItemsUpTo("MAX_BATCH")] | None]
     Seconds: NotRequired[Annotated[float, Bounds(0.001, YEAR)] | None]
 
 

@@ -6,13 +6,20 @@ from typing import NamedTuple
 from pulljobs import pulling
 from pulljobs.api.bodies import render_time
 from pulljobs.api.leases.ack import find_held
-from pulljobs.api.leases.bodies import ItemStatus, RenewBody, RenewedBody, RenewedJobBody
+from pulljobs.api.leases.bodies import (
+    ItemStatus,
+    RenewBody,
+    RenewedBody,
+    RenewedJobBody,
+    ReportBody,
+)
 from pulljobs.api.leases.lease_view import LeaseView
 from pulljobs.api.reading import read_body
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
-from pulljobs.storage import nodes, protocol
+from pulljobs.storage import nodes, progress, protocol
+from pulljobs.storage.progress import ReportedProgress
 
 
 class RenewItem(NamedTuple):
@@ -20,6 +27,7 @@ class RenewItem(NamedTuple):
 
     id: str
     held: Held | None
+    report: ReportedProgress | None = None
 
 
 class RenewView(LeaseView[RenewedBody]):
@@ -41,12 +49,22 @@ class RenewView(LeaseView[RenewedBody]):
 def renew(
     consumer: Consumer, items: list[RenewItem], lease_duration: timedelta | None
 ) -> list[RenewedJobBody]:
-    """Renew the leases of the consumer's jobs and return a result for each item, in their order."""
+    """Renew the leases of the consumer's jobs and return a result for each item, in their order.
+
+    The progress of the jobs whose leases were renewed is written.
+    """
     using = settings().DATABASE
     named = [item.held.job_id for item in items if item.held]
     owned = protocol.jobs_of(using, consumer.pk, named)
     held = {item.held for item in items if item.held and item.held.job_id in owned}
     untils = pulling.renew(sorted(held), lease_duration)
+    reports = {
+        item.held: item.report
+        for item in items
+        if item.report is not None and item.held is not None and item.held in untils
+    }
+    if reports:
+        progress.write_reports(using, {each: reports[each] for each in sorted(reports)})
     missing = held - untils.keys()
     locked = pulling.still_held(sorted(missing)) if missing else set()
     now = nodes.clock(using)
@@ -59,7 +77,16 @@ def renew(
 
 
 def _read_items(given: RenewBody) -> list[RenewItem]:
-    return [RenewItem(item["ID"], find_held(item)) for item in given.get("Leases") or ()]
+    return [
+        RenewItem(item["ID"], find_held(item), _read_report(item.get("Progress")))
+        for item in given.get("Leases") or ()
+    ]
+
+
+def _read_report(given: ReportBody | None) -> ReportedProgress | None:
+    if given is None:
+        return None
+    return progress.make_report(given["Done"], given.get("Total"), given.get("Note") or "")
 
 
 def _render_renewed(item: RenewItem, until: datetime, now: datetime) -> RenewedJobBody:

@@ -86,7 +86,10 @@ class Puller:
         return answer.json()["Results"]
 
     def info(self) -> Any:
-        return self._client.get(f"{self.base}{self.path}/info", headers=self.tokens).json()
+        return self.get(f"{self.path}/info")
+
+    def get(self, path: str) -> Any:
+        return self._client.get(f"{self.base}{path}", headers=self.tokens).json()
 
     def long_poll(self, **fields: Any) -> Thread:
         """Start a long poll on a thread. Return once it waits and would be woken."""

@@ -191,6 +191,24 @@ def test_a_renewal_extends_the_lease(puller: Puller) -> None:
     assert kept["RemainingSeconds"] > 180
 
 
+def test_a_renewal_reports_progress_of_its_holder_only(puller: Puller) -> None:
+    publish()
+    [job] = puller.taken()
+    shown = f"{puller.path}/job/{job['ID']}"
+    assert puller.get(shown)["Progress"] is None
+    held = {"ID": job["ID"], "LeaseToken": job["LeaseToken"]}
+    reported = {"Done": 3, "Total": 10, "Note": "fil\u0000es"}
+    answer = puller.post("renew", Leases=[{**held, "Progress": reported}])
+    assert answer.json()["Results"][0]["Status"] == "ok"
+    lost = {**held, "LeaseToken": "0" * 32, "Progress": {"Done": 9}}
+    assert puller.post("renew", Leases=[lost]).json()["Results"][0]["Status"] == "lease_lost"
+    progress = puller.get(shown)["Progress"]
+    assert (progress["Done"], progress["Total"], progress["Note"]) == (3.0, 10.0, "files")
+    for wrong in ({"Done": -1}, {"Done": "x"}, {"Total": 1}, {"Done": 1, "Note": 7}):
+        refused = puller.post("renew", Leases=[{**held, "Progress": wrong}])
+        assert refused.status_code == 400, wrong
+
+
 def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
     """The remaining time shrinks. After the end no renewal works, and a delivery counts."""
     publish()
