@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from django.core.management.base import CommandError
 
-from example_project.census.pull_handlers import CHANNEL, REPEATS
+from example_project.census.pull_handlers import CHANNEL, REPEATS, REPORTS
 from example_project.state import BASE_DIR
 from pulljobs.errors import ConfigurationError
 
@@ -81,7 +81,8 @@ class Worker(Service):
 
     def __init__(self, concurrency: int) -> None:
         flags = [f"--concurrency={concurrency}", "--reap-interval=1"]
-        super().__init__("The worker", ["runpullworker", "--only", CHANNEL, REPEATS, *flags])
+        channels = (CHANNEL, REPEATS, REPORTS)
+        super().__init__("The worker", ["runpullworker", "--only", *channels, *flags])
 
 
 def watch_lake() -> Service:

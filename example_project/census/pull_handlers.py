@@ -12,6 +12,8 @@ from pulljobs.handlers import ClaimedJob, handler
 CHANNEL: Final = "python-files"
 REPEATS: Final = "census-repeats"
 """Channel on which the schedule of `demo --serve` publishes."""
+REPORTS: Final = "census-reports"
+"""Channel on which the batch of a repeated census calls back."""
 HISTORY: Final = "CENSUS_HISTORY"
 """Variable that names a file outside of the database, which tests compare with its rows."""
 
@@ -42,11 +44,22 @@ def digest(job: ClaimedJob) -> dict[str, str]:
 
 @handler(channel=REPEATS, consumer="begin", transactional=True)
 def begin_again(job: ClaimedJob) -> int:
-    """Begin another census. Its messages and the end of the job are committed together."""
+    """Begin another census, as a batch. Its messages and the end of the job commit together."""
     from example_project.census import runs
     from example_project.census.files import python_files
 
-    return runs.begin(python_files(job.json()["limit"])).jobs
+    return runs.begin_batch(python_files(job.json()["limit"])).jobs
+
+
+@handler(channel=REPORTS, consumer="report")
+def report(job: ClaimedJob) -> dict[str, float]:
+    """Sum a repeated census up. The batch publishes the message after its last job has ended."""
+    from example_project.census import summary
+    from example_project.census.models import Run
+
+    summed = summary.summarise(Run.objects.get(pk=job.json()["run"]))
+    names = ("jobs", "delivered", "dead", "functions", "classes", "lines", "seconds")
+    return {name: getattr(summed, name) for name in names}
 
 
 def _path(job: ClaimedJob) -> Path:

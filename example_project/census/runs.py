@@ -1,23 +1,37 @@
 """Start of a census, and queries of its jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from django.db import transaction
 from django.db.models import QuerySet
 
 from example_project.census.models import File, Run
-from example_project.census.pull_handlers import CHANNEL
+from example_project.census.pull_handlers import CHANNEL, REPORTS
+from pulljobs import batches
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.publishing import Draft, Receipt, publish_many
 from pulljobs.states import State
+
+Publish = Callable[[str, list[Draft]], list[Receipt]]
 
 
 @transaction.atomic
 def begin(paths: Sequence[Path]) -> Run:
     """Create a run. Its rows and all of its messages are committed together."""
+    return _fill(Run.objects.create(), paths, publish_many)
+
+
+@transaction.atomic
+def begin_batch(paths: Sequence[Path]) -> Run:
+    """Create a run whose jobs are a batch: it calls back once all of them have ended."""
     run = Run.objects.create()
-    receipts = publish_many(CHANNEL, [_draft(run, *numbered) for numbered in enumerate(paths, 1)])
+    with batches.batch("census", on_complete=(REPORTS, {"run": run.pk})) as made:
+        return _fill(run, paths, made.publish_many)
+
+
+def _fill(run: Run, paths: Sequence[Path], publish: Publish) -> Run:
+    receipts = publish(CHANNEL, [_draft(run, *numbered) for numbered in enumerate(paths, 1)])
     File.objects.bulk_create(
         [_file(run, path, receipt) for path, receipt in zip(paths, receipts, strict=True)],
         batch_size=2000,

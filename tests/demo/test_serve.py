@@ -49,12 +49,19 @@ def test_a_job_redriven_in_the_admin_dies_again(project: Project) -> None:
     assert project.worker_groups() == set()
 
 
-def test_a_schedule_repeats_the_census_until_the_demo_ends(project: Project) -> None:
+def test_a_schedule_repeats_the_census_as_batches_until_the_demo_ends(project: Project) -> None:
     demo = project.demo("--limit=20", "--serve", "--no-lake", "--port=0", "--every=1s")
     demo.says("The census is repeated every 0:00:01")
     wait_until(lambda: project.number("SELECT count(*) FROM census_run WHERE jobs = 40") >= 3)
     fired = "SELECT count(*) FROM pulljobs_slot WHERE message_id IS NOT NULL"
     assert project.number(fired) >= 2
+    reported = (
+        "SELECT count(*) FROM pulljobs_archived_job AS archived"
+        " JOIN pulljobs_batch AS batch ON batch.name = 'census' AND batch.completed_at IS NOT NULL"
+        " AND batch.members = 40 AND batch.dead + (archived.result ->> 'delivered')::int = 40"
+        " WHERE archived.result ->> 'jobs' = '40'"
+    )
+    wait_until(lambda: project.number(reported) > 0)
     demo.signal(signal.SIGINT)
     assert demo.end() == 0, demo.err
     assert project.number("SELECT count(*) FROM pulljobs_schedule") == 0

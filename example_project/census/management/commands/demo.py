@@ -115,7 +115,7 @@ class Command(BaseCommand):
             Site(options["port"], worker.keep) as site,
             repeats.repeated(every, options["limit"]),
         ):
-            self._report(f"The census is repeated every {every}, by a schedule.")
+            self._report(f"The census is repeated every {every}, by a schedule, as a batch.")
             if with_lake:
                 self._report("`lake watch` exports it and makes rollups, which the admin shows.")
             self._report(f"{site.address}  user {USER}  password {new_password()}")
