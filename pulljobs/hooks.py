@@ -26,6 +26,8 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     verifiers           checks of `manage.py pulljobs verify`
     test_tools          functions of `pulljobs.testing`
     kill_listeners      functions that learn of jobs that operators killed
+    job_links           links on the pages of jobs
+    node_reports        parts of the report that a worker writes with its heartbeat
 
 Strings are dotted names that `load` imports on first use, so a worker loads no pages and a page
 loads no commands. Statements of SQL have a registry of their own, `engine.sql.add_package`,
@@ -144,6 +146,10 @@ test_tools: Final[dict[str, str]] = {}
 """Functions by the name under which `pulljobs.testing` has them."""
 kill_listeners: Final[list[str]] = []
 """Functions `(job_ids)`, called after an operator has killed jobs."""
+job_links: Final[list[str]] = []
+"""Functions `(request, row)` that yield a label and a link for a live or archived job."""
+node_reports: Final[dict[str, str]] = {}
+"""Functions without arguments that return JSON, by the name of the part. They are called once."""
 statements: Final[dict[str, str]] = {}
 """Names of statements that take the same parameters, by the name of the core's."""
 

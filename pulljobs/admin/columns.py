@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from pulljobs import ids
+from pulljobs import hooks, ids
 from pulljobs.admin import looks, payloads, search, summaries
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.job_list import JobsChangeList
@@ -82,6 +82,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         """Return what the page of a row shows in addition to its fields."""
         return {
             "subtitle": self.xid(row),
+            "links": [link for name in hooks.job_links for link in hooks.load(name)(request, row)],
             "message": payloads.message_of(row, readable=payloads.may_read(request)),
             "to_read_it": payloads.PERMISSION,
             "timeline": [

@@ -13,8 +13,8 @@ from pulljobs.storage import nodes
 from pulljobs.storage.windows import IdSpan, IdWindow
 
 
-class JobsChangeList(KeysetChangeList):
-    """List whose rows have their summary and the time at which they are shown."""
+class SearchedChangeList(KeysetChangeList):
+    """List whose `search` looks for ids and texts."""
 
     searched: SearchedRange | None = None
     text_link = ""
@@ -24,10 +24,6 @@ class JobsChangeList(KeysetChangeList):
         super().get_results(request)
         if self.searched is not None:
             self.looked_through = None
-        summaries.attach(self.result_list, readable=payloads.may_read(request))
-        now = nodes.clock(settings().DATABASE) if self.result_list else None
-        for row in self.result_list:
-            row.listed_at = now
 
     def read_window(self, request: HttpRequest, span: IdSpan) -> IdWindow:
         if not self.query:
@@ -37,6 +33,17 @@ class JobsChangeList(KeysetChangeList):
         self.searched = searched
         self.text_link = self.get_query_string({SEARCH_VAR: f'"{searched.text}"'})
         return searched.window
+
+
+class JobsChangeList(SearchedChangeList):
+    """List whose rows have their summary and the time at which they are shown."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        summaries.attach(self.result_list, readable=payloads.may_read(request))
+        now = nodes.clock(settings().DATABASE) if self.result_list else None
+        for row in self.result_list:
+            row.listed_at = now
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
         listed: Any = self.model_admin

@@ -87,7 +87,7 @@ def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
 
     The cap falls with the number of consumers, so that all of them take about as long as one.
     """
-    cap = next((cap for cap in CAPS if cap * len(consumer_ids) <= ROWS), CAPS[-1])
+    cap = choose_cap(len(consumer_ids))
     return [
         Backlog(
             row.consumer_id,
@@ -102,6 +102,11 @@ def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
         )
         for row in count_jobs(using, consumer_ids, cap)
     ]
+
+
+def choose_cap(consumers: int) -> int:
+    """Return the cap of the counts of that many consumers, which together read about `ROWS`."""
+    return next((cap for cap in CAPS if cap * consumers <= ROWS), CAPS[-1])
 
 
 def ready(using: str, consumer_ids: Sequence[int]) -> set[int]:

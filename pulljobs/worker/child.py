@@ -96,6 +96,7 @@ class Child:
         self._hooked_runners = {
             name: Runner(name, loop) for name, loop in self._hooked_loops.items()
         }
+        self._added_report = {name: hooks.load(part)() for name, part in hooks.node_reports.items()}
         for name in self._hooked_loops:
             hooks.loop_wakers[name] = partial(self._wake_hooked, name)
         self._listener_runner = self._make_listener()
@@ -144,6 +145,7 @@ class Child:
             self._buffer.runs.current() if running is None else running,
             self._circuits.report(),
             () if self._stopping.is_set() else self._fetcher.consumer_paths(),
+            self._added_report,
             held=len(self._in_flight),
             unwritten=len(self._buffer.results),
             done=self._count_done(),

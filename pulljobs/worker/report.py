@@ -15,10 +15,12 @@ def build_report(
     running: Sequence[HandlerRun],
     circuits: Mapping[str, Any],
     serves: Sequence[str],
+    added: Mapping[str, Any],
     **counts: int,
 ) -> Report:
-    """Return what can be stored as JSON: times in seconds, ids as text."""
+    """Return what can be stored as JSON: times in seconds, ids as text. `added` is of hooks."""
     return {
+        **added,
         "loops": {runner.name: runner.report() for runner in runners},
         "running": [_run(run) for run in running],
         "circuits": dict(circuits),

@@ -57,6 +57,9 @@ def _extend_by_runs() -> None:
     hooks.api_scopes.update(RUN_ROUTES)
     hooks.counters["workflows"] = "pulljobs.workflows.metrics"
     hooks.gauges["workflows"] = "pulljobs.workflows.gauges"
+    hooks.node_reports["workflows"] = "pulljobs.workflows.versions:report_versions"
+    hooks.add(hooks.doctor_checks, "pulljobs.workflows.doctor:check_runs")
+    hooks.add(hooks.job_links, "pulljobs.workflows.admin.job_links:find_links")
     hooks.verifiers["runs of workflows"] = "pulljobs.workflows.verifying:verify_part"
     hooks.add(hooks.forgetters, "pulljobs.workflows.history:forget_runs")
     hooks.add(hooks.forgetters, "pulljobs.workflows.history:forget_signals")

@@ -7,15 +7,18 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import times
 from pulljobs.diagnosis.wait_reasons import WaitReason
 from pulljobs.models import Job
+from pulljobs.workflows import versions
 from pulljobs.workflows.models import WorkflowRun, WorkflowStep
 
 
 def explain_run(job: Job) -> Iterator[WaitReason]:
-    """Yield what a suspended run waits for, and until when. A retry has a reason of its own."""
-    if job.retry_count:
-        return
+    """Yield what a queued run waits for, and until when. A retry has a reason of its own."""
     using = settings().DATABASE
     run = WorkflowRun.objects.using(using).filter(pk=job.pk).first()
+    if run is not None and (text := versions.describe_left(using, job.consumer_id, run.version)):
+        yield WaitReason("other_version", text)
+    if job.retry_count:
+        return
     steps = WorkflowStep.objects.using(using).filter(run_id=job.pk, ended_at=None)
     step = steps.order_by("-position").first()
     if run is None or step is None:

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from django.conf import settings
 from django.core.management import call_command
+from django.db.models.functions import Now
 from django.test import override_settings
 
 from pulljobs import pulling
@@ -22,6 +23,7 @@ from pulljobs.engine import outcomes
 from pulljobs.metrics import recorder
 from pulljobs.metrics.exposition import GAUGES, answer
 from pulljobs.metrics.families import Type, families_counted, families_read
+from pulljobs.models import Node
 from pulljobs.storage import blockers, partitions
 from pulljobs.workflows.models import WorkflowRun
 from tests.days import no_days
@@ -47,6 +49,8 @@ def exported(transactional_db: None) -> Samples:
     """Return the samples of a process in which every event has happened."""
     [run_id] = published(ConsumerFactory.create(channel__name="orders", name="billing"))
     WorkflowRun.objects.create(id=run_id, workflow="fulfil", version=1, waiting_for="approval")
+    report = {"serves": ["orders/billing"], "workflows": {"orders/billing": [2, 2]}}
+    Node.objects.create(name="w:1", started_at=Now(), heartbeat_at=Now(), report=report)
     for event in EVERY:
         recorder.record(event)
     GAUGES.forget()  # A previous test may have read them.

@@ -65,6 +65,8 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {'pulljobs_schedule_refusals_total{channel="orders"}': "0+1x90"},
         {"channel": "orders"},
     ),
+    "PulljobsRunsStranded": ({f"pulljobs_runs_stranded{{{PLACE}}}": "3x90"}, OF_PLACE),
+    "PulljobsRunsOverdue": ({f"pulljobs_run_overdue_seconds{{{PLACE}}}": "400x90"}, OF_PLACE),
     "PulljobsGaugesUnread": (
         {'pulljobs_read_ok{part="lake", instance="w:1"}': "0x90"},
         {"part": "lake"},
@@ -102,6 +104,8 @@ WELL = {
     "pulljobs_lake_lag_seconds": "600x90",
     "pulljobs_schedule_late_seconds": "2x90",
     'pulljobs_schedule_refusals_total{channel="orders"}': "0x78 1x12",
+    f"pulljobs_runs_stranded{{{PLACE}}}": "0x78 2x12",
+    f"pulljobs_run_overdue_seconds{{{PLACE}}}": "20x90",
     'pulljobs_read_ok{part="lake", instance="w:1"}': "1x90",
 }
 """Series of every kind with which no alert fires.

@@ -212,7 +212,7 @@ def test_pages_show_progress_and_dead_members_by_error_and_buttons_act(
     assert "<td>2</td><td>rejected</td>" in shown
     assert ">inner</a>" in shown
     assert len(first) < 30
-    assert "Those of its 2 live members" in operator.get(f"{url}cancel/").content.decode()
+    assert "Live now: 2." in operator.get(f"{url}cancel/").content.decode()
     operator.post(f"{url}redrive/")
     assert batches.get(outer.id).dead == 0
     operator.post(f"{url}cancel/")

@@ -5,12 +5,12 @@ from typing import Any, Final, NamedTuple
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from pulljobs import ids
 from pulljobs.errors import UnknownBatch
@@ -33,7 +33,7 @@ class Action(NamedTuple):
 ACTIONS: Final = {
     "close": Action(
         gettext_lazy("Close"),
-        gettext_lazy("It completes once its %(live)s live members have ended."),
+        gettext_lazy("It completes once its live members have ended. Live now: %(live)s."),
         "add_batch",
         lambda view: view.state == "open",
         auditing.close,
@@ -41,8 +41,8 @@ ACTIONS: Final = {
     "redrive": Action(
         gettext_lazy("Redrive"),
         gettext_lazy(
-            "Its %(dead)s dead members are queued again. If it was complete, another round begins, "
-            "and its callbacks are published again."
+            "Its dead members are queued again: %(dead)s. If it was complete, another round "
+            "begins, and its callbacks are published again."
         ),
         "redrive_batch",
         lambda view: view.dead > 0,
@@ -51,8 +51,8 @@ ACTIONS: Final = {
     "cancel": Action(
         gettext_lazy("Cancel"),
         gettext_lazy(
-            "Those of its %(live)s live members that are queued are killed, and it takes no "
-            "members any more. Members in flight go on."
+            "Its queued members are killed, and it takes no members any more. Members in flight go "
+            "on. Live now: %(live)s."
         ),
         "cancel_batch",
         lambda view: view.completed_at is None,
@@ -74,7 +74,7 @@ def ask(listed: Any, name: str, request: HttpRequest, id: int) -> HttpResponse:
     try:
         view = reading.get(id)
     except UnknownBatch as error:
-        raise PermissionDenied(str(error)) from error
+        raise Http404(str(error)) from error
     back = reverse("admin:pulljobs_workflows_batch_change", args=[id])
     if request.method == "POST":
         done = action.act(id, by=request.user.get_username())
@@ -96,4 +96,5 @@ def ask(listed: Any, name: str, request: HttpRequest, id: int) -> HttpResponse:
 def _report(action: Action, done: int | None) -> str:
     if done is None:
         return _("%s: done.") % action.label
-    return _("%(action)s: %(done)s members.") % {"action": action.label, "done": f"{done:,}"}
+    text = ngettext("%(action)s: %(done)s member.", "%(action)s: %(done)s members.", done)
+    return text % {"action": action.label, "done": f"{done:,}"}

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs import ids
 from pulljobs.admin import looks
 from pulljobs.admin.changelist import KeysetChangeList, ReadOnlyAdmin
-from pulljobs.workflows.admin import batch_actions
+from pulljobs.workflows.admin import batch_actions, job_links
 from pulljobs.workflows.batches import reading
 from pulljobs.workflows.batches.reading import BatchView, DeadMember
 from pulljobs.workflows.models import Batch
@@ -166,6 +166,7 @@ def _describe(request: HttpRequest, view: BatchView) -> dict[str, Any]:
                    for each in nested[:SHOWN]],
         "more_nested": max(0, len(nested) - SHOWN),
         "parent": None if view.parent_id is None else _link_batch(view.parent_id),
+        "run": None if view.run_id is None else job_links.link_run(request, view.run_id),
         "actions": [
             (name, action.label)
             for name, action in batch_actions.ACTIONS.items()

@@ -7,14 +7,14 @@ from typing import Any, Final
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from pulljobs import ids
-from pulljobs.errors import PulljobsError, UnknownRun
+from pulljobs.errors import PulljobsError, UnknownJob, UnknownRun
 from pulljobs.workflows import acting, reading
 from pulljobs.workflows.reading import RunView
 from pulljobs.workflows.replay import LONGEST_NAME
@@ -117,8 +117,8 @@ def _find_run(request: HttpRequest, id: int, verb: str) -> RunView:
         raise PermissionDenied
     try:
         return reading.get(id)
-    except UnknownRun as error:
-        raise PermissionDenied(str(error)) from error
+    except (UnknownRun, UnknownJob) as error:
+        raise Http404(str(error)) from error
 
 
 def _back(run: RunView) -> HttpResponse:

@@ -3,39 +3,43 @@
 from functools import partial
 from typing import Any, ClassVar
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
-from django.http import HttpRequest, HttpResponse
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import ids
-from pulljobs.admin import looks, payloads
-from pulljobs.admin.changelist import KeysetChangeList, ReadOnlyAdmin
+from pulljobs.admin import looks, payloads, search
+from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.search import SearchedRange
+from pulljobs.conf import settings
+from pulljobs.errors import UnknownJob
 from pulljobs.models import ArchivedJob, Job, Message
-from pulljobs.workflows import reading
-from pulljobs.workflows.admin import run_actions, timeline
+from pulljobs.states import State
+from pulljobs.storage.windows import IdSpan, IdWindow
+from pulljobs.workflows import listing, reading, versions
+from pulljobs.workflows.admin import run_actions, run_list, timeline
+from pulljobs.workflows.admin.run_list import (
+    RunChangeList,
+    RunStateFilter,
+    VersionFilter,
+    WorkflowFilter,
+)
 from pulljobs.workflows.models import WorkflowRun
 from pulljobs.workflows.reading import RunView
-
-
-class RunChangeList(KeysetChangeList):
-    """List whose rows know their jobs."""
-
-    def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
-        rows = super().read_rows(request, ids)
-        known = reading.states_of([row.pk for row in rows])
-        for row in rows:
-            row.job_row = known.get(row.pk)
-        return rows
 
 
 @admin.register(WorkflowRun)
 class WorkflowRunAdmin(ReadOnlyAdmin):
     list_display = ("xid", "workflow", "status", "waits", "version", "began")
+    list_filter = (RunStateFilter, WorkflowFilter, VersionFilter)
     list_per_page = 50
+    search_fields = ("id",)
+    search_help_text = search.HELP
     fields = ()
 
     class Media:
@@ -43,6 +47,19 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return RunChangeList
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Leave the search to `search`."""
+        return queryset, False
+
+    def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
+        return listing.read_window(settings().DATABASE, run_list.select_runs(request), span)
+
+    def search(self, request: HttpRequest, span: IdSpan) -> SearchedRange:
+        """Return the runs that the search term finds."""
+        return run_list.search_runs(request, span)
 
     @admin.display(description=_("run"))
     def xid(self, row: WorkflowRun) -> str:
@@ -83,8 +100,15 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Allow only the site's own scripts, because the page shows payloads."""
-        response = super().changeform_view(request, object_id, form_url, extra_context)
+        """Allow only the site's own scripts, because the page shows payloads.
+
+        Runs are forgotten after their jobs, so the job may be gone already.
+        """
+        try:
+            response = super().changeform_view(request, object_id, form_url, extra_context)
+        except UnknownJob as error:
+            messages.warning(request, _("The run can't be shown: %s") % error)
+            return HttpResponseRedirect(reverse("admin:pulljobs_workflows_workflowrun_changelist"))
         response.headers.setdefault("Content-Security-Policy", payloads.page_policy())
         return response
 
@@ -103,10 +127,14 @@ def _describe(request: HttpRequest, run: RunView) -> dict[str, Any]:
         "title": _("Run %s") % run.id,
         "state": looks.badge(row) if row is not None else run.job.state,
         "job_link": _link_job(request, row),
+        "left": versions.describe_left(settings().DATABASE, row.consumer_id, run.row.version)
+        if isinstance(row, Job) and row.state == State.QUEUED
+        else "",
         "bars": timeline.draw_steps(run, may_read=may_read),
         "input": _read_input(run) if may_read else None,
         "result": timeline.show_json(run.job.result) if may_read else None,
         "is_masked": not may_read,
+        "may_see_batches": request.user.has_perm("pulljobs_workflows.view_batch"),
         "to_read_it": payloads.PERMISSION,
         "may_signal": run_actions.may(request, "signal")
         and run.job.state in ("QUEUED", "INFLIGHT"),

@@ -4,14 +4,18 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
-from pulljobs import ids
-from pulljobs.models import AuditEntry
+from pulljobs import ids, publishing
+from pulljobs.models import AuditEntry, Job
 from pulljobs.states import State
 from pulljobs.testing import drain
-from pulljobs.workflows import Run, create_signal_token
-from pulljobs.workflows.models import RunSignal, WorkflowStep
+from pulljobs.workflows import Run, create_signal_token, signal
+from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
+from tests.admin.pages import read_page, rows
+from tests.factories import ConsumerFactory
 from tests.workflows.runs.conftest import Bench
 
 ADMIN = "/admin/pulljobs_workflows/workflowrun"
@@ -85,3 +89,77 @@ def test_the_page_of_a_run_shows_its_steps_and_masks_their_results(run_id: int) 
     assert "signal approval" in client.get(f"{ADMIN}/").content.decode()
     assert client.post(f"{ADMIN}/{run_id}/redrive/", {"step": "1"}).status_code == 302
     assert not WorkflowStep.objects.exists()
+
+
+def listed(client: Client, **query: Any) -> list[str]:
+    """Return the first word of each row of the list of runs, which is its id."""
+    return [row.split()[0] for row in rows(read_page(client, f"{ADMIN}/", **query))]
+
+
+def test_the_list_of_runs_has_filters_and_a_search(bench: Bench, run_id: int) -> None:
+    channel = bench.consumer.channel.name
+    [other] = publishing.publish(channel, {"order": 8}, key="customer-7").job_ids
+    drain()
+    WorkflowRun.objects.filter(id=other).update(workflow="shop.refund", version=2)
+    ended = bench.start({"order": 9})
+    drain()
+    signal(ended, "approval")
+    Job.objects.filter(id=ended).update(available_at="2026-01-01T00:00:00Z")
+    drain()
+    client = client_with("view_workflowrun", "view_message")
+    first, second, third = (ids.encode(each) for each in (run_id, other, ended))
+    assert listed(client) == [third, second, first]
+    assert listed(client, state="QUEUED") == [second, first]
+    assert listed(client, state="ended") == [third]
+    assert listed(client, state="DEAD") == []
+    assert listed(client, workflow="shop.refund") == [second]
+    assert listed(client, version="1") == [third, first]
+    assert listed(client, version="nonsense") == []
+    assert listed(client, q=first) == [first]
+    assert listed(client, q=str(Job.objects.get(id=other).message_id)) == [second]
+    assert listed(client, q="customer-7") == [second]
+    assert listed(client, q='"order": 8', version="2") == [second]
+    assert listed(client, q="customer-7", version="1") == []
+
+
+def test_the_list_of_runs_takes_as_many_queries_for_many_runs_as_for_one(
+    bench: Bench, run_id: int
+) -> None:
+    client = client_with("view_workflowrun")
+    with CaptureQueriesContext(connection) as for_one:
+        assert len(listed(client)) == 1
+    for _number in range(5):
+        bench.start()
+    drain()
+    with CaptureQueriesContext(connection) as for_many:
+        assert len(listed(client)) == 6
+    assert len(for_many) <= len(for_one)
+
+
+def test_the_page_of_a_job_links_its_run_its_batch_and_its_parent(bench: Bench) -> None:
+    children = ConsumerFactory.create()
+    bench.workflow(lambda run: run.gather("parts", [1], channel=children.channel.name))
+    run_id = bench.start()
+    drain(bench.consumer.channel.name)
+    child = Job.objects.get(consumer=children)
+    seen = client_with("view_job", "view_workflowrun", "view_batch")
+    parent = f'<a href="{ADMIN}/{run_id}/change/">'
+    batch = f"/admin/pulljobs_workflows/batch/{child.batch_id}/change/"
+    assert parent in read_page(seen, f"/admin/pulljobs/job/{run_id}/change/")
+    of_child = read_page(seen, f"/admin/pulljobs/job/{child.pk}/change/")
+    assert parent in of_child
+    assert f'<a href="{batch}">' in of_child
+    assert parent in read_page(seen, batch)
+    assert batch in read_page(seen, f"{ADMIN}/{run_id}/change/")
+    User.objects.all().delete()
+    unseen = read_page(client_with("view_job"), f"/admin/pulljobs/job/{child.pk}/change/")
+    assert ids.encode(run_id) in unseen
+    assert "pulljobs_workflows/" not in unseen
+
+
+def test_a_run_whose_job_is_forgotten_says_so(run_id: int) -> None:
+    client = client_with("view_workflowrun", "redrive_workflowrun")
+    Job.objects.all().delete()
+    answer = client.get(f"{ADMIN}/{run_id}/change/", follow=True)
+    assert "The run can&#x27;t be shown" in answer.content.decode()
+    assert client.get(f"{ADMIN}/{run_id}/redrive/").status_code == 404

@@ -8,30 +8,7 @@
 clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
-consumer (id) AS MATERIALIZED (
-    SELECT unnest(%(consumer_ids)s::bigint[])
-),
-level (consumer_id, priority) AS (
-    SELECT consumer.id, job.priority
-    FROM consumer
-    CROSS JOIN LATERAL (
-        SELECT priority
-        FROM pulljobs_job
-        WHERE consumer_id = consumer.id
-        ORDER BY priority DESC
-        LIMIT 1
-    ) AS job
-    UNION ALL
-    SELECT level.consumer_id, job.priority
-    FROM level
-    CROSS JOIN LATERAL (
-        SELECT priority
-        FROM pulljobs_job
-        WHERE consumer_id = level.consumer_id AND priority < level.priority
-        ORDER BY priority DESC
-        LIMIT 1
-    ) AS job
-),
+${priority_levels},
 counted AS MATERIALIZED (
     SELECT
         consumer.id AS consumer_id,

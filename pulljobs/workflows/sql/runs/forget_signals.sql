@@ -10,16 +10,9 @@ WHERE id = ANY(ARRAY(
     WHERE id < (
             ((date_part('epoch', clock_timestamp() - %(age)s::interval) * 1000)::bigint - ${epoch_milliseconds}) << 22
         )
-        AND NOT EXISTS (
-            SELECT
-            FROM pulljobs_run
-            WHERE id = signal.run_id
-        )
-        AND NOT EXISTS (
-            SELECT
-            FROM pulljobs_job
-            WHERE id = signal.run_id
-        )
+        -- One by one: a join might scan the tables.
+        AND (SELECT id FROM pulljobs_run WHERE id = signal.run_id) IS NULL
+        AND (SELECT id FROM pulljobs_job WHERE id = signal.run_id) IS NULL
     ORDER BY id
     LIMIT %(wanted)s::int
     FOR UPDATE SKIP LOCKED

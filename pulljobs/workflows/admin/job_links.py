@@ -1,0 +1,57 @@
+"""Links from the page of a job to its run, its batch, and the run whose child it is."""
+
+from collections.abc import Iterator
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs import ids
+from pulljobs.admin import looks
+from pulljobs.conf import settings
+from pulljobs.models import ArchivedJob, Job
+from pulljobs.workflows.models import Batch, WorkflowRun
+
+Link = tuple[str | Promise, SafeString | str]
+
+
+def find_links(request: HttpRequest, row: Job | ArchivedJob) -> Iterator[Link]:
+    """Yield what a live or archived job is a part of, with links to pages that the user may see.
+
+    The archive does not know the batch of a delivered job.
+    """
+    using = settings().DATABASE
+    run = WorkflowRun.objects.using(using).filter(pk=looks.job_id_of(row)).first()
+    if run is not None:
+        text = f"{run.workflow}, version {run.version}"
+        yield _("Run"), link_run(request, run.pk, text)
+    if (batch_id := getattr(row, "batch_id", None)) is None:
+        return
+    batch = Batch.objects.using(using).filter(pk=batch_id).only("name", "run_id").first()
+    if batch is None:
+        yield _("Batch"), _("%s, which is no longer stored") % ids.encode(batch_id)
+        return
+    yield _("Batch"), link_batch(request, batch_id, batch.name)
+    if batch.run_id is not None:
+        yield _("Child of run"), link_run(request, batch.run_id)
+
+
+def link_run(request: HttpRequest, run_id: int, text: str = "") -> SafeString | str:
+    """Return a link to the page of a run, or its text for a user who may not see it."""
+    return _link(request, "workflowrun", run_id, text)
+
+
+def link_batch(request: HttpRequest, batch_id: int, text: str = "") -> SafeString | str:
+    """Return a link to the page of a batch, or its text for a user who may not see it."""
+    return _link(request, "batch", batch_id, text)
+
+
+def _link(request: HttpRequest, model: str, id: int, text: str) -> SafeString | str:
+    shown = text or ids.encode(id)
+    if not request.user.has_perm(f"pulljobs_workflows.view_{model}"):
+        return shown
+    url = reverse(f"admin:pulljobs_workflows_{model}_change", args=[id])
+    return format_html('<a href="{}">{}</a>', url, shown)

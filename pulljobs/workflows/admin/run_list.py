@@ -1,0 +1,80 @@
+"""List of runs: its filters, its search, and the jobs of its rows."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs.admin import asking, search
+from pulljobs.admin.filters import Choice, Choices
+from pulljobs.admin.job_list import SearchedChangeList
+from pulljobs.admin.search import SearchedRange
+from pulljobs.conf import settings
+from pulljobs.states import State
+from pulljobs.storage import all_jobs
+from pulljobs.storage.windows import IdSpan
+from pulljobs.workflows import listing, reading
+from pulljobs.workflows.listing import RunSelection
+
+
+class RunStateFilter(Choice):
+    title, parameter_name = _("state"), "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        states = (State.QUEUED, State.INFLIGHT, State.DEAD)
+        return [*((state.value, state.value) for state in states), (listing.ENDED, _("ended"))]
+
+
+class WorkflowFilter(Choice):
+    title, parameter_name = _("workflow"), "workflow"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        known = dict.fromkeys(name for name, _v in listing.known_versions(settings().DATABASE))
+        return [(name, name) for name in known]
+
+
+class VersionFilter(Choice):
+    title, parameter_name = _("version"), "version"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        known = {version for _name, version in listing.known_versions(settings().DATABASE)}
+        return [(str(version), str(version)) for version in sorted(known)]
+
+
+class RunChangeList(SearchedChangeList):
+    """List whose rows know their jobs."""
+
+    def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
+        rows = super().read_rows(request, ids)
+        known = reading.states_of([row.pk for row in rows])
+        for row in rows:
+            row.job_row = known.get(row.pk)
+        return rows
+
+
+def select_runs(request: HttpRequest) -> RunSelection:
+    """Return the filters of the list, without the search term."""
+    asked = {name: request.GET.get(name) or None for name in RunSelection._fields}
+    version = asked["version"]
+    return RunSelection(
+        workflow=asked["workflow"],
+        version=None if version is None else asking.number(version),
+        state=asked["state"],
+    )
+
+
+def search_runs(request: HttpRequest, span: IdSpan) -> SearchedRange:
+    """Return the runs with that id, or whose message has it, or else those with that text."""
+    using, meant = settings().DATABASE, select_runs(request)
+
+    def find_ids(term: str) -> list[int]:
+        jobs = asking.jobs_with_id(term, asking.listed({}))
+        return listing.choose(using, {*search.numbers([term]), *jobs}, meant)
+
+    return search.search(
+        request,
+        span,
+        find_ids,
+        lambda at: listing.read_window(using, meant, at),
+        lambda read, query: all_jobs.find_hits(using, read, query, archived=True),
+    )

@@ -1,0 +1,60 @@
+"""Windows of runs for lists: filters by workflow, version and state."""
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from pulljobs.models import Job
+from pulljobs.storage.statements import run
+from pulljobs.storage.windows import IdRun, IdSpan, IdWindow, merged
+from pulljobs.workflows.models import WorkflowRun
+
+ENDED: Final = "ended"
+"""State of runs whose job is no longer live."""
+KNOWN: Final = 1_000
+"""Runs that are read from each end of the table to offer their workflows and versions."""
+
+
+class RunSelection(NamedTuple):
+    """Filters of a list of runs. None selects any."""
+
+    workflow: str | None = None
+    version: int | None = None
+    state: str | None = None
+
+
+def read_window(using: str, selection: RunSelection, span: IdSpan) -> IdWindow:
+    """Return the ids of the next runs that match, newest first."""
+    params = {
+        "below": span.beyond,
+        "scanned": span.scanned,
+        "wanted": span.wanted + 1,
+        **selection._asdict(),
+    }
+    ids = [row.id for row in run(using, "list_runs", params)]
+    reached = None if len(ids) > span.wanted else _find_end(using, span)
+    return merged([IdRun(ids, reached)], span)
+
+
+def choose(using: str, run_ids: Collection[int], selection: RunSelection) -> list[int]:
+    """Return those of a few runs that match."""
+    rows = WorkflowRun.objects.using(using).filter(pk__in=run_ids)
+    if selection.workflow is not None:
+        rows = rows.filter(workflow=selection.workflow)
+    if selection.version is not None:
+        rows = rows.filter(version=selection.version)
+    known = list(rows.order_by("-id").values_list("id", flat=True))
+    states = dict(Job.objects.using(using).filter(pk__in=known).values_list("id", "state"))
+    return [id for id in known if selection.state in (None, states.get(id, ENDED))]
+
+
+def known_versions(using: str) -> list[tuple[str, int]]:
+    """Return workflows and versions of the newest and the oldest runs, in order."""
+    rows = run(using, "known_versions", {"most": KNOWN})
+    return [(row.workflow, row.version) for row in rows]
+
+
+def _find_end(using: str, span: IdSpan) -> int | None:
+    """Return the last id that a window reads, or None if it reaches the oldest run."""
+    rows = WorkflowRun.objects.using(using).filter(id__lt=span.beyond).order_by("-id")
+    ends = list(rows.values_list("id", flat=True)[span.scanned - 1 : span.scanned + 1])
+    return ends[0] if len(ends) > 1 else None

@@ -1,0 +1,136 @@
+"""Versions of runs that workers accept, by the reports of their heartbeats."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pulljobs.diagnosis import serving
+from pulljobs.models import Consumer, Node
+from pulljobs.storage import backlog, counts
+from pulljobs.storage.statements import run
+from pulljobs.workflows import definitions
+
+REPORTED: Final = "workflows"
+"""Name of the part of a worker's report that has its versions."""
+ANY: Final = (1, definitions.HIGHEST_VERSION)
+"""Range of a worker whose release reports no versions."""
+
+
+class LiveRuns(NamedTuple):
+    """Row of count_live_runs.sql."""
+
+    consumer_id: int
+    version: int
+    kind: str
+    runs: int
+    oldest_id: int
+    overdue_seconds: float | None
+
+
+class StrandedRuns(NamedTuple):
+    """Runs of one version that workers of their consumer leave to others, of which none lives."""
+
+    consumer: Consumer
+    version: int
+    runs: int
+    oldest_id: int
+    accepted: list[tuple[int, int]]
+    """Oldest and newest version of each kind of worker."""
+
+
+def report_versions() -> dict[str, list[int]]:
+    """Return the oldest and the newest version of this process's workflows, by consumer path."""
+    return {
+        f"{each.channel}/{each.consumer}": [each.oldest_version, each.version]
+        for each in definitions.registered()
+    }
+
+
+def find_consumers(using: str) -> dict[int, Consumer]:
+    """Return the consumers that have a workflow in a worker or in this process, by id."""
+    nodes = [*serving.living(), *serving.gone()]
+    paths = {path for node in nodes for path in _reported(node)} | report_versions().keys()
+    if not paths:
+        return {}
+    return {row.pk: row for row in counts.consumers(using) if format_path(row) in paths}
+
+
+def format_path(consumer: Consumer) -> str:
+    """Return the path of a consumer, channel/consumer."""
+    return f"{consumer.channel.name}/{consumer.name}"
+
+
+def count_live(using: str, consumer_ids: Sequence[int]) -> list[LiveRuns]:
+    """Count the runs of consumers that have begun and are not delivered, at a bounded cost.
+
+    The more consumers there are, the fewer jobs of each are read.
+    """
+    if not consumer_ids:
+        return []
+    params = {"consumer_ids": list(consumer_ids), "cap": backlog.choose_cap(len(consumer_ids))}
+    return run(using, "count_live_runs", params, kind=LiveRuns)
+
+
+def find_stranded(
+    consumers: Mapping[int, Consumer], counted: Sequence[LiveRuns]
+) -> list[StrandedRuns]:
+    """Return the queued runs whose consumer has workers, none of which accepts their version."""
+    accepted = read_accepted()
+    queued: defaultdict[tuple[int, int], list[LiveRuns]] = defaultdict(list)
+    for row in counted:
+        if row.kind not in ("dead", "in_flight"):
+            queued[row.consumer_id, row.version].append(row)
+    return [
+        StrandedRuns(
+            consumers[consumer_id],
+            version,
+            sum(row.runs for row in rows),
+            min(row.oldest_id for row in rows),
+            ranges,
+        )
+        for (consumer_id, version), rows in queued.items()
+        if not accepts(ranges := accepted.get(format_path(consumers[consumer_id]), []), version)
+    ]
+
+
+def read_accepted() -> dict[str, list[tuple[int, int]]]:
+    """Return the ranges of versions that living workers accept, by the consumers they serve."""
+    accepted: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+    for node in serving.living():
+        reported = _reported(node)
+        for path in node.report.get("serves", ()):
+            first, last = reported.get(path, ANY)
+            accepted[path].add((first, last))
+    return {path: sorted(ranges) for path, ranges in accepted.items()}
+
+
+def accepts(ranges: Sequence[tuple[int, int]], version: int) -> bool:
+    """Return True if a worker accepts the version, or if no worker serves the consumer at all."""
+    return not ranges or any(first <= version <= last for first, last in ranges)
+
+
+def describe_left(using: str, consumer_id: int, version: int) -> str:
+    """Return why a queued run waits for a worker with other code, or an empty text."""
+    rows = Consumer.objects.using(using).select_related("channel")
+    consumer = rows.filter(pk=consumer_id).first()
+    if consumer is None:  # Its row was deleted by SQL.
+        return ""
+    path = format_path(consumer)
+    ranges = read_accepted().get(path, [])
+    if accepts(ranges, version):
+        return ""
+    return (
+        f"The run has version {version}, and the living workers of {path} accept "
+        f"{format_ranges(ranges)}: it waits for a worker with code that accepts it."
+    )
+
+
+def format_ranges(ranges: Sequence[tuple[int, int]]) -> str:
+    """Format ranges of versions for people, such as "2 to 3"."""
+    texts = [str(last) if first == last else f"{first} to {last}" for first, last in ranges]
+    return " and ".join(texts)
+
+
+def _reported(node: Node) -> Mapping[str, Any]:
+    reported: Mapping[str, Any] = node.report.get(REPORTED, {})
+    return reported
