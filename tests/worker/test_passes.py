@@ -241,13 +241,10 @@ def test_the_fetcher_wakes_for_the_search_of_consumers_that_are_due_later(
     bench: FetcherBench,
 ) -> None:
     bench.add(0, WidePool)
-    bench.fetcher._look_again_at = NEVER
-    while (pause := bench.fetcher.tick()) == 0:
+    while bench.fetcher.tick() == 0:
         pass
-    assert pause <= rotation.SEARCH_EVERY
-    later = time.monotonic() + 100
-    [subscription] = bench.fetcher.rotation.soon(later)
-    assert subscription.look_at < later
+    bench.fetcher._look_again_at = NEVER
+    assert bench.fetcher.tick() <= rotation.SEARCH_EVERY
 
 
 def test_a_suspect_does_not_wait_for_jobs_of_the_same_claim(bench: FetcherBench) -> None:
