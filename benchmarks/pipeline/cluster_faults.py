@@ -40,8 +40,8 @@ def score(jobs: pd.DataFrame) -> pd.DataFrame:
 """
 KILL_AFTER: Final = (3.0, 10.0)
 """Shortest and longest time in seconds after which a command is killed."""
-PAUSE: Final = (3.0, 8.0)
-"""Shortest and longest pause in seconds between two kills of executors and workers."""
+SPREAD: Final = (0.5, 1.5)
+"""Shortest and longest pause between two kills of executors and workers, of the average."""
 WORKER_SHARE: Final = 0.3
 STEP_SECONDS: Final = 300
 MOST_ATTEMPTS: Final = 30
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     with TemporaryDirectory() as name, own_database(durable=False):
         Consumer.objects.update(max_deliveries=MOST_DELIVERIES)
         folder = Path(name)
-        proof = ClusterProof(folder, options.kills, options.workers)
+        proof = ClusterProof(folder, options.kills, options.workers, options.pause)
         try:
             with proof.killing():
                 for number in range(options.rounds):
@@ -78,8 +78,8 @@ def run(options: argparse.Namespace) -> None:
 class ClusterProof:
     """Cluster, and commands that run on it until they succeed."""
 
-    def __init__(self, folder: Path, kills: int, workers: int) -> None:
-        self._folder, self._kills_left = folder, kills
+    def __init__(self, folder: Path, kills: int, workers: int, pause: float) -> None:
+        self._folder, self._kills_left, self._pause = folder, kills, pause
         (folder / "shop_handler.py").write_text(HANDLER)
         self.counts: Counter[str] = Counter()
         self.cluster = Cluster(folder, workers, is_bare=True)
@@ -105,7 +105,7 @@ class ClusterProof:
         ended = threading.Event()
 
         def kill() -> None:
-            while not ended.wait(random.uniform(*PAUSE)):
+            while not ended.wait(self._pause * random.uniform(*SPREAD)):
                 if random.random() < WORKER_SHARE:
                     self.cluster.kill_worker()
                     self.counts["workers_killed"] += 1
@@ -146,8 +146,8 @@ class ClusterProof:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            self._kills_left -= 1
-            self.counts["drivers_killed"] += 1
+            self._kills_left -= is_victim
+            self.counts["drivers_killed" if is_victim else "commands_timed_out"] += 1
             return []
         if process.returncode == 0:
             return [json.loads(output)]

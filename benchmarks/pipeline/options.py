@@ -45,5 +45,9 @@ def _add_cluster_faults(commands: Any) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kills", type=int, default=10, help="of the command's process group")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--pause", type=float, default=20.0,
+        help="average seconds between kills of executors and workers; more on a slow machine",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, help="of the random choices")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
