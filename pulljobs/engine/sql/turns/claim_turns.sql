@@ -181,6 +181,8 @@ seen AS MATERIALIZED (
             FROM pulljobs_job
             WHERE consumer_id = %(consumer_id)s::bigint
                 AND turn_key = allowed.key
+                -- Again, as a range, here and below: where it knows one key only, the planner would walk through the jobs of all keys.
+                AND turn_key BETWEEN allowed.key AND allowed.key
                 AND priority = level.priority
                 AND (available_at, id) > (
                     CASE WHEN allowed.mark_priority = level.priority THEN coalesce(allowed.mark_at, '-infinity') ELSE '-infinity' END,
@@ -286,6 +288,7 @@ result AS MATERIALIZED (
             FROM pulljobs_job
             WHERE consumer_id = %(consumer_id)s::bigint
                 AND turn_key = allowed.key
+                AND turn_key BETWEEN allowed.key AND allowed.key
                 AND priority = level.priority
                 AND (available_at, id) > (
                     CASE WHEN allowed.mark_priority = level.priority THEN coalesce(allowed.mark_at, '-infinity') ELSE '-infinity' END,

@@ -46,13 +46,15 @@ wanted AS MATERIALIZED (
         FROM pulljobs_job
         WHERE consumer_id = %(consumer_id)s::bigint
             AND turn_key = listed.key
+            -- Again, as a range: where it knows one key only, the planner would walk through the jobs of all keys.
+            AND turn_key BETWEEN listed.key AND listed.key
             AND available_at <= (SELECT now FROM clock)
             AND reason IS NULL
             AND state = 'QUEUED'
         ORDER BY priority DESC, available_at, id
         LIMIT 1
     ) AS job
-    WHERE row.is_without_turn IS NOT FALSE
+    WHERE listed.key IS NOT NULL AND row.is_without_turn IS NOT FALSE
 ),
 transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
