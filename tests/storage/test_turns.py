@@ -29,7 +29,7 @@ from pulljobs.worker.throttles import Throttles
 from tests.factories import USING, ConsumerFactory
 from tests.keyed import claim, deliver, ids, take
 from tests.sessions import Thread, query, session, wait_until
-from tests.storage.planning import GUARDED, TERMS
+from tests.storage.planning import GUARDED, PARAMS, TERMS
 from tests.turns import (
     claimed_keys,
     fair,
@@ -212,6 +212,29 @@ def blocks_read(consumer: Consumer, ring: Entry) -> int:
     assert row
     [plan] = row[0] if isinstance(row[0], list) else json.loads(row[0])
     return int(plan["Plan"]["Shared Hit Blocks"]) + int(plan["Plan"]["Shared Read Blocks"])
+
+
+@committed
+@pytest.mark.parametrize("name", ["discover_keys", "claim_turns"])
+def test_jobs_of_a_key_are_found_where_the_planner_knows_one_key_only(name: str) -> None:
+    """The index of the priorities, which is smaller, would lead through the jobs of all keys."""
+    consumer = fair()
+    query(QUEUE_MANY.format(consumer=consumer.pk, channel=consumer.channel_id))
+    query("ANALYZE pulljobs_job")
+    with session() as asking, psycopg.ClientCursor(asking) as cursor:
+        asking.execute(PLAN_FOR_QUEUES)
+        cursor.execute("EXPLAIN " + statement(name), PARAMS[name] | {"consumer_id": consumer.pk})
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "pulljobs_job_turn" in plan
+    assert "pulljobs_job_claim" not in plan
+
+
+QUEUE_MANY = """
+INSERT INTO pulljobs_job
+    (consumer_id, message_id, available_at, priority, state, turn_key, retry_count, deliveries)
+SELECT {consumer}, number, now(), 0, 'QUEUED', repeat('a', 200), 0, 0
+FROM generate_series(1, 30000) AS number
+"""
 
 
 class TestSlots:
