@@ -141,7 +141,7 @@ def _working(consumers: int) -> Iterator[psutil.Process]:
 
 
 def _growth(table: Table) -> dict[str, float]:
-    """Return the ratio of each figure at the most idle consumers to that at the fewest."""
+    """Divide each figure with the most idle consumers by the one with the fewest."""
     fewest, most = table[0], table[-1]
     return {
         f"{name.rpartition(' ')[0].replace(' ', '_')}_growth": round(most[name] / fewest[name], 2)
