@@ -22,6 +22,7 @@ from pulljobs.conf import (
     OF_DRF,
     SCOPES,
     SETTING,
+    WORKER_CHECKS,
     Access,
     Settings,
     load,
@@ -57,7 +58,7 @@ LONGEST_FLUSH_INTERVAL = timedelta(seconds=1)
 """Longest flush interval: a crash runs the jobs again whose outcomes wait to be written."""
 
 
-@register
+@register(WORKER_CHECKS)
 def check_settings(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:

@@ -20,6 +20,8 @@ from django.dispatch import receiver
 from pulljobs.errors import ConfigurationError
 
 SETTING = "PULLJOBS"
+WORKER_CHECKS = "pulljobs_worker"
+"""Tag of the system checks that a worker runs at its start."""
 OF_DRF = tuple(
     f"rest_framework.authentication.{kind}Authentication" for kind in ("Session", "Basic", "Token")
 )

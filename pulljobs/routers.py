@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage, Error, Info, Warning, register
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.models import Model
 
-from pulljobs.conf import SETTING, settings
+from pulljobs.conf import SETTING, WORKER_CHECKS, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.hooks import app_labels
 
@@ -35,7 +35,7 @@ class PulljobsRouter:
         return db == settings().DATABASE if app_label in app_labels else None
 
 
-@register
+@register(WORKER_CHECKS)
 def check_routers(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
@@ -44,7 +44,7 @@ def check_routers(
     return [*_rows_elsewhere(using), *_tables_elsewhere(using)] if using else []
 
 
-@register
+@register(WORKER_CHECKS)
 def check_transactions(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:

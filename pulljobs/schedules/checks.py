@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.apps import AppConfig
 from django.core.checks import CheckMessage, Error, Warning, register
 
+from pulljobs.conf import WORKER_CHECKS
 from pulljobs.errors import ConfigurationError, PulljobsError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ TASK_CONSUMER: Final = "tasks"
 """Name of the consumer that runs Django's tasks."""
 
 
-@register
+@register(WORKER_CHECKS)
 def check_declarations(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:

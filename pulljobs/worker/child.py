@@ -155,11 +155,11 @@ class Child:
         return self._thread_pool.done + self._async_pool.done
 
     def _spread_seconds(self) -> float:
-        """Return the longest random delay before the first claim, or 0 in a burst.
+        """Return the longest random delay before the first claim, or 0 if there is no need for it.
 
-        The delay keeps processes that start together from claiming at the same moment.
+        The delay keeps children of one supervisor from claiming at the same moment.
         """
-        if self._limits.BURST or self._limits.ONCE:
+        if self._limits.BURST or self._limits.ONCE or self._limits.PROCESSES == 1:
             return 0.0
         return min(JITTER * self._limits.MAX_FETCH_INTERVAL.total_seconds(), LONGEST_SPREAD)
 

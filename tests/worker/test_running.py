@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import override_settings
 
 from pulljobs import handlers, jobs
 from pulljobs.errors import ConfigurationError
@@ -212,6 +213,18 @@ def test_flags_out_of_bounds_are_refused(flag: str, value: int) -> None:
         handler(channel="orders", consumer="invoicing")(print)
         with pytest.raises(CommandError, match=flag.upper()):
             call_command("runpullworker", **{flag: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "error"), [({}, "There is no handler"), ({"CONCURENCY": 4}, "did you mean")]
+)
+def test_a_worker_checks_its_settings_and_loads_no_urls(given: dict[str, int], error: str) -> None:
+    with (
+        registry_of_its_own(),
+        override_settings(ROOT_URLCONF="no.such.module", PULLJOBS=given),
+        pytest.raises(CommandError, match=error),
+    ):
+        call_command("runpullworker", push=False, skip_checks=False)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e12", "soon", ""])

@@ -13,7 +13,7 @@ from django.db import connections
 
 from pulljobs import handlers
 from pulljobs.checks import out_of_order
-from pulljobs.conf import Settings, settings
+from pulljobs.conf import WORKER_CHECKS, Settings, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.management.parsing import LONGEST, parse_float
@@ -57,6 +57,8 @@ _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in fields(Sett
 
 
 class Command(BaseCommand):
+    requires_system_checks = (WORKER_CHECKS,)
+    """A worker serves no URLs: their checks load all pages, which takes half of the start."""
     help = "Pull jobs and run their handlers, until SIGTERM or SIGINT; a second one exits at once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
