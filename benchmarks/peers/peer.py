@@ -21,6 +21,8 @@ class Installable:
     runtime: Runtime
     packages: tuple[str, ...] = ()
     """Packages for pip or npm. The first is the peer itself."""
+    python: tuple[int, int] = (3, 11)
+    """Oldest Python that the packages support."""
     adapter: str
     """Script in `adapters/`."""
 

@@ -1,4 +1,4 @@
-"""pulljobs: threads, batches both ways, the whole archive. `pulljobs-defaults` has no flags."""
+"""pulljobs: threads, or coroutines, batches both ways, the whole archive."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ FLAGS = {
         "--concurrency", "16", "--fetch-batch", "500", "--flush-size", "500", "--max-held", "4000",
     ),
     "pulljobs-defaults": (),
+    "pulljobs-async": ("--async-concurrency", "500"),  # As many as pgqueuer runs.
 }  # fmt: skip
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
