@@ -224,6 +224,7 @@ def _add_http(commands: Commands) -> None:
     http.add_argument("--backlogs", type=int, nargs="+", default=[10_000, 1_000_000])
     http.add_argument("--clients", type=int, default=8)
     http.add_argument("--requests", type=int, default=500, help="of each kind, at most")
+    http.add_argument("--rounds", type=int, default=3, help="of pulls and acks")
     http.add_argument("--json", action="store_true", help=JSON_HELP)
 
 

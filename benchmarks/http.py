@@ -1,9 +1,10 @@
-"""Requests a second of the API, and of a bare ASGI view whose answers are as long."""
+"""Requests a second of the API, of a bare ASGI view, and of one with the same claims and acks."""
 
 import argparse
 import json
 import sys
 from collections.abc import Iterator
+from statistics import median
 from typing import Any, Final
 
 from django.db import connection
@@ -17,6 +18,7 @@ from pulljobs import ids
 
 ROOT: Final = "/channel/bench/consumer/noop"
 BARE: Final = "benchmarks.bare_asgi:application"
+SAME_SQL: Final = "benchmarks.sql_asgi:application"
 BATCHES: Final = (1, 10, 100)
 ACKED: Final = 100
 SHARE: Final = 4
@@ -28,6 +30,8 @@ def run(options: argparse.Namespace) -> None:
     tables: dict[str, Table] = {}
     with own_database(), served() as (_, port), served(BARE) as (_, bare):
         give_tokens()
+        with served(SAME_SQL) as (_, same_sql):
+            pulled = [_pull_and_ack(port, same_sql, batch, options) for batch in BATCHES]
         for backlog in options.backlogs:
             tables[f"{backlog:,} queued, {options.clients} clients"] = [
                 _row(name, ours, bare, options.clients)
@@ -38,7 +42,31 @@ def run(options: argparse.Namespace) -> None:
         for table in (*tables.values(), *tables.values())
     )
     ratios = {f"ratio_{name.replace(' ', '_')}": last[name] / first[name] for name in first}
+    ratios |= {f"of_same_sql_{row['jobs of a pull']}": row["of the same SQL"] for row in pulled}
+    tables[f"Pull and ack, {options.clients} clients"] = pulled
     print_report(tables, ratios, as_json=options.json)
+
+
+def _pull_and_ack(
+    port: int, same_sql: int, batch: int, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Pull jobs and settle them, by the API and by the view with the same SQL in turns."""
+    jobs = batch * options.requests
+    seconds: dict[int, list[float]] = {port: [], same_sql: []}
+    for server in (port, same_sql) * (options.rounds + 1):
+        fill(2 * jobs)
+        pulled = time_calls(server, [_pull(batch)] * options.requests, options.clients)
+        acks = [_ack(answer) for answer in pulled.answers]
+        acked = time_calls(server, acks, options.clients)
+        seconds[server].append(pulled.elapsed + acked.elapsed)
+    ours, theirs = (median(took[1:]) for took in seconds.values())  # The first warms up.
+    return {
+        "jobs of a pull": batch,
+        "requests a second": 2 * options.requests / ours,
+        "jobs a second": jobs / ours,
+        "same SQL, jobs a second": jobs / theirs,
+        "of the same SQL": theirs / ours,
+    }
 
 
 def _measured(port: int, backlog: int, most: int, clients: int) -> Iterator[tuple[str, Timed]]:
