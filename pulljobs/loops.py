@@ -120,8 +120,8 @@ class Runner:
         try:
             with _bounded():
                 self._prepare()
-        except Exception:  # The first pass meets the same error and reports it.
-            connections[settings().DATABASE].close()
+        except Exception as error:  # The first pass may not meet it, so it is reported here.
+            self._pause_after(error)
 
     def _pass(self) -> float:
         try:

@@ -144,6 +144,17 @@ def test_failures_are_reported_once_a_second_at_most(reports: list[LoopFailed]) 
     assert {(report.loop, report.error) for report in reports} == {("test", "ValueError: no luck")}
 
 
+def test_a_loop_that_can_not_prepare_says_so_and_begins_its_passes(
+    reports: list[LoopFailed],
+) -> None:
+    loop = Ticks()
+    runner = Runner("test", loop, prepare=lambda: [].pop())
+    runner.start()
+    wait_until(lambda: bool(loop.at))
+    end(runner)
+    assert [report.error for report in reports] == ["IndexError: pop from empty list"]
+
+
 def test_a_loop_that_is_about_to_start_is_not_reported_dead() -> None:
     """Loops that start first report on all."""
     runner = Runner("test", Ticks())

@@ -9,11 +9,10 @@ from django.db import connections
 from pulljobs import pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
-from pulljobs.loops import Runner
 from pulljobs.pulling import Puller
 from pulljobs.storage import statements
 from tests.factories import USING, ConsumerFactory, published
-from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
+from tests.sessions import Thread
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.own_session]
 ROOM = 500
@@ -65,18 +64,3 @@ def test_outcomes_are_planned_before_the_first_job() -> None:
         assert pulling.finish([outcomes.retry(second, "?"), outcomes.deliver(third)]).states
 
     assert planned_by(pulling.prepare_to_finish, settle) == set()
-
-
-def test_a_loop_that_can_not_prepare_begins_its_passes() -> None:
-    ticks: list[float] = []
-
-    class Loop:
-        def tick(self) -> float:
-            ticks.append(0.0)
-            return 1000.0
-
-    runner = Runner("test", Loop(), prepare=lambda: 1 / 0)  # type: ignore[arg-type]  # it fails
-    runner.start()
-    wait_until(lambda: bool(ticks))
-    runner.stop()
-    assert runner.join(PATIENCE_SECONDS)
