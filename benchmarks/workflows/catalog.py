@@ -16,6 +16,8 @@ class WorkflowPeer(Installable):
     """Settings that differ from the defaults."""
     sleeps: bool = True
     """True if a sleeping run is a row that no process holds."""
+    suspends: bool = True
+    """True if it is a library: a run can wait for a signal, and sleep."""
     batch: str = ""
     """Statement that returns, once the batch called back, members a second and late seconds."""
 
@@ -40,6 +42,15 @@ PEERS: Final = (
         commits="step",
         settings="8 threads a process",
         batch=CALLED_BACK,
+    ),
+    WorkflowPeer(
+        name="pulljobs-raw",
+        runtime=Runtime.OURS,
+        adapter="raw_workflows.py",
+        commits="step",
+        settings="the statements alone by psycopg, prepared, 8 threads a process",
+        sleeps=False,
+        suspends=False,
     ),
     WorkflowPeer(
         name="dbos",

@@ -37,15 +37,20 @@ class Measured:
         row: Row = {"peer": self._peer.name}
         with self.new_database():
             row["steps/s"] = self._measure_steps(options.runs, options.processes)
+        if self._peer.suspends and options.signals:
+            row |= self._measure_suspensions(options)
+        if self._peer.batch and options.members:
+            with self.new_database():
+                row |= self._measure_batch(options.members, options.processes)
+        return row
+
+    def _measure_suspensions(self, options: argparse.Namespace) -> Row:
         with self.new_database():
-            row |= self._measure_latencies(options.signals, "")
+            row = self._measure_latencies(options.signals, "")
             if self._peer.sleeps and options.sleeping:
                 self._order("start", "sleeps", options.sleeping)
                 databases.settle(self._database)
                 row |= self._measure_latencies(options.signals, " asleep")
-        if self._peer.batch and options.members:
-            with self.new_database():
-                row |= self._measure_batch(options.members, options.processes)
         return row
 
     @contextmanager
