@@ -45,6 +45,19 @@ def test_only_runs_that_have_ended_are_forgotten(bench: Bench) -> None:
     assert not RunSignal.objects.exists()
 
 
+def test_live_runs_of_any_number_keep_no_run_that_ended_from_being_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "AT_ONCE", 2)
+    bench.workflow(lambda run: run.wait("approval") if run.input else None)
+    waits, ends = [bench.start(True) for _ in range(4)], bench.start(False)
+    drain()
+    forgotten = [history.forget_runs(USING, timedelta()) for _ in range(4)]
+    assert forgotten == [0, 0, 1, 0], "two old runs are read at a time"
+    assert ends not in waits
+    assert set(WorkflowRun.objects.values_list("id", flat=True)) == {*waits}
+
+
 def test_a_run_is_one_trace_over_its_claims_with_a_span_for_each_step_that_ran(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

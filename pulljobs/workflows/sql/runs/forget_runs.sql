@@ -1,20 +1,26 @@
--- Delete runs whose jobs have left the job table and that began long ago, with their steps and signals.
+-- Delete runs whose jobs have left the job table and that began long ago, with their steps and signals, among the next old ones.
 -- Event: none.
--- Parameters: age interval, wanted int.
--- Returns: id of each deleted run.
+-- Parameters: age interval, after bigint (ids above it), scanned int (runs that are read).
+-- Returns one row: forgotten (number of deleted runs), last_id (of those that were read; NULL: there is no older run after them).
 -- Locks: the runs, skipping those of other sessions. Index: run, job and step primary key, signal pulljobs_signal_run.
-WITH old AS MATERIALIZED (
+WITH page AS MATERIALIZED (
     SELECT id
-    FROM pulljobs_run AS run
+    FROM pulljobs_run
     -- A run began after its id was made, so the index ends where younger runs begin.
-    WHERE id < (
+    WHERE id > %(after)s::bigint
+        AND id < (
             ((date_part('epoch', clock_timestamp() - %(age)s::interval) * 1000)::bigint - ${epoch_milliseconds}) << 22
         )
+    ORDER BY id
+    LIMIT %(scanned)s::int
+),
+old AS MATERIALIZED (
+    SELECT id
+    FROM pulljobs_run AS run
+    WHERE id = ANY(ARRAY(SELECT id FROM page))
         AND began_at < clock_timestamp() - %(age)s::interval
         -- One by one: a join might scan the tables.
         AND (SELECT id FROM pulljobs_job WHERE id = run.id) IS NULL
-    ORDER BY id
-    LIMIT %(wanted)s::int
     FOR UPDATE SKIP LOCKED
 ),
 step AS (
@@ -24,7 +30,13 @@ step AS (
 signal AS (
     DELETE FROM pulljobs_signal
     WHERE run_id = ANY(ARRAY(SELECT id FROM old))
+),
+forgotten AS (
+    DELETE FROM pulljobs_run
+    WHERE id = ANY(ARRAY(SELECT id FROM old))
+    RETURNING id
 )
-DELETE FROM pulljobs_run
-WHERE id = ANY(ARRAY(SELECT id FROM old))
-RETURNING id
+SELECT
+    (SELECT count(*) FROM forgotten) AS forgotten,
+    CASE WHEN count(*) = %(scanned)s::int THEN max(id) END AS last_id
+FROM page
