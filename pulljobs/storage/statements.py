@@ -4,9 +4,9 @@ Django's psycopg connections bind on the client and prepare nothing. The stateme
 server. Which of them are prepared, and so keep a plan, is decided with care: a plan made while the
 job table was empty would scan the whole of it a minute later. So statements that read the job table
 keep plans only on `dedicated` connections, those of a worker's loops, where sequential scans are
-priced out. `publish` does not read it and keeps plans everywhere. Behind a pooler that hands out a
-server connection a transaction (`DISABLE_SERVER_SIDE_CURSORS`, as Django's docs have it) nothing is
-prepared at all.
+priced out, and as the last statement of a transaction (`KEEP_PLAN`). `publish` does not read it and
+keeps plans everywhere. Behind a pooler that hands out a server connection a transaction
+(`DISABLE_SERVER_SIDE_CURSORS`, as Django's docs have it) nothing is prepared at all.
 """
 
 import logging
@@ -22,6 +22,7 @@ import psycopg
 from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import generators
+from psycopg.pq import TransactionStatus
 
 from pulljobs.engine.connection_bounds import with_bounds
 from pulljobs.engine.deadlines import Deadline, WorkDeadline
@@ -41,6 +42,14 @@ INTERPRETED: Final = b"SELECT set_config('jit', 'off', true)"
 
 The planner expects many rows of a consumer with many priorities, and would compile the claim: that
 takes two seconds, and the claim less than a millisecond.
+"""
+KEEP_PLAN: Final = (
+    b"SELECT set_config('enable_seqscan', 'off', true),"
+    b" set_config('plan_cache_mode', 'force_generic_plan', true)"
+)
+"""Statement that lets the last statement of a transaction keep its plan on any connection.
+
+To plan such a statement takes three times as long as to execute it. The plan scans no table.
 """
 LOCK_SECONDS: Final = 2.0
 """Longest wait for a lock of a dedicated connection, and of statements that settle jobs elsewhere.
@@ -140,6 +149,7 @@ def run(
     seconds: float | None = None,
     meanwhile: Callable[[], None] | None = None,
     interpreted: bool = False,
+    keeps_plan: bool = False,
 ) -> list[Row]:
     """Run a statement in the caller's transaction and return its rows.
 
@@ -148,11 +158,15 @@ def run(
     they are cancelled after a minute (OperationalError). `seconds` is the time after which a
     statement that settles is cancelled: see `_limit`. `meanwhile` is called while the server works,
     and must not use the connection. `interpreted` statements are never compiled: see INTERPRETED.
+    `keeps_plan` is for statements that are the last of their transaction: see KEEP_PLAN.
     """
     _restart_deadline()
-    ready = _ready(using, always_prepare)
+    keeps_plan = keeps_plan and _keeps_plan(using)
+    ready = _ready(using, always_prepare or keeps_plan)
     limit = _limit(using, ready, LONGEST_SECONDS if always_prepare else seconds)
     with ready.errors, limit, _Preparing(ready):
+        if keeps_plan and ready.raw not in _dedicated:
+            return fetch_rows(name, _execute_last(ready, name, params), kind)
         cursor = _kept(ready)
         if interpreted and ready.raw not in _dedicated:
             with ready.raw.pipeline():  # one round trip and one transaction
@@ -166,6 +180,29 @@ def run(
                 _send(ready.raw)
                 meanwhile()
         return fetch_rows(name, cursor, kind)
+
+
+def _keeps_plan(using: str) -> bool:
+    """Return True if a statement is the last of its transaction, on a connection that stays."""
+    connection = connections[using]
+    if connection.in_atomic_block:
+        is_last = connection.commit_on_exit and len(connection.atomic_blocks) == 1
+    else:
+        is_last = connection.autocommit
+    return is_last and not _is_behind_pooler(connection)
+
+
+def _execute_last(ready: "_Ready", name: str, params: Params) -> "psycopg.RawCursor[Row]":
+    """Run the last statement of a transaction with a plan that is kept: see KEEP_PLAN."""
+    cursor = _kept(ready)
+    if ready.raw.info.transaction_status == TransactionStatus.IDLE:
+        pipeline: AbstractContextManager[object] = ready.raw.pipeline()
+    else:
+        pipeline = nullcontext()  # It would take longer than the round trip.
+    with pipeline:
+        psycopg.RawCursor(ready.raw).execute(KEEP_PLAN)
+        cursor.execute(*bound(statement(name), params), binary=True)
+    return cursor
 
 
 def query(using: str, text: Any, params: Any = None) -> list[Row]:

@@ -10,8 +10,8 @@ from pulljobs.engine.validation import Draft, Payload
 from pulljobs.publishing import check_iterable
 from pulljobs.workflows import children
 from pulljobs.workflows.effects import Operation, StoreCall
-from pulljobs.workflows.operations import FOREVER, begin, noting_failure, result_of, store_result
-from pulljobs.workflows.replay import LONGEST_NAME, Step, Suspension
+from pulljobs.workflows.operations import begin, noting_failure, result_of, store_result
+from pulljobs.workflows.replay import FOREVER, LONGEST_NAME, Step, Suspension
 
 if TYPE_CHECKING:
     from pulljobs.workflows.context import RunContext

@@ -15,7 +15,7 @@ def explain_run(job: Job) -> Iterator[WaitReason]:
     """Yield what a queued run waits for, and until when. A retry has a reason of its own."""
     using = settings().DATABASE
     run = WorkflowRun.objects.using(using).filter(pk=job.pk).first()
-    if run is not None and (text := versions.describe_left(using, job.consumer_id, run.version)):
+    if run is not None and (text := versions.describe_left(using, job.consumer_id, run)):
         yield WaitReason("other_version", text)
     if job.retry_count:
         return

@@ -9,7 +9,7 @@ from pulljobs.storage.statements import run
 from pulljobs.workflows import versions
 
 MOST: Final = 10_000
-KINDS: Final = ("ready", "in_flight", "sleep", "signal", "children", "retry", "dead")
+KINDS: Final = ("ready", "in_flight", "sleep", "signal", "children", "version", "retry", "dead")
 """States of runs, where a queued run is divided by what it waits for."""
 FAMILIES: Final = (
     Family(
@@ -23,7 +23,8 @@ FAMILIES: Final = (
         Type.GAUGE,
         (*CONSUMER, "state"),
         "Runs that have begun and are not delivered, by `state`: `ready`, `in_flight`, `dead`, or "
-        "what they wait for: `sleep`, `signal`, `children`, `retry`. About 10,000 jobs are read.",
+        "what they wait for: `sleep`, `signal`, `children`, `version` (a worker that accepts it), "
+        "`retry`. About 10,000 jobs are read.",
     ),
     Family(
         "pulljobs_runs_stranded",

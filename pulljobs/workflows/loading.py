@@ -33,7 +33,7 @@ def begin_run(using: str, run_id: int, workflow: str, version: int) -> BegunRun:
     """Record a run at its first claim, and return it with its steps."""
     params = {"run_id": run_id, "workflow": workflow, "version": version}
     for _attempt in range(ATTEMPTS):
-        if rows := run(using, "begin_run", params, seconds=LONGEST_SECONDS):
+        if rows := run(using, "begin_run", params, seconds=LONGEST_SECONDS, keeps_plan=True):
             first, now = rows[0], time.monotonic()
             steps = [make_step(row, now) for row in rows if row.name is not None]
             return BegunRun(first.version, first.rounds, first.is_continued, first.input, steps)

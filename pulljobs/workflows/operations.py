@@ -12,6 +12,7 @@ from pulljobs.errors import HandlerSignal, LeaseLost, WaitTimedOut
 from pulljobs.workflows.effects import Operation, Pause, StoreCall, UserCall
 from pulljobs.workflows.failures import decode_failure
 from pulljobs.workflows.replay import (
+    FOREVER,
     Step,
     Suspension,
     check_delay,
@@ -21,7 +22,6 @@ from pulljobs.workflows.replay import (
 if TYPE_CHECKING:
     from pulljobs.workflows.context import RunContext
 
-FOREVER: Final = timedelta(days=36_500)
 SHORT: Final = 1.0
 """Seconds up to which a sleep keeps its thread."""
 LONGEST_PAUSE: Final = 30.0

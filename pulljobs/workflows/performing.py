@@ -1,14 +1,12 @@
 """Handlers of workflows: load a run, call its function, and write how the claim ends."""
 
 import logging
-from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from asgiref.sync import sync_to_async
 
 from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.engine import outcomes
 from pulljobs.errors import AlreadySettled, Discard, LeaseLost, SuspensionSwallowed
 from pulljobs.handlers import ClaimedJob
 from pulljobs.workflows.async_runs import AsyncRun
@@ -21,16 +19,12 @@ from pulljobs.workflows.storing import RunStore
 
 logger = logging.getLogger("pulljobs.workflows")
 
-OTHER_VERSION: Final = timedelta(seconds=5)
-"""Time until a worker looks again at a run whose version it does not accept."""
 SHOWN: Final = 10
 
 
 def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
     """Run a workflow for one claim, as the function of its handler."""
     context = load(workflow, job, **hooks)
-    if leave_to_others(context):
-        return None
     try:
         result = workflow.function(Run(context))
     except BaseException as error:
@@ -41,8 +35,6 @@ def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
 async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
     """Run an async workflow for one claim, as the function of its handler."""
     context = await sync_to_async(load)(workflow, job, **hooks)
-    if leave_to_others(context):
-        return None
     try:
         result = await workflow.function(AsyncRun(context))
     except BaseException as error:
@@ -55,15 +47,19 @@ async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any
 def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
     """Return the context of a claim: the run is recorded, and its steps are read.
 
-    `hooks` are those of `RunStore`.
+    `hooks` are those of `RunStore`. A run of a version that this code does not accept is left to
+    other workers, and AlreadySettled is raised.
     """
     using = settings().DATABASE
     begun = begin_run(using, job.id, workflow.name, workflow.version)
+    store = RunStore(using, job, **hooks)
+    if not workflow.oldest_version <= begun.version <= workflow.version:
+        _leave(store, workflow, begun.version)
     return RunContext(
         job=job,
         workflow=workflow,
         replay=Replay.of_steps(begun.steps),
-        store=RunStore(using, job, **hooks),
+        store=store,
         version=begun.version,
         rounds=begun.rounds,
         is_continued=begun.is_continued,
@@ -71,17 +67,14 @@ def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
     )
 
 
-def leave_to_others(context: RunContext) -> bool:
-    """Release a run of a version that this code does not accept. Return True then."""
-    workflow, job = context.workflow, context.job
-    if workflow.oldest_version <= context.version <= workflow.version:
-        return False
+def _leave(store: RunStore, workflow: Workflow, version: int) -> NoReturn:
+    """Leave a run to workers that accept its version, and end the claim."""
     logger.info(
         "Run %s of %s has version %d: it is left to workers that accept it.",
-        ids.encode(job.id), workflow.name, context.version,
+        ids.encode(store.job.id), workflow.name, version,
     )  # fmt: skip
-    job.settlement = outcomes.release(job.held, after=OTHER_VERSION)
-    return True
+    store.leave()
+    raise AlreadySettled
 
 
 def end_claim(context: RunContext, error: BaseException | None, result: Any = None) -> Any:

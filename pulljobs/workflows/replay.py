@@ -17,6 +17,9 @@ from pulljobs.errors import LONGEST_DELAY, StepMismatch, TooManySteps
 MAX_STEPS: Final = 10_000
 LONGEST_NAME: Final = 200
 
+FOREVER: Final = timedelta(days=36_500)
+"""Time until a run is due that waits without a limit."""
+
 StepKey = tuple[str, int]
 """Name of a step and its number among the steps of that name, from 1 on."""
 

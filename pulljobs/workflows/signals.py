@@ -10,6 +10,7 @@ from django.db import transaction
 
 from pulljobs import ids
 from pulljobs.conf import settings
+from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.errors import RunEnded, UnknownRun
 from pulljobs.models import ArchivedJob
 from pulljobs.outcome_texts import encoded
@@ -49,7 +50,7 @@ def signal(
         "payload": encoded(payload),
         "dedupe_id": dedupe_id,
     }
-    rows = run(using, "send_signal", params, seconds=LONGEST_SECONDS)
+    rows = run(using, "send_signal", params, seconds=LONGEST_SECONDS, keeps_plan=True)
     if number is None or not rows or rows[0].state not in LIVE:
         if ignore_missing:
             return False
@@ -75,11 +76,9 @@ def wake_one(using: str, run_id: int) -> None:
 
     It nearly always waits already, and one statement is enough. Otherwise its job is locked before.
     """
-    params = {"run_ids": [run_id], "is_locked": False, "is_relaxed": True}
-    rows = retrying(using, partial(run, using, "wake_runs", params, seconds=LOCK_SECONDS))
-    if rows:
-        listen.wake_on_commit(using, [rows[0].consumer_id])
-    else:
+    params = {"run_ids": [run_id], "is_alone": True, "database_channel": DATABASE_CHANNEL}
+    wake_up = partial(run, using, "wake_runs", params, seconds=LOCK_SECONDS, keeps_plan=True)
+    if not retrying(using, wake_up):
         wake(using, [run_id])
 
 
@@ -96,7 +95,7 @@ def make_due(using: str, run_ids: Sequence[int]) -> None:
     for this transaction and then finds the signal, or the batch complete.
     """
     run(using, "lock_runs", {"run_ids": run_ids})
-    params = {"run_ids": run_ids, "is_locked": True, "is_relaxed": False}
+    params = {"run_ids": run_ids, "is_alone": False, "database_channel": DATABASE_CHANNEL}
     rows = run(using, "wake_runs", params)
     listen.wake_on_commit(using, [row.consumer_id for row in rows])
 

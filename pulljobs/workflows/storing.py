@@ -26,7 +26,7 @@ from pulljobs.storage.statements import LONGEST_SECONDS, brief, retrying, run
 from pulljobs.worker import transactions
 from pulljobs.worker.runs import end_now
 from pulljobs.workflows.failures import encode_failure
-from pulljobs.workflows.replay import Continuation, Ending, Step, Suspension
+from pulljobs.workflows.replay import FOREVER, Continuation, Ending, Step, Suspension
 from pulljobs.workflows.telemetry import StepEnded
 
 NOW: Final = timedelta()
@@ -100,7 +100,10 @@ class RunStore:
         self.refuse_transaction(f"wait {step}")
         params = {**self._held(), "is_over": is_over, **_key(step)}
         rows = retrying(
-            self.using, lambda: run(self.using, "take_signal", params, seconds=LONGEST_SECONDS)
+            self.using,
+            partial(
+                run, self.using, "take_signal", params, seconds=LONGEST_SECONDS, keeps_plan=True
+            ),
         )
         if not rows:
             raise self._lost()
@@ -125,6 +128,16 @@ class RunStore:
         else:
             retrying(self.using, partial(self._continue, ending, version))
 
+    def leave(self) -> None:
+        """Release the run until a worker takes it up that accepts its version."""
+        retrying(self.using, self._leave)
+
+    def _leave(self) -> None:
+        with brief(self.using):
+            self._finish(outcomes.release(self.job.held, after=FOREVER), Result.NEUTRAL)
+            run(self.using, "leave_run", {"run_id": self.job.id})
+            self.job.went_to = State.QUEUED
+
     def _suspend(self, ending: Suspension) -> None:
         with brief(self.using):
             self._finish(outcomes.suspend(self.job.held, ending.delay))
@@ -146,13 +159,13 @@ class RunStore:
             params = {"run_id": self.job.id, "version": version, "input": f"[{ending.payload}]"}
             self._wake(run(self.using, "continue_run", params))
 
-    def _finish(self, outcome: Settlement) -> None:
+    def _finish(self, outcome: Settlement, verdict: Result = Result.SUCCESS) -> None:
         end_now(self.job)
         path = self.job.handler.path
         finished = pulling.finish([outcome._replace(run=self.job)], lambda: {self.job.id: path})
         if self.job.id not in finished.states:
             raise self._lost()
-        self.job.verdict = Result.SUCCESS
+        self.job.verdict = verdict
         # Before the commit: a renewal right after it would find no lease and report it lost.
         self.job.mark_settled()
 
@@ -193,7 +206,7 @@ class RunStore:
     def _insert(self, params: Params) -> list[Row]:
         """Insert a step. It is progress, so what comes next has all retries of the run again."""
         if not self._has_used_retries:
-            return run(self.using, "write_step", params, seconds=LONGEST_SECONDS)
+            return run(self.using, "write_step", params, seconds=LONGEST_SECONDS, keeps_plan=True)
         with brief(self.using):
             rows = run(self.using, "write_step", params)
             run(self.using, "restore_retries", self._held())

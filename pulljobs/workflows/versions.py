@@ -1,17 +1,23 @@
 """Versions of runs that workers accept, by the reports of their heartbeats."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from pulljobs import handlers
+from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.models import Consumer, Node
-from pulljobs.storage import backlog, counts
-from pulljobs.storage.statements import run
+from pulljobs.storage import backlog, counts, listen
+from pulljobs.storage.statements import LOCK_SECONDS, retrying, run
+from pulljobs.worker.subscriptions import is_chosen
 from pulljobs.workflows import definitions
+from pulljobs.workflows.models import WorkflowRun
 
 REPORTED: Final = "workflows"
 """Name of the part of a worker's report that has its versions."""
+AT_ONCE: Final = 500
+"""Runs of a consumer that are taken up at once."""
 ANY: Final = (1, definitions.HIGHEST_VERSION)
 """Range of a worker whose release reports no versions."""
 
@@ -44,6 +50,32 @@ def report_versions() -> dict[str, list[int]]:
         f"{each.channel}/{each.consumer}": [each.oldest_version, each.version]
         for each in definitions.registered()
     }
+
+
+def take_up(using: str) -> bool:
+    """Make runs due that others have left and this process accepts. Return True if more may be."""
+    served = list(_read_served())
+    if not served:
+        return False
+    params = {
+        "channels": [each.channel for each in served],
+        "consumers": [each.consumer for each in served],
+        "oldest": [each.oldest_version for each in served],
+        "newest": [each.version for each in served],
+        "wanted": AT_ONCE,
+    }
+    rows = retrying(using, lambda: run(using, "take_up_runs", params, seconds=LOCK_SECONDS))
+    listen.wake_on_commit(using, [row.consumer_id for row in rows])
+    return len(rows) >= AT_ONCE
+
+
+def _read_served() -> Iterator[definitions.Workflow]:
+    """Yield the workflows whose consumers this worker serves."""
+    only, exclude = settings().ONLY, settings().EXCLUDE
+    names = {handler.path: handler.names for handler in handlers.registered()}
+    for each in definitions.registered():
+        if is_chosen(names.get((each.channel, each.consumer), set()), only, exclude):
+            yield each
 
 
 def find_consumers(using: str) -> dict[int, Consumer]:
@@ -109,7 +141,7 @@ def accepts(ranges: Sequence[tuple[int, int]], version: int) -> bool:
     return not ranges or any(first <= version <= last for first, last in ranges)
 
 
-def describe_left(using: str, consumer_id: int, version: int) -> str:
+def describe_left(using: str, consumer_id: int, row: WorkflowRun) -> str:
     """Return why a queued run waits for a worker with other code, or an empty text."""
     rows = Consumer.objects.using(using).select_related("channel")
     consumer = rows.filter(pk=consumer_id).first()
@@ -117,11 +149,16 @@ def describe_left(using: str, consumer_id: int, version: int) -> str:
         return ""
     path = format_path(consumer)
     ranges = read_accepted().get(path, [])
-    if accepts(ranges, version):
+    if not accepts(ranges, row.version):
+        return (
+            f"The run has version {row.version}, and the living workers of {path} accept "
+            f"{format_ranges(ranges)}: it waits for a worker with code that accepts it."
+        )
+    if row.waiting_consumer is None:
         return ""
     return (
-        f"The run has version {version}, and the living workers of {path} accept "
-        f"{format_ranges(ranges)}: it waits for a worker with code that accepts it."
+        f"The run has version {row.version}, and a worker with other code has left it: a worker "
+        "that accepts it takes it up within seconds."
     )
 
 

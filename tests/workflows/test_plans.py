@@ -26,9 +26,10 @@ INSERT INTO pulljobs_lease
     (lease_token, consumer_id, via, claimed_at, leased_until, hard_end, job_ids)
 SELECT lpad(to_hex(n / 100), 32, '0')::uuid, 1, 'worker', now(), now(), now(), ARRAY[n]
 FROM generate_series(1, {ROWS}, 10) AS n;
-INSERT INTO pulljobs_run (id, workflow, version, waiting_for, waiting_batch, rounds)
+INSERT INTO pulljobs_run
+    (id, workflow, version, waiting_for, waiting_batch, waiting_consumer, rounds)
 SELECT n, 'fulfil', n % 2, CASE WHEN n % 3 = 0 THEN 'approval' END,
-    CASE WHEN n % 3 = 1 THEN n END, 0
+    CASE WHEN n % 3 = 1 THEN n END, CASE WHEN n % 3 = 2 THEN n % 5 END, 0
 FROM generate_series(1, {ROWS}) AS n;
 INSERT INTO pulljobs_step (run_id, name, number, position, kind, function, started_at)
 SELECT n, 'charge', 1, 1, 'step', '', now() FROM generate_series(1, {ROWS}) AS n;
@@ -81,9 +82,10 @@ STATEMENTS: Final[dict[str, dict[str, Any]]] = {
     "begin_run": {**RUN, "workflow": "fulfil", "version": 1},
     "continue_run": {**RUN, "version": 1, "input": "[1]"},
     "count_live_runs": {"consumer_ids": [1, 2], "cap": 1_000},
-    "forget_runs": {"age": "1 day", "wanted": 100},
-    "forget_signals": {"age": "1 day", "wanted": 100},
+    "forget_runs": {"age": "1 day", "after": 5_000, "scanned": 100},
+    "forget_signals": {"age": "1 day", "after": 5_000, "scanned": 100},
     "forget_steps": {**RUN, "position": 1},
+    "leave_run": RUN,
     "known_versions": {"most": 1_000},
     "list_runs": {
         "below": 10_000,
@@ -107,10 +109,17 @@ STATEMENTS: Final[dict[str, dict[str, Any]]] = {
         "waiting_for": "approval",
         "waiting_batch": None,
     },
+    "take_up_runs": {
+        "channels": ["orders"],
+        "consumers": ["fulfilment"],
+        "oldest": [1],
+        "newest": [2],
+        "wanted": 100,
+    },
     "take_signal": {**RUN, **STEP, "lease_token": TOKENS[0], "is_over": False},
     "verify_runs": {"after": 5_000, "wanted": 100, "age": "1 min"},
     "waiting_runs": {"most": 1_000},
-    "wake_runs": {"run_ids": IDS, "is_locked": True, "is_relaxed": False},
+    "wake_runs": {"run_ids": IDS, "is_alone": False, "database_channel": "pulljobs"},
     "write_step": {
         **RUN,
         **STEP,

@@ -127,7 +127,7 @@ def _describe(request: HttpRequest, run: RunView) -> dict[str, Any]:
         "title": _("Run %s") % run.id,
         "state": looks.badge(row) if row is not None else run.job.state,
         "job_link": _link_job(request, row),
-        "left": versions.describe_left(settings().DATABASE, row.consumer_id, run.row.version)
+        "left": versions.describe_left(settings().DATABASE, row.consumer_id, run.row)
         if isinstance(row, Job) and row.state == State.QUEUED
         else "",
         "bars": timeline.draw_steps(run, may_read=may_read),

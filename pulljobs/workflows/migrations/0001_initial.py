@@ -124,6 +124,7 @@ class Migration(migrations.Migration):
                 ('version', models.IntegerField()),
                 ('waiting_for', models.CharField(max_length=200, null=True)),
                 ('waiting_batch', models.BigIntegerField(null=True)),
+                ('waiting_consumer', models.BigIntegerField(null=True)),
                 ('rounds', models.IntegerField(db_default=0, default=0)),
                 ('input', models.JSONField(null=True)),
                 ('began_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
@@ -133,7 +134,7 @@ class Migration(migrations.Migration):
                 'db_table': 'pulljobs_run',
                 'permissions': [('signal_workflowrun', 'Can send signals to runs'), ('redrive_workflowrun', 'Can redrive runs from a step')],
                 'default_permissions': ('view',),
-                'indexes': [models.Index(condition=models.Q(('waiting_for__isnull', False)), fields=['waiting_for'], name='pulljobs_run_waiting')],
+                'indexes': [models.Index(condition=models.Q(('waiting_for__isnull', False)), fields=['waiting_for'], name='pulljobs_run_waiting'), models.Index(condition=models.Q(('waiting_consumer__isnull', False)), fields=['waiting_consumer', 'version', 'id'], name='pulljobs_run_left')],
             },
         ),
     ]

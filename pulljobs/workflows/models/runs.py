@@ -36,6 +36,8 @@ class WorkflowRun(models.Model):
     """Name of the signal that the run waits for."""
     waiting_batch = models.BigIntegerField(null=True)
     """Batch of the children that the run waits for."""
+    waiting_consumer = models.BigIntegerField(null=True)
+    """Consumer of a run that waits for a worker which accepts its version."""
     rounds = models.IntegerField(default=0, db_default=0)
     """Number of calls of `continue_as`."""
     input = models.JSONField(null=True)
@@ -55,6 +57,11 @@ class WorkflowRun(models.Model):
                 fields=["waiting_for"],
                 condition=Q(waiting_for__isnull=False),
                 name="pulljobs_run_waiting",
+            ),
+            models.Index(
+                fields=["waiting_consumer", "version", "id"],
+                condition=Q(waiting_consumer__isnull=False),
+                name="pulljobs_run_left",
             ),
         ]
 

@@ -74,6 +74,34 @@ def test_a_kill_comes_before_the_step_or_after_its_commit(bench: Bench) -> None:
     query(lock, [run_id])
 
 
+@pytest.mark.own_session
+@pytest.mark.django_db(transaction=True)
+def test_steps_keep_their_plan_and_leave_the_settings_of_the_project_alone(bench: Bench) -> None:
+    seen: list[str] = []
+
+    def look() -> None:
+        [row] = statements.query(USING, "SELECT current_setting('enable_seqscan') AS scans")
+        seen.append(row.scans)
+
+    def fulfil(run: Run) -> None:
+        for _number in range(2):
+            with run.atomic("book") as step:
+                if step.pending:
+                    look()
+        run.step("charge", look)
+
+    bench.workflow(fulfil)
+    bench.start()
+    drain()
+    look()
+    assert seen == ["on"] * 4
+    text = (
+        "SELECT generic_plans, custom_plans FROM pg_prepared_statements"
+        " WHERE statement LIKE '%INSERT INTO pulljobs_step%'"
+    )
+    assert [tuple(row) for row in statements.query(USING, text)] == [(3, 0)]
+
+
 def test_a_signal_meets_a_run_that_is_about_to_suspend(bench: Bench) -> None:
     sent: list[bool] = []
 
@@ -125,7 +153,7 @@ def test_a_wake_up_without_the_lock_leaves_the_signal_of_a_run_in_flight_new(ben
     [held] = claimed(bench.consumer)
     RunSignal.objects.create(run_id=run_id, name="approval")
     assert held.job_id == run_id
-    for is_locked in (False, True):
-        params = {"run_ids": [run_id], "is_locked": is_locked, "is_relaxed": True}
+    for is_alone in (True, False):
+        params = {"run_ids": [run_id], "is_alone": is_alone, "database_channel": "pulljobs"}
         assert not statements.run(USING, "wake_runs", params)
-        assert RunSignal.objects.get().is_new is not is_locked
+        assert RunSignal.objects.get().is_new is is_alone

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
+from django.utils import timezone
 
 from pulljobs.errors import (
     ConfigurationError,
@@ -20,9 +21,11 @@ from pulljobs.errors import (
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.testing import drain
-from pulljobs.workflows import AsyncRun, Run, signal, workflow
+from pulljobs.workflows import AsyncRun, Run, definitions, signal, versions, workflow
 from pulljobs.workflows.failures import decode_failure, encode_failure
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
+from tests.factories import USING
+from tests.handling import registry_of_its_own
 from tests.workflows.runs.conftest import Bench
 
 
@@ -265,12 +268,40 @@ def test_a_workflow_that_can_not_work_is_refused(options: dict[str, Any]) -> Non
         workflow(channel="orders", consumer="fulfilment", **options)(lambda run: None)
 
 
-def test_a_run_of_another_version_is_left_to_other_workers(bench: Bench) -> None:
-    bench.workflow(lambda run: run.version, version=2, oldest_version=2)
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.django_db(transaction=True)
+def test_a_run_of_another_version_is_claimed_once_and_left_to_workers_that_accept_it(
+    bench: Bench, is_async: bool
+) -> None:
+    async def areturn(run: AsyncRun) -> int:
+        return run.version
+
+    function = areturn if is_async else lambda run: run.version
+    bench.workflow(function, version=2, oldest_version=2)
     run_id = bench.start()
     WorkflowRun.objects.create(id=run_id, workflow="old", version=1)
     [ran] = drain()
     assert (ran.job.state, ran.job.deliveries) == (State.QUEUED, 0)
+    versions.take_up(USING)
+    assert drain() == [], "no worker accepts it, so none claims it"
+    with registry_of_its_own():
+        definitions._by_function.clear()
+        bench.workflow(function, version=1)
+        versions.take_up(USING)
+        [ran] = drain()
+    assert (ran.job.result, ran.job.state) == (1, State.DELIVERED)
+
+
+def test_a_run_that_an_operator_made_due_is_not_taken_up_from_its_sleep(bench: Bench) -> None:
+    bench.workflow(lambda run: run.sleep("cool-off", timedelta(days=365)), version=2)
+    sleeps, deleted = bench.start(), bench.start()
+    drain()
+    WorkflowRun.objects.update(waiting_consumer=bench.consumer.pk)
+    Job.objects.filter(id=deleted).delete()
+    versions.take_up(USING)
+    in_a_while = timezone.now() + timedelta(days=364)
+    assert Job.objects.filter(id=sleeps, available_at__gt=in_a_while).exists()
+    assert not WorkflowRun.objects.exclude(waiting_consumer=None).exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -19,7 +19,8 @@ run AS (
         version = %(version)s::int,
         rounds = rounds + 1,
         waiting_for = NULL,
-        waiting_batch = NULL
+        waiting_batch = NULL,
+        waiting_consumer = NULL
     WHERE id = %(run_id)s::bigint
 )
 SELECT consumer_id

@@ -1,7 +1,7 @@
 -- Count the runs of consumers that have begun and are not delivered, by version and by what they wait for.
 -- Event: none.
 -- Parameters: consumer_ids bigint[], cap int (live jobs of one priority, and dead jobs, that are read of each consumer).
--- Returns: consumer_id, version, kind (dead, in_flight, ready, retry, signal, children or sleep), runs, oldest_id,
+-- Returns: consumer_id, version, kind (dead, in_flight, ready, retry, version, signal, children or sleep), runs, oldest_id,
 --   overdue_seconds (since the run that is ready longest was due; NULL: none is ready).
 -- Locks: none. Index: pulljobs_job_claim, pulljobs_job_dead, run primary key.
 WITH RECURSIVE clock AS MATERIALIZED (
@@ -39,6 +39,7 @@ found AS MATERIALIZED (
             WHEN job.state = 'INFLIGHT' THEN 'in_flight'
             WHEN job.available_at <= clock.now THEN 'ready'
             WHEN job.retry_count > 0 THEN 'retry'
+            WHEN run.waiting_consumer IS NOT NULL THEN 'version'
             WHEN run.waiting_for IS NOT NULL THEN 'signal'
             WHEN run.waiting_batch IS NOT NULL THEN 'children'
             ELSE 'sleep'
@@ -48,7 +49,7 @@ found AS MATERIALIZED (
     CROSS JOIN clock
     CROSS JOIN LATERAL (
         -- One by one: a join might scan the table.
-        SELECT version, waiting_for, waiting_batch
+        SELECT version, waiting_for, waiting_batch, waiting_consumer
         FROM pulljobs_run
         WHERE id = job.id
         LIMIT 1

@@ -20,7 +20,7 @@ step AS (
 ),
 run AS (
     UPDATE pulljobs_run
-    SET waiting_for = %(waiting_for)s::text, waiting_batch = %(waiting_batch)s::bigint
+    SET waiting_for = %(waiting_for)s::text, waiting_batch = %(waiting_batch)s::bigint, waiting_consumer = NULL
     WHERE id = %(run_id)s::bigint
 )
 UPDATE pulljobs_job

@@ -2,13 +2,14 @@
 -- Event: none. With the jobs locked by lock_runs.sql in this transaction no run is missed: a run that suspends has its job locked, so either it
 --   committed before the lock, and this snapshot shows what it waits for, or it begins after this commit, and suspend_run.sql finds the signal.
 --   Without that lock this snapshot may miss a run that has just suspended: if it does not come back, the caller tries again with the lock.
--- Parameters: run_ids bigint[], is_locked boolean (false: their jobs are not locked, and this is one), is_relaxed boolean (in a transaction of its own: the commit does not
---   wait for the disk, because a sweep finds what a crash of the server loses).
--- Returns: run_id, consumer_id of each run that is due now. A run in flight, or one that waits for a retry, finds its signals by itself.
+-- Parameters: run_ids bigint[], is_alone boolean (true: a transaction of its own, for one run whose job is not locked. It wakes the waiters of
+--   the consumer as notify.sql does, and its commit does not wait for the disk, because a sweep finds what a crash of the server loses),
+--   database_channel text.
+-- Returns: run_id, consumer_id, notified (number of waiters that were woken) of each run that is due now. A run in flight, or one that waits for a retry, finds its signals by itself.
 -- Locks: the jobs. Index: job, run and batch primary key, signal pulljobs_signal_waiting.
 WITH relaxed AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'off', true)
-    WHERE %(is_relaxed)s::boolean
+    WHERE %(is_alone)s::boolean
 ),
 transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
@@ -48,7 +49,14 @@ known AS (
     SET is_new = false
     WHERE consumed_at IS NULL
         AND is_new
-        AND run_id = ANY(CASE WHEN %(is_locked)s::boolean THEN %(run_ids)s::bigint[] ELSE ARRAY(SELECT id FROM woken) END)
+        AND run_id = ANY(CASE WHEN %(is_alone)s::boolean THEN ARRAY(SELECT id FROM woken) ELSE %(run_ids)s::bigint[] END)
 )
-SELECT id AS run_id, consumer_id
+SELECT
+    id AS run_id,
+    consumer_id,
+    CASE WHEN %(is_alone)s::boolean THEN (
+        SELECT count(pg_notify(%(database_channel)s::text, waiter.consumer_id::text))
+        FROM pulljobs_pull_waiter AS waiter
+        WHERE waiter.consumer_id = woken.consumer_id AND waiter.waiting_until > clock_timestamp()
+    ) END AS notified
 FROM woken
