@@ -116,7 +116,6 @@ def test_figures_are_the_rates_and_costs_of_all_tables() -> None:
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.xdist_group("limit")
 def test_a_commit_is_compared_with_itself(
     own_repository: Path, tmp_path: Path, state: Path
 ) -> None:

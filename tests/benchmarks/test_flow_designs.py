@@ -6,11 +6,7 @@ import pytest
 
 from tests.benchmarks.runs import measure
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.processes,
-    pytest.mark.xdist_group("limit"),  # they share a server
-]
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def test_prototypes_keep_bounds_rates_and_shares(state: Path) -> None:

@@ -8,11 +8,7 @@ import pytest
 from benchmarks.limit import default_processes
 from tests.benchmarks.runs import measure
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.processes,
-    pytest.mark.xdist_group("limit"),  # they share a server
-]
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def test_worker_is_compared_with_raw_sql_by_number_of_processes(state: Path) -> None:

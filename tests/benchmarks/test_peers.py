@@ -19,7 +19,6 @@ from benchmarks.peers.record import Record
 from example_project.state import BASE_DIR
 from tests.benchmarks.runs import run
 
-ONE_RUN = pytest.mark.xdist_group("limit")  # they share a server
 TINY = [
     "--jobs", "400", "--rounds", "1", "--processes", "1", "--handlers", "noop", "--rates", "500",
     "--latency-seconds", "0.5", "--publish-seconds", "0", "--held-seconds", "0",
@@ -49,7 +48,6 @@ MISSING = Peer(
 )
 
 
-@ONE_RUN
 @pytest.mark.slow
 @pytest.mark.processes
 def test_pulljobs_is_measured(tmp_path: Path, state: Path) -> None:
@@ -69,7 +67,6 @@ def test_pulljobs_is_measured(tmp_path: Path, state: Path) -> None:
     ElementTree.fromstring((tmp_path / "peers.svg").read_text())
 
 
-@ONE_RUN
 @pytest.mark.slow
 @pytest.mark.processes
 def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path, state: Path) -> None:

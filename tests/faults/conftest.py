@@ -4,21 +4,29 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from example_project.state import BASE_DIR
 from tests.example.processes import project
 
+HERE: Final = Path(__file__).parent
 Report = Any
 """Report of a run, or a list of reports of rounds."""
 Faults = Callable[..., Report]
 
 
+@pytest.hookimpl(tryfirst=True)  # also before xdist's hook, when this folder is named
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE and "state" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("faults"))  # they share a server
+
+
 @pytest.fixture(scope="session")
 def state() -> Iterator[Path]:
-    """State directory of one server for all runs of this process."""
+    """State directory of one server for all runs."""
     with project() as made:
         yield made.cluster.parent
 
