@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS)
     while not condition():
         waited = time.monotonic() - start
         assert waited < seconds, "the condition did not become true in time"
-        time.sleep(0.005 if waited < 0.5 else 0.02)
+        time.sleep(min(0.005 + waited / 20, 0.05))
 
 
 def wait_for_other_transactions() -> None:
@@ -55,7 +55,7 @@ def wait_for_other_transactions() -> None:
     awaited = {row[:2] for row in query(going_on)}
     while left := [row for row in query(going_on) if row[:2] in awaited]:
         assert time.monotonic() < deadline, left
-        time.sleep(0.02)
+        time.sleep(0.05)
         query("SELECT pg_stat_clear_snapshot()")  # a test's transaction takes only one snapshot
 
 

@@ -29,7 +29,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 @contextmanager
