@@ -11,7 +11,15 @@ from functools import cached_property
 from itertools import accumulate, chain, combinations, pairwise
 from typing import Final
 
-from benchmarks.faults.claim_rates import USED_SHARE, ClaimRate, find_overdrafts, used_share
+from benchmarks.faults.claim_rates import (
+    USED_SHARE,
+    ClaimRate,
+    LimitChange,
+    TimedClaim,
+    find_overdrafts,
+    find_phases,
+    used_share,
+)
 from benchmarks.faults.history import (
     DEAD,
     DELIVERED,
@@ -23,7 +31,7 @@ from benchmarks.faults.history import (
     Line,
 )
 from benchmarks.faults.job_claims import NEVER, JobClaim, JobClaims, collect_claims, note_ends
-from benchmarks.faults.key_limits import KeyLimits, most_held, unequal_shares
+from benchmarks.faults.key_limits import Holding, KeyLimits, find_excess, unequal_shares
 from benchmarks.faults.liveness import (
     Bounds,
     Disturbances,
@@ -33,10 +41,8 @@ from benchmarks.faults.liveness import (
     unrelated_waits,
     untrue_answers,
 )
+from benchmarks.faults.spans import Span
 from benchmarks.faults.tables import Tables
-
-TURN: Final = 500
-"""Jobs of a turn at most: those of a claim of a worker."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,10 @@ class Case:
     in_flight: tuple[int, bool] = (0, False)
     """Bound on jobs in flight, 0 for none, and True if all consumers share it."""
     keys: KeyLimits = KeyLimits()
-    is_disturbed: bool = True
-    """True if faults, throttles or a bound may have kept claims from using the rate."""
+    disturbed: Sequence[Span] | None = None
+    """Times of the database in which faults may have delayed claims. None: at all times."""
+    changes: Sequence[LimitChange] = ()
+    """Limits that were changed at run time."""
 
     @cached_property
     def claims(self) -> JobClaims:
@@ -67,6 +75,32 @@ class Case:
         claims = collect_claims(self.lines)
         note_ends(claims, self.lines)
         return claims
+
+    @cached_property
+    def timed_claims(self) -> Sequence[TimedClaim]:
+        """Claims with the time from which each job surely waited, where a publisher has a line.
+
+        A delayed job counts as not waiting.
+        """
+        published = {line.job: line for line in self.lines if line.event == PUBLISHED}
+        since = {
+            job: None if line.seconds else line.at + self.tables.clock_offset
+            for job, line in published.items()
+        }
+        return [
+            claim._replace(created_at=claim.created_at and since.get(claim.job, claim.created_at))
+            for claim in self.tables.claims
+        ]
+
+    def find_slots(self, since: float, until: float) -> int:
+        """Return the highest number of slots of a key between two times of histories."""
+        first = LimitChange(float("-inf"), float("-inf"), 0, 0, self.keys.slots)
+        offset = self.tables.clock_offset
+        return max(
+            change.slots
+            for span, change in find_phases(first, self.changes)
+            if span.since <= until + offset and since + offset <= span.until
+        )
 
     @cached_property
     def disturbances(self) -> Disturbances:
@@ -191,20 +225,29 @@ def keys_keep_their_slots(case: Case) -> Iterator[str]:
     """Check that at no instant more jobs of a key are surely held than it has slots."""
     if not case.keys.slots:
         return
-    by_key: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
+    by_key: dict[tuple[int, str], list[Holding]] = defaultdict(list)
     for claim in _all_claims(case):
         key, consumer = case.tables.keys.get(claim.job, ""), case.tables.consumers.get(claim.job, 0)
-        by_key[consumer, key].append((claim.claimed.at, claim.surely_until))
+        holding = Holding(claim.claimed.since, claim.claimed.at, claim.surely_until)
+        by_key[consumer, key].append(holding)
     for (consumer, key), held in by_key.items():
-        if (most := most_held(held)) > case.keys.slots:
-            own = f"{most} jobs of key {key} of consumer {consumer}"
-            yield f"{own} were in flight at once, and it has {case.keys.slots} slots"
+        if excess := find_excess(held, case.find_slots):
+            own = f"{excess[0]} jobs of key {key} of consumer {consumer}"
+            yield f"{own} were in flight at once, and it has {excess[1]} slots"
 
 
 def keys_share(case: Case) -> Iterator[str]:
-    """Check that keys with waiting jobs get the same number of claims, but for a few turns."""
-    if case.keys.is_fair and not case.is_disturbed:
-        yield from unequal_shares(case.tables.claims, TURN)
+    """Check that of two keys with waiting jobs none gets ahead by more than its turn.
+
+    Each process may serve a key once by what it knew before another key had its turn. Keys that
+    wait for a slot or a token of their own have no turn.
+    """
+    is_by_turn = (
+        case.keys.is_fair and not case.keys.slots and not (case.rate and case.rate.is_by_key)
+    )
+    if is_by_turn and case.disturbed is not None:
+        processes = {claim.claimed.process for claim in _all_claims(case)}
+        yield from unequal_shares(case.timed_claims, 1 + len(processes), case.disturbed)
 
 
 def claims_keep_the_rate(case: Case) -> Iterator[str]:
@@ -215,9 +258,11 @@ def claims_keep_the_rate(case: Case) -> Iterator[str]:
 
 def rates_are_used(case: Case) -> Iterator[str]:
     """Check that claims use nearly all that a rate allows while work waits."""
-    if case.rate is None or case.is_disturbed:
+    if case.rate is None or case.disturbed is None:
         return
-    share = used_share(case.tables.claims, case.rate)
+    throttled = {line.outcome for line in case.lines if line.event == THROTTLED}
+    claims = [claim for claim in case.timed_claims if str(claim.consumer) not in throttled]
+    share = used_share(claims, case.rate, case.disturbed)
     if share is not None and share < USED_SHARE:
         yield f"{share:.1%} of the rate was used while work waited"
 

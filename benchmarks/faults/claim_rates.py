@@ -1,9 +1,10 @@
 """Rates of claims: replay of the bucket of each consumer over the times in the tables."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from benchmarks.faults.spans import Span, find_queues, invert, overlap
 from pulljobs.rates import parse_rate, window_seconds
 
 ROUNDING: Final = 1e-5
@@ -14,6 +15,27 @@ USED_SHARE: Final = 0.95
 """Share of the allowance that claims take at least, while work waits and nothing disturbs them."""
 LEAST_BUSY: Final = 3.0
 """Seconds for which work has to wait before the share is judged."""
+
+
+class LimitChange(NamedTuple):
+    """Change of limits at run time. Its commits came between two times of the database."""
+
+    since: float
+    at: float
+    per_second: float
+    burst: float
+    slots: int
+    """Bound on the jobs of a key in flight."""
+
+
+Phase = tuple[Span, LimitChange]
+
+
+def find_phases(first: LimitChange, changes: Sequence[LimitChange]) -> list[Phase]:
+    """Return the times in which each change may have been in force, from the first on."""
+    every = [first, *changes]
+    ends = [*(change.at for change in changes), float("inf")]
+    return [(Span(change.since, end), change) for change, end in zip(every, ends, strict=True)]
 
 
 class ClaimRate(NamedTuple):
@@ -30,9 +52,25 @@ class ClaimRate(NamedTuple):
     costs: Mapping[int, int] = {}
     """Cost of each job that costs more than a token."""
 
+    changes: Sequence[LimitChange] = ()
+    """Later rates with their bursts, in order."""
+
     def price(self, claim: "TimedClaim") -> float:
-        """Return the tokens that the claim takes."""
-        return min(float(self.costs.get(claim.job, 1)), self.burst)
+        """Return the tokens that the claim takes, at least."""
+        least = min([self.burst, *(change.burst for change in self.changes)])
+        return min(float(self.costs.get(claim.job, 1)), least)
+
+    def find_highest(self, since: float, until: float) -> LimitChange:
+        """Return the highest rate and burst that may have been in force between two times."""
+        first = LimitChange(float("-inf"), float("-inf"), self.per_second, self.burst, 0)
+        if not self.changes:
+            return first
+        phases = find_phases(first, self.changes)
+        known = [change for span, change in phases if span.since <= until and since <= span.until]
+        return first._replace(
+            per_second=max(change.per_second for change in known),
+            burst=max(change.burst for change in known),
+        )
 
 
 class TimedClaim(NamedTuple):
@@ -68,23 +106,34 @@ def find_overdrafts(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[s
             yield f"{consumer} had {-level:.2f} tokens above its rate at {at:.3f}"
 
 
-def used_share(claims: Sequence[TimedClaim], rate: ClaimRate) -> float | None:
+def used_share(
+    claims: Sequence[TimedClaim], rate: ClaimRate, disturbed: Iterable[Span] = ()
+) -> float | None:
     """Return the least share of the allowance that was used while work waited.
 
-    Of each bucket it judges the longest time in which a job waited at every instant, and ends it
-    with the last claim in that time. None: no work waited for long enough.
+    Of each bucket it judges the longest time in which a job waited at every instant and nothing
+    disturbed the claims, up to the last claim in it. None: no work waited for long enough.
     """
-    shares = []
+    shares, calm = [], invert(disturbed)
     for own in _by_bucket(claims, rate).values():
-        since, until = _longest_queue(own)
-        if until - since >= LEAST_BUSY:
-            taken = sum(
-                rate.price(claim)
-                for claim in own
-                if since <= claim.claimed_at <= until and claim.released_at is None
-            )
-            shares.append(taken / (rate.per_second * (until - since)))
+        queues = list(overlap(find_waits(own), calm))
+        longest = max(queues, key=lambda span: span.seconds, default=Span(0.0, 0.0))
+        taken = [claim for claim in own if longest.since <= claim.claimed_at <= longest.until]
+        until = max((claim.claimed_at for claim in taken), default=longest.since)
+        if until - longest.since >= LEAST_BUSY:
+            tokens = sum(rate.price(claim) for claim in taken if claim.released_at is None)
+            allowed = rate.find_highest(longest.since, until).per_second
+            shares.append(tokens / (allowed * (until - longest.since)))
     return min(shares, default=None)
+
+
+def find_waits(claims: Iterable[TimedClaim]) -> Iterator[Span]:
+    """Yield the times in which a job waited for its first claim at every instant, in order."""
+    return find_queues(
+        Span(claim.created_at, claim.claimed_at)
+        for claim in claims
+        if claim.created_at is not None and claim.created_at < claim.claimed_at
+    )
 
 
 def _by_bucket(claims: Sequence[TimedClaim], rate: ClaimRate) -> dict[str, list[TimedClaim]]:
@@ -101,21 +150,6 @@ def _bucket_of(claim: TimedClaim, rate: ClaimRate) -> str:
     return f"consumer {claim.consumer}{key}"
 
 
-def _longest_queue(claims: Sequence[TimedClaim]) -> tuple[float, float]:
-    """Return begin and end of the longest time in which jobs waited for their first claim."""
-    waits = [
-        (claim.created_at, claim.claimed_at) for claim in claims if claim.created_at is not None
-    ]
-    longest, begin, end = (0.0, 0.0), 0.0, float("-inf")
-    for since, until in sorted(waits):
-        if since > end:
-            begin = since
-        end = max(end, until)
-        if end - begin > longest[1] - longest[0]:
-            longest = begin, end
-    return longest
-
-
 def _replay(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[tuple[float, float]]:
     """Yield the time and the tokens that are left after each claim.
 
@@ -130,8 +164,10 @@ def _replay(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[tuple[flo
     changes.sort(key=lambda change: (change[0], -change[1]))
     level, last = rate.burst, changes[0][0]
     for at, change in changes:
-        filled = min(rate.burst, level + rate.per_second * (at - last))
-        level, last = min(rate.burst, filled + change), at
+        # A claim fills the bucket by the rate of its time, also for the time before a change.
+        limits = rate.find_highest(last, at)
+        filled = min(limits.burst, level + limits.per_second * (at - last))
+        level, last = min(limits.burst, filled + change), at
         yield at, level
 
 

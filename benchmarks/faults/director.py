@@ -19,6 +19,7 @@ from benchmarks.faults.checker import Case
 from benchmarks.faults.claim_rates import ClaimRate, make_rate
 from benchmarks.faults.key_limits import KeyLimits
 from benchmarks.faults.kinds import KINDS, THROUGH_THE_PROXY, repair
+from benchmarks.faults.limit_changes import LimitChanges
 from benchmarks.faults.liveness import Bounds
 from benchmarks.faults.plan import Plan
 from benchmarks.faults.prober import Prober
@@ -26,10 +27,15 @@ from benchmarks.faults.processes import Process, Processes
 from benchmarks.faults.progress import Progress
 from benchmarks.faults.schedule import STALLED, fault_times, shuffle_forever
 from benchmarks.faults.server import OwnServer, own_server, wait_for
+from benchmarks.faults.spans import Span
 from benchmarks.faults.targets import CLIENT_KINDS, Targets
 from benchmarks.faults.verifier import Verifier
 
 LOOK_SECONDS: Final = 0.1
+RECOVERED_LEASES: Final = 2
+"""Lease durations after a fault until claims use again what limits allow."""
+CHANGED: Final = 1.0
+"""Seconds after a change of limits until all processes know of it."""
 STOP_SECONDS: Final = 60.0
 LIVENESS_LEASES: Final = 4
 """Lease durations after which a loop counts as hung in rounds, so that a few suffice to show it."""
@@ -102,6 +108,9 @@ class Director:
         self.progress = Progress(self.processes.history)
         self.complaints: list[str] = []
         self.injected: list[str] = []
+        self.disturbed: list[Span] = []
+        """Times of the monotonic clock in which a fault may have delayed claims."""
+        self.changes = LimitChanges(plan, self.processes)
         self.replaced: list[str] = []
 
     def run(self) -> RunResult:
@@ -109,7 +118,7 @@ class Director:
         try:
             self.begin()
             with self.verified():
-                with self.probed():
+                with self.probed(), self.changes.made():
                     self.inject_faults()
                     self.wait_for_the_rest()
                 self.end_processes()
@@ -136,15 +145,24 @@ class Director:
             rate=self.make_rate(lines),
             in_flight=(self.plan.in_flight, self.plan.group),
             keys=KeyLimits(self.plan.is_exclusive, self.plan.slots, self.plan.fair),
-            is_disturbed=bool(self.injected or self.plan.throttle or self.plan.in_flight),
+            disturbed=self.find_disturbed(at_end.clock_offset),
+            changes=self.changes.made_at,
         )
+
+    def find_disturbed(self, clock_offset: float) -> list[Span] | None:
+        """Return the times of the database in which claims may have been delayed."""
+        if self.plan.throttle or self.plan.in_flight:
+            return None
+        faults = [Span(*(moment + clock_offset for moment in span)) for span in self.disturbed]
+        changes = [Span(change.since, change.at + CHANGED) for change in self.changes.made_at]
+        return faults + changes
 
     def make_rate(self, lines: Sequence[history.Line]) -> ClaimRate | None:
         """Return the rate of the plan, with the costs that the publishers chose."""
         plan = self.plan
         rate = make_rate(plan.claim_rate, window=plan.window, shared=plan.group)
         if rate is not None:
-            rate = rate._replace(is_by_key=plan.by_key)
+            rate = rate._replace(is_by_key=plan.by_key, changes=self.changes.made_at)
         if rate is None or plan.costs == 1:
             return rate
         published = (line for line in lines if line.event == history.PUBLISHED)
@@ -191,6 +209,7 @@ class Director:
                 "fair_by_key": self.plan.fair,
                 "rate_per_key": self.plan.by_key,
             },
+            push=self.plan.push,
         )
         behind_a_proxy = bool(THROUGH_THE_PROXY & set(self.plan.faults))
         if behind_a_proxy:
@@ -225,6 +244,7 @@ class Director:
                 throttle=self.plan.throttle,
                 costs=self.plan.costs,
                 group=self.plan.group,
+                push=self.plan.push,
             )
 
     def workers_are_up(self) -> bool:
@@ -265,13 +285,17 @@ class Director:
     def inject(self, name: str) -> None:
         """Inject a fault. It ends early if another fault has broken what it needs."""
         self.injected.append(name)
-        print(f"{time.monotonic():.1f} {name}", file=sys.stderr)
+        since = time.monotonic()
+        print(f"{since:.1f} {name}", file=sys.stderr)
         try:
             KINDS[name](self.targets)
         except psycopg.Error as error:
             print(f"{name} met another fault: {error}".strip(), file=sys.stderr)
         except Exception as error:
             self.complaints.append(f"the fault {name} itself failed: {error!r}")
+        # Leases of a killed process end, and another one starts.
+        until = time.monotonic() + RECOVERED_LEASES * self.plan.lease_duration
+        self.disturbed.append(Span(since, until))
 
     def wait_for_the_rest(self) -> None:
         """Wait until all is published and settled, or until nothing has moved for long."""

@@ -45,7 +45,7 @@ class Line(NamedTuple):
     outcome: str = "-"
     """Event of a sent settlement, or state, LOST or REFUSED of an answer."""
     seconds: float = 0
-    """Lease duration of a claim or a renewal."""
+    """Lease duration of a claim or a renewal, or delay of a publish."""
     retry_count: int = 0
     deliveries: int = 0
 

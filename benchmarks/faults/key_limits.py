@@ -1,18 +1,13 @@
 """Limits of the keys of a run, and how keys shared the claims."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, combinations
-from typing import Final, NamedTuple
+from typing import NamedTuple, TypeVar
 
-from benchmarks.faults.claim_rates import TimedClaim
-
-MOST_LAG: Final = 3
-"""Turns by which the shares of two keys may differ, which is one for each process at its claim."""
-LEAST_SHARED: Final = 3.0
-"""Seconds in which jobs of two keys have to wait before their shares are judged."""
-
-Span = tuple[float, float]
+from benchmarks.faults.claim_rates import TimedClaim, find_waits
+from benchmarks.faults.spans import Span, invert, overlap
 
 
 class KeyLimits(NamedTuple):
@@ -26,56 +21,91 @@ class KeyLimits(NamedTuple):
     """True if keys take turns."""
 
 
-def most_held(holdings: Iterable[Span]) -> int:
-    """Return the highest number of these times that overlap at an instant."""
-    changes: list[tuple[float, int]] = []
-    for since, until in holdings:
+class Holding(NamedTuple):
+    """Time in which a process surely held a job of a key."""
+
+    asked_at: float
+    """Time at which the claim was sent. The bounds from then on may have held for it."""
+    since: float
+    until: float
+
+
+def find_excess(
+    holdings: Iterable[Holding], bound: Callable[[float, float], int]
+) -> tuple[int, int] | None:
+    """Return how many jobs a claim made to be held at once, and the bound that it broke.
+
+    `bound` returns the highest bound between two times. A job that was claimed under a higher one
+    keeps its slot.
+    """
+    changes: list[tuple[float, int, float]] = []
+    for asked_at, since, until in holdings:
         if since < until:
-            changes += [(since, 1), (until, -1)]
-    return max(accumulate(change for _at, change in sorted(changes)), default=0)
+            changes += [(since, 1, asked_at), (until, -1, 0.0)]
+    held = 0
+    for at, change, asked_at in sorted(changes):
+        held += change
+        if change > 0 and held > (allowed := bound(asked_at, at)):
+            return held, allowed
+    return None
 
 
-def unequal_shares(claims: Sequence[TimedClaim], turn: int) -> Iterator[str]:
+def unequal_shares(
+    claims: Iterable[TimedClaim], turns: int, disturbed: Iterable[Span] = ()
+) -> Iterator[str]:
     """Yield a sentence for each two keys of a consumer of which one got far more claims.
 
-    Of two keys it judges the longest time in which jobs of both waited at every instant. `turn` is
-    the highest number of jobs of a turn.
+    Two keys whose jobs wait take turns. So between any two moments of such a time one key gets
+    ahead of the other by at most `turns` turns. A turn has at most as many jobs as the largest
+    share that a key got of a claim in that time.
     """
-    by_key: dict[tuple[int, str], list[TimedClaim]] = defaultdict(list)
-    for claim in claims:
-        by_key[claim.consumer, claim.key or ""].append(claim)
-    queues = {key: list(_queues(own)) for key, own in by_key.items()}
-    for first, second in combinations(sorted(by_key), 2):
-        if first[0] != second[0]:
-            continue
-        since, until = _longest_overlap(queues[first], queues[second])
-        if until - since < LEAST_SHARED:
-            continue
-        counts = [
-            sum(since <= claim.claimed_at < until for claim in by_key[key])
-            for key in (first, second)
-        ]
-        if abs(counts[0] - counts[1]) > MOST_LAG * turn:
-            keys = f"{first[1]} and {second[1]} of consumer {first[0]}"
-            yield f"{keys} had {counts[0]} and {counts[1]} claims while jobs of both waited"
+    for consumer, keys in _claims_by_key(claims).items():
+        shares = _largest_shares(keys.values())
+        calm = invert(disturbed)
+        queues = {key: list(overlap(find_waits(own), calm)) for key, own in keys.items()}
+        for pair in combinations(sorted(keys), 2):
+            first, second = (keys[key] for key in pair)
+            for span in overlap(*(queues[key] for key in pair)):
+                lead = _find_lead(_within(first, span), _within(second, span))
+                turn = max((share.jobs for share in _within(shares, span)), default=0)
+                if lead > turns * turn:
+                    names = f"{' and '.join(pair)} of consumer {consumer}"
+                    yield f"of {names} one got ahead by {lead} jobs, with {turn} jobs in a turn"
 
 
-def _queues(claims: Sequence[TimedClaim]) -> Iterator[Span]:
-    """Yield the times in which a job waited for its first claim at every instant."""
-    begin, end = 0.0, float("-inf")
-    waits = sorted((each.created_at, each.claimed_at) for each in claims if each.created_at)
-    for since, until in waits:
-        if since > end and end > begin:
-            yield begin, end
-        begin, end = (since, until) if since > end else (begin, max(end, until))
-    if end > begin:
-        yield begin, end
+class _Share(NamedTuple):
+    """Largest share that a key got of a claim."""
+
+    claimed_at: float
+    jobs: int
 
 
-def _longest_overlap(first: Sequence[Span], second: Sequence[Span]) -> Span:
-    overlaps = [
-        (max(since, other_since), min(until, other_until))
-        for since, until in first
-        for other_since, other_until in second
-    ]
-    return max(overlaps, key=lambda span: span[1] - span[0], default=(0.0, 0.0))
+def _claims_by_key(claims: Iterable[TimedClaim]) -> dict[int, dict[str, list[TimedClaim]]]:
+    """Return the claims of each consumer and key in order of time."""
+    keys: dict[int, dict[str, list[TimedClaim]]] = defaultdict(lambda: defaultdict(list))
+    for claim in sorted(claims, key=lambda claim: claim.claimed_at):
+        keys[claim.consumer][claim.key or ""].append(claim)
+    return keys
+
+
+def _largest_shares(keys: Iterable[Iterable[TimedClaim]]) -> list[_Share]:
+    largest: Counter[float] = Counter()
+    for own in keys:
+        largest |= Counter(claim.claimed_at for claim in own)
+    return [_Share(at, jobs) for at, jobs in sorted(largest.items())]
+
+
+def _find_lead(first: Iterable[TimedClaim], second: Iterable[TimedClaim]) -> int:
+    """Return by how many jobs one key got ahead of the other, between any two moments."""
+    changes = Counter(claim.claimed_at for claim in first)
+    changes.subtract(claim.claimed_at for claim in second)
+    leads = [0, *accumulate(change for _at, change in sorted(changes.items()))]
+    return max(leads) - min(leads)
+
+
+Timed = TypeVar("Timed", TimedClaim, _Share)
+
+
+def _within(claims: Sequence[Timed], span: Span) -> Sequence[Timed]:
+    first = bisect_left(claims, span.since, key=lambda claim: claim.claimed_at)
+    return claims[first : bisect_right(claims, span.until, key=lambda claim: claim.claimed_at)]

@@ -37,8 +37,11 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--hold", type=float, default=plan.hold, help="seconds that a fault lasts")
     parser.add_argument("--frozen", type=float, help="length of a stop in lease durations")
     parser.add_argument("--workers", type=int, default=plan.workers)
+    parser.add_argument("--processes", type=int, default=plan.processes, help="of each worker")
     parser.add_argument("--concurrency", type=int, default=plan.concurrency)
     parser.add_argument("--claimers", type=int, default=plan.claimers, help="that lose leases")
+    parser.add_argument("--clients", type=int, help="number of clients that pull over HTTP")
+    parser.add_argument("--push", action="store_true", help="a push consumer has jobs, too")
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="average time of a job")
     parser.add_argument("--keys", type=int, default=plan.keys, help="number; default: exclusive")
     parser.add_argument("--claim-rate", metavar="100/s", help="rate of each consumer")
@@ -50,6 +53,9 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--by-key", action="store_true", help="the rate holds for each key")
     parser.add_argument("--costs", type=int, metavar="N", help="jobs cost 1 to N tokens")
     parser.add_argument("--throttle", type=float, help="seconds for which some jobs throttle it")
+    parser.add_argument(
+        "--change", type=float, metavar="SECONDS", help="between changes of the limits"
+    )
     parser.add_argument(
         "--locked", type=float, default=plan.locked,
         help="seconds for which a round locks rows",
@@ -80,6 +86,8 @@ def make_plan(options: argparse.Namespace) -> Plan:
     given["faults"] = OVERLAPPING if options.faults is None else options.faults
     if options.times is None and options.minutes is None and options.jobs is None:
         raise SystemExit("Nothing would end the run: add --minutes, --times or --jobs.")
+    if options.change and (options.window or not (options.claim_rate or options.slots)):
+        raise SystemExit("--change changes --claim-rate, without --window, and --slots.")
     return Plan(**given)
 
 

@@ -16,6 +16,8 @@ class Plan:
     """Number of jobs to publish, or None to publish as long as faults are injected."""
     every: float = 3.0
     workers: int = 3
+    processes: int = 1
+    """Child processes of each worker."""
     claimers: int = 1
     concurrency: int = 8
     seconds: float = 0.002
@@ -44,6 +46,10 @@ class Plan:
     """Highest cost of a job. Costs are random from 1 on."""
     throttle: float = 0
     """Seconds for which some jobs throttle their consumer, or 0 for no throttles."""
+    change: float = 0
+    """Seconds between changes of the limits at run time, or 0 for none."""
+    push: bool = False
+    """True if a push consumer has jobs, too."""
     frozen: float | None = None
     """Length of a stop in lease durations, or None for 0.5 to 2.5."""
     older: Path | None = None
@@ -70,4 +76,4 @@ class Plan:
     @property
     def worker_flags(self) -> tuple[str, ...]:
         """Flags of every `runpullworker`."""
-        return ("--concurrency", str(self.concurrency))
+        return ("--concurrency", str(self.concurrency), "--processes", str(self.processes))

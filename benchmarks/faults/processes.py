@@ -64,18 +64,34 @@ class Processes:
         group: bool,
         limits: Mapping[str, object],
         by_key: Mapping[str, object],
+        push: bool = False,
     ) -> None:
-        """Create the tables and the consumers, with limits of their own or of their group."""
+        """Create the tables and the consumers, with limits of their own or of their group.
+
+        With `push` one of them has an endpoint, which is started.
+        """
+        port = free_port()
         options = {
             "lease_duration": self.lease_duration,
             "exclusive": exclusive,
             "group": group,
             "limits": limits,
             "by_key": by_key,
+            "endpoint": f"http://127.0.0.1:{port}/" if push else "",
         }
+        if push:
+            self.start("endpoint", f"{ROLES}.endpoint", str(port))
         done = self.run_to_end(f"{ROLES}.prepare", json.dumps(options))
         if done.returncode:
             raise RuntimeError(f"The database could not be prepared: {done.stderr}")
+
+    def change_limits(self, **options: object) -> tuple[float, float] | None:
+        """Change limits, and return the times before and after. None: it failed, perhaps late."""
+        done = self.run_to_end(f"{ROLES}.change_limits", json.dumps(options))
+        if done.returncode:
+            return None
+        since, at = json.loads(done.stdout)
+        return since, at
 
     def proxy(self, server: Path) -> "Process":
         """Start a proxy that all processes started later connect through."""

@@ -16,6 +16,7 @@ DATABASES = {
 }
 INSTALLED_APPS = [app for app in BENCHMARK_APPS if app != "benchmarks.noop"] + ["benchmarks.faults"]
 PULLJOBS = {
+    "PUSH_ALLOWED_NETWORKS": ["127.0.0.0/8"],
     "REAP_INTERVAL": timedelta(seconds=0.5),
     "HEARTBEAT_INTERVAL": timedelta(seconds=float(os.environ.get("FAULTS_HEARTBEAT", "1"))),
     "LIVENESS_TIMEOUT": timedelta(seconds=float(os.environ.get("FAULTS_LIVENESS", "60"))),

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -57,6 +58,8 @@ class Tables:
     claims: list[TimedClaim] = field(default_factory=list)
     consumers: dict[int, int] = field(default_factory=dict)
     """Consumers of the settled jobs."""
+    clock_offset: float = 0.0
+    """Seconds that the database's clock is ahead of the monotonic clock of histories."""
 
     def __contains__(self, job: int) -> bool:
         return job in self.live or job in self.archived
@@ -90,4 +93,11 @@ def read_tables(connection: psycopg.Connection[Any]) -> Tables:
         "SELECT DISTINCT job_id, consumer_id FROM pulljobs_archived_job"
     ).fetchall()
     jobs = {job: Live(*row) for job, *row in live}
-    return Tables(jobs, archived, key_of, claims, dict(consumers))
+    return Tables(jobs, archived, key_of, claims, dict(consumers), read_offset(connection))
+
+
+def read_offset(connection: psycopg.Connection[Any]) -> float:
+    """Return how many seconds the database's clock is ahead of the monotonic clock."""
+    before = monotonic()
+    row = connection.execute("SELECT date_part('epoch', clock_timestamp())").fetchone()
+    return float(row[0]) - (before + monotonic()) / 2 if row else 0.0

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.checker import RULES, Case, find_faults
-from benchmarks.faults.claim_rates import ClaimRate, TimedClaim, find_overdrafts, make_rate
+from benchmarks.faults.claim_rates import (
+    ClaimRate,
+    LimitChange,
+    TimedClaim,
+    find_overdrafts,
+    make_rate,
+)
 from benchmarks.faults.history import (
     ANSWERED,
     CLAIMED,
@@ -30,12 +36,14 @@ from benchmarks.faults.history import (
 )
 from benchmarks.faults.key_limits import KeyLimits
 from benchmarks.faults.liveness import DEAF_JOBS, Bounds
+from benchmarks.faults.spans import Span
 from benchmarks.faults.tables import Live, Settled, Tables
 
 A, B = 100, 200
 """Processes."""
 PROCESS = {"a": A, "b": B, "c": 300, "d": 400}
 Lines = Sequence[Line]
+FAIR = KeyLimits(is_exclusive=False, is_fair=True)
 
 
 def say(event: str, token: str, since: float, at: float | None = None, **more: Any) -> Line:
@@ -483,12 +491,12 @@ def queued_claims(count: int, every: float) -> list[TimedClaim]:
     return [TimedClaim(1, n * every, None, n, 0.0) for n in range(1, count + 1)]
 
 
-def shared_claims(of_a: int) -> list[TimedClaim]:
-    """Return claims of two keys whose jobs wait for five seconds: so many of a, and 500 of b."""
+def turns(served: str, fresh_at: float) -> list[TimedClaim]:
+    """Return claims of two jobs each of these keys, one a second. The jobs of b are not old."""
     return [
-        TimedClaim(1, 5 * number / jobs, None, number, 0.001, key)
-        for key, jobs in (("a", of_a), ("b", 500))
-        for number in range(1, jobs + 1)
+        TimedClaim(1, number, None, 2 * number + job, fresh_at if key == "b" else 0.1, key)
+        for number, key in enumerate(served, 1)
+        for job in (0, 1)
     ]
 
 
@@ -497,10 +505,10 @@ def test_every_rule_is_broken_here() -> None:
     broken |= find_faults(Case([], Tables(), replaced=["worker-7 ended by itself"])).keys()
     lines = [claim("a", 0, 1), claim("b", 2, 3), *settle("a", 4, 5), *settle("b", 6, 7)]
     slow, rate = Tables(claims=queued_claims(60, 0.11)), ClaimRate(10, 1)
-    limited = Case(lines, slow, in_flight=(1, False), rate=rate, is_disturbed=False)
+    limited = Case(lines, slow, in_flight=(1, False), rate=rate, disturbed=())
     broken |= find_faults(limited).keys()
-    keys = KeyLimits(is_exclusive=False, slots=1, is_fair=True)
-    unfair = Case(lines, Tables(claims=shared_claims(3_000)), keys=keys, is_disturbed=False)
+    broken |= find_faults(Case(lines, Tables(), keys=KeyLimits(slots=1))).keys()
+    unfair = Case(lines, Tables(claims=turns(9 * "a" + "ba", 0.1)), keys=FAIR, disturbed=())
     broken |= find_faults(unfair).keys()
     assert broken == {rule.__name__ for rule in RULES}
 
@@ -585,7 +593,7 @@ def test_consumers_of_a_group_share_a_bucket() -> None:
 @pytest.mark.parametrize(("every", "is_slow"), [(0.1, False), (0.104, False), (0.11, True)])
 def test_a_rate_that_is_not_used_while_work_waits_is_found(every: float, is_slow: bool) -> None:
     tables = Tables(claims=queued_claims(60, every))
-    judged = Case([], tables, rate=ClaimRate(10, 1), is_disturbed=False)
+    judged = Case([], tables, rate=ClaimRate(10, 1), disturbed=())
     assert ("rates_are_used" in find_faults(judged)) == is_slow
     assert "rates_are_used" not in find_faults(Case([], tables, rate=ClaimRate(10, 1)))
 
@@ -599,11 +607,72 @@ def test_more_jobs_of_a_key_in_flight_than_it_has_slots_are_found() -> None:
     assert "keys_keep_their_slots" not in find_faults(held)
 
 
-@pytest.mark.parametrize(("of_a", "is_unfair"), [(500, False), (3_000, True)])
-def test_keys_that_do_not_share_are_found(of_a: int, is_unfair: bool) -> None:
-    limits = KeyLimits(False, is_fair=True)
-    judged = Case([], Tables(claims=shared_claims(of_a)), keys=limits, is_disturbed=False)
+@pytest.mark.parametrize(
+    ("served", "fresh_at", "is_unfair"),
+    [
+        ("abababab", 0.1, False),
+        ("aabbaabb", 0.1, False),  # A process may serve a key by what it knew before.
+        ("aaabbbaaabbb", 0.1, True),
+        ("aabaabaabaab", 0.1, True),
+        # A fresh key waits for a turn of the other one, and for the claim that goes on.
+        ("aaaaba", 2.5, False),
+        ("aaaaaba", 2.5, True),
+    ],
+)
+def test_a_key_that_gets_ahead_of_another_is_found(
+    served: str, fresh_at: float, is_unfair: bool
+) -> None:
+    timed = turns(served, fresh_at)
+    judged = Case([claim("a", 0, 1)], Tables(claims=timed), keys=FAIR, disturbed=())
     assert ("keys_share" in find_faults(judged)) == is_unfair
+    # Of jobs that wait for their time it judges nothing.
+    delayed = [say(PUBLISHED, "-", 0, seconds=9)._replace(job=each.job) for each in timed]
+    judged = Case([*delayed, claim("a", 0, 1)], judged.tables, keys=FAIR, disturbed=())
+    assert "keys_share" not in find_faults(judged)
+
+
+def test_a_job_waits_from_the_answer_to_its_publisher_on() -> None:
+    timed = turns("aaaaaba", 0.1)
+    lines = [publish(0, 92.5)._replace(job=each.job) for each in timed if each.key == "b"]
+    judged = Case(
+        [*lines, claim("a", 0, 1)],
+        Tables(claims=timed, clock_offset=-90.0),
+        keys=FAIR,
+        disturbed=(),
+    )
+    [sentence] = find_faults(judged)["keys_share"]
+    assert sentence == "of a and b of consumer 1 one got ahead by 6 jobs, with 2 jobs in a turn"
+
+
+def test_a_rate_that_changes_counts_from_its_change_on() -> None:
+    slower = LimitChange(10.0, 11.0, per_second=1.0, burst=1.0, slots=0)
+    rate = ClaimRate(10, 1, changes=(slower,))
+    quick = [TimedClaim(1, number / 10) for number in range(110)]
+    assert list(find_overdrafts(quick, rate)) == []
+    [sentence] = find_overdrafts([*quick, TimedClaim(1, 12.0), TimedClaim(1, 12.5)], rate)
+    assert sentence == "consumer 1 had 0.50 tokens above its rate at 12.500"
+    faster = ClaimRate(1, 1, changes=(LimitChange(10.0, 11.0, 10.0, 1.0, 0),))
+    assert list(find_overdrafts([TimedClaim(1, 9.5), TimedClaim(1, 10.0)], faster)) == []
+
+
+def test_a_rate_is_judged_where_no_fault_disturbs_its_use() -> None:
+    tables = Tables(claims=queued_claims(60, 0.11))  # for 6.6 seconds
+    for disturbed, is_judged in (([Span(0, 1)], True), ([Span(2.5, 4)], False), (None, False)):
+        judged = Case([], tables, rate=ClaimRate(10, 1), disturbed=disturbed)
+        assert ("rates_are_used" in find_faults(judged)) == is_judged
+    throttled = Case([throttle(1, 0, 0)], tables, rate=ClaimRate(10, 1), disturbed=())
+    assert "rates_are_used" not in find_faults(throttled)
+
+
+def test_a_job_that_was_claimed_under_a_higher_bound_keeps_its_slot() -> None:
+    lines = [claim("a", 0, 1), claim("b", 2, 3), *settle("a", 7, 8), *settle("b", 7, 8)]
+    keys = KeyLimits(False, slots=2)
+    for since, is_broken in ((4.0, False), (1.2, True)):
+        change = LimitChange(since, since + 0.5, 0, 0, slots=1)
+        judged = Case(
+            sorted(lines, key=lambda line: line.at), Tables(), keys=keys, changes=[change]
+        )
+        assert ("keys_keep_their_slots" in find_faults(judged)) == is_broken
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

@@ -2,11 +2,14 @@
 
 python -m benchmarks.faults.roles.prepare \
     '{"lease_duration": SECONDS, "exclusive": BOOLEAN, "group": BOOLEAN,
-    "limits": {NAME: VALUE}, "by_key": {NAME: VALUE}}'
+    "limits": {NAME: VALUE}, "by_key": {NAME: VALUE}, "endpoint": URL}'
+
+With a URL there is a push consumer, too.
 """
 
 import json
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -30,8 +33,9 @@ def main(
     group: bool,
     limits: dict[str, Any],
     by_key: dict[str, Any],
+    endpoint: str = "",
 ) -> None:
-    """Migrate the database and create the consumers, or change those that migrate created."""
+    """Migrate the database and create the consumers."""
     call_command("migrate", verbosity=0)
     operating.maintain()
     fields: dict[str, Any] = {
@@ -40,17 +44,30 @@ def main(
         "max_retries": WITHOUT_END,
         "max_deliveries": WITHOUT_END,
         "exclusive_keys": exclusive,
-        **({} if group else limits),
+        **shared_limits(limits, group=group),
         **by_key,
     }
-    if group:
-        fields["limit_group"], _change = registering.put_limit_group("faults", limits)
-    for channel_name, name in (("faults", "worked"), ("faults-async", "awaited")):
-        channel, _is_new = Channel.objects.get_or_create(name=channel_name)
-        consumer, _is_new = Consumer.objects.get_or_create(channel=channel, name=name)
-        for field, value in fields.items():
-            setattr(consumer, field, value)
-        consumer.save()
+    put_consumer("faults", "worked", fields)
+    put_consumer("faults-async", "awaited", fields)
+    if endpoint:
+        push = {"type": Consumer.Type.PUSH, "callback_url": endpoint}
+        put_consumer("faults-push", "pushed", fields | push)
+
+
+def shared_limits(limits: Mapping[str, Any], *, group: bool) -> dict[str, Any]:
+    """Return the fields of a consumer with these limits, which a group has in its place."""
+    if not group:
+        return dict(limits)
+    return {"limit_group": registering.put_limit_group("faults", limits)[0]}
+
+
+def put_consumer(channel_name: str, name: str, fields: Mapping[str, Any]) -> None:
+    """Create a consumer, or change the one that migrate created."""
+    channel, _is_new = Channel.objects.get_or_create(name=channel_name)
+    consumer, _is_new = Consumer.objects.get_or_create(channel=channel, name=name)
+    for field, value in fields.items():
+        setattr(consumer, field, value)
+    consumer.save()
 
 
 if __name__ == "__main__":

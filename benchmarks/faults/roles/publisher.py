@@ -4,14 +4,16 @@
 
 SCRIPT is JSON: `jobs` to publish (null: until the file `until` exists), average `seconds` of a job,
 the number of `keys` (0: none), the highest of the `costs`, `group` (publish for both consumers of a
-group), and the seconds of a `throttle` (0: no job throttles). The outcome of a published job is its
-cost.
+group), `push` (publish for the push consumer as well), and the seconds of a `throttle` (0: no job
+throttles). The outcome of a published job is its cost.
 """
 
 import json
 import random
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +29,7 @@ from benchmarks.faults.roles.endings import THROTTLE  # noqa: E402
 from benchmarks.faults.roles.environment import history_writer  # noqa: E402
 from pulljobs import operating, publishing  # noqa: E402
 from pulljobs.models import Consumer  # noqa: E402
-from pulljobs.publishing import Draft  # noqa: E402
+from pulljobs.publishing import Draft, Receipt  # noqa: E402
 
 BATCH: Final = 100
 BACKLOG: Final = 2000
@@ -54,7 +56,8 @@ class Publisher:
         self.left: float = float("inf") if script["jobs"] is None else script["jobs"]
         self.seconds, self.keys = script["seconds"], script["keys"]
         self.throttle, self.costs = script["throttle"], script["costs"]
-        self.channels = CHANNELS if script["group"] else CHANNELS[:1]
+        self.channels = [*(CHANNELS if script["group"] else CHANNELS[:1])]
+        self.channels += ["faults-push"] if script["push"] else []
         self.until = Path(script["until"])
 
     def run(self) -> None:
@@ -62,36 +65,36 @@ class Publisher:
         consumers: list[Consumer] = []
         while self.left > 0 and (self.left < float("inf") or not self.until.exists()):
             try:
-                consumers = consumers or list(Consumer.objects.all())
-                if self.is_enough(consumers):
-                    time.sleep(PAUSE / 2)
+                consumers = consumers or list(Consumer.objects.select_related("channel"))
+                if channels := self.find_channels(consumers):
+                    count = int(min(self.left, random.randint(1, BATCH)))
+                    self.publish(random.choice(channels), count)
                 else:
-                    self.publish(int(min(self.left, random.randint(1, BATCH))))
+                    time.sleep(PAUSE / 2)
             except (DatabaseError, InterfaceError):
                 connection.close()
                 time.sleep(PAUSE)
 
-    def is_enough(self, consumers: list[Consumer]) -> bool:
-        """Return True if enough jobs are queued."""
-        return any(operating.stats(consumer).ready > BACKLOG for consumer in consumers)
+    def find_channels(self, consumers: list[Consumer]) -> list[str]:
+        """Return the channels in which not enough jobs are queued."""
+        return [
+            consumer.channel.name
+            for consumer in consumers
+            if consumer.channel.name in self.channels and operating.stats(consumer).ready <= BACKLOG
+        ]
 
-    def publish(self, count: int) -> None:
+    def publish(self, channel: str, count: int) -> None:
         """Publish in a transaction that is sometimes rolled back, and record its end."""
         drafts = [self.draft() for _ in range(count)]
         try:
             with transaction.atomic():
-                receipts = publishing.publish_many(random.choice(self.channels), drafts)
-                jobs = [
-                    Entry(job, outcome=str(draft.cost))
-                    for draft, receipt in zip(drafts, receipts, strict=True)
-                    for job in receipt.job_ids
-                ]
+                receipts = publishing.publish_many(channel, drafts)
                 if random.random() < ROLLED_BACK_SHARE:
                     raise Unwanted
         except Unwanted:
-            history_writer().write(ROLLED_BACK, jobs)
+            _record(ROLLED_BACK, drafts, receipts)
         else:
-            history_writer().write(PUBLISHED, jobs)
+            _record(PUBLISHED, drafts, receipts)
             self.left -= count
 
     def draft(self) -> Draft:
@@ -106,6 +109,15 @@ class Publisher:
             delay=DELAY if random.random() < DELAYED else None,
             cost=random.randint(1, self.costs),
         )
+
+
+def _record(event: str, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
+    """Record the jobs of each delay by themselves."""
+    jobs: dict[timedelta | None, list[Entry]] = defaultdict(list)
+    for draft, receipt in zip(drafts, receipts, strict=True):
+        jobs[draft.delay] += [Entry(job, outcome=str(draft.cost)) for job in receipt.job_ids]
+    for delay, entries in jobs.items():
+        history_writer().write(event, entries, seconds=delay.total_seconds() if delay else 0)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from django.db import transaction
 from benchmarks.faults.history import (
     ANSWERED,
     CLAIMED,
+    ENDED,
     GIVING_BACK,
     LOST,
     REFUSED,
@@ -29,9 +30,12 @@ from benchmarks.faults.history import (
 from benchmarks.faults.roles.environment import LEASE_DURATION, ROLE
 from pulljobs.engine.claiming import guarded
 from pulljobs.engine.outcomes import Held, Settlement
+from pulljobs.handlers import ClaimedJob
 from pulljobs.storage import jobs, limits
 from pulljobs.storage.rows import Finished
 from pulljobs.storage.statements import AliasSession
+from pulljobs.webhooks.requests import Endpoint
+from pulljobs.worker.push_delivery import PushDelivery
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,6 +47,7 @@ def install(writer: HistoryWriter) -> None:
     for module, name, wrap in WRAPPERS:
         genuine = getattr(module, name)
         setattr(module, name, _once(genuine, wrap(writer, genuine)))
+    _watch_deliveries(writer)
 
 
 def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
@@ -130,6 +135,22 @@ def _throttle(writer: HistoryWriter, genuine: Callable[..., None]) -> Callable[.
             writer.write(THROTTLED, [Entry(0, outcome=str(consumer_id))], since=since, seconds=wait)
 
     return throttle
+
+
+def _watch_deliveries(writer: HistoryWriter) -> None:
+    """Record the begin and the end of each push delivery, as handlers record their own."""
+    genuine = PushDelivery.send
+
+    async def send(delivery: PushDelivery, endpoint: Endpoint, job: ClaimedJob) -> None:
+        entry = Entry(job.id, job.held.lease_token)
+        writer.write(STARTED, [entry])
+        try:
+            await genuine(delivery, endpoint, job)
+        finally:
+            writer.write(ENDED, [entry])
+
+    watched: Any = PushDelivery
+    watched.send = send
 
 
 def _answer(finished: Finished, job_id: int) -> str:

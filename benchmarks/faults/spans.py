@@ -1,0 +1,52 @@
+"""Times in which jobs wait and nothing disturbs their claims."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Begin and end in seconds."""
+
+    since: float
+    until: float
+
+    @property
+    def seconds(self) -> float:
+        """Length of the time."""
+        return self.until - self.since
+
+
+def find_queues(waits: Iterable[Span]) -> Iterator[Span]:
+    """Yield the times in which at least one of the waits goes on, in order and apart."""
+    queue: Span | None = None
+    for wait in sorted(waits):
+        if queue is not None and wait.since <= queue.until:
+            queue = Span(queue.since, max(queue.until, wait.until))
+            continue
+        if queue is not None:
+            yield queue
+        queue = wait
+    if queue is not None:
+        yield queue
+
+
+def overlap(first: Iterable[Span], second: Iterable[Span]) -> Iterator[Span]:
+    """Yield the times that are in a span of both. Spans come in order and are apart."""
+    left, right = iter(first), iter(second)
+    span, against = next(left, None), next(right, None)
+    while span and against:
+        both = Span(max(span.since, against.since), min(span.until, against.until))
+        if both.seconds > 0:
+            yield both
+        if span.until <= against.until:
+            span = next(left, None)
+        else:
+            against = next(right, None)
+
+
+def invert(spans: Iterable[Span]) -> Sequence[Span]:
+    """Return the times between the spans, with those before the first and after the last."""
+    busy = list(find_queues(spans))
+    begins = [float("-inf"), *(span.until for span in busy)]
+    ends = [*(span.since for span in busy), float("inf")]
+    return [Span(*pair) for pair in zip(begins, ends, strict=True)]
