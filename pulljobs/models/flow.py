@@ -100,9 +100,10 @@ class FlowLimits(models.Model):
         self.window_seconds = rates.window_seconds(self.rate) if has_window else None
         written = kwargs.get("update_fields")
         if written is not None and {"rate", "rate_window"} & {*written}:
-            kwargs["update_fields"] = {*written, "rate_per_second", "window_seconds"}
+            kwargs["update_fields"] = written = {*written, "rate_per_second", "window_seconds"}
         super().save(*args, **kwargs)
-        if self.rate_per_second is None and not is_new and (written is None or "rate" in written):
+        is_written = written is None or "rate_per_second" in written
+        if self.rate_per_second is None and not is_new and is_written:
             # Claims from now on take no tokens, so none may come back if a rate is set again.
             self.buckets().delete()
 

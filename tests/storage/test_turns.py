@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 
 from pulljobs import operating, pulling, weights
 from pulljobs.engine import outcomes
-from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
+from pulljobs.engine.low_water_marks import BEGINNING, Entry, LowWaterMarks, Position
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import statement
 from pulljobs.engine.throttle import Throttle
@@ -68,6 +68,16 @@ class TestFairShares:
         for _claim in range(16):
             shares += claimed_keys(consumer, 4)
         assert shares == {"a": 16, "b": 48}
+
+    def test_keys_take_turns_within_a_claim(self) -> None:
+        consumer = fair()
+        weights.set_weight(consumer, "c", 2)
+        for key in "abc":
+            queue(consumer, 8, key)
+        jobs = puller(consumer).claim(12).jobs
+        assert "".join(message.key or "" for _job, message in jobs) == "cc".join(
+            ("ab", "ab", "ab", "")
+        )
 
     def test_a_turn_that_a_claim_cut_goes_on_in_the_next(self) -> None:
         consumer = fair()
@@ -171,11 +181,25 @@ class TestFairShares:
 
 
 def above_its_marks(consumer: Consumer) -> Puller:
-    """Return a puller that knows all waiting jobs, so that it meets none of them again."""
+    """Return a puller that knows all waiting jobs, so that it meets none of them again.
+
+    Transactions of other processes keep the marks below the jobs until they end, and a mark that
+    did not wait for one of them goes back when it ends.
+    """
     reader = puller(consumer)
-    for _claim in range(3):
+    last = Job.objects.filter(consumer=consumer).latest("available_at", "id")
+    assert last.available_at
+
+    def is_above() -> bool:
         reader.claim(0)
-    assert reader._claimer.marks.positions
+        marks = reader._claimer.marks
+        reached = marks.positions.get(last.priority, Position(BEGINNING, 0))
+        returns = [*marks.stragglers.values(), *filter(None, (marks.below, marks.passed))]
+        return reached >= (last.available_at, last.id) and all(
+            at > last.available_at for at in returns
+        )
+
+    wait_until(is_above)
     return reader
 
 
@@ -515,6 +539,17 @@ class TestChangesAtRunTime:
         assert len(reader.claim(9).jobs) == 4
         turns.sweep(USING)
         assert known_keys() == set()
+
+    def test_a_rate_that_is_saved_alone_counts(self) -> None:
+        consumer = rated("1/h")
+        queue(consumer, 9, "a")
+        consumer.rate = "4/s"
+        consumer.save(update_fields=["rate"])
+        assert claimed_keys(consumer) == {"a": 4}
+        consumer.rate_per_key = False
+        consumer.save(update_fields=["rate_per_key"])
+        row = Consumer.objects.get(pk=consumer.pk)
+        assert (row.rate_per_second, row.key_rate_per_second) == (4, None)
 
     @pytest.mark.parametrize(
         ("fields", "wrong"),
