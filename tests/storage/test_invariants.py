@@ -161,6 +161,7 @@ def above_slots() -> set[int]:
     _first, second = queue(consumer, 2, "a")
     deliver(*claim(consumer))
     Consumer.objects.filter(pk=consumer.pk).update(max_in_flight_per_key=1)
+    query("UPDATE pulljobs_consumer SET changed_at = now() - interval '1 hour'")
     return {second}
 
 

@@ -26,7 +26,8 @@ slotted AS MATERIALIZED (
         WHERE id = page.message_id
         LIMIT 1
     ) AS message
-    WHERE page.claimed_at > consumer.changed_at AND page.lease_token IS NOT NULL
+    -- The change may have been committed a moment after its time, here and below.
+    WHERE page.claimed_at > consumer.changed_at + interval '10 s' AND page.lease_token IS NOT NULL
 ),
 instant AS MATERIALIZED (
     SELECT job_id, is_claim, slots, sum(change) OVER (PARTITION BY consumer_id, key ORDER BY at, change, job_id) AS in_flight
@@ -68,7 +69,6 @@ rated AS MATERIALIZED (
         FROM pulljobs_limit_group AS shared
         WHERE shared.id = consumer.limit_group_id AND shared.rate_per_second IS NOT NULL
     ) AS bucket
-    -- The change may have been committed a moment after its time.
     WHERE page.claimed_at > bucket.since AND page.lease_token IS NOT NULL
 ),
 claim AS MATERIALIZED (
