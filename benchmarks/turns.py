@@ -51,12 +51,14 @@ def run(options: argparse.Namespace) -> None:
 def _waits(options: argparse.Namespace) -> Table:
     _queue(options.backlog, "'a'")
     with _worker():
-        ids = []
+        ids, begun_at, settled = [], time.monotonic(), _count_settled()
         for number in range(options.fresh):
             started = time.monotonic()
             ids += publish(CHANNEL, b"x", key=f"fresh {number}").job_ids
             time.sleep(max(0.0, 1 / options.rate - (time.monotonic() - started)))
         time.sleep(1)
+        rate = (_count_settled() - settled) / (time.monotonic() - begun_at)
+        print(f"{rate:,.0f} jobs a second were settled meanwhile", file=sys.stderr)
     rows = query(WAITS.format(ids=", ".join(map(str, ids))))
     claims, starts = ([float(str(value)) for value in column] for column in zip(*rows, strict=True))
     table: Table = []
@@ -64,6 +66,11 @@ def _waits(options: argparse.Namespace) -> Table:
         p50, p99 = percentiles(seconds)
         table.append({"until": title, "jobs": len(seconds), "p50 ms": p50, "p99 ms": p99})
     return table
+
+
+def _count_settled() -> int:
+    [(count,)] = query("SELECT count(*) FROM pulljobs_archived_job")
+    return int(str(count))
 
 
 def _shares(options: argparse.Namespace) -> Table:

@@ -8,13 +8,15 @@ from itertools import accumulate
 from math import ceil
 from typing import Final, Protocol
 
-from pulljobs.engine.run_times import RunTime
+from pulljobs.engine.run_times import SECONDS_AHEAD, RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.runs import HandlerRuns
 
 SHORTEST_RUN: Final = 1e-5
 """Seconds that a job takes at least, with its way through the queue."""
 ROUNDING: Final = 1e-9
+PACE_GAIN: Final = 1 / 4
+"""Weight of a new measurement in the pace of a pool."""
 LONGEST_WAIT: Final = timedelta(minutes=1)
 """Longest wait in memory, after which a job that has not started is released.
 
@@ -37,6 +39,31 @@ class JobPool(Protocol):
         """Queue the jobs. Only the fetcher's thread calls this."""
 
 
+class StartPace:
+    """Seconds between the starts of two jobs of a pool that has jobs waiting.
+
+    Jobs of a process share its processor, however many slots there are. So quick jobs start far
+    less often than their run times let expect.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """Zero while it is unknown."""
+        self._begun, self._at = 0, 0.0
+
+    def note(self, begun: int, waiting: int) -> None:
+        """Note how many jobs of the pool have begun so far, and how many wait."""
+        now, jobs = time.monotonic(), begun - self._begun
+        if waiting and not jobs:
+            return
+        if waiting:
+            seconds = (now - self._at) / jobs
+            self.seconds += PACE_GAIN * (seconds - self.seconds) if self.seconds else seconds
+        elif jobs:  # The pool may have been empty for a while, so it is at least as quick.
+            self.seconds = min(self.seconds, (now - self._at) / jobs)
+        self._begun, self._at = begun, now
+
+
 class ClaimAhead:
     """Runs of a pool and the jobs that wait for them, to find out how many more will start soon.
 
@@ -45,12 +72,14 @@ class ClaimAhead:
 
     def __init__(self, slots: range, runs: HandlerRuns) -> None:
         self._slots, self._runs = slots, runs
+        self._pace, self._taken = StartPace(), 0
         self._queued: deque[tuple[RunTime, int]] = deque()
         """Claims with their numbers of jobs, at least those that wait. Only the fetcher uses it."""
 
     def queue(self, jobs: Sequence[ClaimedJob]) -> None:
         """Note jobs of one claim that the pool has queued."""
         if jobs:
+            self._taken += len(jobs)
             self._queued.append((jobs[0].run_time, len(jobs)))
 
     def room(self, run_time: RunTime, waiting: int) -> int:
@@ -61,6 +90,7 @@ class ClaimAhead:
         after that time, so each idle slot gets a single job of that handler.
         """
         ahead = run_time.ahead
+        self._pace.note(self._taken - waiting, waiting)
         queued = [(_expected(each, ahead), number) for each, number in self._waiting(waiting)]
         long = sum(number for seconds, number in queued if seconds == ahead)
         backlog = sum(seconds * number for seconds, number in queued if seconds < ahead)
@@ -70,7 +100,11 @@ class ClaimAhead:
         step = _expected(run_time, ahead)
         starts = sum(ceil(seconds / step) for seconds in free)
         most = sum(ceil(seconds / step) for seconds in _spread(backlog, free))
-        return max(0, min(most, starts - int(backlog / step + ROUNDING)))
+        room = max(0, min(most, starts - int(backlog / step + ROUNDING)))
+        if ahead < SECONDS_AHEAD and self._pace.seconds:
+            quick = max(len(free), int(ahead / self._pace.seconds))
+            return max(0, min(room, quick - waiting))
+        return room
 
     def _waits(self) -> list[float]:
         """Return the seconds until each slot comes free, in ascending order."""

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pulljobs.engine.run_times import RunTime
+from pulljobs.engine.run_times import SECONDS_AHEAD_OF_TURNS, RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker import job_pool, runs
 from pulljobs.worker.job_pool import ClaimAhead
@@ -177,3 +177,20 @@ def test_an_uneven_run_time_is_expected_with_a_margin() -> None:
     assert run_time(*[0.2] * 5).expected == pytest.approx(0.2)
     assert run_time(0.01, 2.0).expected > 1.0, "a single slow run makes careful"
     assert run_time(2.0, *[0.01] * 60).expected < 0.02, "and is forgotten"
+
+
+def test_claims_of_fair_keys_are_as_large_as_the_process_is_quick(pool: PoolByHand) -> None:
+    """One processor runs the jobs of all slots, so four of them are no quicker than one."""
+    fair, other = run_time(0.001), run_time(0.001)
+    fair.ahead = SECONDS_AHEAD_OF_TURNS
+    assert pool.room(fair) > 70, "the pace is not known yet"
+    pool.take(fair, 50)
+    for _job in range(40):
+        pool.begin(0)
+        pool.end(0, later=0.001)
+    assert 8 < pool.room(fair) < 12, "20 start in so many milliseconds, and 10 wait"
+    assert pool.room(other) > 1_000
+    for _job in range(10):
+        pool.begin(0)
+        pool.end(0, later=0.0001)
+    assert pool.room(fair, later=0.0001) > 50, "a pool that ran out of jobs was quicker"
