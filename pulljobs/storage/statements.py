@@ -168,15 +168,14 @@ def run(
         if keeps_plan and ready.raw not in _dedicated:
             return fetch_rows(name, _execute_last(ready, name, params), kind)
         cursor = _kept(ready)
-        if interpreted and ready.raw not in _dedicated:
-            with ready.raw.pipeline():  # one round trip and one transaction
+        is_interpreted = interpreted and ready.raw not in _dedicated
+        # One round trip and, outside of transactions, one transaction.
+        together = ready.raw.pipeline() if is_interpreted or meanwhile else nullcontext()
+        with together:
+            if is_interpreted:
                 psycopg.RawCursor(ready.raw).execute(INTERPRETED)
-                cursor.execute(*bound(statement(name), params), binary=True)
-        elif meanwhile is None:
             cursor.execute(*bound(statement(name), params), binary=True)
-        else:
-            with ready.raw.pipeline():
-                cursor.execute(*bound(statement(name), params), binary=True)
+            if meanwhile is not None:
                 _send(ready.raw)
                 meanwhile()
         return fetch_rows(name, cursor, kind)

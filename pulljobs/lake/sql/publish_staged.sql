@@ -7,15 +7,7 @@
 --   check first: then publish_one.sql publishes all), message_ids of all rows in order where they replay jobs (NULL in it: a
 --   duplicate), else NULL. No row: no such channel.
 -- Locks: the publication rows of the client ids, in order of the id. Index: channel name, publication key.
-WITH transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
-    SELECT pg_current_xact_id() AS xid
-),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+WITH ${clock_after_id},
 chunk AS MATERIALIZED (
     SELECT *
     FROM pulljobs_staged

@@ -13,32 +13,7 @@
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
-asked AS MATERIALIZED (
-    SELECT
-        consumer.id,
-        coalesce(%(lease_duration)s::interval, consumer.lease_duration) AS lease_duration,
-        (consumer.type = 'push') = (%(via)s::text = 'push') AS is_open,
-        greatest(consumer.paused_until, channel.paused_until, consumer.throttled_until) AS closed_until,
-        CASE
-            WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
-            WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
-            WHEN consumer.throttled_until > now THEN 'throttled'
-            WHEN consumer.exclusive_keys OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
-                OR (consumer.rate_per_second IS NOT NULL AND NOT %(guarded)s::boolean)
-                OR (consumer.limit_group_id IS NOT NULL AND NOT %(guarded)s::boolean)
-                OR consumer.takes_turns
-                THEN 'unguarded'
-        END AS refusal
-    FROM pulljobs_consumer AS consumer
-    JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
-    CROSS JOIN clock
-    WHERE consumer.id = %(consumer_id)s::bigint
-),
-consumer AS MATERIALIZED (
-    SELECT id, lease_duration
-    FROM asked
-    WHERE refusal IS NULL AND is_open
-),
+${open_consumer},
 ${priority_walk},
 pick AS MATERIALIZED (
     SELECT job.*
@@ -69,34 +44,7 @@ taken AS MATERIALIZED (
         array_agg(suspect) AS suspects
     FROM pick
 ),
-lease AS (
-    INSERT INTO pulljobs_lease (
-        lease_token, consumer_id, node_id, via, claimed_at, leased_until, hard_end, job_ids, request_id
-    )
-    SELECT
-        gen_random_uuid(),
-        consumer.id,
-        %(node_id)s::uuid,
-        %(via)s::text,
-        clock.now,
-        clock.now + consumer.lease_duration,
-        clock.now + greatest(consumer.lease_duration, %(max_lease)s::interval),
-        taken.ids,
-        %(request_id)s::text
-    FROM consumer, clock, taken
-    WHERE taken.jobs > 0
-    ON CONFLICT (consumer_id, request_id) WHERE request_id IS NOT NULL DO NOTHING
-    RETURNING lease_token, leased_until, pg_current_xact_id() AS xid
-),
-claimed AS (
-    UPDATE pulljobs_job
-    SET
-        state = 'INFLIGHT',
-        lease_token = (SELECT lease_token FROM lease),
-        deliveries = deliveries + 1,
-        first_claimed_at = coalesce(first_claimed_at, (SELECT now FROM clock))
-    WHERE id = ANY((SELECT ids FROM taken)::bigint[]) AND state = 'QUEUED' AND (SELECT lease_token FROM lease) IS NOT NULL
-),
+${lease_of_taken},
 last AS MATERIALIZED (
     SELECT walk.priority, walk.mark_at, walk.mark_id, edge.available_at, edge.id
     FROM walk
@@ -160,20 +108,7 @@ SELECT
     EXISTS (SELECT FROM passed) AS passed,
     CASE
         WHEN asked.refusal IN ('paused', 'throttled') THEN extract(epoch FROM asked.closed_until - clock_timestamp())::float8
-        WHEN taken.jobs < %(wanted)s::int THEN (
-            SELECT extract(epoch FROM min(due.available_at) - clock_timestamp())::float8
-            FROM walk
-            CROSS JOIN LATERAL (
-                SELECT available_at
-                FROM pulljobs_job
-                WHERE consumer_id = %(consumer_id)s::bigint
-                    AND priority = walk.priority
-                    AND available_at > (SELECT now FROM clock)
-                    AND state = 'QUEUED'
-                ORDER BY available_at, id
-                LIMIT 1
-            ) AS due
-        )
+        WHEN taken.jobs < %(wanted)s::int THEN ${seconds_to_next_due}
     END AS next_due_seconds,
     CASE
         WHEN asked.id IS NULL THEN 'deleted'

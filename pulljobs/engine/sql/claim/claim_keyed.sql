@@ -10,32 +10,7 @@
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
-asked AS MATERIALIZED (
-    SELECT
-        consumer.id,
-        coalesce(%(lease_duration)s::interval, consumer.lease_duration) AS lease_duration,
-        (consumer.type = 'push') = (%(via)s::text = 'push') AS is_open,
-        greatest(consumer.paused_until, channel.paused_until, consumer.throttled_until) AS closed_until,
-        CASE
-            WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
-            WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
-            WHEN consumer.throttled_until > now THEN 'throttled'
-            WHEN NOT consumer.exclusive_keys OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
-                OR (consumer.rate_per_second IS NOT NULL AND NOT %(guarded)s::boolean)
-                OR (consumer.limit_group_id IS NOT NULL AND NOT %(guarded)s::boolean)
-                OR consumer.takes_turns
-                THEN 'unguarded'
-        END AS refusal
-    FROM pulljobs_consumer AS consumer
-    JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
-    CROSS JOIN clock
-    WHERE consumer.id = %(consumer_id)s::bigint
-),
-consumer AS MATERIALIZED (
-    SELECT id, lease_duration
-    FROM asked
-    WHERE refusal IS NULL AND is_open
-),
+${open_consumer},
 seen AS MATERIALIZED (
     SELECT *
     FROM unnest(%(job_ids)s::bigint[], %(job_keys)s::text[]) WITH ORDINALITY AS row (id, key, place)

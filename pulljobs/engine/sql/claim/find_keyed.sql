@@ -48,18 +48,5 @@ SELECT
     ARRAY(SELECT available_at FROM seen) AS available_ats,
     ARRAY(SELECT priority::int FROM walk ORDER BY priority DESC) AS walked,
     CASE
-        WHEN (SELECT count(*) FROM seen) < %(wanted)s::int THEN (
-            SELECT extract(epoch FROM min(due.available_at) - clock_timestamp())::float8
-            FROM walk
-            CROSS JOIN LATERAL (
-                SELECT available_at
-                FROM pulljobs_job
-                WHERE consumer_id = %(consumer_id)s::bigint
-                    AND priority = walk.priority
-                    AND available_at > (SELECT now FROM clock)
-                    AND state = 'QUEUED'
-                ORDER BY available_at, id
-                LIMIT 1
-            ) AS due
-        )
+        WHEN (SELECT count(*) FROM seen) < %(wanted)s::int THEN ${seconds_to_next_due}
     END AS next_due_seconds

@@ -3,15 +3,7 @@
 -- Parameters: consumer_ids bigint[], keys text[] (locked, of one length), job_ids bigint[] (live ones that let go of their key).
 -- Returns one row: changed int8, the number of jobs that became claimable plus that of deleted keys.
 -- Locks: the jobs, skipping jobs that other transactions have locked. Index: exclusive key, pulljobs_job_key, job primary key.
-WITH transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
-    SELECT pg_current_xact_id() AS xid
-),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+WITH ${clock_after_id},
 free AS MATERIALIZED (
     SELECT row.ctid AS row, row.consumer_id, row.key, consumer.exclusive_keys, next.live
     FROM unnest(%(consumer_ids)s::bigint[], %(keys)s::text[]) AS asked (consumer_id, key)

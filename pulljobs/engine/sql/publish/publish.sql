@@ -7,15 +7,7 @@
 -- Returns, in order: message_id, job_ids, consumer_ids, bounded; message_id NULL: a duplicate, or bounded: nothing was written,
 --   for some have a key that must be looked at first (then publish_one.sql does all). No row: no such channel.
 -- Locks: the publication rows of the client ids, in order of the id. Index: channel name, publication key.
-WITH transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
-    SELECT pg_current_xact_id() AS xid
-),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+WITH ${clock_after_id},
 channel AS MATERIALIZED (
     SELECT
         id,

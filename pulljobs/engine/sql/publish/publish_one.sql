@@ -6,15 +6,7 @@
 -- Returns: message_id, job_ids, consumer_ids, awaited (a process waits for one of them), bounded; message_id NULL: a duplicate, or bounded: nothing was written, for the
 --   key must be looked at first. No row: no such channel.
 -- Locks: the publication row of the client id. Index: channel name, publication key.
-WITH transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
-    SELECT pg_current_xact_id() AS xid
-),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+WITH ${clock_after_id},
 offered AS MATERIALIZED (
     SELECT
         channel.id AS channel_id,

@@ -11,15 +11,7 @@
 --   is_grouped boolean (those of other consumers, too), freed_key (NULL: none), turn_key (NULL: its keys have no slots and no rate); what
 --   does not come back was not held under that lease_token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases without further jobs are deleted, unless another transaction has them locked.
-WITH transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
-    SELECT pg_current_xact_id() AS xid
-),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+WITH ${clock_after_id},
 offered AS MATERIALIZED (
     SELECT *
     FROM unnest(

@@ -19,35 +19,7 @@
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
-asked AS MATERIALIZED (
-    SELECT
-        consumer.id,
-        coalesce(%(lease_duration)s::interval, consumer.lease_duration) AS lease_duration,
-        (consumer.type = 'push') = (%(via)s::text = 'push') AS is_open,
-        greatest(consumer.paused_until, channel.paused_until, consumer.throttled_until) AS closed_until,
-        consumer.max_in_flight_per_key AS slots,
-        consumer.key_rate_per_second AS per_second,
-        coalesce(consumer.rate_burst::float8, greatest(consumer.key_rate_per_second, 1)) AS burst,
-        consumer.fair_by_key,
-        CASE
-            WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
-            WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
-            WHEN consumer.throttled_until > now THEN 'throttled'
-            WHEN NOT consumer.takes_turns OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
-                OR (consumer.rate_per_second IS NOT NULL AND NOT %(guarded)s::boolean)
-                OR (consumer.limit_group_id IS NOT NULL AND NOT %(guarded)s::boolean)
-                THEN 'unguarded'
-        END AS refusal
-    FROM pulljobs_consumer AS consumer
-    JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
-    CROSS JOIN clock
-    WHERE consumer.id = %(consumer_id)s::bigint
-),
-consumer AS MATERIALIZED (
-    SELECT *
-    FROM asked
-    WHERE refusal IS NULL AND is_open
-),
+${open_consumer},
 discovered (turn_rank, bottom) AS (
     SELECT row.turn_rank, gap.bottom
     FROM unnest(%(ring_gap_tops)s::int[], %(ring_gap_bottoms)s::int[]) AS gap (top, bottom)
@@ -136,13 +108,7 @@ open AS MATERIALIZED (
         -- One by one: a join might scan the table. A settled job holds no slot.
         SELECT ARRAY(
             SELECT holder.id
-            FROM unnest(turn.holders) AS holder (id)
-            CROSS JOIN LATERAL (
-                SELECT
-                FROM pulljobs_job
-                WHERE id = holder.id AND state = 'INFLIGHT'
-                LIMIT 1
-            ) AS job
+            ${live_holders}
             WHERE consumer.slots IS NOT NULL
         ) AS ids
     ) AS live
@@ -171,26 +137,15 @@ allowed AS MATERIALIZED (
     WHERE room > 0
 ),
 seen AS MATERIALIZED (
-    SELECT allowed.key, allowed.number, allowed.level, least(coalesce(job.job_cost, 1), allowed.burst) AS cost, job.*
+    SELECT
+        allowed.key, allowed.turn_rank, allowed.number, allowed.weight, allowed.level, least(coalesce(job.job_cost, 1), allowed.burst) AS cost, job.*
     FROM allowed
     CROSS JOIN LATERAL (
         SELECT waiting.*
         FROM unnest(%(priorities)s::int[]) AS level (priority)
         CROSS JOIN LATERAL (
             SELECT id, message_id, priority, available_at, retry_count, deliveries, suspect, cost AS job_cost
-            FROM pulljobs_job
-            WHERE consumer_id = %(consumer_id)s::bigint
-                AND turn_key = allowed.key
-                -- Again, as a range, here and below: where it knows one key only, the planner would walk through the jobs of all keys.
-                AND turn_key BETWEEN allowed.key AND allowed.key
-                AND priority = level.priority
-                AND (available_at, id) > (
-                    CASE WHEN allowed.mark_priority = level.priority THEN coalesce(allowed.mark_at, '-infinity') ELSE '-infinity' END,
-                    CASE WHEN allowed.mark_priority = level.priority AND allowed.mark_at IS NOT NULL THEN allowed.mark_id ELSE 0 END
-                )
-                AND available_at <= (SELECT now FROM clock)
-                AND reason IS NULL
-                AND state = 'QUEUED'
+            ${waiting_jobs_of_key}
             ORDER BY available_at, id
             LIMIT least(allowed.most, allowed.room)
             FOR UPDATE SKIP LOCKED
@@ -204,8 +159,9 @@ pick AS MATERIALIZED (
     -- The first jobs of each key whose tokens there are.
     SELECT *
     FROM (
-        SELECT seen.*, sum(cost) OVER (PARTITION BY key ORDER BY priority DESC, available_at, id) AS cost_so_far
+        SELECT seen.*, sum(cost) OVER of_key AS cost_so_far, (row_number() OVER of_key - 1) / weight AS round
         FROM seen
+        WINDOW of_key AS (PARTITION BY key ORDER BY priority DESC, available_at, id)
     ) AS summed
     WHERE (cost_so_far > level) IS NOT TRUE
 ),
@@ -218,36 +174,14 @@ taken AS MATERIALIZED (
         array_agg(retry_count) AS retry_counts,
         array_agg(deliveries + 1) AS deliveries,
         array_agg(suspect) AS suspects
-    FROM (SELECT * FROM pick ORDER BY number, priority DESC, available_at, id) AS ordered
+    FROM (
+        -- Keys of a rank in turn, within the claim as well: else the first job of a key would start behind all those of another.
+        SELECT *
+        FROM pick
+        ORDER BY turn_rank DESC, round, number, priority DESC, available_at, id
+    ) AS ordered
 ),
-lease AS (
-    INSERT INTO pulljobs_lease (
-        lease_token, consumer_id, node_id, via, claimed_at, leased_until, hard_end, job_ids, request_id
-    )
-    SELECT
-        gen_random_uuid(),
-        consumer.id,
-        %(node_id)s::uuid,
-        %(via)s::text,
-        clock.now,
-        clock.now + consumer.lease_duration,
-        clock.now + greatest(consumer.lease_duration, %(max_lease)s::interval),
-        taken.ids,
-        %(request_id)s::text
-    FROM consumer, clock, taken
-    WHERE taken.jobs > 0
-    ON CONFLICT (consumer_id, request_id) WHERE request_id IS NOT NULL DO NOTHING
-    RETURNING lease_token, leased_until, pg_current_xact_id() AS xid
-),
-claimed AS (
-    UPDATE pulljobs_job
-    SET
-        state = 'INFLIGHT',
-        lease_token = (SELECT lease_token FROM lease),
-        deliveries = deliveries + 1,
-        first_claimed_at = coalesce(first_claimed_at, (SELECT now FROM clock))
-    WHERE id = ANY((SELECT ids FROM taken)::bigint[]) AND state = 'QUEUED' AND (SELECT lease_token FROM lease) IS NOT NULL
-),
+${lease_of_taken},
 served AS MATERIALIZED (
     SELECT key, count(*)::int AS jobs, array_agg(id) AS ids, sum(cost) AS cost
     FROM pick
@@ -285,18 +219,7 @@ result AS MATERIALIZED (
         FROM unnest(%(priorities)s::int[]) AS level (priority)
         CROSS JOIN LATERAL (
             SELECT id, priority, available_at, cost
-            FROM pulljobs_job
-            WHERE consumer_id = %(consumer_id)s::bigint
-                AND turn_key = allowed.key
-                AND turn_key BETWEEN allowed.key AND allowed.key
-                AND priority = level.priority
-                AND (available_at, id) > (
-                    CASE WHEN allowed.mark_priority = level.priority THEN coalesce(allowed.mark_at, '-infinity') ELSE '-infinity' END,
-                    CASE WHEN allowed.mark_priority = level.priority AND allowed.mark_at IS NOT NULL THEN allowed.mark_id ELSE 0 END
-                )
-                AND available_at <= (SELECT now FROM clock)
-                AND reason IS NULL
-                AND state = 'QUEUED'
+            ${waiting_jobs_of_key}
                 AND id NOT IN (SELECT id FROM pick)
             ORDER BY available_at, id
             LIMIT 1
@@ -306,15 +229,10 @@ result AS MATERIALIZED (
     WHERE (SELECT lease_token FROM lease) IS NOT NULL OR (SELECT jobs FROM taken) = 0
 ),
 transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
     SELECT pg_current_xact_id() AS xid
     WHERE EXISTS (SELECT FROM result)
 ),
-moment AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+${moment_after_id},
 planned AS MATERIALIZED (
     SELECT
         result.*,

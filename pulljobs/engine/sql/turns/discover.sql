@@ -68,15 +68,10 @@ first AS MATERIALIZED (
     ORDER BY key, priority DESC, available_at, id
 ),
 transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
     SELECT pg_current_xact_id() AS xid
     WHERE EXISTS (SELECT FROM seen)
 ),
-moment AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+${moment_after_id},
 wanted AS MATERIALIZED (
     SELECT
         first.key,
@@ -157,18 +152,5 @@ SELECT
     ARRAY(SELECT available_at FROM reached ORDER BY priority DESC) AS reached_ats,
     ARRAY(SELECT id FROM reached ORDER BY priority DESC) AS reached_ids,
     CASE
-        WHEN (SELECT count(*) FROM seen) < %(wanted)s::int THEN (
-            SELECT extract(epoch FROM min(due.available_at) - clock_timestamp())::float8
-            FROM walk
-            CROSS JOIN LATERAL (
-                SELECT available_at
-                FROM pulljobs_job
-                WHERE consumer_id = %(consumer_id)s::bigint
-                    AND priority = walk.priority
-                    AND available_at > (SELECT now FROM clock)
-                    AND state = 'QUEUED'
-                ORDER BY available_at, id
-                LIMIT 1
-            ) AS due
-        )
+        WHEN (SELECT count(*) FROM seen) < %(wanted)s::int THEN ${seconds_to_next_due}
     END AS next_due_seconds

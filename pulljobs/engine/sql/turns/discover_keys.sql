@@ -57,15 +57,10 @@ wanted AS MATERIALIZED (
     WHERE listed.key IS NOT NULL AND row.is_without_turn IS NOT FALSE
 ),
 transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
     SELECT pg_current_xact_id() AS xid
     WHERE EXISTS (SELECT FROM wanted)
 ),
-moment AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-)
+${moment_after_id}
 INSERT INTO pulljobs_flow_key AS row (consumer_id, key, turn_at, turn_rank)
 SELECT %(consumer_id)s::bigint, wanted.key, moment.now, wanted.turn_rank
 FROM wanted

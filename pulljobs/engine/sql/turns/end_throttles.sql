@@ -3,15 +3,7 @@
 -- Parameters: consumer_id bigint.
 -- Returns: nothing.
 -- Locks: the rows of throttled keys, in order, waiting for claims. Index: flow key; all keys of the consumer are read.
-WITH transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
-    SELECT pg_current_xact_id() AS xid
-),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+WITH ${clock_after_id},
 locked AS MATERIALIZED (
     SELECT key
     FROM pulljobs_flow_key

@@ -3,15 +3,7 @@
 -- Parameters: consumer_ids bigint[], keys text[] (locked, of one length).
 -- Returns one row: changed int8, the number of keys that have a turn now and had none.
 -- Locks: held already. Index: flow key, pulljobs_job_turn, job primary key.
-WITH transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
-    SELECT pg_current_xact_id() AS xid
-),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+WITH ${clock_after_id},
 locked AS MATERIALIZED (
     SELECT
         row.ctid AS place,
@@ -45,13 +37,7 @@ locked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT ARRAY(
             SELECT holder.id
-            FROM unnest(row.holders) AS holder (id)
-            CROSS JOIN LATERAL (
-                SELECT
-                FROM pulljobs_job
-                WHERE id = holder.id AND state = 'INFLIGHT'
-                LIMIT 1
-            ) AS job
+            ${live_holders}
         ) AS ids
     ) AS live
 ),

@@ -4,15 +4,7 @@
 -- Returns one row: changed int8 (rows), consumer_ids bigint[] (whose keys got turns), reached_consumer_id bigint, reached_key text (the
 --   last key; NULL: the last of all).
 -- Locks: the rows, skipping what others hold. Index: flow key, pulljobs_job_turn, job primary key.
-WITH transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
-    SELECT pg_current_xact_id() AS xid
-),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+WITH ${clock_after_id},
 looked AS MATERIALIZED (
     SELECT consumer_id, key
     FROM pulljobs_flow_key
@@ -41,13 +33,7 @@ found AS MATERIALIZED (
             consumer.takes_turns IS TRUE AND CASE
                 WHEN row.is_full THEN (
                     SELECT count(*)
-                    FROM unnest(row.holders) AS holder (id)
-                    CROSS JOIN LATERAL (
-                        SELECT
-                        FROM pulljobs_job
-                        WHERE id = holder.id AND state = 'INFLIGHT'
-                        LIMIT 1
-                    ) AS job
+                    ${live_holders}
                 ) < coalesce(consumer.slots, 2147483647)
                 ELSE EXISTS (
                     SELECT

@@ -13,13 +13,7 @@ SELECT
     consumer.max_in_flight_per_key AS slots,
     ARRAY(
         SELECT holder.id
-        FROM unnest(row.holders) AS holder (id)
-        CROSS JOIN LATERAL (
-            SELECT
-            FROM pulljobs_job
-            WHERE id = holder.id AND state = 'INFLIGHT'
-            LIMIT 1
-        ) AS job
+        ${live_holders}
     ) AS holder_ids,
     level.tokens,
     level.burst,
