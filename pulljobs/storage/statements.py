@@ -165,15 +165,13 @@ def run(
     ready = _ready(using, always_prepare or keeps_plan)
     limit = _limit(using, ready, LONGEST_SECONDS if always_prepare else seconds)
     with ready.errors, limit, _Preparing(ready):
-        if keeps_plan and ready.raw not in _dedicated:
-            return fetch_rows(name, _execute_last(ready, name, params), kind)
-        cursor = _kept(ready)
-        is_interpreted = interpreted and ready.raw not in _dedicated
-        # One round trip and, outside of transactions, one transaction.
-        together = ready.raw.pipeline() if is_interpreted or meanwhile else nullcontext()
-        with together:
-            if is_interpreted:
-                psycopg.RawCursor(ready.raw).execute(INTERPRETED)
+        cursor, settings = _kept(ready), []
+        if ready.raw not in _dedicated:
+            settings += [INTERPRETED] if interpreted else []
+            settings += [KEEP_PLAN] if keeps_plan else []
+        with _pipeline(ready, settings, meanwhile):
+            for setting in settings:
+                psycopg.RawCursor(ready.raw).execute(setting)
             cursor.execute(*bound(statement(name), params), binary=True)
             if meanwhile is not None:
                 _send(ready.raw)
@@ -191,17 +189,16 @@ def _keeps_plan(using: str) -> bool:
     return is_last and not _is_behind_pooler(connection)
 
 
-def _execute_last(ready: "_Ready", name: str, params: Params) -> "psycopg.RawCursor[Row]":
-    """Run the last statement of a transaction with a plan that is kept: see KEEP_PLAN."""
-    cursor = _kept(ready)
-    if ready.raw.info.transaction_status == TransactionStatus.IDLE:
-        pipeline: AbstractContextManager[object] = ready.raw.pipeline()
-    else:
-        pipeline = nullcontext()  # It would take longer than the round trip.
-    with pipeline:
-        psycopg.RawCursor(ready.raw).execute(KEEP_PLAN)
-        cursor.execute(*bound(statement(name), params), binary=True)
-    return cursor
+def _pipeline(
+    ready: "_Ready", settings: Sequence[bytes], meanwhile: Callable[[], None] | None
+) -> AbstractContextManager[object]:
+    """Return a pipeline, which sends all at once, in one transaction, or nothing if it is slower.
+
+    In a transaction that is open it takes longer than the round trip of a setting.
+    """
+    is_idle = ready.raw.info.transaction_status == TransactionStatus.IDLE
+    is_quicker = INTERPRETED in settings or (settings and is_idle)
+    return ready.raw.pipeline() if meanwhile or is_quicker else nullcontext()
 
 
 def query(using: str, text: Any, params: Any = None) -> list[Row]:
