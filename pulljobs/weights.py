@@ -7,6 +7,7 @@ next turn of the key.
 from typing import Final
 
 from pulljobs.conf import settings
+from pulljobs.engine.validation import encodable
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Consumer, FlowKey
 from pulljobs.storage import turns
@@ -22,9 +23,10 @@ def set_weight(consumer: Consumer, key: str, weight: int) -> None:
     """
     if type(weight) is not int or not 1 <= weight <= MOST:
         raise InvalidRegistration(f"The weight must be from 1 to {MOST}, not {weight!r}.")
-    if len(key) > LONGEST_KEY or "\0" in key:
+    if not isinstance(key, str) or len(key) > LONGEST_KEY or not encodable(key):
         raise InvalidRegistration(
-            f"The key must have {LONGEST_KEY} characters or fewer, no NUL: {key[:20]!r}."
+            f"The key must be text of {LONGEST_KEY} characters or fewer, without NUL and half a "
+            f'surrogate pair, and "" for jobs without a key: not {str(key)[:20]!r}.'
         )
     turns.set_weight(settings().DATABASE, consumer.pk, key, weight)
 

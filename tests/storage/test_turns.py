@@ -569,3 +569,8 @@ class TestChangesAtRunTime:
     def test_a_wrong_weight_is_refused(self, weight: int) -> None:
         with pytest.raises(InvalidRegistration, match="from 1 to 1000"):
             weights.set_weight(fair(), "a", weight)
+
+    @pytest.mark.parametrize("key", ["x" * 256, "a\0", "\ud800", None])
+    def test_the_weight_of_a_wrong_key_is_refused(self, key: Any) -> None:
+        with pytest.raises(InvalidRegistration, match="must be text of 255 characters or fewer"):
+            weights.set_weight(fair(), key, 2)
