@@ -68,9 +68,18 @@ def test_a_rate_holds_while_processes_are_killed_frozen_and_cut_off(faults: Faul
     assert report["lost"] == 0 < report["acknowledged"]
 
 
-def test_checker_reports_claims_that_take_no_tokens(faults: Faults) -> None:
-    flags = ("--break", "spend", "--claim-rate", "100/s", "--jobs", JOBS)
-    assert "claims_keep_the_rate" in faults(*flags, *ONLY_CLAIMERS)["broken"]
+@pytest.mark.parametrize(
+    ("broken", "limits", "rule"),
+    [
+        ("spend", ("--claim-rate", "100/s"), "claims_keep_the_rate"),
+        ("turn", ("--claim-rate", "200/s", "--fair", "--keys", "4"), "keys_share"),
+    ],
+)
+def test_checker_reports_claims_that_keep_tokens_or_turns(
+    faults: Faults, broken: str, limits: tuple[str, ...], rule: str
+) -> None:
+    report = faults("--break", broken, *limits, "--jobs", JOBS, *ONLY_CLAIMERS)
+    assert rule in report["broken"]
 
 
 def test_throttles_hold_while_processes_are_killed_frozen_and_cut_off(faults: Faults) -> None:
