@@ -150,8 +150,11 @@ class Director:
         )
 
     def find_disturbed(self, clock_offset: float) -> list[Span] | None:
-        """Return the times of the database in which claims may have been delayed."""
-        if self.plan.throttle or self.plan.in_flight:
+        """Return the times of the database in which claims may have been delayed.
+
+        None: at all times, by throttles, or by jobs that hold slots.
+        """
+        if self.plan.throttle or self.plan.in_flight or self.plan.slots:
             return None
         faults = [Span(*(moment + clock_offset for moment in span)) for span in self.disturbed]
         changes = [Span(change.since, change.at + CHANGED) for change in self.changes.made_at]

@@ -187,17 +187,16 @@ def above_its_marks(consumer: Consumer) -> Puller:
     did not wait for one of them goes back when it ends.
     """
     reader = puller(consumer)
-    last = Job.objects.filter(consumer=consumer).latest("available_at", "id")
-    assert last.available_at
+    job = Job.objects.filter(consumer=consumer).latest("available_at", "id")
+    assert job.available_at
+    last = Position(job.available_at, job.id)
 
     def is_above() -> bool:
         reader.claim(0)
         marks = reader._claimer.marks
-        reached = marks.positions.get(last.priority, Position(BEGINNING, 0))
+        reached = marks.positions.get(job.priority, Position(BEGINNING, 0))
         returns = [*marks.stragglers.values(), *filter(None, (marks.below, marks.passed))]
-        return reached >= (last.available_at, last.id) and all(
-            at > last.available_at for at in returns
-        )
+        return reached >= last and all(at > last.available_at for at in returns)
 
     wait_until(is_above)
     return reader

@@ -25,7 +25,7 @@ def main(*, limits: Mapping[str, Any], group: bool, by_key: Mapping[str, Any]) -
     """Save the rows as a form of the admin does."""
     since = time.time()
     for consumer in Consumer.objects.all():
-        for field, value in (shared_limits(limits, group=group) | by_key).items():
+        for field, value in {**shared_limits(limits, group=group), **by_key}.items():
             setattr(consumer, field, value)
         consumer.save()
     print(json.dumps([since, time.time()]))
