@@ -13,6 +13,13 @@ from tests.storage.planning import ALL, PARAMS, TABLES, indexes_of_jobs, plan
 pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 
 JOBS = 60_000
+FILL_ARCHIVE = """
+INSERT INTO pulljobs_archived_job
+    (job_id, message_id, consumer_id, created_at, settled_at, retry_count, deliveries,
+    state, lease_token)
+SELECT n, n, 1, now(), now(), 0, 1, 'DELIVERED', gen_random_uuid()
+FROM generate_series({first}, {last}) AS n
+"""
 FILL = """
 INSERT INTO pulljobs_job
     (id, consumer_id, message_id, available_at, retry_count, deliveries, priority,
@@ -37,11 +44,6 @@ INSERT INTO pulljobs_lease (
 SELECT lpad(to_hex(n / 100), 32, '0')::uuid, 1, 'worker', now(), now() + n * interval '1 s', now(),
     array_agg(n)
 FROM generate_series({first}, {last}) AS n WHERE n % 10 = 1 GROUP BY n;
-INSERT INTO pulljobs_archived_job
-    (job_id, message_id, consumer_id, created_at, settled_at, retry_count, deliveries,
-    state, lease_token)
-SELECT n, n, 1, now(), now(), 0, 1, 'DELIVERED', gen_random_uuid()
-FROM generate_series({first}, {last}) AS n;
 INSERT INTO pulljobs_settlement_count (period, consumer_id, starts_at, delivered, dead, retries,
     wait_buckets, wait_jobs, run_buckets, run_jobs)
 SELECT CASE n % 2 WHEN 0 THEN 'minute' ELSE 'hour' END, n % 3, now() - n * interval '1 minute',
@@ -53,8 +55,9 @@ SELECT n, 1, now(), 0, '', '{{}}', '' FROM generate_series({first}, {last}) AS n
 """
 
 
-def fill(known: Session, first: int, last: int) -> None:
-    known.execute(FILL.format(first=first, last=last).encode())
+def fill(known: Session, texts: tuple[str, ...], first: int, last: int) -> None:
+    for text in texts:
+        known.execute(text.format(first=first, last=last).encode())
 
 
 STATISTICS = ("analyzed", "never analyzed", "analyzed when small", "churned")
@@ -71,7 +74,11 @@ STATISTICS = ("analyzed", "never analyzed", "analyzed when small", "churned")
 def filled(
     request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[str]:
-    """The tables with many rows, and what the planner knows of them."""
+    """The tables with many rows, and what the planner knows of them.
+
+    A module that needs only some of them names their statements in `FILLS`.
+    """
+    texts = getattr(request.module, "FILLS", (FILL_ARCHIVE, FILL))
     with django_db_blocker.unblock(), session() as known:
         drop_days()  # all is in the default partitions, for an empty one is scanned
         known.autocommit = True
@@ -80,15 +87,15 @@ def filled(
         known.execute(FORGET)
         try:
             if request.param == "analyzed when small":
-                fill(known, 1, 20)
+                fill(known, texts, 1, 20)
                 known.execute(f"ANALYZE {ALL}")
-            fill(known, 1_000, 1_000 + JOBS)
+            fill(known, texts, 1_000, 1_000 + JOBS)
             if request.param in {"analyzed", "churned"}:
                 known.execute(f"ANALYZE {ALL}")
             if request.param == "churned":
                 known.execute("DELETE FROM pulljobs_job WHERE id % 50 > 0")
                 known.execute("DELETE FROM pulljobs_lease WHERE id % 50 > 0")
-                fill(known, 100_000, 100_000 + JOBS)
+                fill(known, texts, 100_000, 100_000 + JOBS)
             yield request.param
         finally:
             known.execute(
