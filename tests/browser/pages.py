@@ -1,7 +1,7 @@
 """Demo site under test, and the browser that visits it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,6 +19,8 @@ from playwright.sync_api import (
 
 from tests.demo.running import Project
 
+DESKTOP: Final = (1440, 900)
+PHONE: Final = (390, 844)
 WIDE: Final = (1280, 900)
 NARROW: Final = (360, 780)
 SERIOUS: Final = {"serious", "critical"}
@@ -44,6 +46,21 @@ class DemoSite:
     project: Project
     session: StorageState | None = field(default=None, repr=False)
     """Cookies of the first login, which all later tests use."""
+
+
+@contextmanager
+def temporary_rows(
+    project: Project, id: int, inserts: dict[str, int], places: Sequence[str]
+) -> Iterator[None]:
+    """Insert rows by statements that take the id that many times. Delete the id's rows at the end.
+
+    `places` are texts as `pulljobs_run WHERE id`.
+    """
+    for statement, times in inserts.items():
+        project.query(statement, *[id] * times)
+    yield
+    for place in places:
+        project.query(f"DELETE FROM {place} = %s RETURNING 1", id)
 
 
 @dataclass(frozen=True)

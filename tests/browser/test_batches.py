@@ -6,7 +6,14 @@ from typing import Final
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, violations
+from tests.browser.pages import (
+    DESKTOP,
+    PHONE,
+    Visitor,
+    is_too_wide,
+    temporary_rows,
+    violations,
+)
 from tests.browser.test_admin import save_screenshot
 from tests.demo.running import wait_until
 
@@ -43,27 +50,22 @@ LEFT: Final = (
     "pulljobs_archived_job WHERE job_id",
     "pulljobs_batch WHERE id",
 )
-LOOKS: Final = [("light", WIDE), ("dark", NARROW)]
+LOOKS: Final = [("light", DESKTOP), ("dark", PHONE)]
 
 
 @pytest.fixture
 def batch(visitor: Visitor) -> Iterator[str]:
     """Return the path of the page of a batch with one member that is due tomorrow."""
-    project = visitor.site.project
-    project.query(ROW, BATCH)
-    project.query(MEMBER, BATCH, BATCH)
-    project.query(PART, BATCH, BATCH)
-    yield f"pulljobs_workflows/batch/{BATCH}/change/"
-    for table in LEFT:
-        project.query(f"DELETE FROM {table} = %s RETURNING 1", BATCH)
+    with temporary_rows(visitor.site.project, BATCH, {ROW: 1, MEMBER: 2, PART: 2}, LEFT):
+        yield f"pulljobs_workflows/batch/{BATCH}/change/"
 
 
-@pytest.mark.parametrize(("theme", "size"), LOOKS, ids=["light wide", "dark narrow"])
+@pytest.mark.parametrize(("theme", "size"), LOOKS, ids=["light desktop", "dark phone"])
 def test_pages_of_batches_are_accessible_and_fit_the_screen(
     theme: str, size: tuple[int, int], visitor: Visitor, batch: str
 ) -> None:
     page = visitor.open(batch, theme=theme, size=size)
-    save_screenshot(page, f"admin-batch-{theme}-{'narrow' if size == NARROW else 'wide'}")
+    save_screenshot(page, f"admin-batch-{theme}-{size[0]}")
     problems = [*violations(page), *(["batch scrolls sideways"] if is_too_wide(page) else [])]
     for path in ("batch/", f"batch/{BATCH}/cancel/", "workflowrun/"):
         page.goto(f"{visitor.site.address}pulljobs_workflows/{path}")

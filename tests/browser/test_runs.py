@@ -6,7 +6,14 @@ from typing import Final
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, violations
+from tests.browser.pages import (
+    DESKTOP,
+    PHONE,
+    Visitor,
+    is_too_wide,
+    temporary_rows,
+    violations,
+)
 from tests.browser.test_admin import save_screenshot
 
 RUN: Final = 4_611_686_018_427_387_904
@@ -39,28 +46,24 @@ LEFT: Final = (
     "pulljobs_signal WHERE run_id",
     "pulljobs_step WHERE run_id",
     "pulljobs_run WHERE id",
+    "pulljobs_job WHERE id",
 )
-LOOKS: Final = [("light", WIDE), ("dark", NARROW)]
+LOOKS: Final = [("light", DESKTOP), ("dark", PHONE)]
 
 
 @pytest.fixture
 def run(visitor: Visitor) -> Iterator[str]:
     """Return the path of the page of a run that waits for a signal."""
-    project = visitor.site.project
-    project.query(JOB, RUN)
-    project.query(ROW, RUN)
-    project.query(STEPS, RUN)
-    yield f"pulljobs_workflows/workflowrun/{RUN}/change/"
-    for table in (*LEFT, "pulljobs_job WHERE id"):
-        project.query(f"DELETE FROM {table} = %s RETURNING 1", RUN)
+    with temporary_rows(visitor.site.project, RUN, {JOB: 1, ROW: 1, STEPS: 1}, LEFT):
+        yield f"pulljobs_workflows/workflowrun/{RUN}/change/"
 
 
-@pytest.mark.parametrize(("theme", "size"), LOOKS, ids=["light wide", "dark narrow"])
+@pytest.mark.parametrize(("theme", "size"), LOOKS, ids=["light desktop", "dark phone"])
 def test_pages_of_runs_are_accessible_and_fit_the_screen(
     theme: str, size: tuple[int, int], visitor: Visitor, run: str
 ) -> None:
     page = visitor.open(run, theme=theme, size=size)
-    save_screenshot(page, f"admin-run-{theme}-{'narrow' if size == NARROW else 'wide'}")
+    save_screenshot(page, f"admin-run-{theme}-{size[0]}")
     problems = [*violations(page), *(["run scrolls sideways"] if is_too_wide(page) else [])]
     for path in ("", f"{RUN}/signal/", f"{RUN}/redrive/?step=2"):
         page.goto(f"{visitor.site.address}pulljobs_workflows/workflowrun/{path}")
