@@ -284,9 +284,7 @@ class ClaimedJob:
         Return False if an earlier outcome stands. The retry is charged.
         """
         retry = Retry(after=after, reason=error)
-        return self._settle(
-            lambda: outcomes.retry(self.held, clean(retry.reason), after=retry.after)
-        )
+        return self._settle(lambda: outcomes.retry(self.held, clean(retry.reason), after=after))
 
     def reject(self, reason: str = "rejected by its handler") -> bool:
         """Reject the job: it is DEAD without further retries. Return False if it has an outcome."""
@@ -328,6 +326,7 @@ class Handler:
     """Function from a payload to the task that it is for: failures are then counted by task."""
     limits_of: Callable[[bytes], RunLimits] | None = None
     """Function from a payload to the limits of its run."""
+    is_fenced: bool = False  # True: all it writes names its token, so a lost claim is only repeated
     path: tuple[str, str] = field(init=False)
     """Names of the channel and of the consumer. They are kept, because every job reads them."""
     is_async: bool = field(init=False)

@@ -63,7 +63,8 @@ class ConsumerSubscription:
         has_rate = consumer.rate_per_second is not None or consumer.rate_per_key
         if has_rate or consumer.limit_group_id is not None:
             return False  # The tokens of a claim that is lost would be spent again.
-        return self.puller.via == Lease.Via.PUSH and not self.waits_for_settles
+        is_safe = self.puller.via == Lease.Via.PUSH or self.handler.is_fenced
+        return is_safe and not self.waits_for_settles
 
     def room(self) -> int:
         """Return how many more jobs its pool takes now, zero or less for none."""

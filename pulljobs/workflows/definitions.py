@@ -77,6 +77,7 @@ def workflow(
                 on_giving_up=on_giving_up,
                 backoff=backoff,
                 defaults=defaults,
+                is_fenced=True,
             )
         )
         _by_function[function] = made

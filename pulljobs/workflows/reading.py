@@ -83,6 +83,8 @@ def describe_wait(
     """Return what a QUEUED run waits for, or an empty text."""
     if state != State.QUEUED:
         return ""
+    if row.waiting_consumer is not None:
+        return f"a worker that accepts version {row.version}"
     if retry_count:
         return "its next attempt"
     if row.waiting_for is not None:

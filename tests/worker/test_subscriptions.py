@@ -7,9 +7,10 @@ from uuid import UUID
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
+from pulljobs import handlers
 from pulljobs.conf import settings
 from pulljobs.engine.run_times import RunTime
-from pulljobs.handlers import ClaimedJob, handler
+from pulljobs.handlers import ClaimedJob, Handler, handler
 from pulljobs.models import Consumer, LimitGroup
 from pulljobs.storage import statements
 from pulljobs.worker import subscriptions
@@ -220,11 +221,15 @@ def test_claims_of_members_of_a_group_wait_for_the_disk_and_for_settlements() ->
     assert subscription.waits_for_settles
 
 
-def test_claims_for_handlers_wait_for_the_disk() -> None:
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_claims_for_handlers_wait_for_the_disk_unless_all_their_writes_name_their_lease(
+    is_fenced: bool,
+) -> None:
+    plain = Handler(channel="c", consumer="c", function=lambda job: None, is_fenced=is_fenced)
     with registry_of_its_own():
-        handler(channel="c", consumer="c")(lambda job: None)
+        handlers.add(plain)
         [subscription] = subscriptions_of(push_delivery()).current()
-    assert not subscription.may_be_claimed_twice
+    assert subscription.may_be_claimed_twice is is_fenced
 
 
 @pytest.mark.own_session

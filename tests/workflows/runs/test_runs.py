@@ -11,6 +11,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 from django.utils import timezone
 
+from pulljobs import handlers
 from pulljobs.errors import (
     ConfigurationError,
     StepFailed,
@@ -21,7 +22,7 @@ from pulljobs.errors import (
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.testing import drain
-from pulljobs.workflows import AsyncRun, Run, definitions, signal, versions, workflow
+from pulljobs.workflows import AsyncRun, Run, definitions, reading, signal, versions, workflow
 from pulljobs.workflows.failures import decode_failure, encode_failure
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
 from tests.factories import USING
@@ -268,6 +269,13 @@ def test_a_workflow_that_can_not_work_is_refused(options: dict[str, Any]) -> Non
         workflow(channel="orders", consumer="fulfilment", **options)(lambda run: None)
 
 
+def test_claims_of_runs_do_not_wait_for_the_disk(bench: Bench) -> None:
+    """All that a run writes names its lease token, so a claim that is lost is only repeated."""
+    bench.workflow(lambda run: None)
+    [registered] = handlers.registered()
+    assert registered.is_fenced
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.django_db(transaction=True)
 def test_a_run_of_another_version_is_claimed_once_and_left_to_workers_that_accept_it(
@@ -284,6 +292,8 @@ def test_a_run_of_another_version_is_claimed_once_and_left_to_workers_that_accep
     assert (ran.job.state, ran.job.deliveries) == (State.QUEUED, 0)
     versions.take_up(USING)
     assert drain() == [], "no worker accepts it, so none claims it"
+    waits = reading.describe_wait(WorkflowRun.objects.get(), ran.job.state, 0)
+    assert waits == "a worker that accepts version 1"
     with registry_of_its_own():
         definitions._by_function.clear()
         bench.workflow(function, version=1)
