@@ -148,6 +148,12 @@ class Puller:
         plain.prepare(AliasSession(self.using), self.consumer.pk, terms)
         messages.read_messages(self.using, [first_of(datetime.now(UTC))])
 
+    @property
+    def starts_at_head(self) -> bool:
+        """True if no job of the consumer was seen, so that a claim enters the index at its head."""
+        marks = self._claimer.marks
+        return not marks.positions and marks.below is None
+
     def _with_telemetry(self, claimed: Claimed, wanted: int, began: int) -> Claim:
         emission.emit_limited(self.using, self.consumer, _limit_of(claimed))
         if claimed.taken is None:

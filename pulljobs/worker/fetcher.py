@@ -36,6 +36,8 @@ NEVER: Final = float("inf")
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 MANY_DUE: Final = 50
 """Number of due consumers above which one statement finds those that have jobs."""
+FEW_POLLS: Final = 10
+"""Number of polls of a second up to which each is a claim, in place of one statement for all."""
 WAITERS_PER_SECOND: Final = 200
 """Rows of waiters that are renewed each second. Those of many consumers last longer."""
 POLLS_PER_SECOND: Final = 50
@@ -73,6 +75,8 @@ class Fetcher:
         self._has_claimed = True
         """True if a burst has claimed a job since it began its last look at all subscriptions."""
         self._registered_until = 0.0
+        self._polled_until = 0.0
+        """Time of the search up to which idle consumers were asked for together."""
         self._look_again_at = NEVER
         """Time to look for jobs published during the registration, which woke no process."""
         self._unanswered = False
@@ -112,8 +116,8 @@ class Fetcher:
     def _put_off_idle(self) -> None:
         """Put off the due consumers that have no job, if many are due as at the start."""
         now = time.monotonic()
-        due = self.rotation.find_due(now)
-        if len(due) <= MANY_DUE:
+        due = self._find_many_due(now)
+        if not due:
             return
         asked = [subscription.puller.consumer.pk for subscription in due]
         busy = consumers_with_jobs(self._limits.DATABASE, asked)
@@ -121,6 +125,21 @@ class Fetcher:
             if subscription.puller.consumer.pk not in busy:
                 self._looked.add(subscription)
                 self.rotation.plan_look(subscription, now + self._poll_seconds())
+
+    def _find_many_due(self, now: float) -> list[ConsumerSubscription]:
+        """Return the due consumers if they are many, else those of the polls until the next search.
+
+        Of these polls only those of consumers of which no job was seen. A claim for the others
+        enters the index at their low-water marks, and costs less than a look from the head.
+        """
+        due = self.rotation.find_due(now)
+        if len(due) > MANY_DUE:
+            return due
+        if self._polled_until == self.rotation.search_at:
+            return []
+        self._polled_until = self.rotation.search_at
+        polls = [each for each in self.rotation.find_polls() if each.puller.starts_at_head]
+        return polls if len(polls) > FEW_POLLS else []
 
     def _due(self) -> Iterator[tuple[ConsumerSubscription, int, int]]:
         """Yield the due subscriptions that have room, with the room and the circuit's ticket."""

@@ -96,6 +96,10 @@ class FetchRotation:
         """Return the subscriptions that are due, in no order."""
         return [subscription for subscription in self.soon(now) if subscription.look_at <= now]
 
+    def find_polls(self) -> list[ConsumerSubscription]:
+        """Return the subscriptions that are due before `search_at`, after a call of `find_due`."""
+        return [each for each in self._soon if each.look_at < self.search_at]
+
     def plan_look(self, subscription: ConsumerSubscription, at: float) -> None:
         """Set the time of the monotonic clock at which to claim for a subscription next."""
         subscription.look_at = at

@@ -237,6 +237,27 @@ def test_one_statement_finds_the_consumers_with_jobs_if_many_are_due(
     assert all(each.look_at > time.monotonic() for each in bench.subscriptions)
 
 
+def test_consumers_without_jobs_are_polled_together(
+    bench: FetcherBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of thousands polls dozens of them each second: a claim for each is expensive."""
+    monkeypatch.setattr(fetcher, "FEW_POLLS", 1)
+    pools = [bench.add(jobs, WidePool)[1] for jobs in (0, 0, 0, 1)]
+    while bench.fetcher.tick() == 0:
+        pass
+    assert [len(pool.taken) for pool in pools] == [0, 0, 0, 1]
+    claimed_for = [each.puller._session is not None for each in bench.subscriptions]
+    assert claimed_for == [False, False, False, True]
+    bench.fetcher._look_again_at = NEVER
+    bench.fetcher.rotation.search_at = 0.0
+    soon = time.monotonic() + rotation.SEARCH_EVERY / 2
+    for subscription in bench.subscriptions:
+        subscription.look_at = soon
+    bench.fetcher.tick()
+    put_off = [each.look_at > soon for each in bench.subscriptions]
+    assert put_off == [True, True, True, False], "the low-water mark of the last one is known"
+
+
 def test_the_fetcher_wakes_for_the_search_of_consumers_that_are_due_later(
     bench: FetcherBench,
 ) -> None:
