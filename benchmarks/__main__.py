@@ -32,7 +32,7 @@ def main() -> None:
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    for add in (_add_limit, _add_compare, _add_consumers, _add_start):
+    for add in (_add_limit, _add_compare, _add_capacity, _add_consumers, _add_start):
         add(commands)
     for add in (
         _add_keys,
@@ -126,6 +126,15 @@ def _add_keys(commands: Commands) -> None:
     keys.add_argument("--free", type=int, default=20_000, help="jobs of free keys")
     keys.add_argument("--rounds", type=int, default=3)
     keys.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_capacity(commands: Commands) -> None:
+    capacity = commands.add_parser("capacity", help="costs of a job for `pulljobs capacity`")
+    capacity.set_defaults(module="benchmarks.capacity")
+    capacity.add_argument("--jobs", type=int, default=50_000, help="of a run")
+    capacity.add_argument("--rounds", type=int, default=3, help="the costs are medians")
+    capacity.add_argument("--costs", type=Path, metavar="FILE", help="file to write the costs to")
+    capacity.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 def _add_start(commands: Commands) -> None:

@@ -15,6 +15,7 @@ from django.utils.dateparse import parse_datetime
 from pulljobs.management.subcommands import EXIT_USAGE
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+SIZE_UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 LONGEST: Final = timedelta(days=36_500)
 
 
@@ -85,6 +86,15 @@ def parse_time(text: str) -> datetime:
     if at is None or at.utcoffset() is None:
         raise ArgumentTypeError(f"{text!r} is no time with a zone, such as 2027-01-31T08:00Z")
     return at
+
+
+def parse_size(text: str) -> int:
+    """Parse a size such as 1024, 512M or 2G, and return bytes."""
+    unit = SIZE_UNITS.get(text[-1:].upper(), 1)
+    try:
+        return int(float(text[:-1] if unit > 1 else text) * unit)
+    except (ValueError, OverflowError) as error:
+        raise ArgumentTypeError(f"{text!r} is no size such as 1024, 512M or 2G") from error
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:

@@ -22,6 +22,7 @@ def job(consumer: Consumer, **fields: Any) -> str:
 
 
 RUNS: Final[dict[str, list[Arguments]]] = {
+    "capacity": [lambda consumer: ["--rate=1e9/d", "--disk=1T", "--wal=100M"]],
     "delete": [lambda consumer: ["--all", "--yes"], lambda c: [job(c, state="DEAD"), "--dry-run"]],
     "dispatch": [lambda consumer: []],
     "doctor": [lambda consumer: []],
@@ -71,6 +72,8 @@ MISTAKES: Final = {
     "no such command": (["nix"], "invalid choice: 'nix'"),
     "no such flag": (["doctor", "--nix"], "unrecognized arguments: --nix"),
     "no duration": (["doctor", "--snapshot-age=soon"], "'soon' is no duration"),
+    "no rate": (["capacity", "--rate=5/w"], "'5/w' is no rate of jobs"),
+    "no costs": (["capacity", "--rate=5", "--costs=nix"], "nix has no costs"),
     "no job": (["explain"], "required: JOB"),
     "no id": (["explain", "nix"], "'nix' is not an id"),
     "unknown job": (["explain", "12"], "There is no job 12"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from pulljobs.management.commands.runpullworker import parse_size
+from pulljobs.management.parsing import parse_size
 from pulljobs.models import ArchivedJob, Channel, Job, Node
 from pulljobs.publishing import publish_many
 from pulljobs.storage import nodes

@@ -21,8 +21,7 @@ from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.errors import LakeError
 from pulljobs.lake import ledger
 from pulljobs.lake.telemetry import ExportHeldBack
-from pulljobs.management.commands.runpullworker import parse_size
-from pulljobs.management.parsing import number_between
+from pulljobs.management.parsing import number_between, parse_size
 from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pulljobs.checks import out_of_order
 from pulljobs.conf import WORKER_CHECKS, Settings, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
-from pulljobs.management.parsing import LONGEST, parse_float
+from pulljobs.management.parsing import LONGEST, parse_float, parse_size
 from pulljobs.storage import schema
 from pulljobs.worker import reloader, subscriptions
 from pulljobs.worker.supervisor import Supervisor
@@ -52,7 +52,6 @@ FLAGS: Final = {
 MAX_NAMED: Final = 10
 """Maximum number of consumers that the greeting names."""
 SIZES: Final = ("MAX_HELD_BYTES", "MAX_MEMORY")
-UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30}
 _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in fields(Settings)}
 
 
@@ -145,15 +144,6 @@ def _begin_reloading() -> None:
         handlers.autodiscover()
     connections.close_all()
     sys.exit(reloader.watch())
-
-
-def parse_size(text: str) -> int:
-    """Parse a size such as 1024, 512M or 2G, and return bytes."""
-    unit = UNITS.get(text[-1:].upper(), 1)
-    try:
-        return int(float(text[:-1] if unit > 1 else text) * unit)
-    except (ValueError, OverflowError) as error:
-        raise ArgumentTypeError(f"{text!r} is no size such as 1024, 512M or 2G") from error
 
 
 def parse_seconds(text: str) -> float:
