@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from example_project.state import BASE_DIR
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake import verbs
-from pulljobs.lake.spark import daemon, failures, java, session
+from pulljobs.lake.spark import daemon, failures, home, java, session
 from pulljobs.lake.spark.progress import format_tasks
 from pulljobs.management.subcommands import EXIT_USAGE
 from pyspark_pulljobs import connecting
@@ -208,6 +208,18 @@ def test_workers_take_the_installed_modules_and_not_their_archive(
     monkeypatch.setattr("pyspark.daemon.manager", lambda: None)
     daemon.main()
     assert sys.path == [str(installed.parent)]
+
+
+def test_a_session_here_has_no_archive_of_modules_unless_the_user_chose_a_home() -> None:
+    """Every process of a data source would compile the modules in it."""
+    given = {"PYSPARK_PYTHON": sys.executable}
+    home.use(given)
+    assert Path(given["SPARK_HOME"], "jars").is_dir()
+    assert not Path(given["SPARK_HOME"], "python").exists()
+    for chosen in ({**given, "SPARK_HOME": "/opt/spark"}, {"PYSPARK_PYTHON": "python3"}):
+        before = dict(chosen)
+        home.use(chosen)
+        assert chosen == before
 
 
 def test_a_signal_to_the_process_group_does_not_reach_java(spark: SparkSession) -> None:

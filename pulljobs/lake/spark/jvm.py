@@ -7,9 +7,11 @@ has started.
 
 import os
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from pulljobs.lake.spark import remote
@@ -18,6 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+
+USUAL: Final = (
+    "WARNING: Using incubator modules:",
+    "Setting default log level to ",
+    "To adjust logging level use ",
+    "Warning: Java versions > Java 11 can only operate in restricted mode",
+)
+"""Begins of lines that Java, Spark and its sketches print in every session."""
 
 HADOOP_SCHEMES: Final = {"s3": "s3a"}
 """Names that Hadoop's filesystems have for schemes of the lake."""
@@ -69,10 +79,33 @@ def start(properties: Mapping[str, str]) -> None:
         for name, value in properties.items():
             file.write(f"{_escaped(name)}={_escaped(str(value))}\n")  # settings may have numbers
         file.flush()
-        with _submitted(f"--load-spark-defaults --properties-file {shlex.quote(file.name)}"):
+        arguments = f"--load-spark-defaults --properties-file {shlex.quote(file.name)}"
+        with _submitted(arguments), _relaying() as output:
             launch: Callable[..., Any] = launch_gateway  # Spark declares no types for it
-            gateway = launch(popen_kwargs={"start_new_session": True})
+            streams = {"stdout": output, "stderr": output}
+            gateway = launch(popen_kwargs={"start_new_session": True, **streams})
             SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextmanager
+def _relaying() -> Iterator[int]:
+    """Open a pipe whose lines a thread writes to standard error, without the usual warnings.
+
+    The thread ends with the last process that writes to the pipe.
+    """
+    reading, writing = os.pipe()
+    Thread(target=_relay, args=[reading], name="java output", daemon=True).start()
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+
+
+def _relay(reading: int) -> None:
+    with open(reading, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if not line.startswith(USUAL):
+                sys.stderr.write(line)
 
 
 @contextmanager

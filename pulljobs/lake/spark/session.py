@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.lake import locations
-from pulljobs.lake.spark import failures, java, jvm, remote
+from pulljobs.lake.spark import failures, home, java, jvm, remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +44,8 @@ DEFAULTS: Final = {
     JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     "spark.python.daemon.module": "pulljobs.lake.spark.daemon",
     "spark.sql.session.timeZone": "UTC",
+    # From so many files on their sizes are read by tasks; below, a task costs more than its files.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -153,8 +155,8 @@ def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict
     return given
 
 
-def dsn() -> str:
-    """Return the DSN of the jobs' database without secrets, for options of the source."""
+def dsn(using: str = "") -> str:
+    """Return the DSN of a database, by default the jobs' one, without secrets."""
     from pyspark_pulljobs.connecting import SECRETS
 
     public = conninfo_keywords() - SECRETS
@@ -162,7 +164,7 @@ def dsn() -> str:
         "",
         **{
             name: value
-            for name, value in _parameters().items()
+            for name, value in _parameters(using).items()
             if name in public and value not in (None, "")
         },
     )
@@ -213,10 +215,11 @@ def _start(name: str, given: dict[str, str], *, is_small: bool) -> "SparkSession
     java.use(os.environ)
     if is_small and given.get(JAVA_OPTIONS) == DEFAULTS[JAVA_OPTIONS]:
         given[JAVA_OPTIONS] = " ".join([given[JAVA_OPTIONS], *QUICK_JAVA])
-    if given["spark.master"].startswith(LOCAL):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of the host's name
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if given["spark.master"].startswith(LOCAL):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of the host's name
+        home.use(os.environ)
     share_password()
     jvm.start(given)
     builder = SparkSession.builder.appName(f"pulljobs {name}")
@@ -239,8 +242,8 @@ def _stop(session: "SparkSession") -> None:
         SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
-def _parameters() -> dict[str, Any]:
-    parameters = connections[settings().DATABASE].get_connection_params()
+def _parameters(using: str = "") -> dict[str, Any]:
+    parameters = connections[using or settings().DATABASE].get_connection_params()
     # A DSN in place of the name, as DATABASES may have it.
     dbname = str(parameters.get("dbname") or "")
     if "=" in dbname or "://" in dbname:
