@@ -78,6 +78,7 @@ def check_settings(
         *_wrong_retries(load(given)),
         *_missing_extra(load(given)),
         *_lake_not_installed(load(given)),
+        *_wrong_replica(load(given)),
         *_naive_times(),
     ]
 
@@ -126,6 +127,22 @@ def _lake_not_installed(settings: Settings) -> list[CheckMessage]:
             id="pulljobs.E026",
         )
     ]
+
+
+def _wrong_replica(settings: Settings) -> list[CheckMessage]:
+    """Check the alias of the lake's replica. An export checks that it is a standby."""
+    if not (alias := settings.LAKE_REPLICA):
+        return []
+    where = f"{SETTING}['LAKE_REPLICA']"
+    known = connections.settings
+    if alias not in known or alias == settings.DATABASE:
+        problem = f"{where} must name another entry of DATABASES, not {alias!r}."
+    elif known[alias].get("PASSWORD") != known[settings.DATABASE].get("PASSWORD"):
+        problem = f"{where}: {alias!r} must have the password of {settings.DATABASE!r}."
+    else:
+        return []
+    hint = "Name an alias with the host of a standby server and the same role and password."
+    return [Error(problem, hint=hint, id="pulljobs.E027")]
 
 
 def _late_flushes(settings: Settings) -> CheckMessage:

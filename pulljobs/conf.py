@@ -235,6 +235,16 @@ class Settings:
 
     LAKE: str = ""
     """Directory or URL that history is exported to, or empty without a lake."""
+    LAKE_REPLICA: str = ""
+    """Alias of a standby server of DATABASE, from which `lake export` and `lake verify` read rows.
+
+    Empty: they read from DATABASE.
+    """
+    LAKE_CONNECTIONS: int | None = None
+    """Most connections on which `lake export` and `lake verify` read rows at once.
+
+    None: one for each core.
+    """
     SPARK: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Properties of Spark sessions, such as `{"spark.master": "local[4]"}`."""
 

@@ -96,7 +96,8 @@ def _tables_elsewhere(using: str) -> Iterator[CheckMessage]:
     others = [
         alias
         for alias in connections
-        if alias != using and any(router.allow_migrate(alias, label) for label in app_labels)
+        if alias not in (using, settings().LAKE_REPLICA)
+        and any(router.allow_migrate(alias, label) for label in app_labels)
     ]
     if using != DEFAULT_DB_ALIAS and others:
         yield Warning(

@@ -1,14 +1,14 @@
 """Comparison of days in PostgreSQL and in the lake by count, sum of ids and checksum."""
 
-import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pulljobs import ids
-from pulljobs.lake import ledger
+from pulljobs.conf import settings
+from pulljobs.lake import ledger, replicas
 from pulljobs.lake.spark import checksums, progress, session
 from pulljobs.lake.spark.tables import LoggedFile, Table
 from pulljobs.storage.partitions import Partition
@@ -95,14 +95,14 @@ def _sum_postgres(
         for day in days[table]
         for part in parts_of_day(using, snapshot, table, day)
     ]
-    sum_parts = partial(checking.sum_parts, session.dsn(), ADBC)
+    sum_parts = partial(checking.sum_parts, session.dsn(replicas.choose_source(using)), ADBC)
     part_sums: list[PartSums] = []
     if snapshot.count_rows(days) < session.SMALL_ROWS:
-        part_sums = _sum_here(parts)
+        part_sums = _sum_here(sum_parts, parts)
     elif parts:
-        count = min(len(parts), 4 * session.count_cores(spark))
+        count = settings().LAKE_CONNECTIONS or 4 * session.count_cores(spark)
         with progress.reporting(spark, "read PostgreSQL"):
-            part_sums = tasks.call_in_tasks(spark, sum_parts, parts, count)
+            part_sums = tasks.call_in_tasks(spark, sum_parts, parts, min(count, len(parts)))
     total = {(table, day): (Sums(), 0) for table in days for day in days[table]}
     for part in part_sums:
         sums, pending = total[part.table, part.day]
@@ -110,14 +110,13 @@ def _sum_postgres(
     return total
 
 
-def _sum_here(parts: list[DayPart]) -> list[PartSums]:
+def _sum_here(
+    sum_parts: Callable[[list[DayPart]], Iterator[PartSums]], parts: list[DayPart]
+) -> list[PartSums]:
     """Sum parts in threads of this process, which takes less than a start of Spark's workers."""
-
-    def sum_part(part: DayPart) -> list[PartSums]:
-        return list(checking.sum_parts(session.dsn(), ADBC, [part]))
-
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return [sums for some in pool.map(sum_part, parts) for sums in some]
+    with ThreadPoolExecutor(replicas.bound_connections()) as pool:
+        summed = pool.map(lambda part: list(sum_parts([part])), parts)
+        return [sums for some in summed for sums in some]
 
 
 def _sum_lake(

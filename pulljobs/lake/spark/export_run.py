@@ -1,6 +1,5 @@
 """Steps of one run of the export, each of which may be the last before a crash."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
+from pulljobs.conf import settings
 from pulljobs.engine.telemetry import emit
 from pulljobs.errors import ConfigurationError, LakeError
-from pulljobs.lake import ledger
+from pulljobs.lake import ledger, replicas
 from pulljobs.lake.lock import Owner
 from pulljobs.lake.models import LakeRun
 from pulljobs.lake.spark import files, progress, session, slices
@@ -81,15 +81,20 @@ class ExportRun:
         samples = slices.sample(self.using, made)
         rows = sum(samples[name].rows for name in names)
         parameters = ExportParameters(
-            session.dsn(), self.reader, self.where, made.pk, _registry(self.using)
+            session.dsn(replicas.choose_source(self.using)),
+            self.reader,
+            self.where,
+            made.pk,
+            _registry(self.using),
         )
         plan = partial(slices.plan, self.using, made, samples, names)
         if rows <= slices.ONE_PROCESS_ROWS and not self.always_spark:
-            return _written_here(parameters, plan(os.cpu_count() or 1))
+            return _written_here(parameters, plan(replicas.bound_connections()))
         with self.sessions() as spark, progress.reporting(spark, "export", rows):
-            planned = plan(session.count_cores(spark))
+            planned = plan(replicas.bound_connections(session.count_cores(spark)))
             write = partial(writing.write, parameters)
-            return tasks.call_in_tasks(spark, write, planned, len(planned))
+            count = min(len(planned), settings().LAKE_CONNECTIONS or len(planned))
+            return tasks.call_in_tasks(spark, write, planned, count)
 
     def _publish(self, table: Table, run: int, wrote: Sequence[ExportedFile]) -> None:
         if wrote:
@@ -104,7 +109,7 @@ def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> lis
         return list(writing.write(parameters, [piece]))
 
     try:
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(replicas.bound_connections()) as pool:
             return [file for files in pool.map(write, planned) for file in files]
     except ConfigurationError as error:
         # The settings are right, because Django connects with them.

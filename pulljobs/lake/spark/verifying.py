@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from django.db import connections
 
 from pulljobs import ids
+from pulljobs.conf import settings
 from pulljobs.errors import LakeError
-from pulljobs.lake import ledger, verified_days
+from pulljobs.lake import ledger, replicas, verified_days
 from pulljobs.lake.models import LakeDay
 from pulljobs.lake.spark import checksums, session
 from pulljobs.lake.spark.comparing import (
@@ -100,8 +101,10 @@ def find_difference(
 
     parts = list(parts_of_day(using, snapshot, result.table, result.day))
     asked = spark.createDataFrame([(part.query,) for part in parts], "query string")
-    rows_of = partial(checking.read_checksums, session.dsn(), ADBC)
-    here = asked.repartition(len(parts)).mapInArrow(rows_of, "id long, ours long")
+    source = session.dsn(replicas.choose_source(using))
+    rows_of = partial(checking.read_checksums, source, ADBC)
+    count = min(len(parts), settings().LAKE_CONNECTIONS or len(parts))
+    here = asked.repartition(count).mapInArrow(rows_of, "id long, ours long")
     checksum = f.expr(f"cast({checksums.expression(result.table)} AS long)")
     there = snapshot.frame(spark, result.table, [result.day]).select(
         "id", checksum.alias("checksum")

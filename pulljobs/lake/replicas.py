@@ -1,0 +1,51 @@
+"""Standby server from which rows are read, so that the primary is left to the jobs."""
+
+import os
+import time
+from typing import Final
+
+from pulljobs.conf import SETTING, settings
+from pulljobs.errors import LakeError
+from pulljobs.storage.statements import run
+
+PATIENCE_SECONDS: Final = 60.0
+"""Longest wait for a replica that is behind."""
+POLL_SECONDS: Final = 0.1
+
+
+def choose_source(using: str) -> str:
+    """Return the alias to read rows from, which has everything that is committed now.
+
+    A replica first has to replay the log of the primary up to this moment. Transaction numbers are
+    the same in both, so the windows of the export are as well. Raise LakeError if the replica is no
+    standby of this database, or if it stays behind.
+    """
+    if not (replica := settings().LAKE_REPLICA):
+        return using
+    [primary] = run(using, "primary_position", {})
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while behind := _count_bytes_behind(replica, primary.lsn, primary.system_identifier):
+        if time.monotonic() > deadline:
+            raise LakeError(
+                f"The replica {replica!r} is {behind:,} bytes of log behind after "
+                f"{PATIENCE_SECONDS:.0f} seconds: run the command again when it has caught up, or "
+                f"remove {SETTING}['LAKE_REPLICA']."
+            )
+        time.sleep(POLL_SECONDS)
+    return replica
+
+
+def bound_connections(cores: int | None = None) -> int:
+    """Return the number of connections on which to read at once, by default with these cores."""
+    return settings().LAKE_CONNECTIONS or cores or os.cpu_count() or 1
+
+
+def _count_bytes_behind(replica: str, lsn: str, system_identifier: int) -> int:
+    """Return 0 for a replica that has replayed the log up to a position."""
+    [row] = run(replica, "replica_position", {"lsn": lsn})
+    if not row.is_standby or row.system_identifier != system_identifier:
+        raise LakeError(
+            f"{SETTING}['LAKE_REPLICA'] names {replica!r}, which is no standby server of "
+            f"{settings().DATABASE!r}: name one, or remove the setting."
+        )
+    return max(row.bytes_behind or 0, 0)
