@@ -1,7 +1,7 @@
 """Spark data source `pulljobs`, and the code that Spark executors load, without Django.
 
     spark.read.format("pulljobs")          reading      archive, messages or live jobs
-    df.write.format("pulljobs")            publishing   jobs by the million
+    df.write.format("pulljobs")            bulk_writer  jobs by the million
     spark.readStream.format("pulljobs")    streaming    a consumer's jobs, under leases
     writeStream.format("pulljobs")         sink         published once a micro-batch
 
@@ -45,7 +45,7 @@ class DefaultSource(DataSource):
         return reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from pyspark_pulljobs.publishing import writer
+        from pyspark_pulljobs.bulk_writer import writer
 
         return writer(self.options, schema, overwrite)
 

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import atomic, columns, requests, staging
 from pyspark_pulljobs.atomic import StagedTask
+from pyspark_pulljobs.bulk_writer import open_publish
 from pyspark_pulljobs.database_session import open_session
 from pyspark_pulljobs.publish_ledger import SinkBatch
-from pyspark_pulljobs.publishing import open_publish
 from pyspark_pulljobs.requests import ATOMIC, Request
 
 QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"

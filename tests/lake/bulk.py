@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pulljobs.lake.spark.session import dsn
 from pulljobs.models import Channel
-from pyspark_pulljobs import database_session, publishing
+from pyspark_pulljobs import bulk_writer, database_session
 from pyspark_pulljobs.database_session import Session
 from tests.sessions import query, wait_until
 
@@ -35,7 +35,7 @@ def batch(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
 def writer(channel: Channel, *, schema: pa.Schema = SCHEMA, **options: Any) -> Any:
     """Make the writer of one publish, as Spark does on the driver."""
     given = {"dsn": dsn(), "channel": channel.name, **options}
-    return publishing.writer(given, from_arrow_schema(schema), overwrite=False)
+    return bulk_writer.writer(given, from_arrow_schema(schema), overwrite=False)
 
 
 def publish(

@@ -15,7 +15,7 @@ from pulljobs.lake.models import BulkPublish, RejectedRow, ReplayedJob
 from pulljobs.lake.spark.failures import summarize_error
 from pulljobs.lake.spark.session import dsn
 from pulljobs.models import Consumer, Message
-from pyspark_pulljobs import atomic, publishing, requests
+from pyspark_pulljobs import atomic, bulk_writer, requests
 from pyspark_pulljobs.publish_ledger import SinkBatch
 from tests.factories import ConsumerFactory
 from tests.lake import bulk, driving
@@ -108,7 +108,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
                     SinkBatch(query_id, number),
                     requests.find_address(session, request),
                 )
-                publish = publishing.open_publish(session, request, address, batch)
+                publish = bulk_writer.open_publish(session, request, address, batch)
                 task = atomic.stage(session, request, publish, iter([rows]), batch)
                 atomic.commit(session, request, address, publish.id, [task], batch)
         return [done.batch_id or 0 for done in BulkPublish.objects.order_by("batch_id")]

@@ -5,5 +5,5 @@ hours       the hours that a run counts, and the files that hold them
 counting    one pass of Spark over the settlements of hours, one over their messages
 merging     hours into days, days into months
 counts      the counts of one consumer in one period
-storing     the rows
+rollup_rows their reads and writes
 """

@@ -10,7 +10,7 @@ from pulljobs.lake.rollups.sketches import TRACKED_KEYS
 from pulljobs.lake.spark.frame_rows import each
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 PUBLISHED: Final = f"""
 SELECT *, approx_top_k_estimate(keys, {KEPT_KEYS}) AS hot_keys
@@ -70,9 +70,21 @@ class Audience(NamedTuple):
     addressed: Sequence[Addressed]
 
 
-def count(spark: "SparkSession", messages: "DataFrame", audience: Audience, rows: Rows) -> None:
+def count_channels(spark: "SparkSession", messages: "DataFrame") -> "list[Row]":
+    """Count the messages by channel and hour, with their most frequent keys."""
+    return list(each(spark.sql(PUBLISHED, messages=messages)))
+
+
+def count(
+    spark: "SparkSession",
+    messages: "DataFrame",
+    channels: "Sequence[Row]",
+    audience: Audience,
+    rows: Rows,
+) -> None:
+    """Count for each consumer the messages of its channel, of which `channels` has the counts."""
     edges: set[tuple[Any, ...]] = set()
-    for row in each(spark.sql(PUBLISHED, messages=messages)):
+    for row in channels:
         hour = hour_of(row)
         for subscription in audience.subscriptions:
             if subscription.channel_id != row.channel_id or not subscription.is_during(hour):

@@ -22,7 +22,7 @@ from pulljobs.errors import LakeError
 from pulljobs.lake import ledger
 from pulljobs.lake.models import BulkPublish, LakeRun, PublishedPart, RollupRun
 from pulljobs.lake.models.rollups import Period
-from pulljobs.lake.rollups import counting, hours, merging, storing
+from pulljobs.lake.rollups import counting, hours, merging, rollup_rows
 from pulljobs.lake.rollups.counting import Sources
 from pulljobs.lake.rollups.counts import Rows
 from pulljobs.lake.rollups.hours import TableSnapshot
@@ -177,7 +177,7 @@ class _RollupRun:
                 )
             for month in months:
                 for period, rows in month.items():
-                    storing.save(self.using, period, rows)
+                    rollup_rows.save(self.using, period, rows)
             RollupRun.objects.using(self.using).create(
                 location=self.where,
                 archive_run=self.archive.last_run,
@@ -231,10 +231,10 @@ class _RollupRun:
         return {
             key: counts
             for since in wholes
-            for key, counts in storing.load(
-                self.using, period, since, since + LONGEST[period]
+            for key, counts in rollup_rows.load(
+                self.using, period, since, since + LONGEST[period], counted
             ).items()
-            if key.starts_at not in counted and whole(key.starts_at) == since
+            if whole(key.starts_at) == since
         }
 
 

@@ -102,14 +102,14 @@ def _choose_guarded() -> str:
 @contextmanager
 def _guarded(options: Mapping[str, str]) -> Iterator["Publish"]:
     """Hold a bulk publish open for the block, then remove the staged rows of failed ones."""
-    from pyspark_pulljobs import publishing, requests, staging
+    from pyspark_pulljobs import bulk_writer, requests, staging
     from pyspark_pulljobs.database_session import open_session
 
     request = requests.parse_request(options)
     try:
         with open_session(request.dsn) as held:
             address = requests.find_address(held, request)
-            yield publishing.open_publish(held, request, address)
+            yield bulk_writer.open_publish(held, request, address)
     finally:
         with open_session(request.dsn) as after:
             staging.clean(after)

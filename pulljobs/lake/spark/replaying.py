@@ -20,7 +20,7 @@ from pulljobs.lake.spark import publishing, session, tables
 from pulljobs.lake.spark.publishing import Target
 from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Consumer
-from pyspark_pulljobs import replaying
+from pyspark_pulljobs import replay_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,10 +102,10 @@ def _replayed(
 
     if options.to is None:
         chosen = chosen.where(col("consumer_id") == consumer.pk)
-    columns = [part.split()[0] for part in replaying.COLUMNS.split(", ")]
+    columns = [part.split()[0] for part in replay_steps.COLUMNS.split(", ")]
     fresh = _fresh(chosen.select(*columns), options)
     complete = fresh.mapInArrow(
-        partial(replaying.fill_payloads, dsn=session.dsn()), replaying.COLUMNS
+        partial(replay_steps.fill_payloads, dsn=session.dsn()), replay_steps.COLUMNS
     )
     rows = complete.select(
         "payload",
@@ -139,7 +139,7 @@ def _fresh(chosen: "DataFrame", options: ReplayOptions) -> "DataFrame":
         return chosen
     target = options.to.pk if options.to else None
     return chosen.mapInArrow(
-        partial(replaying.drop_replayed, dsn=session.dsn(), target=target), chosen.schema
+        partial(replay_steps.drop_replayed, dsn=session.dsn(), target=target), chosen.schema
     )
 
 

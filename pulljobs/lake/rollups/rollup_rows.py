@@ -1,7 +1,7 @@
 """Reads and writes of the rows of rollups."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -30,11 +30,14 @@ UPDATED: Final = [
 ]
 
 
-def load(using: str, period: Period, since: datetime, until: datetime) -> Rows:
-    """Return the rows that begin from `since` to before `until`."""
+def load(
+    using: str, period: Period, since: datetime, until: datetime, without: Collection[datetime]
+) -> Rows:
+    """Return the rows that begin from `since` to before `until`, except at the times `without`."""
     rollups = Rollup.objects.using(using).filter(
         period=period, starts_at__gte=since, starts_at__lt=until
     )
+    rollups = rollups.exclude(starts_at__in=without)
     related = rollups.prefetch_related("errors", "nodes").order_by("pk")
     return {
         Key(row.consumer_id, row.starts_at): _counts(row)
