@@ -31,6 +31,8 @@ class StreamBatch(NamedTuple):
     id: int
     lease_token: UUID
     jobs: int
+    redelivered: int
+    """Number of its jobs that were delivered before."""
 
 
 def claim(
@@ -63,7 +65,8 @@ def claim(
     except BaseException:
         claimer.forget()  # The rollback released the claimed jobs.
         raise
-    return claimed, StreamBatch(rows[0].batch_id, token, len(claimed.jobs))
+    redelivered = sum(job.deliveries > 1 for job in claimed.jobs)
+    return claimed, StreamBatch(rows[0].batch_id, token, len(claimed.jobs), redelivered)
 
 
 def take_over(
@@ -86,7 +89,8 @@ def take_over(
         session.run(
             "move_batch", {"batch_id": row.batch_id, "lease_token": lease_token, "state": OPEN}
         )
-    return StreamBatch(row.batch_id, lease_token or row.lease_token, len(row.job_ids))
+    jobs = len(row.job_ids)
+    return StreamBatch(row.batch_id, lease_token or row.lease_token, jobs, redelivered=jobs)
 
 
 def _lock_room(session: Session, consumer_id: int, guards: Guards) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pulljobs import ids
 from pulljobs.engine.claiming.claimer import Claimer
 from pulljobs.engine.claiming.rows import LIMITS, Claimed, Terms
+from pulljobs.engine.encodings import array
 from pulljobs.engine.low_water_marks import Entry
 from pulljobs.engine.sql import Row
 from pulljobs.engine.telemetry import JobsClaimed, LeasesLost, emit
@@ -34,6 +35,11 @@ AHEAD_SECONDS: Final = 5.0
 Jobs that were claimed in advance wait under a lease while the batch runs.
 """
 
+BACKLOG_SECONDS: Final = 10.0
+"""Shortest time between two counts of the backlog, which each cost as much as a small claim."""
+MOST_COUNTED: Final = 100_000
+"""Number of ready jobs at which a count of the backlog stops."""
+
 Acked = list[tuple[int, int]]
 """Numbers of delivered and of lost jobs, one pair for each acked batch."""
 
@@ -47,7 +53,7 @@ class Stream:
             "stream": options.stream,
             "consumer": f"{options.channel}/{options.consumer}",
         }
-        self._progress = {"claimed": 0, "acked": 0, "lost": 0}
+        self._progress = dict.fromkeys(("backlog", "claimed", "redelivered", "acked", "lost"), 0)
         self._links = Links(options, self._report)
         self._link: Link | None = None
         self._claimer = Claimer(0)
@@ -60,12 +66,17 @@ class Stream:
             pool
         )
         self._planned_at = -AHEAD_SECONDS
+        self._counted_at = -BACKLOG_SECONDS
         self._cutoff: datetime | None = None
         """Time until which a job must have been available to be claimed, or None for no limit."""
 
     @property
     def progress(self) -> dict[str, int]:
-        """Numbers of jobs that this process has claimed, acked and lost so far."""
+        """Numbers of jobs that this process has claimed, acked and lost so far, and the backlog.
+
+        `redelivered` are claimed jobs that were delivered before. The backlog is the number of
+        ready jobs a few seconds ago, at most `MOST_COUNTED`.
+        """
         return dict(self._progress)
 
     def read_acked(self) -> int:
@@ -136,8 +147,19 @@ class Stream:
         number = known[0] if known else seq + 1
         if is_quick and not known[1:]:
             self._claim_ahead(link, number, rows)
+        self._count_backlog(link, number, rows)
         self._planned_at = time.monotonic()
         return number
+
+    def _count_backlog(self, link: Link, seq: int, rows: int) -> None:
+        """Count the jobs that are ready, unless batch `seq` took all of them, or it is too soon."""
+        batch = self._owned_batches.get(seq)
+        if batch is not None and batch.jobs < rows and not any(self._claimer.guards):
+            self._progress["backlog"] = 0
+        elif time.monotonic() >= self._counted_at + BACKLOG_SECONDS:
+            params = {"consumer_ids": array([link.owned.consumer_id]), "cap": MOST_COUNTED}
+            [counted] = link.session.run("count_jobs", params)
+            self._progress["backlog"], self._counted_at = counted.ready, time.monotonic()
 
     def _wait_for_jobs(self, link: Link, seq: int, rows: int, claimed: Claimed) -> int:
         """Wait for jobs after a claim without jobs. Return `seq + 1` if some came, else `seq`."""
@@ -249,6 +271,7 @@ class Stream:
     def _remember(self, seq: int, batch: StreamBatch) -> None:
         self._owned_batches[seq] = batch
         self._progress["claimed"] += batch.jobs
+        self._progress["redelivered"] += batch.redelivered
         self._report |= {"batch": seq, "jobs": batch.jobs}
 
     def _slices(self, link: Link, after: int, until: int) -> list[BatchSlice]:
