@@ -9,13 +9,13 @@ from typing import Any, Final
 import django
 
 from benchmarks.faults import options as faults
+from benchmarks.flags import add_json
 from benchmarks.peers import options as peers
 from benchmarks.pipeline import options as pipeline
 from benchmarks.workflows import options as workflows
 
 LEAST_HOURS: Final = 8
 """Hours of the shortest day: before, retention drops nothing in the second quarter."""
-JSON_HELP: Final = "print one line of JSON, and the tables to stderr"
 
 Commands = Any
 """Result of `add_subparsers`, whose class argparse does not export."""
@@ -77,7 +77,7 @@ def _add_limit(commands: Commands) -> None:
     limit.add_argument(
         "--designs", nargs="*", metavar="NAME", help="raw designs to compare with; default: all"
     )
-    limit.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(limit)
     mode = limit.add_mutually_exclusive_group()
     mode.add_argument(
         "--pinned", action="store_true", help="drain while another session holds a snapshot"
@@ -125,7 +125,7 @@ def _add_keys(commands: Commands) -> None:
     keys.add_argument("--busy", type=int, default=10_000, help="jobs of the busy key")
     keys.add_argument("--free", type=int, default=20_000, help="jobs of free keys")
     keys.add_argument("--rounds", type=int, default=3)
-    keys.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(keys)
 
 
 def _add_capacity(commands: Commands) -> None:
@@ -143,7 +143,7 @@ def _add_start(commands: Commands) -> None:
     start.add_argument("--rounds", type=int, default=5)
     start.add_argument("--rate", type=float, default=20, help="jobs a second after the first")
     start.add_argument("--seconds", type=float, default=5, help="that count as the first")
-    start.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(start)
 
 
 def _add_consumers(commands: Commands) -> None:
@@ -158,7 +158,7 @@ def _add_consumers(commands: Commands) -> None:
     consumers.add_argument("--rest", type=float, default=5, help="seconds after the worker's start")
     consumers.add_argument("--rate", type=float, default=200, help="jobs a second for the worker")
     consumers.add_argument("--seconds", type=float, default=10, help="of that rate")
-    consumers.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(consumers)
 
 
 def _add_turns(commands: Commands) -> None:
@@ -168,7 +168,7 @@ def _add_turns(commands: Commands) -> None:
     turns.add_argument("--fresh", type=int, default=100, help="other keys, with a job each")
     turns.add_argument("--rate", type=float, default=10, help="of these jobs a second")
     turns.add_argument("--shared", type=int, default=40_000, help="jobs of the two keys")
-    turns.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(turns)
 
 
 def _add_flow(commands: Commands) -> None:
@@ -184,7 +184,7 @@ def _add_flow(commands: Commands) -> None:
     flow.add_argument("--peer-jobs", type=int, default=20_000, help="queued for each such drain")
     flow.add_argument("--peer-keys", type=int, default=1_000, help="keys of these jobs")
     flow.add_argument("--peer-seconds", type=float, default=60.0, help="longest such drain")
-    flow.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(flow)
 
 
 def _add_flow_designs(commands: Commands) -> None:
@@ -195,7 +195,7 @@ def _add_flow_designs(commands: Commands) -> None:
     flow.add_argument("--wanted", type=int, default=100, help="jobs that a claim asks for")
     flow.add_argument("--rounds", type=int, default=3)
     flow.add_argument("--planted", action="store_true", help="break a bound, for comparison")
-    flow.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(flow)
 
 
 def _add_listing(commands: Commands) -> None:
@@ -206,7 +206,7 @@ def _add_listing(commands: Commands) -> None:
     listing.add_argument("--settled", type=int, default=500_000, help="of the large backlog")
     listing.add_argument("--delayed", type=int, default=10_000, help="jobs that are due later")
     listing.add_argument("--rounds", type=int, default=200, help="pages timed")
-    listing.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(listing)
 
 
 def _add_day(commands: Commands) -> None:
@@ -215,7 +215,7 @@ def _add_day(commands: Commands) -> None:
     day.add_argument("--hours", type=_hours, default=24, help=f"{LEAST_HOURS} or more")
     day.add_argument("--rate", type=float, default=500.0, help="jobs a second of those hours")
     day.add_argument("--processes", type=int, default=2, help="of the worker")
-    day.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(day)
 
 
 def _hours(text: str) -> int:
@@ -234,7 +234,7 @@ def _add_http(commands: Commands) -> None:
     http.add_argument("--clients", type=int, default=8)
     http.add_argument("--requests", type=int, default=500, help="of each kind, at most")
     http.add_argument("--rounds", type=int, default=3, help="of pulls and acks")
-    http.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(http)
 
 
 def _add_long_poll(commands: Commands) -> None:
@@ -244,7 +244,7 @@ def _add_long_poll(commands: Commands) -> None:
     long_poll.add_argument("--consumers", type=int, nargs="+", default=[1, 50])
     long_poll.add_argument("--rate", type=float, default=200.0, help="messages a second")
     long_poll.add_argument("--seconds", type=float, default=20.0)
-    long_poll.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(long_poll)
 
 
 def _add_client(commands: Commands) -> None:
@@ -252,7 +252,7 @@ def _add_client(commands: Commands) -> None:
     client.set_defaults(module="benchmarks.client")
     client.add_argument("--jobs", type=int, default=50_000, help="of each run")
     client.add_argument("--rounds", type=int, default=3)
-    client.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(client)
 
 
 def _add_push(commands: Commands) -> None:
@@ -262,7 +262,7 @@ def _add_push(commands: Commands) -> None:
     push.add_argument("--quick", type=int, default=100, help="number of quick endpoints")
     push.add_argument("--seconds-each", type=float, default=2.0, help="answer time of slow ones")
     push.add_argument("--seconds", type=float, default=20.0, help="length of the measurement")
-    push.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(push)
 
 
 def _add_pages(commands: Commands) -> None:
@@ -272,7 +272,7 @@ def _add_pages(commands: Commands) -> None:
     pages.add_argument("--queued", type=int, default=1_000_000)
     pages.add_argument("--only", default="", help="pages whose name contains this text")
     pages.add_argument("--keep", action="store_true", help="keep the database for the next run")
-    pages.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(pages)
 
 
 def _add_schedules(commands: Commands) -> None:
@@ -284,7 +284,7 @@ def _add_schedules(commands: Commands) -> None:
     parser.add_argument("--rounds", type=int, default=50, help="passes of each number")
     parser.add_argument("--rate", type=int, default=500, help="slots due a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
-    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(parser)
 
 
 def _add_schedule_faults(commands: Commands) -> None:
@@ -299,7 +299,7 @@ def _add_schedule_faults(commands: Commands) -> None:
     parser.add_argument("--pause", type=float, default=2.0, help="average seconds between faults")
     parser.add_argument("--seed", type=int, help="of the random choices")
     parser.add_argument("--state", type=Path, help="directory in which the server stays")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    add_json(parser)
 
 
 def _add_batch_faults(commands: Commands) -> None:
@@ -314,7 +314,7 @@ def _add_batch_faults(commands: Commands) -> None:
     parser.add_argument("--patience", type=float, default=3600.0, help="seconds until it gives up")
     parser.add_argument("--seed", type=int, help="of the random choices")
     parser.add_argument("--state", type=Path, help="directory in which the server stays")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    add_json(parser)
 
 
 if __name__ == "__main__":

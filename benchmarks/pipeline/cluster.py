@@ -5,7 +5,8 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,26 +23,43 @@ START_SECONDS: Final = 180
 POLL_SECONDS: Final = 0.05
 
 
+@contextmanager
+def serve_cluster(directory: Path, workers: int, *, is_bare: bool = False) -> Iterator["Cluster"]:
+    """Run a cluster until the block ends. The Python of `is_bare` workers has no packages."""
+    cluster = Cluster(directory, is_bare=is_bare)
+    try:
+        cluster.start(workers)
+        yield cluster
+    finally:
+        cluster.end()
+
+
 class Cluster:
     """A master and its workers, as the guide starts them, with a core each."""
 
-    def __init__(self, directory: Path, workers: int, *, is_bare: bool = False) -> None:
-        """Start the cluster. The Python of `is_bare` workers has no packages."""
+    url: str
+
+    def __init__(self, directory: Path, *, is_bare: bool) -> None:
         self._directory = directory
         self._environment = {**os.environ, "SPARK_NO_DAEMONIZE": "1"}
         java.use(self._environment)
         if is_bare:
             path = f"{_make_bare_python(directory)}{os.pathsep}{os.environ['PATH']}"
             self._environment |= {"PATH": path, "PYTHONPATH": ""}
-        self._started = 0
-        self._master, self._log = self._start(MASTER, "--webui-port", "0")
-        self._wait_for(lambda: STARTED in self._log.read_text())
-        self.url = self._log.read_text().partition(STARTED)[2].split()[0]
-        self._workers = [self._start_worker() for _ in range(workers)]
-        self._wait_for(lambda: self._count_registered() >= workers)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    def start(self, workers: int) -> None:
+        """Start the master and the workers, and wait until it knows them."""
+        _master, log = self._start(MASTER, "--webui-port", "0")
+        _wait_for(lambda: STARTED in log.read_text(), log)
+        self.url = log.read_text().partition(STARTED)[2].split()[0]
+        for _ in range(workers):
+            self._start_worker()
+        _wait_for(lambda: log.read_text().count("Registering worker") >= workers, log)
 
     def end(self) -> None:
-        for process in (*self._workers, self._master):
+        for process in self._processes:
             process.kill()
             process.wait()
 
@@ -51,7 +69,7 @@ class Cluster:
         worker.kill()
         worker.wait()
         self._workers.remove(worker)
-        self._workers.append(self._start_worker())
+        self._start_worker()
 
     def kill_executor(self) -> bool:
         """Kill an executor, and return True, or return False if there is none."""
@@ -61,14 +79,13 @@ class Cluster:
         random.choice(executors).kill()
         return True
 
-    def _start_worker(self) -> "subprocess.Popen[bytes]":
-        work = self._directory / f"work{self._started}"
+    def _start_worker(self) -> None:
+        work = self._directory / f"work{len(self._processes)}"
         flags = ("--webui-port", "0", "--cores", "1", "--memory", "600m", "--work-dir", str(work))
-        return self._start(WORKER, *flags, self.url)[0]
+        self._workers.append(self._start(WORKER, *flags, self.url)[0])
 
     def _start(self, main: str, *flags: str) -> "tuple[subprocess.Popen[bytes], Path]":
-        self._started += 1
-        log = self._directory / f"spark-{self._started}.log"
+        log = self._directory / f"spark-{len(self._processes)}.log"
         script = Path(pyspark.__path__[0], "bin", "spark-class")
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -77,17 +94,16 @@ class Cluster:
                 stdout=output,
                 stderr=output,
             )
+        self._processes.append(process)
         return process, log
 
-    def _count_registered(self) -> int:
-        return self._log.read_text().count("Registering worker")
 
-    def _wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"The cluster did not start: see {self._log}.")
-            time.sleep(POLL_SECONDS)
+def _wait_for(condition: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"The cluster did not start: see {log}.")
+        time.sleep(POLL_SECONDS)
 
 
 def _find_executors(worker: int) -> list[psutil.Process]:

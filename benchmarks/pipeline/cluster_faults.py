@@ -14,18 +14,19 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import duckdb
 from deltalake import DeltaTable
 
 from benchmarks.database import CHANNEL, CONSUMER, own_database, query
-from benchmarks.pipeline.cluster import Cluster
+from benchmarks.pipeline.cluster import Cluster, serve_cluster
 from example_project.state import BASE_DIR
 from pulljobs.models import Consumer, Job
 from pulljobs.states import State
@@ -58,31 +59,37 @@ ROLLED_UP: Final = "SELECT sum(delivered), sum(dead) FROM pulljobs_rollup WHERE 
 def run(options: argparse.Namespace) -> None:
     """Run the rounds and report. Exit with 1 if a count is wrong."""
     random.seed(options.seed)
+    signal.signal(signal.SIGTERM, _exit)
+    started = time.monotonic()
     with TemporaryDirectory() as name, own_database(durable=False):
         Consumer.objects.update(max_deliveries=MOST_DELIVERIES)
         folder = Path(name)
-        proof = ClusterProof(folder, options.kills, options.workers, options.pause)
-        try:
-            with proof.killing():
+        with serve_cluster(folder, options.workers, is_bare=True) as cluster:
+            proof = ClusterProof(folder, cluster, options.kills)
+            with proof.killing(options.pause):
                 for number in range(options.rounds):
                     proof.run_round(number, options.rows)
-        finally:
-            proof.cluster.end()
         report = {**proof.counts, **_judge(folder / "lake", options.rows * options.rounds)}
+    report["seconds"] = round(time.monotonic() - started)
     lines = [f"{name}: {value}" for name, value in report.items()]
     print(json.dumps(report) if options.json else "\n".join(lines))
     if not report["clean"]:
         sys.exit(1)
 
 
-class ClusterProof:
-    """Cluster, and commands that run on it until they succeed."""
+def _exit(_number: int, _frame: object) -> NoReturn:
+    """End, so that the blocks that are open end the cluster and drop the database."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit("The command was ended by a signal.")
 
-    def __init__(self, folder: Path, kills: int, workers: int, pause: float) -> None:
-        self._folder, self._kills_left, self._pause = folder, kills, pause
+
+class ClusterProof:
+    """Commands that run on a cluster until they succeed."""
+
+    def __init__(self, folder: Path, cluster: Cluster, kills: int) -> None:
+        self._folder, self._cluster, self._kills_left = folder, cluster, kills
         (folder / "shop_handler.py").write_text(HANDLER)
         self.counts: Counter[str] = Counter()
-        self.cluster = Cluster(folder, workers, is_bare=True)
         self._environment = self._choose_environment({})
         [archive] = self._run("package", str(folder / "package.tar"), "--include", "shop_handler")
         self._environment = self._choose_environment(archive["properties"])
@@ -100,17 +107,17 @@ class ClusterProof:
             self._run_to_end(verb)
 
     @contextmanager
-    def killing(self) -> Iterator[None]:
+    def killing(self, pause: float) -> Iterator[None]:
         """Kill executors and workers during the block."""
         ended = threading.Event()
 
         def kill() -> None:
-            while not ended.wait(self._pause * random.uniform(*SPREAD)):
+            while not ended.wait(pause * random.uniform(*SPREAD)):
                 if random.random() < WORKER_SHARE:
-                    self.cluster.kill_worker()
+                    self._cluster.kill_worker()
                     self.counts["workers_killed"] += 1
                 else:
-                    self.counts["executors_killed"] += self.cluster.kill_executor()
+                    self.counts["executors_killed"] += self._cluster.kill_executor()
 
         thread = threading.Thread(target=kill)
         thread.start()
@@ -140,15 +147,19 @@ class ClusterProof:
             start_new_session=True,
         )
         is_victim = may_be_killed and self._kills_left > 0 and random.random() < 0.6
+        seconds = random.uniform(*KILL_AFTER) if is_victim else STEP_SECONDS
+        started = time.monotonic()
         try:
-            seconds = random.uniform(*KILL_AFTER) if is_victim else STEP_SECONDS
             output, error = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
             self._kills_left -= is_victim
             self.counts["drivers_killed" if is_victim else "commands_timed_out"] += 1
             return []
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        print(f"{words[0]}: {time.monotonic() - started:.0f} s", file=sys.stderr)
         if process.returncode == 0:
             return [json.loads(output)]
         self.counts["commands_failed"] += 1
@@ -157,7 +168,7 @@ class ClusterProof:
 
     def _choose_environment(self, properties: Mapping[str, str]) -> dict[str, str]:
         spark = {
-            "spark.master": self.cluster.url,
+            "spark.master": self._cluster.url,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": "700m",
             "spark.executor.memory": "500m",

@@ -1,10 +1,11 @@
-"""Options of `python -m benchmarks pipeline`, `small-files` and `cluster-faults`."""
+"""Options of the benchmarks of the lake: `pipeline`, `small-files` and the like."""
 
 import argparse
 from typing import Any, Final
 
+from benchmarks.flags import add_json
+
 PARTS: Final = ("export", "rollup", "publish", "consume")
-JSON_HELP: Final = "print one line of JSON, and the tables to stderr"
 
 
 def add_to(commands: Any) -> None:
@@ -15,7 +16,8 @@ def add_to(commands: Any) -> None:
     )
     parser.set_defaults(module="benchmarks.pipeline.small_files")
     parser.add_argument("--exports", type=int, default=130)
-    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(parser)
+    _add_quiet_times(commands)
     _add_cluster_faults(commands)
 
 
@@ -33,7 +35,14 @@ def _add_pipeline(commands: Any) -> None:
     )
     pipeline.add_argument("--tasks", type=int, default=4, help="of Spark, and processes of ADBC")
     pipeline.add_argument("--memory", default="4g", help="of the driver's JVM")
-    pipeline.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(pipeline)
+
+
+def _add_quiet_times(commands: Any) -> None:
+    parser = commands.add_parser("quiet-times", help="cold commands of the lake, for few jobs")
+    parser.set_defaults(module="benchmarks.pipeline.quiet_times")
+    parser.add_argument("--jobs", type=int, default=8_600, help="as many as the demo has")
+    add_json(parser)
 
 
 def _add_cluster_faults(commands: Any) -> None:
@@ -50,4 +59,4 @@ def _add_cluster_faults(commands: Any) -> None:
         help="average seconds between kills of executors and workers; more on a slow machine",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, help="of the random choices")
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    add_json(parser)

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.pipeline.cluster import Cluster
+from benchmarks.pipeline.cluster import serve_cluster
 from example_project.state import BASE_DIR
 from pulljobs.engine import outcomes
 from pulljobs.lake.models import LakeRun, Rollup
@@ -70,15 +70,14 @@ def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_ne
     """The export is killed in its write, while tasks run on the workers."""
     settled(1500)
     place = tmp_path / "lake"
-    cluster = Cluster(tmp_path, workers=2)
-    cutter = Cutter(place, cluster.url)
-    try:
-        assert cutter.cut("in the write") == signal.SIGKILL
-        assert LakeRun.objects.get().state == LakeRun.State.OPEN
-        assert cutter.cut("") == 0
-    finally:
-        cutter.end()
-        cluster.end()
+    with serve_cluster(tmp_path, workers=2) as cluster:
+        cutter = Cutter(place, cluster.url)
+        try:
+            assert cutter.cut("in the write") == signal.SIGKILL
+            assert LakeRun.objects.get().state == LakeRun.State.OPEN
+            assert cutter.cut("") == 0
+        finally:
+            cutter.end()
     assert LakeRun.objects.get().rows == {"archive": 1500, "messages": 1500}
     assert len(files(place, "archive")) == 1
     assert_same(place)
