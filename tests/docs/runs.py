@@ -39,6 +39,7 @@ RUN: Final = {
     ("docs/quickstart.md", "sh"): f"{D}/test_quickstart.py",
     ("docs/quickstart.md", "text"): f"{D}/test_quickstart.py",
     ("docs/reference/events.md", "python"): SHOWN,
+    ("docs/reference/lake.md", "sql"): "tests/lake/test_rollup_walk.py",
     (f"{G}/api-access.md", "python"): SHOWN,
     (f"{G}/api-access.md", "http"): SHOWN,
     (f"{G}/batches.md", "python"): "tests/workflows/test_batch_guide.py",

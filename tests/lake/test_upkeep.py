@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 from django.core.management import CommandError
 
 from pulljobs import ids
@@ -15,7 +14,7 @@ from pulljobs.publishing import publish
 from pulljobs.storage import jobs
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, claimed
-from tests.lake.lakes import Place, assert_same, files, lake_at, lakes, run
+from tests.lake.lakes import Place, assert_same, delta, files, lake_at, lakes, run
 from tests.lake.test_retention import OLD, settled_on, verified
 from tests.sessions import query
 
@@ -126,7 +125,7 @@ def test_a_message_that_a_job_needs_is_left_as_it_is(place: Place) -> None:
 def test_a_wrong_predicate_is_one_clear_line(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export")
-    before = DeltaTable(str(place / "messages")).version()
+    before = delta(place, "messages").version()
     with pytest.raises(CommandError, match=r"^The predicate cannot be used: [^\n]*nosuch[^\n]*$"):
         run("erase", "--where", "nosuch = 1")
-    assert DeltaTable(str(place / "messages")).version() == before
+    assert delta(place, "messages").version() == before
