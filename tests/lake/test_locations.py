@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pulljobs.engine import outcomes
 from pulljobs.lake import locations
 from pulljobs.lake.models import LakeRun, Rollup
-from pulljobs.lake.spark import failures
+from pulljobs.lake.spark import failures, session
 from pulljobs.storage import jobs
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
@@ -142,8 +142,11 @@ def test_a_wrong_key_is_one_clear_line_and_the_right_one_works_at_once(store: in
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.owner
-def test_a_lake_in_a_bucket_is_read_by_spark_without_a_jar(spark: SparkSession) -> None:
+def test_a_lake_in_a_bucket_is_read_by_spark_without_a_jar(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settled(20)
+    monkeypatch.setattr(session, "SMALL_ROWS", 0)  # else this process verifies it
     with lake_at(StorePlace("s3a")) as place:
         run("export", "--master", "local[2,4]")
         assert_same(place)

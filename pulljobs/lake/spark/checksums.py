@@ -1,47 +1,97 @@
-"""Checksum of a row of the lake, equal to that of `sql/checksum_*.sql` for PostgreSQL's row."""
+"""Checksum of a row of the lake, equal to that of `sql/checksum_*.sql` for PostgreSQL's row.
 
-from typing import Final
+Spark computes it for many rows and this process for few, both from the same lists of columns.
+"""
 
-ARCHIVE: Final = (
-    "id",
-    "job_id",
-    "message_id",
-    "consumer_id",
-    "state",
-    "coalesce(reason, '')",
-    "unix_micros(created_at)",
-    "coalesce(cast(unix_micros(claimed_at) AS string), '')",
-    "coalesce(cast(unix_micros(started_at) AS string), '')",
-    "unix_micros(settled_at)",
-    "coalesce(cast(floor(run_seconds * 1e9D) AS string), '')",
-    "retry_count",
-    "deliveries",
-    "coalesce(node_id, '')",
-    "coalesce(lease_token, '')",
-    "coalesce(md5(error), '')",
-    "coalesce(md5(result), '')",
-)
-MESSAGES: Final = (
-    "id",
-    "channel_id",
-    "coalesce(cast(producer_id AS string), '')",
-    "unix_micros(published_at)",
-    "priority",
-    "coalesce(md5(key), '')",
-    "coalesce(md5(client_message_id), '')",
-    "md5(content_type)",
-    "md5(headers)",
-    "payload_bytes",
+import math
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import md5
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+
+class Form(NamedTuple):
+    """Text of a value that is not NULL, in Spark's SQL and in Python."""
+
+    sql: str
+    text: Callable[[Any], str]
+
+
+def _hash(value: str | bytes) -> str:
+    content = value.encode() if isinstance(value, str) else value
+    return md5(content, usedforsecurity=False).hexdigest()
+
+
+PLAIN: Final = Form("{}", str)
+MICROSECONDS: Final = Form("unix_micros({})", str)
+NANOSECONDS: Final = Form("floor({} * 1e9D)", lambda seconds: str(math.floor(seconds * 1e9)))
+HASHED: Final = Form("md5({})", _hash)
+
+COLUMNS: Final[Mapping[str, Mapping[str, Form]]] = {
+    "archive": {
+        "id": PLAIN,
+        "job_id": PLAIN,
+        "message_id": PLAIN,
+        "consumer_id": PLAIN,
+        "state": PLAIN,
+        "reason": PLAIN,
+        "created_at": MICROSECONDS,
+        "claimed_at": MICROSECONDS,
+        "started_at": MICROSECONDS,
+        "settled_at": MICROSECONDS,
+        "run_seconds": NANOSECONDS,
+        "retry_count": PLAIN,
+        "deliveries": PLAIN,
+        "node_id": PLAIN,
+        "lease_token": PLAIN,
+        "error": HASHED,
+        "result": HASHED,
+    },
+    "messages": {
+        "id": PLAIN,
+        "channel_id": PLAIN,
+        "producer_id": PLAIN,
+        "published_at": MICROSECONDS,
+        "priority": PLAIN,
+        "key": HASHED,
+        "client_message_id": HASHED,
+        "content_type": HASHED,
+        "headers": HASHED,
+        "payload_bytes": PLAIN,
+    },
+}
+PAYLOAD: Final = ("payload", "payload_bytes", "payload_md5")
+PAYLOAD_IS_WHOLE: Final = (
+    "payload IS NULL OR (octet_length(payload) = payload_bytes AND md5(payload) = payload_md5)"
 )
 
 
 def expression(table: str) -> str:
     """Return the checksum as an expression of Spark's SQL, a decimal."""
-    columns = {"archive": ARCHIVE, "messages": MESSAGES}[table]
-    parts = ", ".join(f"cast({column} AS string)" for column in columns)
+    parts = ", ".join(
+        f"coalesce(cast({form.sql.format(name)} AS string), '')"
+        for name, form in COLUMNS[table].items()
+    )
     return f"cast(conv(substr(md5(concat_ws('|', {parts})), 1, 15), 16, 10) AS decimal(38, 0))"
 
 
-PAYLOAD_IS_WHOLE: Final = (
-    "payload IS NULL OR (octet_length(payload) = payload_bytes AND md5(payload) = payload_md5)"
-)
+def compute(table: str, rows: pa.RecordBatch) -> list[int]:
+    """Return the checksum of each row."""
+    texts = [_list_texts(rows[name], form) for name, form in COLUMNS[table].items()]
+    return [int(_hash("|".join(parts))[:15], 16) for parts in zip(*texts, strict=True)]
+
+
+def count_broken_payloads(rows: pa.RecordBatch) -> int:
+    """Return the number of payloads that differ from their size or MD5."""
+    columns = (rows[name].to_pylist() for name in PAYLOAD)
+    return sum(
+        payload is not None and (len(payload), _hash(payload)) != (size, expected)
+        for payload, size, expected in zip(*columns, strict=True)
+    )
+
+
+def _list_texts(values: pa.Array, form: Form) -> Sequence[str]:
+    if form is MICROSECONDS:
+        values = values.cast(pa.int64())
+    return ["" if value is None else form.text(value) for value in values.to_pylist()]

@@ -1,19 +1,23 @@
 """Comparison of days in PostgreSQL and in the lake by count, sum of ids and checksum."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow as pa
+
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.lake import ledger, replicas
 from pulljobs.lake.spark import checksums, progress, session
+from pulljobs.lake.spark.export_run import Sessions
 from pulljobs.lake.spark.tables import LoggedFile, Table
 from pulljobs.storage.partitions import Partition
-from pyspark_pulljobs import checking, tasks
+from pyspark_pulljobs import checking, lake_files, tasks
 from pyspark_pulljobs.checking import DayPart, PartSums, Sums
+from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.selecting import ADBC
 
 if TYPE_CHECKING:
@@ -66,62 +70,98 @@ class LakeSnapshot(NamedTuple):
 
 
 Days = dict[str, list[date]]
+DaySums = dict[date, tuple[Sums, int]]
+"""Sums by day, with the number of rows that are not exported yet, or of broken payloads."""
 
 
 def compare_days(
-    spark: "SparkSession", using: str, snapshot: LakeSnapshot, days: Days
+    sessions: Sessions, using: str, snapshot: LakeSnapshot, days: Days
 ) -> list[DayComparison]:
-    """Compare these days, and leave out days without rows on either side."""
-    session.tune(spark, snapshot.count_rows(days))
-    database_sums = _sum_postgres(spark, using, snapshot, days)
-    with progress.reporting(spark, "read the lake"):
-        lake_sums = {table: _sum_lake(spark, snapshot, table, days[table]) for table in days}
+    """Compare these days, and leave out days without rows on either side.
+
+    This process reads few rows itself, in less time than Spark needs to start.
+    """
+    session.share_password()
+    parts = _list_parts(using, snapshot, days)
+    source = session.dsn(replicas.choose_source(using))
+    if (rows := snapshot.count_rows(days)) < session.SMALL_ROWS:
+        part_sums = _sum_here(source, parts)
+        lake_sums = {table: _sum_lake_here(snapshot, table, days[table]) for table in days}
+    else:
+        with sessions(rows=rows) as spark:
+            session.tune(spark, rows)
+            part_sums = _sum_in_tasks(spark, source, parts)
+            with progress.reporting(spark, "read the lake"):
+                lake_sums = {name: _sum_lake(spark, snapshot, name, days[name]) for name in days}
+    database_sums = _sum_days(days, part_sums)
     results = []
     for table, table_days in days.items():
         for day in table_days:
-            here, pending = database_sums[table, day]
+            here, pending = database_sums[table][day]
             there, broken = lake_sums[table].get(day, (Sums(), 0))
             if here.rows or there.rows or pending:
                 results.append(DayComparison(table, day, here, there, pending, broken))
     return results
 
 
-def _sum_postgres(
-    spark: "SparkSession", using: str, snapshot: LakeSnapshot, days: Days
-) -> dict[tuple[str, date], tuple[Sums, int]]:
-    parts = [
+def _list_parts(using: str, snapshot: LakeSnapshot, days: Days) -> list[DayPart]:
+    return [
         part
         for table in days
         for day in days[table]
         for part in parts_of_day(using, snapshot, table, day)
     ]
-    sum_parts = partial(checking.sum_parts, session.dsn(replicas.choose_source(using)), ADBC)
-    part_sums: list[PartSums] = []
-    if snapshot.count_rows(days) < session.SMALL_ROWS:
-        part_sums = _sum_here(sum_parts, parts)
-    elif parts:
-        count = settings().LAKE_CONNECTIONS or 4 * session.count_cores(spark)
-        with progress.reporting(spark, "read PostgreSQL"):
-            part_sums = tasks.call_in_tasks(spark, sum_parts, parts, min(count, len(parts)))
-    total = {(table, day): (Sums(), 0) for table in days for day in days[table]}
+
+
+def _sum_in_tasks(spark: "SparkSession", source: str, parts: list[DayPart]) -> list[PartSums]:
+    if not parts:
+        return []
+    count = settings().LAKE_CONNECTIONS or 4 * session.count_cores(spark)
+    sum_parts = partial(checking.sum_parts, source, ADBC)
+    with progress.reporting(spark, "read PostgreSQL"):
+        return tasks.call_in_tasks(spark, sum_parts, parts, min(count, len(parts)))
+
+
+def _sum_here(source: str, parts: list[DayPart]) -> list[PartSums]:
+    with ThreadPoolExecutor(replicas.bound_connections()) as pool:
+        summed = pool.map(lambda part: list(checking.sum_parts(source, ADBC, [part])), parts)
+        return [sums for some in summed for sums in some]
+
+
+def _sum_days(days: Days, part_sums: Iterable[PartSums]) -> dict[str, DaySums]:
+    total: dict[str, DaySums] = {table: dict.fromkeys(days[table], (Sums(), 0)) for table in days}
     for part in part_sums:
-        sums, pending = total[part.table, part.day]
-        total[part.table, part.day] = (sums.plus(part.sums), pending + part.pending)
+        sums, pending = total[part.table][part.day]
+        total[part.table][part.day] = (sums.plus(part.sums), pending + part.pending)
     return total
 
 
-def _sum_here(
-    sum_parts: Callable[[list[DayPart]], Iterator[PartSums]], parts: list[DayPart]
-) -> list[PartSums]:
-    """Sum parts in threads of this process, which takes less than a start of Spark's workers."""
-    with ThreadPoolExecutor(replicas.bound_connections()) as pool:
-        summed = pool.map(lambda part: list(sum_parts([part])), parts)
-        return [sums for some in summed for sums in some]
+def _sum_lake_here(snapshot: LakeSnapshot, table: str, days: Collection[date]) -> DaySums:
+    total: DaySums = {}
+    schema = _list_read(table)
+    for file in snapshot.files[table]:
+        if file.day not in days:
+            continue
+        named = pa.RecordBatch.from_pylist([{"path": file.path, "day": file.day}])
+        for rows in lake_files.read_files(f"{snapshot.where}/{table}", schema, [named]):
+            checksum = sum(checksums.compute(table, rows))
+            read = Sums(len(rows), sum(rows["id"].to_pylist()), checksum)
+            broken = checksums.count_broken_payloads(rows) if table == "messages" else 0
+            sums, broken_before = total.get(file.day, (Sums(), 0))
+            total[file.day] = (sums.plus(read), broken_before + broken)
+    return total
+
+
+def _list_read(table: str) -> pa.Schema:
+    """Return the columns that a comparison needs."""
+    payload = checksums.PAYLOAD if table == "messages" else ()
+    names = dict.fromkeys([*checksums.COLUMNS[table], *payload])
+    return pa.schema([TABLES[table].field(name) for name in names])
 
 
 def _sum_lake(
     spark: "SparkSession", snapshot: LakeSnapshot, table: str, days: Collection[date]
-) -> dict[date, tuple[Sums, int]]:
+) -> DaySums:
     from pyspark.sql import functions as f
 
     if not any(file.day in days for file in snapshot.files[table]):

@@ -40,8 +40,7 @@ def retain(
             return Retained([], [], [])
         snapshot = verifying.take_snapshot(using, where)
         days = _by_table(chosen)
-        with sessions(rows=snapshot.count_rows(days)) as spark:
-            compared = comparing.compare_days(spark, using, snapshot, days)
+        compared = comparing.compare_days(sessions, using, snapshot, days)
         verifying.record_results(using, snapshot, compared)
         differing = [day for day in compared if not day.is_equal]
         kept = {day.partition for day in differing}

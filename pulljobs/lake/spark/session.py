@@ -46,6 +46,8 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     # From so many files on their sizes are read by tasks; below, a task costs more than its files.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
+    # Two more files for each batch of a stream, next to those that the filesystem itself checks.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",

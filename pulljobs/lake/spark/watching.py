@@ -110,8 +110,7 @@ def _verify(sessions: Sessions) -> str:
     if not any(days.values()):
         return ""
     snapshot = verifying.take_snapshot(using, where)
-    with sessions(rows=snapshot.count_rows(days)) as spark:
-        compared = comparing.compare_days(spark, using, snapshot, days)
+    compared = comparing.compare_days(sessions, using, snapshot, days)
     verifying.record_results(using, snapshot, compared)
     differing = [f"{day.table} {day.day}" for day in compared if not day.is_equal]
     if differing:

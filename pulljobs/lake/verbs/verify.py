@@ -4,14 +4,17 @@ Equal days may be dropped once they are old enough, by `retain` or by the mainte
 """
 
 from argparse import ArgumentParser
+from contextlib import ExitStack
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pulljobs.conf import settings
 from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
-    from pulljobs.lake.spark.comparing import DayComparison
+    from pulljobs.lake.spark.comparing import DayComparison, LakeSnapshot
+    from pulljobs.lake.spark.export_run import Sessions
     from pulljobs.lake.spark.verifying import Difference
 
 
@@ -30,10 +33,13 @@ def handle(**options: Any) -> CommandResult:
     snapshot = verifying.take_snapshot(using, where)
     chosen = options["day"]
     days = dict.fromkeys(TABLES, chosen) if chosen else verifying.list_kept_days(using, where)
-    with session.open_session("verify", rows=snapshot.count_rows(days), **options) as spark:
-        compared = comparing.compare_days(spark, using, snapshot, days)
+    rows = snapshot.count_rows(days)
+    with ExitStack() as stack:
+        opened = partial(session.open_session, "verify", rows=rows, **options)
+        sessions = session.keep_session(opened, stack)
+        compared = comparing.compare_days(sessions, using, snapshot, days)
         differing = [
-            (day, verifying.find_difference(spark, using, snapshot, day))
+            (day, _find_difference(sessions, using, snapshot, day))
             for day in compared
             if not day.is_equal
         ]
@@ -41,6 +47,15 @@ def handle(**options: Any) -> CommandResult:
     return CommandResult(
         content(compared, differing), lines(compared, differing), int(bool(differing))
     )
+
+
+def _find_difference(
+    sessions: "Sessions", using: str, snapshot: "LakeSnapshot", day: "DayComparison"
+) -> "Difference":
+    from pulljobs.lake.spark import verifying
+
+    with sessions() as spark:
+        return verifying.find_difference(spark, using, snapshot, day)
 
 
 Differing = list[tuple["DayComparison", "Difference"]]
