@@ -44,9 +44,9 @@ def world(tmp_path: Path) -> Iterator[ExportedJobs]:
     operating.redrive([revived.id])
     held = Held(revived.id, taken(consumer, revived.id))
     jobs.finish(USING, [outcomes.deliver(held)])
-    with lake_at(tmp_path / "lake"):
+    with lake_at(tmp_path / "lake") as place:
         run("export", "--with-payload", "--payload-cap", "20")
-        assert lakes(tmp_path / "lake", "archive")[0] == ArchivedJob.objects.count()
+        assert lakes(place, "archive")[0] == ArchivedJob.objects.count()
         yield ExportedJobs(consumer, dead, revived.id)
 
 

@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from django.db import connection
 from pyspark.sql import SparkSession
 
@@ -16,6 +15,7 @@ from pulljobs.lake.models import BulkPublish, Rollup, RollupRun
 from pulljobs.lake.models.rollups import Period
 from pulljobs.lake.rollups.running import RolledUp, _RollupRun
 from pulljobs.lake.spark import tables
+from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Consumer
 from tests.factories import USING, ConsumerFactory
 from tests.lake.history import NODES, NOON, SECOND, History, Lake
@@ -135,7 +135,7 @@ def test_late_rows_touch_their_hour_only(lake: Lake, history: History, consumer:
 
 
 def test_rows_of_files_that_were_compacted_are_counted_once_they_are_new(
-    lake: Lake, history: History, consumer: Consumer, tmp_path: Path
+    lake: Lake, history: History, consumer: Consumer
 ) -> None:
     """The compaction removed their files, and with them the names of their runs."""
     some_history(history, consumer)
@@ -146,7 +146,8 @@ def test_rows_of_files_that_were_compacted_are_counted_once_they_are_new(
     history.message(consumer, NOON + 9.6 * HOUR)
     lake.export()
     for table in ("archive", "messages"):
-        DeltaTable(str(tmp_path / "lake" / table)).optimize.compact()
+        assert (held := Table(tables.location(), table).delta())
+        held.optimize.compact()
     assert lake.roll_up().hours == 1
     for period in Period.values:
         assert rolled_up(period) == counted_by_sql(period)

@@ -120,8 +120,11 @@ def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Pa
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.django_db(transaction=True)
-def test_the_walk_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_walk_of_the_guide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every block of the guide runs, in its order."""
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")  # the guide's readers, of a local server
     handlers.sync_consumers()
     runs.begin(python_files(FILES))
     drain(delayed=True)
