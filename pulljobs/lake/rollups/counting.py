@@ -31,15 +31,15 @@ def count(
 ) -> Rows:
     """Count the settlements and publishes of some hours by consumer and hour.
 
-    Both are counted at the same time, because Spark plans and compiles a query on one core.
+    The queries run at the same time, because Spark plans and compiles each on one core.
     """
     rows: Rows = defaultdict(Counts)
     archive = sources.archive.where(is_in("settled_at", spans))
     messages = sources.messages.where(is_in("published_at", spans))
-    with ThreadPoolExecutor(1) as aside:
+    with ThreadPoolExecutor(2) as aside:
         channels = aside.submit(published.count_channels, spark, messages)
+        shapes = aside.submit(errors.count_shapes, spark, archive)
         settled.count(spark, archive, sources.deaths, sources.deaths_rows, rows)
-        if any(counts.dead for counts in rows.values()):
-            errors.count(spark, archive, rows)
+        errors.add(shapes.result(), rows)
         published.count(spark, messages, channels.result(), audience, rows)
     return dict(rows)

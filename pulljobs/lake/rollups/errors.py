@@ -1,6 +1,6 @@
 """Errors of dead jobs, where equal errors are counted together."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from pulljobs.lake.rollups.counts import KEPT_ERRORS, Counts, Error, Rows
@@ -48,19 +48,21 @@ WHERE place <= {KEPT_ERRORS} OR place_in_reason = 1
 """
 
 
-def count(spark: "SparkSession", archive: "DataFrame", rows: Rows) -> None:
-    for row in _errors(spark, archive):
+def add(shapes: "Iterable[Row]", rows: Rows) -> None:
+    """Add the errors to the counts of their consumers and hours."""
+    for row in shapes:
         _take(rows[key_of(row)], row)
 
 
-def _errors(spark: "SparkSession", archive: "DataFrame") -> "Iterator[Row]":
+def count_shapes(spark: "SparkSession", archive: "DataFrame") -> "list[Row]":
+    """Count the most frequent errors of each consumer and hour, equal errors together."""
     from pyspark.sql import functions as F
 
     line = F.substring_index(F.trim(F.coalesce("error", F.lit(""))), "\n", 1)
     dead = archive.where("state = 'DEAD'").withColumn(
         "shape", shape_of(F.left(line, F.lit(LONGEST_SHAPE)))
     )
-    return each(spark.sql(ERRORS, dead=dead))
+    return list(each(spark.sql(ERRORS, dead=dead)))
 
 
 def shape_of(error: "Column") -> "Column":

@@ -109,15 +109,18 @@ def count_cores(session: "SparkSession") -> int:
 
 
 def keep_session(
-    opened: Callable[[], AbstractContextManager["SparkSession"]], stack: ExitStack
+    opened: Callable[..., AbstractContextManager["SparkSession"]], stack: ExitStack
 ) -> Callable[..., AbstractContextManager["SparkSession"]]:
-    """Return a function that shares one session until the stack ends or a run fails in it."""
+    """Return a function that shares one session until the stack ends or a run fails in it.
+
+    The first caller says for how many rows the session starts.
+    """
     sessions: list[SparkSession] = []
 
     @contextmanager
-    def kept(**_hints: int) -> Iterator["SparkSession"]:
+    def kept(**hints: int) -> Iterator["SparkSession"]:
         if not sessions:
-            sessions.append(stack.enter_context(opened()))
+            sessions.append(stack.enter_context(opened(**hints)))
         try:
             with failures.raising_lake_errors():
                 yield sessions[0]
