@@ -10,5 +10,6 @@ memory    memory of the driver
 session   sizes in turn, and the targets
 
 small_files      exports of one row, then compact and vacuum
+quiet_times      cold commands of the lake, for few jobs
 cluster_faults   a standalone cluster whose processes are killed
 """

@@ -43,6 +43,7 @@ KILL_AFTER: Final = (3.0, 10.0)
 """Shortest and longest time in seconds after which a command is killed."""
 SPREAD: Final = (0.5, 1.5)
 """Shortest and longest pause between two kills of executors and workers, of the average."""
+VICTIM_SHARE: Final = 0.75
 WORKER_SHARE: Final = 0.3
 STEP_SECONDS: Final = 300
 MOST_ATTEMPTS: Final = 30
@@ -146,7 +147,7 @@ class ClusterProof:
             text=True,
             start_new_session=True,
         )
-        is_victim = may_be_killed and self._kills_left > 0 and random.random() < 0.6
+        is_victim = may_be_killed and self._kills_left > 0 and random.random() < VICTIM_SHARE
         seconds = random.uniform(*KILL_AFTER) if is_victim else STEP_SECONDS
         started = time.monotonic()
         try:

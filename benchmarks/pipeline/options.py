@@ -51,7 +51,7 @@ def _add_cluster_faults(commands: Any) -> None:
     )
     parser.set_defaults(module="benchmarks.pipeline.cluster_faults")
     parser.add_argument("--rows", type=int, default=20_000, help="jobs of a round")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--kills", type=int, default=10, help="of the command's process group")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
