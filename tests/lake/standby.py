@@ -17,7 +17,7 @@ from example_project.postgres.place import PORT, Place
 def serve_standby() -> Iterator[Path]:
     """Copy the server, start the copy as a standby, and return the directory of its socket."""
     primary = Path(connection.get_connection_params()["host"])
-    version = connection.pg_version // 10_000
+    version = int(_ask("SHOW server_version_num")) // 10_000
     data = Path(_ask("SHOW data_directory"))
     account = server_account(data)
     home = Path(mkdtemp(prefix="pulljobs-standby-"))
