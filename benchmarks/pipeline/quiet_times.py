@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.database import own_database, query
 from benchmarks.pipeline import history
@@ -34,7 +34,9 @@ def run(options: argparse.Namespace) -> None:
         for what, seconds in times.items()
     ]
     missed = [row["what"] for row in table if row["seconds"] >= row["target"]]
-    figures = {f"{what.replace(' ', '_')}_seconds": seconds for what, seconds in times.items()}
+    figures: dict[str, Any] = {
+        f"{what.replace(' ', '_')}_seconds": seconds for what, seconds in times.items()
+    }
     figures["missed"] = ", ".join(missed) or "none"
     print_report({f"Commands, {options.jobs:,} jobs": table}, figures, as_json=options.json)
 

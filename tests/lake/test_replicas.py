@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
@@ -68,7 +69,7 @@ def standby(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         connections[ALIAS].close()
 
 
-def ask(text: str, *params: str) -> object:
+def ask(text: str, *params: str) -> Any:
     with connections[ALIAS].cursor() as cursor:
         cursor.execute(text, params)
         return cursor.fetchone()[0]
@@ -89,7 +90,7 @@ def test_rows_are_read_from_a_replica_once_it_has_them(
         assert files(place, "archive") == []
         ask("SELECT pg_wal_replay_resume()")
         assert run("export")["rows"] == {"archive": 3, "messages": 3}
-        wait_until(lambda: ask(READS, "pulljobs_archived_job"))
+        wait_until(lambda: bool(ask(READS, "pulljobs_archived_job")))
         assert run("verify")["equal"]
     assert_same(place)
 
