@@ -134,7 +134,7 @@ def _add_capacity(commands: Commands) -> None:
     capacity.add_argument("--jobs", type=int, default=50_000, help="of a run")
     capacity.add_argument("--rounds", type=int, default=3, help="the costs are medians")
     capacity.add_argument("--costs", type=Path, metavar="FILE", help="file to write the costs to")
-    capacity.add_argument("--json", action="store_true", help=JSON_HELP)
+    add_json(capacity)
 
 
 def _add_start(commands: Commands) -> None:
