@@ -171,13 +171,15 @@ def _usable_transactions() -> Iterator[None]:
 @contextmanager
 def _usable_transaction(using: str) -> Iterator[None]:
     """Undo, in a test's transaction, the writes of a handler whose error has broken all of it."""
-    if not connections[using].in_atomic_block:
+    connection = connections[using]
+    if not connection.in_atomic_block:
         yield
         return
-    before = transaction.savepoint(using=using)
+    # By the connection: newer versions of Django have another name for `transaction.savepoint`.
+    before = connection.savepoint() or ""  # Never empty inside a transaction.
     yield
     if transactions.is_broken(using):
-        transaction.set_rollback(False, using=using)
-        transaction.savepoint_rollback(before, using=using)
+        connection.set_rollback(False)
+        connection.savepoint_rollback(before)
     else:
-        transaction.savepoint_commit(before, using=using)
+        connection.savepoint_commit(before)
