@@ -72,7 +72,7 @@ def test_a_rate_holds_while_processes_are_killed_frozen_and_cut_off(faults: Faul
     ("broken", "limits", "rule"),
     [
         ("spend", ("--claim-rate", "100/s"), "claims_keep_the_rate"),
-        ("turn", ("--claim-rate", "200/s", "--fair", "--keys", "4"), "keys_share"),
+        ("turn", ("--claim-rate", "200/s", "--fair", "--keys", "8"), "keys_share"),
     ],
 )
 def test_checker_reports_claims_that_keep_tokens_or_turns(

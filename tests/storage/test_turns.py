@@ -69,6 +69,19 @@ class TestFairShares:
             shares += claimed_keys(consumer, 4)
         assert shares == {"a": 16, "b": 48}
 
+    def test_keys_share_however_large_the_claims_are(self) -> None:
+        consumer = fair()
+        weights.set_weight(consumer, "c", 3)
+        for key, number in (("a", 60), ("b", 60), ("c", 180)):
+            queue(consumer, number, key)
+        shares = Counter[str | None]()
+        for wanted in (14, 23, 5, 1, 40, 2) * 3:
+            claimed = claimed_keys(consumer, wanted)
+            assert claimed.total() == wanted
+            shares += claimed
+            turns_served = shares["a"], shares["b"], shares["c"] / 3
+            assert max(turns_served) - min(turns_served) <= 1
+
     def test_keys_take_turns_within_a_claim(self) -> None:
         consumer = fair()
         weights.set_weight(consumer, "c", 2)

@@ -91,7 +91,7 @@ COUNT_NEWER_SLOTS: Final[Changes] = {
     "claim_turns": (("pg_visible_in_snapshot(writer, (SELECT pg_current_snapshot()))", "true"),)
 }
 KEEP_TURNS: Final[Changes] = {
-    "claim_turns": (("ELSE moment.now\n        END AS next", "ELSE turn_at END AS next"),)
+    "claim_turns": (("ELSE moment.now + (number", "ELSE turn_at + 0 * (number"),)
 }
 THROTTLE_NOTHING: Final[Changes] = {
     "throttle": (("SET throttled_until = asked.until", "SET throttled_until = clock_timestamp()"),)

@@ -15,7 +15,7 @@ from pulljobs.engine.sql import Row, Session
 
 DISCOVERED: Final = 1_000
 """Jobs whose keys one statement gets to know."""
-DISCOVERING: Final = 0.02
+DISCOVERING: Final = 0.005
 """Seconds after which a claim gets to know no more keys, however many jobs wait."""
 LISTED: Final = 1_000
 """Keys that get turns, the first by name, while the walk through a backlog goes on."""

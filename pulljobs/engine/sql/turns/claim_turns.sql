@@ -1,5 +1,6 @@
 -- Claim jobs by key under one new lease: those of the keys whose turns come first, within a key by priority, then the longest available.
--- Event: claim. A key gives as many jobs as its weight, its free slots and its tokens allow. Then it goes to the end of the ring, or to the
+-- Event: claim. A key gives as many jobs as its weight, in as many rounds as there is room for, its free slots and its tokens allow. Then it
+--   goes to the end of the ring, or to the
 --   time of its next token. Without a free slot it has no turn until a job of it ends, and without jobs until another becomes claimable.
 -- Parameters: consumer_id bigint, wanted int, keys int (to look at), priorities int[] (of the consumer's jobs, the highest first), node_id uuid, via text,
 --   lease_duration interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (the caller has
@@ -86,24 +87,40 @@ turn AS MATERIALIZED (
     ) AS row
     LIMIT %(keys)s::int
 ),
-quantum AS MATERIALIZED (
-    -- As many as fill the claim: what is missing to a turn, the key is owed.
-    SELECT ceil(%(wanted)s::float8 / greatest(1, sum(weight)))::int AS jobs
-    FROM turn
+shared AS MATERIALIZED (
+    -- What is owed of the present turns, as many further rounds as the claim has room for, and then the first turns of one more.
+    SELECT
+        ordered.*,
+        begun + CASE WHEN rest > 0 THEN rest / weights * weight + extra ELSE 0 END AS share,
+        CASE WHEN rest > 0 AND extra > 0 THEN weight - extra ELSE 0 END AS owed_after,
+        rest > 0 AND extra < weight AS goes_first
+    FROM (
+        SELECT
+            counted.*,
+            least(weight, greatest(0, mod(rest, weights) - weights_before)) AS extra
+        FROM (
+            SELECT
+                turn.*,
+                CASE WHEN owed > 0 THEN owed ELSE weight END AS begun,
+                row_number() OVER in_order AS number,
+                sum(weight) OVER in_order - weight AS weights_before,
+                sum(weight) OVER () AS weights,
+                %(wanted)s::int - sum(CASE WHEN owed > 0 THEN owed ELSE weight END) OVER () AS rest
+            FROM turn
+            WINDOW in_order AS (ORDER BY turn_rank DESC, turn_at, key ROWS UNBOUNDED PRECEDING)
+        ) AS counted
+    ) AS ordered
 ),
 open AS MATERIALIZED (
     SELECT
         turn.*,
         live.ids AS live_ids,
         level.tokens AS level,
-        share.jobs AS share,
         consumer.fair_by_key,
         consumer.burst,
-        greatest(0, least(share.jobs, consumer.slots - cardinality(live.ids), floor(level.tokens)::int)) AS most,
-        row_number() OVER (ORDER BY turn.turn_rank DESC, turn.turn_at, turn.key) AS number
-    FROM turn
+        greatest(0, least(turn.share, consumer.slots - cardinality(live.ids), floor(level.tokens)::int)) AS most
+    FROM shared AS turn
     CROSS JOIN consumer
-    CROSS JOIN quantum
     CROSS JOIN LATERAL (
         -- One by one: a join might scan the table. A settled job holds no slot.
         SELECT ARRAY(
@@ -122,9 +139,6 @@ open AS MATERIALIZED (
             )
         END AS tokens
     ) AS level
-    CROSS JOIN LATERAL (
-        SELECT CASE WHEN turn.owed > 0 THEN turn.owed ELSE turn.weight * quantum.jobs END AS jobs
-    ) AS share
 ),
 allowed AS MATERIALIZED (
     SELECT *
@@ -233,6 +247,11 @@ transaction AS MATERIALIZED (
     WHERE EXISTS (SELECT FROM result)
 ),
 ${moment_after_id},
+line AS MATERIALIZED (
+    -- The keys that have had their turns are in the ring by then.
+    SELECT now + 2 * %(keys)s::int * interval '1 microsecond' AS until
+    FROM moment
+),
 planned AS MATERIALIZED (
     SELECT
         result.*,
@@ -244,7 +263,8 @@ planned AS MATERIALIZED (
             -- Another transaction has a job locked, which it would have taken.
             WHEN taken < least(most, room) AND next_rank >= turn_rank THEN moment.now + interval '20 ms'
             WHEN taken < share AND next_rank >= turn_rank THEN turn_at
-            ELSE moment.now
+            -- In the order of this claim, those that are at their turn first. Else the last key by name would always be cut.
+            ELSE moment.now + (number + CASE WHEN goes_first THEN 0 ELSE %(keys)s::int END) * interval '1 microsecond'
         END AS next_turn_at,
         next_id IS NULL
             AND weight = 1
@@ -260,7 +280,7 @@ moved AS (
     SET
         turn_at = planned.next_turn_at,
         turn_rank = coalesce(planned.next_rank, 0),
-        owed = CASE WHEN planned.next_turn_at = planned.turn_at THEN planned.share - planned.taken ELSE 0 END,
+        owed = CASE WHEN planned.next_turn_at = planned.turn_at THEN planned.share - planned.taken ELSE planned.owed_after END,
         is_full = planned.fills_up,
         holders = planned.now_holding,
         tokens = planned.tokens_left,
@@ -295,7 +315,8 @@ SELECT
     coalesce(taken.deliveries, '{}') AS deliveries,
     coalesce(taken.suspects, '{}') AS suspects,
     EXISTS (SELECT FROM planned WHERE next_id IS NULL) AS is_emptied,
-    EXISTS (SELECT FROM planned WHERE next_turn_at <= (SELECT now FROM moment)) OR (SELECT count(*) FROM turn) >= %(keys)s::int AS has_turns,
+    EXISTS (SELECT FROM planned WHERE next_turn_at <= (SELECT until FROM line))
+        OR (SELECT count(*) FROM turn) >= %(keys)s::int AS has_turns,
     (SELECT count(*) FROM turn) < %(keys)s::int AND EXISTS (
         SELECT
         FROM rank
@@ -318,7 +339,7 @@ SELECT
         OFFSET 0
     ) AS has_full,
     extract(epoch FROM least(
-        (SELECT min(next_turn_at) FROM planned WHERE next_turn_at > (SELECT now FROM moment)),
+        (SELECT min(next_turn_at) FROM planned WHERE next_turn_at > (SELECT until FROM line)),
         (
             SELECT min(row.turn_at)
             FROM rank
