@@ -306,7 +306,7 @@ def cut_off_from_the_server(place: Place) -> Iterator[None]:
 def refused_by_the_server(place: Place) -> Iterator[None]:
     refused = make_conninfo(session.dsn(), dbname="nosuch")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "dsn", lambda: refused)
+        patch.setattr(session, "dsn", lambda *_using: refused)
         yield
 
 

@@ -149,7 +149,7 @@ def test_the_password_goes_where_spark_redacts_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         session,
         "_parameters",
-        lambda: {"host": "db", "dbname": "jobs", "password": "hush", "sslpassword": "hush"},
+        lambda *_using: {"host": "db", "dbname": "jobs", "password": "hush", "sslpassword": "hush"},
     )
     assert session.properties(None)["spark.executorEnv.PGPASSWORD"] == "hush"
     assert session.dsn() == "host=db dbname=jobs"
