@@ -14,7 +14,7 @@ MICRO: Final = 1e-6
 DAY: Final = 86_400
 USED: Final = 0.7
 """Share of a processor or of a disk to plan with. Waiting times rise steeply above it."""
-MOST: Final = 200_000.0
+MOST: Final = 80_000.0
 """Largest number of jobs a second of one server that was measured: no estimate goes beyond it."""
 BESIDE: Final = 0.25
 """Share of the processors above which jobs get a server of their own."""

@@ -26,11 +26,7 @@ def choose_source(using: str) -> str:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while behind := _count_bytes_behind(replica, primary.lsn, primary.system_identifier):
         if time.monotonic() > deadline:
-            raise LakeError(
-                f"The replica {replica!r} is {behind:,} bytes of log behind after "
-                f"{PATIENCE_SECONDS:.0f} seconds: run the command again when it has caught up, or "
-                f"remove {SETTING}['LAKE_REPLICA']."
-            )
+            raise LakeError(_describe_lag(replica, behind))
         time.sleep(POLL_SECONDS)
     return replica
 
@@ -38,6 +34,14 @@ def choose_source(using: str) -> str:
 def bound_connections(cores: int | None = None) -> int:
     """Return the number of connections on which to read at once, by default with these cores."""
     return settings().LAKE_CONNECTIONS or cores or os.cpu_count() or 1
+
+
+def _describe_lag(replica: str, behind: int) -> str:
+    return (
+        f"The replica {replica!r} is {behind:,} bytes of log behind after "
+        f"{PATIENCE_SECONDS:.0f} seconds: run the command again when it has caught up, or "
+        f"remove {SETTING}['LAKE_REPLICA']."
+    )
 
 
 def _count_bytes_behind(replica: str, lsn: str, system_identifier: int) -> int:

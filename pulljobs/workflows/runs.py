@@ -112,10 +112,7 @@ class Run(RunBase):
                 yield AtomicStep(step, result_of(context, step))
             return
         block = AtomicStep(step)
-        with (
-            noting_failure(context, step),
-            context.store.atomic(step, time.monotonic(), block),
-        ):
+        with noting_failure(context, step), context.store.atomic(step, time.monotonic(), block):
             yield block
         context.replay.end(step)
 

@@ -13,6 +13,11 @@ from tests.storage.planning import IDS, PARAMS, TOKENS, plan
 
 pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 ROWS: Final = 20_000
+MANY: Final = 60_000
+"""Rows of a table of which a statement reads a bounded number in the order of an index.
+
+Of fewer rows, and without statistics, the planner reads and sorts all, which is as quick.
+"""
 FILL: Final = f"""
 INSERT INTO pulljobs_job
     (id, consumer_id, message_id, available_at, retry_count, deliveries, priority, state,
@@ -36,7 +41,7 @@ SELECT n, 'charge', 1, 1, 'step', '', now() FROM generate_series(1, {ROWS}) AS n
 INSERT INTO pulljobs_signal (id, run_id, name, is_new, consumed_at, consumed_by)
 SELECT n, n, 'approval', n % 2 = 0, CASE WHEN n % 3 = 0 THEN now() END,
     CASE WHEN n % 3 = 0 THEN 1 END
-FROM generate_series(1, {ROWS}) AS n;
+FROM generate_series(1, {MANY}) AS n;
 INSERT INTO pulljobs_batch
     (id, name, callbacks, members, delivered, dead, redriven, redriven_before, round, parent_id,
     run_id, closed_at, completed_at)
@@ -60,7 +65,8 @@ TABLES: Final = (
 )
 SMALL: Final = {"pulljobs_lease", "pulljobs_batch_sum"}
 """Tables with a row for each claim in flight, and for each settlement since the last merge."""
-LATER: Final = {"forget_runs", "forget_signals", "waiting_runs"}
+LATER: Final = {"forget_runs", "forget_signals", "known_versions", "list_runs", "waiting_runs"}
+"""Statements of upkeep, metrics and pages, which read large tables after their first ANALYZE."""
 RUN: Final = {"run_id": 1_001}
 BATCH: Final = {"batch_id": 1_001}
 STEP: Final = {"name": "charge", "number": 1, "position": 1}
@@ -160,6 +166,7 @@ def test_every_statement_is_known() -> None:
 def test_no_large_table_is_scanned(statistics: str, planner: str) -> None:
     drop_days()
     query(FORGET.replace("%", "%%"))
+    query(f"TRUNCATE {', '.join(TABLES)}")  # or earlier tests leave the numbers of their rows
     query(FILL.replace("%", "%%"))
     if statistics == "analyzed":
         query(f"ANALYZE {', '.join(TABLES)}")
@@ -173,6 +180,6 @@ def test_no_large_table_is_scanned(statistics: str, planner: str) -> None:
         if node["Node Type"] == "Seq Scan" and node["Relation Name"] in TABLES
     ]
     scans = [scan for scan in scans if scan[1] not in SMALL]
-    if statistics == "never analyzed":  # Upkeep and metrics come later than the first ANALYZE.
+    if statistics == "never analyzed":
         scans = [scan for scan in scans if scan[0] not in LATER]
     assert not scans, scans

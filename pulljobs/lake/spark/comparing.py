@@ -139,13 +139,11 @@ def _sum_days(days: Days, part_sums: Iterable[PartSums]) -> dict[str, DaySums]:
 def _sum_lake_here(snapshot: LakeSnapshot, table: str, days: Collection[date]) -> DaySums:
     total: DaySums = {}
     schema = _list_read(table)
-    for file in snapshot.files[table]:
-        if file.day not in days:
-            continue
+    for file in (each for each in snapshot.files[table] if each.day in days):
         named = pa.RecordBatch.from_pylist([{"path": file.path, "day": file.day}])
         for rows in lake_files.read_files(f"{snapshot.where}/{table}", schema, [named]):
-            checksum = sum(checksums.compute(table, rows))
-            read = Sums(len(rows), sum(rows["id"].to_pylist()), checksum)
+            ids, hashes = rows["id"].to_pylist(), checksums.compute(table, rows)
+            read = Sums(len(rows), sum(ids), sum(hashes))
             broken = checksums.count_broken_payloads(rows) if table == "messages" else 0
             sums, broken_before = total.get(file.day, (Sums(), 0))
             total[file.day] = (sums.plus(read), broken_before + broken)

@@ -1,7 +1,7 @@
 -- Claim jobs by key under one new lease: those of the keys whose turns come first, within a key by priority, then the longest available.
--- Event: claim. A key gives as many jobs as its weight, in as many rounds as there is room for, its free slots and its tokens allow. Then it
---   goes to the end of the ring, or to the
---   time of its next token. Without a free slot it has no turn until a job of it ends, and without jobs until another becomes claimable.
+-- Event: claim. In each round a key gives as many jobs as its weight. A claim has as many rounds as it has room for, and a key gives only what
+--   its free slots and its tokens allow. Then it goes to the end of the ring, or to the time of its next token. Without a free slot it has no
+--   turn until a job of it ends, and without jobs until another becomes claimable.
 -- Parameters: consumer_id bigint, wanted int, keys int (to look at), priorities int[] (of the consumer's jobs, the highest first), node_id uuid, via text,
 --   lease_duration interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (the caller has
 --   checked max_in_flight and the rate of the consumer); the low-water marks of the ring (low_water_marks.py), by falling rank: ring_ranks
