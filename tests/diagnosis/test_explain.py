@@ -294,7 +294,7 @@ def test_the_time_of_a_fair_job_comes_true_behind_a_long_queue_of_another_key() 
 def test_the_time_of_a_job_of_a_throttled_key_comes_true() -> None:
     consumer = ConsumerFactory.create(fair_by_key=True)
     [job] = published(consumer, key="a")
-    turns.throttle(USING, {(consumer.pk, "a"): 0.5})
+    turns.throttle(USING, {(consumer.pk, "a"): 1.5})
     assert assert_comes_true(job, consumer, "key_throttled")["limit"]["key"] == "a"
 
 
@@ -302,7 +302,7 @@ def test_a_job_behind_a_retry_of_its_key_is_named_its_time() -> None:
     consumer = ConsumerFactory.create(exclusive_keys=True)
     first, job = published(consumer, 2, key="a")
     [held] = claim(consumer)
-    pulling.finish([outcomes.retry(held, "again", after=timedelta(seconds=0.5))])
+    pulling.finish([outcomes.retry(held, "again", after=timedelta(seconds=1.5))])
     reason = assert_comes_true(job, consumer, "key_busy", first)
     assert reason["limit"] == {"of": "key", "key": "a", "holders": [ids.encode(first)]}
 
