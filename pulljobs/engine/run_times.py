@@ -13,7 +13,7 @@ MARGIN: Final = 2
 UNKNOWN: Final = float("inf")
 SECONDS_AHEAD: Final = 0.5
 """Seconds within which a claimed job is expected to start."""
-SECONDS_AHEAD_OF_TURNS: Final = 0.02
+SECONDS_AHEAD_OF_TURNS: Final = 0.01
 """These seconds where keys take turns, because a fresh key waits behind the claimed jobs."""
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pulljobs.engine.run_times import SECONDS_AHEAD_OF_TURNS, RunTime
+from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker import job_pool, runs
 from pulljobs.worker.job_pool import ClaimAhead
@@ -182,7 +182,7 @@ def test_an_uneven_run_time_is_expected_with_a_margin() -> None:
 def test_claims_of_fair_keys_are_as_large_as_the_process_is_quick(pool: PoolByHand) -> None:
     """One processor runs the jobs of all slots, so four of them are no quicker than one."""
     fair, other = run_time(0.001), run_time(0.001)
-    fair.ahead = SECONDS_AHEAD_OF_TURNS
+    fair.ahead = 0.02
     assert pool.room(fair) > 70, "the pace is not known yet"
     pool.take(fair, 50)
     for _job in range(40):
