@@ -5,10 +5,10 @@ measures them, and compares what the model predicts with other runs.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 MICRO: Final = 1e-6
 DAY: Final = 86_400
@@ -160,8 +160,3 @@ def next_steps(load: Load, costs: Costs, machine: Machine) -> Iterator[str]:
     if machine.disk_bytes is not None and held > USED * machine.disk_bytes:
         days = USED * machine.disk_bytes * servers / needs.disk_per_day
         yield f"Keep {days:,.1f} days of history, and export older days to the lake: RETENTION."
-
-
-def as_json(costs: Costs) -> dict[str, Any]:
-    """Return the costs as the file of `--costs` has them."""
-    return asdict(costs)

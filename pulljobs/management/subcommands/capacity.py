@@ -8,6 +8,7 @@ import json
 import re
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -93,7 +94,7 @@ def _result(load: Load, costs: Costs, machine: Machine) -> CommandResult:
         "worker_processes": processes,
         "highest_rate": highest,
         "steps": steps,
-        "costs": capacity.as_json(costs),
+        "costs": asdict(costs),
     }
     rows = list(_describe(load, needs, processes, highest))
     return CommandResult(content, [FactsBlock(rows), *_number(steps)])

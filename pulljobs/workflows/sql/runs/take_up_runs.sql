@@ -4,7 +4,6 @@
 -- Returns: run_id, consumer_id of each run that no longer waits for a worker.
 -- Locks: the jobs, SKIP LOCKED, then the runs, which only holders of their jobs change. Index: run pulljobs_run_left, job and run primary key.
 WITH transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
     SELECT pg_current_xact_id() AS xid
     WHERE (
             SELECT id
@@ -14,14 +13,10 @@ WITH transaction AS MATERIALIZED (
             LIMIT 1
         ) IS NOT NULL
 ),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+${moment_after_id},
 found AS MATERIALIZED (
     SELECT run.id, consumer.id AS consumer_id
-    FROM clock
+    FROM moment
     CROSS JOIN unnest(%(channels)s::text[], %(consumers)s::text[], %(oldest)s::int[], %(newest)s::int[])
         AS accepted (channel, consumer, oldest, newest)
     JOIN pulljobs_channel AS channel ON channel.name = accepted.channel
@@ -43,12 +38,12 @@ locked AS MATERIALIZED (
 ),
 due AS (
     UPDATE pulljobs_job AS job
-    SET available_at = clock.now
-    FROM clock
+    SET available_at = moment.now
+    FROM moment
     -- A run that an operator or a signal made due may have a retry or a sleep before it: that is years shorter.
     WHERE job.id = ANY(ARRAY(SELECT id FROM locked))
         AND job.state = 'QUEUED'
-        AND job.available_at > clock.now + interval '50 years'
+        AND job.available_at > moment.now + interval '50 years'
 )
 UPDATE pulljobs_run AS run
 SET waiting_consumer = NULL

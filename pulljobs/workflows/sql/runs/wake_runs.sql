@@ -12,24 +12,19 @@ WITH relaxed AS MATERIALIZED (
     WHERE %(is_alone)s::boolean
 ),
 transaction AS MATERIALIZED (
-    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
     SELECT pg_current_xact_id() AS xid
     WHERE (SELECT count(*) FROM relaxed) >= 0
 ),
-clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-    FROM transaction
-    WHERE xid IS NOT NULL
-),
+${moment_after_id},
 woken AS (
     UPDATE pulljobs_job AS job
-    SET available_at = clock.now
-    FROM clock, pulljobs_run AS run
+    SET available_at = moment.now
+    FROM moment, pulljobs_run AS run
     WHERE job.id = ANY(%(run_ids)s::bigint[])
         AND run.id = job.id
         AND job.state = 'QUEUED'
         AND job.retry_count = 0
-        AND job.available_at > clock.now
+        AND job.available_at > moment.now
         AND (
             EXISTS (
                 SELECT
