@@ -96,7 +96,7 @@ def requeue(job_ids: Iterable[int]) -> Changed:
     taken = [Held(id, token) for id, token in held.values_list("id", "lease_token") if token]
     finished = jobs.finish(using, [outcomes.release(job, started=True) for job in taken])
     listen.tell_lost_on_commit(using, list(finished.states))
-    listen.wake_on_commit(using, jobs.consumers_of(using, finished.states))
+    jobs.wake_on_commit(using, finished.states)
     return _changed(asked, finished.states)
 
 

@@ -310,7 +310,7 @@ def finish(
     """
     finished = jobs.finish(settings().DATABASE, settlements, skip_locked=skip_locked)
     emission.emit_finished(settings().DATABASE, settlements, finished, paths)
-    _wake_for(finished.released)
+    jobs.wake_on_commit(settings().DATABASE, finished.released)
     listen.wake_on_commit(settings().DATABASE, finished.roomier)
     return finished
 
@@ -345,12 +345,6 @@ def _announce(finished: Finished | None) -> int | None:
     if finished.states:
         emission.emit_given_back(settings().DATABASE, finished)
         listen.wake_on_commit(settings().DATABASE, finished.roomier)
-        _wake_for({id for id, state in finished.states.items() if state is State.QUEUED})
+        back = {id for id, state in finished.states.items() if state is State.QUEUED}
+        jobs.wake_on_commit(settings().DATABASE, back)
     return len(finished.states)
-
-
-def _wake_for(job_ids: Collection[int]) -> None:
-    """Wake the waiters of the consumers to which these jobs went back."""
-    if job_ids:
-        using = settings().DATABASE
-        listen.wake_on_commit(using, jobs.consumers_of(using, job_ids))

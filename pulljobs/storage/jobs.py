@@ -427,9 +427,15 @@ def _operate(using: str, name: str, params: Params) -> list[Row]:
     return run(using, name, params, seconds=LONGEST_SECONDS)
 
 
-def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:
-    rows = Job.objects.using(using).filter(id__in=job_ids).values_list("consumer_id", flat=True)
-    return set(rows.distinct())
+def wake_on_commit(using: str, job_ids: Collection[int]) -> None:
+    """Wake the waiters of the consumers to which these jobs went back, after the commit."""
+
+    def find() -> Collection[int]:
+        rows = Job.objects.using(using).filter(id__in=job_ids)
+        return set(rows.values_list("consumer_id", flat=True).distinct())
+
+    if job_ids:
+        listen.wake_found_on_commit(using, find)
 
 
 def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:

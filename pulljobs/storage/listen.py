@@ -38,10 +38,15 @@ def wake_on_commit(using: str, consumer_ids: Iterable[int]) -> None:
 
     If the caller manages the transaction by hand, no hook runs, and polling finds the jobs.
     """
-    waking = sorted(set(consumer_ids))
-    if waking and _hears_commit(using):
+    if waking := frozenset(consumer_ids):
+        wake_found_on_commit(using, lambda: waking)
+
+
+def wake_found_on_commit(using: str, find: Callable[[], Iterable[int]]) -> None:
+    """Wake the waiters of the consumers that `find` returns after the commit."""
+    if _hears_commit(using):
         # Robust: it comes after the commit, and must not look as if that had failed.
-        transaction.on_commit(lambda: wake(using, waking), using=using, robust=True)
+        transaction.on_commit(lambda: wake(using, sorted(find())), using=using, robust=True)
 
 
 def wake(using: str, consumer_ids: Sequence[int]) -> None:

@@ -7,11 +7,12 @@ import pytest
 from django.db import connections
 
 from pulljobs import pulling
-from pulljobs.models import Consumer
+from pulljobs.engine import outcomes
+from pulljobs.models import Consumer, Job
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from tests.factories import USING, ConsumerFactory, published
+from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import query, session
 
 CALLS: dict[str, Callable[[Consumer, int], Any]] = {
@@ -45,3 +46,27 @@ def test_first_of_a_request(
         assert call(consumer, job)
     finally:
         connection.close()
+
+
+@pytest.mark.own_session
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_lost_after_the_commit_does_not_make_an_outcome_look_unwritten() -> None:
+    """A caller that wrote it again would be told that it lost its lease."""
+    consumer = ConsumerFactory.create()
+    published(consumer)
+    taken = claimed(consumer)
+    [(pid,)] = query("SELECT pg_backend_pid()")
+
+    def cut(execute: Callable[..., Any], *arguments: Any) -> Any:
+        with session() as other:
+            other.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
+        return execute(*arguments)
+
+    connection = connections[USING]
+    try:
+        with connection.execute_wrapper(cut):  # which the consumers to wake are read through
+            finished = pulling.finish([outcomes.release(job) for job in taken])
+    finally:
+        connection.close()
+    assert finished.released == {job.job_id for job in taken}
+    assert set(Job.objects.values_list("state", flat=True)) == {State.QUEUED}
