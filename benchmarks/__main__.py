@@ -48,7 +48,7 @@ def _options() -> argparse.ArgumentParser:
         _add_pages,
     ):
         add(commands)
-    for add in (_add_schedules, _add_schedule_faults, _add_batch_faults):
+    for add in (_add_schedules, _add_schedule_faults, _add_batch_faults, _add_batch_cost):
         add(commands)
     faults.add_to(commands)
     peers.add_to(commands)
@@ -314,6 +314,14 @@ def _add_batch_faults(commands: Commands) -> None:
     parser.add_argument("--patience", type=float, default=3600.0, help="seconds until it gives up")
     parser.add_argument("--seed", type=int, help="of the random choices")
     parser.add_argument("--state", type=Path, help="directory in which the server stays")
+    add_json(parser)
+
+
+def _add_batch_cost(commands: Commands) -> None:
+    parser = commands.add_parser("batch-cost", help="settlements of members and of other jobs")
+    parser.set_defaults(module="benchmarks.batches.cost")
+    parser.add_argument("--pairs", type=int, default=2_000, help="of single jobs; fewer of more")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 10, 100, 1_000])
     add_json(parser)
 
 

@@ -31,8 +31,9 @@ from example_project.state import BASE_DIR
 
 SETTINGS: Final = "benchmarks.workflows.faults_settings"
 LOOK_SECONDS: Final = 0.2
-STALLED_SECONDS: Final = 60.0
-STOP_SECONDS: Final = 60
+STALLED_SECONDS: Final = 180.0
+"""Time without a fault or an end, even on a busy machine, after which runs count as stuck."""
+STOP_SECONDS: Final = 180
 STOPPED_LEASES: Final = (1.2, 2.5)
 """Length of a stop in lease durations."""
 LEFT: Final = (
@@ -149,6 +150,8 @@ class ProofProcesses:
         *workers, sender = self._running
         _kill(sender)
         for worker in workers:
+            with suppress(ProcessLookupError):  # A process may be stopped since the last fault.
+                os.killpg(worker.pid, signal.SIGCONT)
             worker.terminate()
         for worker in workers:
             worker.wait(STOP_SECONDS)

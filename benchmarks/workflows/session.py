@@ -26,10 +26,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _measure(peer: WorkflowPeer, options: argparse.Namespace) -> Row:
+    """Return the figures of a library. Those before a failure stay."""
+    row: Row = {"peer": peer.name}
     try:
-        row = Measured(peer, prepare(peer)).measure(options)
+        Measured(peer, prepare(peer), row).measure(options)
     except FAILURES as error:
-        row = {"peer": peer.name, "not run": str(error)}
+        row["not run"] = str(error)
     print(row, file=sys.stderr, flush=True)
     return row
 

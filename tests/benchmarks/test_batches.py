@@ -18,3 +18,14 @@ def test_each_batch_calls_back_once_a_round_while_workers_are_killed(state: Path
     assert report["verified"]
     assert report["finds_planted_callbacks"]
     assert report["clean"]
+
+
+def test_settlements_of_members_and_of_other_jobs_are_compared_in_pairs(state: Path) -> None:
+    figures = measure(state, "batch-cost", "--pairs", "6", "--sizes", "1", "4")
+    [rows] = figures["tables"].values()
+    assert [(row["jobs"], row["time"], row["pairs"]) for row in rows] == [
+        (1, "clock", 6),
+        (1, "CPU", 6),
+        (4, "clock", 3),
+        (4, "CPU", 3),
+    ]

@@ -51,7 +51,7 @@ def test_first_of_a_request(
 @pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
 def test_a_connection_lost_after_the_commit_does_not_make_an_outcome_look_unwritten() -> None:
-    """A caller that wrote it again would be told that it lost its lease."""
+    """A caller that wrote it again would find its lease lost."""
     consumer = ConsumerFactory.create()
     published(consumer)
     taken = claimed(consumer)

@@ -1,0 +1,90 @@
+"""Price of a member: settlements of members of a batch and of other jobs, in pairs."""
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from math import sqrt
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.database import CHANNEL, own_database, query
+from benchmarks.loops import ClaimedIds, OurLoop
+from benchmarks.ratios import paired_ratio
+from benchmarks.report import Table, print_report
+from pulljobs.engine import members
+from pulljobs.publishing import publish_many
+
+BATCH: Final = 1
+SET_BATCH: Final = (
+    "UPDATE pulljobs_job SET batch_id = {batch} WHERE id = ANY(ARRAY[{ids}]::bigint[])"
+)
+NANOSECONDS: Final = 1e9
+Costs = dict[str, list[float]]
+"""Seconds of each settlement: on the clock, and of CPU in client and server together."""
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure flushes of each size and print how much dearer members are."""
+    table: Table = []
+    with own_database():
+        loop, cpu = OurLoop(), cpu_of_both()
+        for size in options.sizes:
+            table += _compare(loop, cpu, size, max(3, round(options.pairs / sqrt(size))))
+        print_report({"Members, in times of other jobs": table}, {}, as_json=options.json)
+
+
+def cpu_of_both() -> Callable[[], float]:
+    """Return a function for the CPU seconds of this thread and of its process of the server."""
+    [[server]] = query("SELECT pg_backend_pid()")
+    file = Path(f"/proc/{server}/schedstat")
+    return lambda: time.thread_time() + int(file.read_text().split()[0]) / NANOSECONDS
+
+
+def _compare(loop: OurLoop, cpu: Callable[[], float], size: int, pairs: int) -> Table:
+    publish_many(CHANNEL, [b"x"] * (2 * size * (pairs + 1)))
+    query("VACUUM ANALYZE")
+    plain: Costs = {"clock": [], "CPU": []}
+    of_members: Costs = {"clock": [], "CPU": []}
+    for _pair in range(pairs):
+        turns = [partial(_settle, loop, cpu, size, "NULL", plain)]
+        turns += [partial(_settle, loop, cpu, size, str(BATCH), of_members)]
+        random.shuffle(turns)
+        for settle in turns:
+            settle()
+    return [_row(size, name, plain[name], of_members[name]) for name in plain]
+
+
+def _settle(loop: OurLoop, cpu: Callable[[], float], size: int, batch: str, costs: Costs) -> None:
+    """Claim jobs, make them members or not, settle them, and note what that took."""
+    claimed = loop.claim(size)
+    assert claimed is not None, "There are jobs for every pair."
+    query(SET_BATCH.format(batch=batch, ids=",".join(map(str, claimed.ids))))
+    _expect_members(batch != "NULL")
+    began, cpu_before = time.perf_counter(), cpu()
+    _finish(loop, claimed)
+    costs["CPU"].append(cpu() - cpu_before)
+    costs["clock"].append(time.perf_counter() - began)
+
+
+def _finish(loop: OurLoop, claimed: ClaimedIds) -> None:
+    if loop.finish(claimed) != len(claimed.ids):
+        raise RuntimeError("A settlement lost a job.")
+
+
+def _expect_members(is_expected: bool) -> None:
+    """Let this process settle as one that has settled a member, or as one that never did."""
+    module: Any = members
+    module._until = float("inf") if is_expected else float("-inf")
+
+
+def _row(size: int, name: str, plain: list[float], of_members: list[float]) -> dict[str, Any]:
+    ratio = paired_ratio(plain, of_members)
+    return {
+        "jobs": size,
+        "time": name,
+        "pairs": len(plain),
+        "ratio": round(ratio.mean, 3),
+        "95 %": f"{ratio.low:.3f} to {ratio.high:.3f}",
+    }
