@@ -204,6 +204,7 @@ def test_pages_show_progress_and_dead_members_by_error_and_buttons_act(
     operator = browser_of(User.objects.create_superuser("olga"))
     listing = operator.get("/admin/pulljobs_workflows/batch/").content.decode()
     assert str(outer) in listing
+    assert '<td class="field-all_members">5</td><td class="field-all_dead">2</td>' in listing
     url = f"/admin/pulljobs_workflows/batch/{outer.id}/"
     with CaptureQueriesContext(connections[USING]) as first:
         shown = operator.get(f"{url}change/").content.decode()

@@ -26,7 +26,12 @@ GROUPED: Final = 1_000
 """Dead members that are read and grouped by their errors."""
 SHOWN: Final = 20
 """Errors and inner batches on a page."""
-KINDS: Final = {"open": "open", "closed": "inflight", "cancelled": "dead", "completed": "delivered"}
+KINDS: Final = {
+    "open": "queued",
+    "closed": "inflight",
+    "cancelled": "dead",
+    "completed": "delivered",
+}
 """Badges of the states."""
 
 
@@ -68,7 +73,17 @@ class ErrorGroup(NamedTuple):
 
 @admin.register(Batch)
 class BatchAdmin(ReadOnlyAdmin):
-    list_display = ("xid", "name", "status", "progress", "members", "dead", "round", "created")
+    # No column has the name of a field: the list would show the field, which is merged later.
+    list_display = (
+        "xid",
+        "name",
+        "status",
+        "progress",
+        "all_members",
+        "all_dead",
+        "round",
+        "created",
+    )
     list_filter = (CompletionFilter,)
     list_per_page = 50
     fields = ()
@@ -92,11 +107,11 @@ class BatchAdmin(ReadOnlyAdmin):
         return draw_bar(row.view)
 
     @admin.display(description=_("members"))
-    def members(self, row: Any) -> str:
+    def all_members(self, row: Any) -> str:
         return f"{row.view.members:,}"
 
     @admin.display(description=_("dead"))
-    def dead(self, row: Any) -> str:
+    def all_dead(self, row: Any) -> str:
         return f"{row.view.dead:,}"
 
     @admin.display(description=_("created"))
