@@ -16,6 +16,7 @@ from pulljobs.conf import settings
 from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.outcomes import Held, deliver
 from pulljobs.engine.sql import statement
+from pulljobs.models import Consumer
 from pulljobs.storage import statements
 
 RAW: Final = Path(__file__).parent / "raw"
@@ -91,9 +92,9 @@ class RawLoop:
 class OurLoop:
     """Claims and finishes as the worker calls them, on a connection with its settings."""
 
-    def __init__(self, design: str = OURS) -> None:
+    def __init__(self, design: str = OURS, served: Consumer | None = None) -> None:
         statements.dedicate(settings().DATABASE)
-        self._puller = pulling.Puller(settings().DATABASE, consumer())
+        self._puller = pulling.Puller(settings().DATABASE, served or consumer())
 
     def claim(self, wanted: int) -> ClaimedIds | None:
         claim = self._puller.claim(wanted)

@@ -4,21 +4,22 @@ import argparse
 import random
 import time
 from collections.abc import Callable
-from functools import partial
 from math import sqrt
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.database import CHANNEL, own_database, query
+from benchmarks.database import CHANNEL, CONSUMER, own_database, query
 from benchmarks.loops import ClaimedIds, OurLoop
 from benchmarks.ratios import paired_ratio
 from benchmarks.report import Table, print_report
 from pulljobs.engine import members
+from pulljobs.models import Channel, Consumer
 from pulljobs.publishing import publish_many
 
-BATCH: Final = 1
-SET_BATCH: Final = (
-    "UPDATE pulljobs_job SET batch_id = {batch} WHERE id = ANY(ARRAY[{ids}]::bigint[])"
+MEMBERS: Final = "members"
+"""Channel whose jobs are members."""
+MAKE_MEMBERS: Final = (
+    "UPDATE pulljobs_job SET batch_id = 1 WHERE consumer_id = {} AND state = 'QUEUED'"
 )
 NANOSECONDS: Final = 1e9
 Costs = dict[str, list[float]]
@@ -29,9 +30,9 @@ def run(options: argparse.Namespace) -> None:
     """Measure flushes of each size and print how much dearer members are."""
     table: Table = []
     with own_database():
-        loop, cpu = OurLoop(), cpu_of_both()
+        loops, cpu = _make_loops(), cpu_of_both()
         for size in options.sizes:
-            table += _compare(loop, cpu, size, max(3, round(options.pairs / sqrt(size))))
+            table += _compare(loops, cpu, size, max(3, round(options.pairs / sqrt(size))))
         print_report({"Members, in times of other jobs": table}, {}, as_json=options.json)
 
 
@@ -42,26 +43,31 @@ def cpu_of_both() -> Callable[[], float]:
     return lambda: time.thread_time() + int(file.read_text().split()[0]) / NANOSECONDS
 
 
-def _compare(loop: OurLoop, cpu: Callable[[], float], size: int, pairs: int) -> Table:
-    publish_many(CHANNEL, [b"x"] * (2 * size * (pairs + 1)))
-    query("VACUUM ANALYZE")
-    plain: Costs = {"clock": [], "CPU": []}
-    of_members: Costs = {"clock": [], "CPU": []}
+def _make_loops() -> dict[str, OurLoop]:
+    """Return the loops of both channels, on one connection."""
+    channel = Channel.objects.create(name=MEMBERS)
+    served = Consumer.objects.create(channel=channel, name=CONSUMER)
+    return {CHANNEL: OurLoop(), MEMBERS: OurLoop(served=served)}
+
+
+def _compare(loops: dict[str, OurLoop], cpu: Callable[[], float], size: int, pairs: int) -> Table:
+    costs: dict[str, Costs] = {name: {"clock": [], "CPU": []} for name in loops}
+    for name in loops:
+        publish_many(name, [b"x"] * (size * pairs))
+    query(MAKE_MEMBERS.format(Consumer.objects.get(channel__name=MEMBERS).pk))
+    query("VACUUM ANALYZE")  # The update must leave nothing that settlements have to skip.
     for _pair in range(pairs):
-        turns = [partial(_settle, loop, cpu, size, "NULL", plain)]
-        turns += [partial(_settle, loop, cpu, size, str(BATCH), of_members)]
-        random.shuffle(turns)
-        for settle in turns:
-            settle()
+        for name in random.sample(list(loops), len(loops)):
+            _expect_members(name == MEMBERS)
+            _settle(loops[name], cpu, size, costs[name])
+    plain, of_members = costs[CHANNEL], costs[MEMBERS]
     return [_row(size, name, plain[name], of_members[name]) for name in plain]
 
 
-def _settle(loop: OurLoop, cpu: Callable[[], float], size: int, batch: str, costs: Costs) -> None:
-    """Claim jobs, make them members or not, settle them, and note what that took."""
+def _settle(loop: OurLoop, cpu: Callable[[], float], size: int, costs: Costs) -> None:
+    """Claim jobs, settle them, and note what that took."""
     claimed = loop.claim(size)
     assert claimed is not None, "There are jobs for every pair."
-    query(SET_BATCH.format(batch=batch, ids=",".join(map(str, claimed.ids))))
-    _expect_members(batch != "NULL")
     began, cpu_before = time.perf_counter(), cpu()
     _finish(loop, claimed)
     costs["CPU"].append(cpu() - cpu_before)
