@@ -6,9 +6,6 @@ here four of Unix seconds and the eight of the id. Ids sort by time only roughly
 millisecond and across a step of the clock they may not): nothing relies on more.
 """
 
-import base64
-import binascii
-import struct
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -18,9 +15,12 @@ LARGEST_ID: Final = 2**63 - 1
 _EPOCH_SECONDS: Final = int(EPOCH.timestamp())
 EPOCH_MILLISECONDS: Final = 1_000 * _EPOCH_SECONDS
 """Unix time of the epoch, which SQL subtracts to make an id."""
-_XID: Final = struct.Struct(">IQ")
 _XID_LENGTH: Final = 20
-_PADDING: Final = "===="
+_SPARE_BITS: Final = 4
+"""Bits at the end of the last character, which are zero."""
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
+_PAIRS: Final = [first + second for first in _DIGITS for second in _DIGITS]
+"""Two characters for each ten bits. Python's own functions for base32hex take much longer."""
 
 
 def time_of(number: int) -> datetime:
@@ -35,8 +35,18 @@ def first_of(moment: datetime) -> int:
 
 def encode(number: int) -> str:
     """Return the public form of an id."""
-    packed = _XID.pack(_unix_seconds(number), number)
-    return base64.b32hexencode(packed).decode("ascii").rstrip("=").lower()
+    # Two halves of 50 bits, because larger integers take longer.
+    first, last = _unix_seconds(number) << 18 | number >> 46, (number & 2**46 - 1) << _SPARE_BITS
+    return _half(first) + _half(last)
+
+
+def _half(bits: int) -> str:
+    """Return the ten characters of 50 bits."""
+    # Five look-ups in a row take half the time of a loop.
+    return (
+        f"{_PAIRS[bits >> 40]}{_PAIRS[bits >> 30 & 1023]}{_PAIRS[bits >> 20 & 1023]}"
+        f"{_PAIRS[bits >> 10 & 1023]}{_PAIRS[bits & 1023]}"
+    )
 
 
 def decode(text: str) -> int:
@@ -44,12 +54,12 @@ def decode(text: str) -> int:
     if len(text) != _XID_LENGTH or not text.isascii() or text != text.lower():
         raise ValueError(f"{text!r} is not an id: an id has {_XID_LENGTH} characters of 0-9 a-v.")
     try:
-        seconds, number = _XID.unpack(base64.b32hexdecode(text.upper() + _PADDING))
-    except binascii.Error as error:
-        raise ValueError(f"{text!r} is not an id: {error}.") from error
-    if number > LARGEST_ID or seconds != _unix_seconds(number) or encode(number) != text:
+        number = int(text, 32) >> _SPARE_BITS & 2**64 - 1
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not an id: its characters are 0-9 and a-v.") from error
+    if number > LARGEST_ID or encode(number) != text:
         raise ValueError(f"{text!r} is not an id that this database made.")
-    return int(number)
+    return number
 
 
 def number_of(text: str) -> int:
