@@ -13,6 +13,7 @@ from django.db.models import Q
 
 from pulljobs import handlers
 from pulljobs.conf import LEAST_LEASE, Settings, settings
+from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.run_times import SECONDS_AHEAD, SECONDS_AHEAD_OF_TURNS, RunTime
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
@@ -191,7 +192,8 @@ class Subscriptions:
             self._current = current
 
     def _read_version(self) -> str | None:
-        params = {"consumer_ids": self._consumer_ids, "with_push": self._limits.PUSH}
+        consumer_ids = integer_array(self._consumer_ids)
+        params = {"consumer_ids": consumer_ids, "with_push": self._limits.PUSH}
         [row] = statements.run(self._limits.DATABASE, "consumers_version", params)
         version: str | None = row.version
         return version
