@@ -1,4 +1,4 @@
-"""Hundreds of waiting pulls: time from the commit of a message to the last byte of its answer."""
+"""Waiting pulls: time from the call that publishes a message to the last byte of its answer."""
 
 import argparse
 import os
@@ -14,8 +14,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from django.db import transaction
-
 from benchmarks import long_poll_clients
 from benchmarks.contenders import run_in_processes
 from benchmarks.database import own_database, query
@@ -27,6 +25,8 @@ from pulljobs.publishing import publish
 API: Final = "benchmarks.web_asgi:application"
 APPLICATION: Final = "pulljobs-long-poll"
 CONNECT_SECONDS: Final = 6.0
+CONNECTS_PER_SECOND: Final = 250
+"""Pulls that a busy server accepts. The first message comes when all of them wait."""
 LAST_SECONDS: Final = 3.0
 SAMPLE_SECONDS: Final = 0.1
 START_SECONDS: Final = 60.0
@@ -39,6 +39,16 @@ class ServerLoad(NamedTuple):
     """Most threads in any sample."""
     connections: int
     """Most database connections in any sample."""
+    cpu_seconds: float
+    waiting: int
+    """Pulls that waited before the first message."""
+
+
+class Published(NamedTuple):
+    """Messages of the publisher."""
+
+    at: dict[str, float]
+    """Unix times of the calls that published them, by message id."""
     cpu_seconds: float
 
 
@@ -61,15 +71,15 @@ def measure(clients: int, consumers: int, rate: float, seconds: float) -> dict[s
     """Serve, pull and publish in three processes, and return the row of the table."""
     names = long_poll_clients.make_consumers(consumers)
     with served() as (process, port):
-        begin = time.time() + CONNECT_SECONDS
+        begin = time.time() + CONNECT_SECONDS + clients / CONNECTS_PER_SECOND
         end = begin + seconds
         works: list[Callable[[], Any]] = [
-            lambda: long_poll_clients.pull_until(port, names, clients, end + LAST_SECONDS),
+            lambda: long_poll_clients.pull_until(port, names, clients, begin, end + LAST_SECONDS),
             lambda: _publish(names, rate, begin, end),
             lambda: _sample(process, begin, end),
         ]
-        received, committed, sampled = run_in_processes(works)
-    return _row(clients, consumers, seconds, received, committed, sampled)
+        received, published, sampled = run_in_processes(works)
+    return _row(clients, consumers, seconds, received, published, sampled)
 
 
 def _row(
@@ -77,47 +87,48 @@ def _row(
     consumers: int,
     seconds: float,
     received: Received,
-    committed: dict[str, float],
+    published: Published,
     sampled: ServerLoad,
 ) -> dict[str, Any]:
-    took = [received.at[id] - at for id, at in committed.items() if id in received.at]
+    sent = published.at
+    took = [received.at[id] - at for id, at in sent.items() if id in received.at]
     p50, p99 = percentiles(took)
+    generator = received.cpu_seconds + published.cpu_seconds
     return {
         "pulls": clients,
         "consumers": consumers,
-        "messages": len(committed),
-        "messages/s": len(committed) / seconds,
-        "lost": len(committed) - len(took),
+        "waiting at first": sampled.waiting,
+        "messages": len(sent),
+        "messages/s": len(sent) / seconds,
+        "lost": len(sent) - len(took),
         "p50 ms": p50,
         "p99 ms": p99,
         "longest ms": max(took, default=0.0) * 1000,
-        "cpu ms": sampled.cpu_seconds * 1000 / max(len(committed), 1),
+        "cpu ms": sampled.cpu_seconds * 1000 / max(len(sent), 1),
+        "generator cpu ms": generator * 1000 / max(len(sent), 1),
         "most threads": sampled.threads,
         "most connections": sampled.connections,
     }
 
 
-def _publish(names: list[str], rate: float, begin: float, end: float) -> dict[str, float]:
-    """Publish at an even pace or as fast as possible. Return the commit times by message id."""
-    committed: dict[str, float] = {}
-    due = begin
+def _publish(names: list[str], rate: float, begin: float, end: float) -> Published:
+    """Publish at an even pace or as fast as possible."""
+    sent: dict[str, float] = {}
+    due, started = begin, time.process_time()
     for name in cycle(names):
         time.sleep(max(0.0, due - time.time()))
-        if time.time() >= end:
-            return committed
-        with transaction.atomic():
-            at: list[float] = []
-            transaction.on_commit(lambda at=at: at.append(time.time()))  # type: ignore[misc]  # mypy can't type a default
-            receipt = publish(name, b"x" * 100)
-        committed[ids.encode(receipt.message_id)] = at[0]
+        if (now := time.time()) >= end:
+            break
+        sent[ids.encode(publish(name, b"x" * 100).message_id)] = now
         due += 1 / rate
-    return committed
+    return Published(sent, time.process_time() - started)
 
 
 def _sample(process: int, begin: float, end: float) -> ServerLoad:
     """Sample threads, connections and CPU time of the process between two Unix times."""
     threads = connections = 0
     time.sleep(max(0.0, begin - time.time()))
+    [(waiting,)] = query("SELECT sum(waiting) FROM pulljobs_pull_waiter")
     used = _cpu_seconds(process)
     while time.time() < end:
         threads = max(threads, len(list(Path(f"/proc/{process}/task").iterdir())))
@@ -126,7 +137,8 @@ def _sample(process: int, begin: float, end: float) -> ServerLoad:
         )
         connections = max(connections, int(str(rows[0][0])))
         time.sleep(SAMPLE_SECONDS)
-    return ServerLoad(threads, connections, _cpu_seconds(process) - used)
+    used = _cpu_seconds(process) - used
+    return ServerLoad(threads, connections, used, int(str(waiting)))
 
 
 def _cpu_seconds(process: int) -> float:

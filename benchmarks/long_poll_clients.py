@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from pulljobs.models import Channel, Consumer
 
-EXPIRES: Final = 30
+EXPIRES: Final = 60
 SETTLE_SECONDS: Final = 5.0
 TOKEN: Final = "token of the benchmark"
 
@@ -28,6 +28,8 @@ class Received:
 
     at: dict[str, float]
     """Unix times of the last byte of the answer, by message id."""
+    cpu_seconds: float = 0.0
+    """CPU time of the clients from the first message on."""
 
 
 def make_consumers(count: int) -> list[str]:
@@ -46,20 +48,27 @@ def make_consumers(count: int) -> list[str]:
     return names
 
 
-def pull_until(port: int, names: Sequence[str], clients: int, until: float) -> Received:
-    """Run clients, spread over the consumers, until a Unix time."""
+def pull_until(
+    port: int, names: Sequence[str], clients: int, begin: float, until: float
+) -> Received:
+    """Run clients, spread over the consumers, until a Unix time. Messages come from `begin` on."""
     received = Received({})
     urls = [
         ConsumerUrl(port, f"/channel/{name}/consumer/{name}")
         for name in (names[number % len(names)] for number in range(clients))
     ]
-    asyncio.run(_pull_until(received, urls, until))
+    asyncio.run(_pull_until(received, urls, begin, until))
     return received
 
 
-async def _pull_until(received: Received, urls: Sequence[ConsumerUrl], until: float) -> None:
+async def _pull_until(
+    received: Received, urls: Sequence[ConsumerUrl], begin: float, until: float
+) -> None:
     clients = [asyncio.create_task(_client(received, url)) for url in urls]
+    await asyncio.sleep(begin - time.time())
+    used = time.process_time()
     await asyncio.sleep(until - time.time())
+    received.cpu_seconds = time.process_time() - used
     for client in clients:
         client.cancel()
     for outcome in await asyncio.gather(*clients, return_exceptions=True):
