@@ -6,7 +6,7 @@ Polling guarantees progress. A lost notification costs one poll interval.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from datetime import timedelta
 from typing import Any, Final, LiteralString
 from uuid import UUID
@@ -113,11 +113,12 @@ class Listener:
     ) -> None:
         self._on_lost, self._others = on_lost, others or {}
         self._connection: psycopg.Connection[Any] = psycopg.connect(**session_of_its_own(using))
-        self._ask(f"LISTEN {DATABASE_CHANNEL}")
-        if on_lost is not None:
-            self._ask(f"LISTEN {LOST_CHANNEL}")
-        for channel in self._others:
-            self._ask(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        lost = () if on_lost is None else (LOST_CHANNEL,)
+        with ExitStack() as opened:  # The caller gets no listener to close if a LISTEN fails.
+            opened.enter_context(closing(self._connection))
+            for channel in (DATABASE_CHANNEL, *lost, *self._others):
+                self._ask(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            opened.pop_all()
 
     def heard(self, timeout: timedelta) -> set[int]:
         """Wait for a wake-up and return the consumer ids, or none after the timeout.

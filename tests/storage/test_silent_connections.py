@@ -23,7 +23,7 @@ from pulljobs.storage.listen import Listener
 from pyspark_pulljobs.connecting import connect, parse_dsn
 from pyspark_pulljobs.database_session import PlannedSession, Session
 from tests.factories import USING
-from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
+from tests.sessions import PATIENCE_SECONDS, Thread, query, wait_until
 from tests.silent import SilentProxy, behind, silent_proxy
 
 pytestmark = [
@@ -104,6 +104,25 @@ def test_connections_that_listen_have_bounds(proxy: SilentProxy) -> None:
     with behind(proxy), closing(Listener(USING)) as listener:
         assert bounds_of(listener._connection) == expected()
     assert CONNECTION_BOUNDS.items() <= listen.session_of_its_own(USING).items()
+
+
+def test_a_listener_that_is_refused_leaves_no_session() -> None:
+    """The frames of the error keep the connection, so that only `close` ends its session."""
+    known = sessions()
+    with pytest.raises(psycopg.Error) as refused:
+        Listener(USING, others={"": lambda: None})
+    wait_until(lambda: sessions() <= known)
+    assert "zero-length" in str(refused.value)
+
+
+def sessions() -> set[int]:
+    return {
+        pid
+        for (pid,) in query(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND backend_type = 'client backend'"
+        )
+    }
 
 
 @needs_linux
