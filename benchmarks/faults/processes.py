@@ -12,6 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
+from benchmarks.faults.guard import Guard
 from benchmarks.faults.history import CONTINUED, KILLED, STOPPED, Line, process_of
 from benchmarks.faults.prober import READYZ, ask, free_port
 from benchmarks.faults.proxy import SOCKET
@@ -47,6 +48,8 @@ class Processes:
         self.lines: list[Line] = []
         """Signals that were sent to the processes, as lines of a history."""
         self.started: list[Process] = []
+        self.guard = Guard()
+        """Guard that kills what was started if this process is killed."""
         self.environment = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": SETTINGS,
@@ -205,6 +208,7 @@ class Processes:
         """Kill all processes that are left."""
         for process in self.started:
             process.kill_all()
+        self.guard.close()
 
 
 class Process:
@@ -234,6 +238,7 @@ class Process:
                 stderr=output,
                 start_new_session=True,
             )
+        processes.guard.protect(self.popen.pid)
 
     @property
     def pid(self) -> int:

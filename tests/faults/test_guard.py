@@ -1,0 +1,59 @@
+"""Processes of a run end with their director, however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from example_project.state import BASE_DIR
+from tests.sessions import wait_until
+
+DIRECTOR = """
+import sys
+from pathlib import Path
+from benchmarks.faults.processes import Processes
+processes = Processes(Path(sys.argv[1]), Path(sys.argv[1]), lease_duration=1)
+process = processes.start("server", "http.server", "0", "--bind", "127.0.0.1")
+print(process.pid, flush=True)
+sys.stdin.read()
+processes.end()
+print(processes.guard.close(), flush=True)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "done"])
+def test_no_process_outlives_its_director(tmp_path: Path, is_killed: bool) -> None:
+    director = subprocess.Popen(
+        [sys.executable, "-c", DIRECTOR, str(tmp_path)],
+        cwd=BASE_DIR,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert director.stdout
+    pid = int(director.stdout.readline())
+    assert is_alive(pid)
+    if is_killed:
+        director.kill()
+    printed, _nothing = director.communicate()
+    assert (director.returncode, printed) == ((-9, "") if is_killed else (0, "None\n"))
+    try:
+        wait_until(lambda: not is_alive(pid))
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    """Return False for a zombie, too: its new parent may take a while."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
