@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
@@ -23,13 +23,6 @@ _LEASE = _(
     "of it."
 ) % {"least": LEAST_LEASE.total_seconds()}
 _LEAST_SLOTS = _("It must be at least 1; to stop claims, pause the consumer.")
-_RATES: Final = ("rate_per_second", "window_seconds", "key_rate_per_second")
-DERIVED: Final = {
-    "retry_strategy": ("retry_delays", "retry_cap"),
-    "rate": _RATES,
-    "rate_per_key": _RATES,
-}
-"""Fields that are written with others, because they are computed from them."""
 _KEY_RATE = _("It needs a rate without a window.")
 _EXCLUSIVE = _(
     "Exclusive keys run one job at a time, in order: turn off fair_by_key, rate_per_key and "
@@ -176,6 +169,13 @@ class Consumer(FlowLimits, TokenHolder):
     """End of the pause that a handler or an endpoint has asked for."""
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
 
+    derived = {
+        **FlowLimits.derived,
+        "retry_strategy": ("retry_delays", "retry_cap"),
+        "rate": (*FlowLimits.derived["rate"], "key_rate_per_second"),
+        "rate_per_key": ("rate_per_second", "key_rate_per_second"),
+    }
+
     class Meta:
         permissions = [
             ("pause_consumer", "Can pause consumers and have them go on"),
@@ -210,9 +210,6 @@ class Consumer(FlowLimits, TokenHolder):
         delays = backoff.expand(self.retry_strategy)
         self.retry_delays, self.retry_cap = list(delays.seconds), delays.cap
         self.key_rate_per_second = rates.parse_rate(self.rate) if self.rate_per_key else None
-        if (written := kwargs.get("update_fields")) is not None:
-            derived = (name for field in written for name in DERIVED.get(field, ()))
-            kwargs["update_fields"] = {*written, *derived}
         if self._state.adding or self.limit_group_id is None:
             super().save(*args, **kwargs)
         else:

@@ -1,7 +1,7 @@
 """Limits of consumers and of groups of them, and the state of their rates."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -90,6 +90,11 @@ class FlowLimits(models.Model):
     """Jobs a second of `rate`, or NULL without a rate."""
     window_seconds = models.FloatField(null=True, editable=False)
     """Length of the fixed window, or NULL without one."""
+    derived: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "rate": ("rate_per_second", "window_seconds"),
+        "rate_window": ("window_seconds",),
+    }
+    """Fields that are written with others, because they are computed from them."""
 
     class Meta:
         abstract = True
@@ -98,9 +103,9 @@ class FlowLimits(models.Model):
         self.rate_per_second, is_new = self.shared_rate(), self._state.adding
         has_window = self.rate_window and self.rate
         self.window_seconds = rates.window_seconds(self.rate) if has_window else None
-        written = kwargs.get("update_fields")
-        if written is not None and {"rate", "rate_window"} & {*written}:
-            kwargs["update_fields"] = written = {*written, "rate_per_second", "window_seconds"}
+        if (written := kwargs.get("update_fields")) is not None:
+            computed = (name for field in written for name in self.derived.get(field, ()))
+            kwargs["update_fields"] = written = {*written, *computed}
         super().save(*args, **kwargs)
         is_written = written is None or "rate_per_second" in written
         if self.rate_per_second is None and not is_new and is_written:

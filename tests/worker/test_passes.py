@@ -232,9 +232,13 @@ def test_one_statement_finds_the_consumers_with_jobs_if_many_are_due(
     while bench.fetcher.tick() == 0:
         pass
     assert [len(pool.taken) for pool in pools] == [0, 0, 1, 0]
-    claimed_for = [each.puller._session is not None for each in bench.subscriptions]
-    assert claimed_for == [False, False, True, False]
+    assert claimed_for(bench) == [False, False, True, False]
     assert all(each.look_at > time.monotonic() for each in bench.subscriptions)
+
+
+def claimed_for(bench: FetcherBench) -> list[bool]:
+    """Return for each consumer if there was a claim for it."""
+    return [each.puller._session is not None for each in bench.subscriptions]
 
 
 def test_consumers_without_jobs_are_polled_together(
@@ -246,8 +250,7 @@ def test_consumers_without_jobs_are_polled_together(
     while bench.fetcher.tick() == 0:
         pass
     assert [len(pool.taken) for pool in pools] == [0, 0, 0, 1]
-    claimed_for = [each.puller._session is not None for each in bench.subscriptions]
-    assert claimed_for == [False, False, False, True]
+    assert claimed_for(bench) == [False, False, False, True]
     Job.objects.all().delete()  # Else the statement would find the job of the last consumer.
     bench.fetcher._look_again_at = NEVER
     bench.fetcher.rotation.search_at = 0.0

@@ -1,25 +1,14 @@
 """dbos: a queue whose jobs are workflows without steps, polled every 20 ms."""
 
-import logging
 import sys
 import threading
 
 import common
 from dbos import DBOS, DBOSClient
+from dbos_common import CONFIG, POLL_SECONDS, URL
 
 CONCURRENCY = 100
-POLL_SECONDS = 0.02
-URL = common.database_url("postgresql+psycopg")
-CONFIG = {
-    "name": "peer",
-    "system_database_url": URL,
-    "run_admin_server": False,
-    "log_level": "ERROR",
-    "application_version": "1",
-}
 OPTIONS = {"queue_name": "jobs", "workflow_name": "job", "app_version": "1"}
-
-logging.disable(logging.WARNING)
 
 
 @DBOS.workflow(name="job")

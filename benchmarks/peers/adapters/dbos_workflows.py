@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import logging
 import sys
 import threading
 
@@ -10,20 +9,9 @@ import common
 import sqlalchemy
 import workflow_common as shared
 from dbos import DBOS, DBOSClient, SQLAlchemyDatasource
+from dbos_common import CONFIG, POLL_SECONDS, URL
 
 CONCURRENCY = 32
-POLL_SECONDS = 0.02
-URL = common.database_url("postgresql+psycopg")
-CONFIG = {
-    "name": "peer",
-    "system_database_url": URL,
-    "run_admin_server": False,
-    "log_level": "ERROR",
-    "application_version": "1",
-    "notification_listener_polling_interval_sec": POLL_SECONDS,
-}
-
-logging.disable(logging.WARNING)
 _source = None
 
 
@@ -64,7 +52,7 @@ def _client():
 
 def _launch():
     global _source
-    DBOS(config=CONFIG)
+    DBOS(config={**CONFIG, "notification_listener_polling_interval_sec": POLL_SECONDS})
     _source = SQLAlchemyDatasource.create(
         URL, engine_kwargs={"pool_size": CONCURRENCY, "max_overflow": 0}
     )
