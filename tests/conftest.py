@@ -54,9 +54,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # In the order of pytest, which makes each fixture of a module once.
         items[:] = [item for item in items if item.nodeid in chosen]
     longest = ("spark", "xdist_group", "slow")
-    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in longest])
+    groups: dict[str, int] = {}
+    items.sort(
+        key=lambda item: (
+            [item.get_closest_marker(name) is None for name in longest],
+            # A group shares what it takes long to make, without xdist, too.
+            groups.setdefault(_group(item), len(groups)),
+        )
+    )
     if second.IS_ON:
         second.open_to(items)
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the name of the group of xdist that the test belongs to, or an empty one."""
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0]) if marker else ""
 
 
 HARD_LIMIT_SECONDS = 780
