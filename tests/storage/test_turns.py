@@ -193,6 +193,46 @@ class TestFairShares:
         assert len(reader.claim(5).jobs) == 2
 
 
+@committed
+class TestRanks:
+    """Where keys do not share, those with jobs of higher priority come first."""
+
+    def test_a_key_that_rises_is_not_below_the_mark_of_its_new_rank(self) -> None:
+        consumer = rated("1000000/s")
+        reader = behind_a_higher_rank(consumer, "b")
+        queue(consumer, 1, "b", priority=5)
+        assert served(reader, 2) == {"a", "b"}
+
+    def test_a_key_that_rises_within_its_turn_is_not_below_the_mark(self) -> None:
+        consumer = rated("1000000/s")
+        weights.set_weight(consumer, "b", 5)
+        reader = behind_a_higher_rank(consumer, "b")
+        before = query("SELECT turn_at, turn_rank FROM pulljobs_flow_key WHERE key = 'b'")
+        queue(consumer, 4, "b", priority=5)
+        query("DELETE FROM pulljobs_job WHERE turn_key = 'a' AND state = 'QUEUED'")
+        reader.claim(0)
+        # As if the jobs had been published after the look for new ones.
+        query("UPDATE pulljobs_flow_key SET turn_at = %s, turn_rank = %s WHERE key = 'b'", *before)
+        assert len(reader.claim(1).jobs) == len(reader.claim(1).jobs) == 1
+
+
+def behind_a_higher_rank(consumer: Consumer, key: str) -> Puller:
+    """Return a puller whose mark of rank 5 is above the turn of a key of rank 0."""
+    queue(consumer, 2000, "a", priority=5)
+    queue(consumer, 1, key)
+    reader = puller(consumer)
+    reader.claim(0)
+    [(turn_at,)] = query("SELECT turn_at FROM pulljobs_flow_key WHERE key = %s", [key])
+    marks = reader._claimer.ring.positions
+    wait_until(lambda: bool(reader.claim(1).jobs) and marks[5].available_at > turn_at)
+    return reader
+
+
+def served(reader: Puller, claims: int) -> set[str | None]:
+    """Claim jobs one by one and return their keys."""
+    return {message.key for _claim in range(claims) for _job, message in reader.claim(1).jobs}
+
+
 def above_its_marks(consumer: Consumer) -> Puller:
     """Return a puller that knows all waiting jobs, so that it meets none of them again.
 
