@@ -1,9 +1,7 @@
 """Route ack: outcomes of jobs, each settled by itself, optionally with the next pull."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -51,27 +49,7 @@ class AckItem(NamedTuple):
     is_of_key: bool = False
 
 
-class OwnedItem(NamedTuple):
-    """Item about a job that belongs to its consumer."""
-
-    consumer: Consumer
-    settlement: Settlement
-    throttle: float
-    is_of_key: bool
-
-    @property
-    def job_id(self) -> int:
-        return self.settlement.held.job_id
-
-
-class AckRequest(NamedTuple):
-    """Ack as a request asks for it."""
-
-    items: list[AckItem]
-    pull: PullRequest | None
-
-
-class DoneAck(NamedTuple):
+class BegunAck(NamedTuple):
     """Ack whose outcomes are settled, before its pull."""
 
     body: AckedBody
@@ -82,28 +60,27 @@ class DoneAck(NamedTuple):
     """Seconds until the next pull, which is throttled together with requests of the pull route."""
 
 
-class AckView(LeaseView[AckRequest, DoneAck]):
+class AckView(LeaseView[BegunAck]):
     largest_body = 2 * 1024 * 1024
 
     def held_jobs(self, body: bytes) -> list[Held]:
         items = _read_items(read_body(AckBody, body))
         return [item.settlement.held for item in items if item.settlement]
 
-    def parse(self, consumer: Consumer, body: bytes) -> AckRequest:
+    def begin(self, consumer: Consumer, body: bytes) -> BegunAck:
         given = read_body(AckBody, body)
-        pull_body = given.get("Pull")
-        return AckRequest(_read_items(given), None if pull_body is None else to_request(pull_body))
-
-    @classmethod
-    def do(cls, asked: Sequence[tuple[Consumer, AckRequest]]) -> list[DoneAck]:
-        every = settle([(consumer, request.items) for consumer, request in asked])
-        return [
-            _done(consumer, request, statuses)
-            for (consumer, request), statuses in zip(asked, every, strict=True)
+        items, pull_body = _read_items(given), given.get("Pull")
+        asked = None if pull_body is None else to_request(pull_body)
+        statuses = settle(consumer, items)
+        results: list[SettledBody] = [
+            {"ID": item.id, "Status": status} for item, status in zip(items, statuses, strict=True)
         ]
+        is_settled = set(statuses) <= {ItemStatus.OK}
+        wait = throttling.seconds_to_wait("pull", consumer) if asked and is_settled else None
+        return BegunAck({"Results": results}, is_settled, asked, wait)
 
-    async def finish(self, consumer: Consumer, done: DoneAck) -> AckedBody:
-        body, is_settled, asked, wait = done
+    async def finish(self, consumer: Consumer, begun: BegunAck) -> AckedBody:
+        body, is_settled, asked, wait = begun
         if asked is None:
             return body
         if not is_settled:
@@ -125,83 +102,56 @@ class AckView(LeaseView[AckRequest, DoneAck]):
             return render_refused(asked, refusal)
 
 
-def _done(consumer: Consumer, request: AckRequest, statuses: Sequence[ItemStatus]) -> DoneAck:
-    results: list[SettledBody] = [
-        {"ID": item.id, "Status": status}
-        for item, status in zip(request.items, statuses, strict=True)
-    ]
-    is_settled = set(statuses) <= {ItemStatus.OK}
-    is_pull = request.pull is not None and is_settled
-    wait = throttling.seconds_to_wait("pull", consumer) if is_pull else None
-    return DoneAck({"Results": results}, is_settled, request.pull, wait)
-
-
-def settle(asked: Sequence[tuple[Consumer, Sequence[AckItem]]]) -> list[list[ItemStatus]]:
-    """Settle items of consumers in their order, and return the statuses for each consumer.
-
-    A later item about the same job finds it settled, or locked.
-    """
-    every = [(consumer, item) for consumer, items in asked for item in items]
-    open_items = _find_owned(every)
-    _throttle(open_items.values())
-    statuses = [ItemStatus.NOT_FOUND] * len(every)
+def settle(consumer: Consumer, items: Sequence[AckItem]) -> list[ItemStatus]:
+    """Settle items in their order. A later item about the same job finds it settled, or locked."""
+    using = settings().DATABASE
+    named = [item.settlement.held.job_id for item in items if item.settlement]
+    owned = protocol.jobs_of(using, consumer.pk, named)
+    _throttle(consumer, [item for item in items if item.throttle], owned)
+    statuses = [ItemStatus.NOT_FOUND] * len(items)
+    open_items = {
+        index: item.settlement
+        for index, item in enumerate(items)
+        if item.settlement and item.settlement.held.job_id in owned
+    }
     while open_items:
-        first = {item.job_id: index for index, item in reversed(open_items.items())}
+        first = {item.held.job_id: index for index, item in reversed(open_items.items())}
         batch = {index: open_items.pop(index) for index in first.values()}
-        by_job = _finish(list(batch.values()))
+        by_job = _finish(consumer, list(batch.values()))
         for index, item in {**batch, **open_items}.items():
-            status = by_job[item.job_id]
+            status = by_job[item.held.job_id]
             if index in batch or status is ItemStatus.LOCKED:
                 statuses[index] = status
                 open_items.pop(index, None)
-    rest = iter(statuses)
-    return [list(islice(rest, len(items))) for _consumer, items in asked]
+    return statuses
 
 
-def _find_owned(every: Sequence[tuple[Consumer, AckItem]]) -> dict[int, OwnedItem]:
-    """Return the items about jobs that belong to their consumers, by their numbers."""
-    items = [
-        OwnedItem(consumer, item.settlement, item.throttle, item.is_of_key)
-        if item.settlement
-        else None
-        for consumer, item in every
-    ]
-    owners = protocol.owners_of(settings().DATABASE, {item.job_id for item in items if item})
-    return {
-        number: item
-        for number, item in enumerate(items)
-        if item and owners.get(item.job_id) == item.consumer.pk
-    }
-
-
-def _throttle(items: Iterable[OwnedItem]) -> None:
-    """Throttle consumers, or keys of jobs of theirs, before the outcomes are written."""
-    using, throttled = settings().DATABASE, [item for item in items if item.throttle]
-    consumers: defaultdict[int, float] = defaultdict(float)
-    of_keys: defaultdict[int, dict[int, float]] = defaultdict(dict)
-    for id, item in ((item.consumer.pk, item) for item in throttled):
-        if item.is_of_key:
-            of_keys[id][item.job_id] = item.throttle
-        else:
-            consumers[id] = max(consumers[id], item.throttle)
-    if consumers:
-        limits.throttle(using, consumers)
-    for consumer_id, by_job in sorted(of_keys.items()):
-        limits.throttle_keys_of_jobs(using, consumer_id, by_job)
-
-
-def _finish(items: Sequence[OwnedItem]) -> dict[int, ItemStatus]:
-    """Settle different jobs, and return the status of each by its id."""
-    paths = {item.job_id: emission.path_of(item.consumer) for item in items}
-    finished = pulling.finish([item.settlement for item in items], lambda: paths)
-    retried = {
-        item.consumer.pk
+def _throttle(consumer: Consumer, items: Sequence[AckItem], owned: Collection[int]) -> None:
+    """Throttle the consumer, or keys of jobs of it, before the outcomes are written."""
+    using = settings().DATABASE
+    asked = [
+        (item.settlement.held.job_id, item)
         for item in items
-        if item.settlement.event is Event.RETRY and item.job_id in finished.states
-    }
-    # Waiting pulls have to learn when the job becomes available.
-    listen.wake_on_commit(settings().DATABASE, retried)
-    return {job_id: _status_of(job_id, finished) for job_id in paths}
+        if item.settlement and item.settlement.held.job_id in owned
+    ]
+    if seconds := max((item.throttle for _id, item in asked if not item.is_of_key), default=0.0):
+        limits.throttle(using, {consumer.pk: seconds})
+    of_keys = {id: item.throttle for id, item in asked if item.is_of_key}
+    if of_keys:
+        limits.throttle_keys_of_jobs(using, consumer.pk, of_keys)
+
+
+def _finish(consumer: Consumer, settlements: list[Settlement]) -> dict[int, ItemStatus]:
+    """Settle different jobs, and return the status of each by its id."""
+    finished = pulling.finish(settlements, emission.paths_of(consumer, settlements))
+    if any(
+        settlement.event is Event.RETRY and settlement.held.job_id in finished.states
+        for settlement in settlements
+    ):
+        # Waiting pulls have to learn when the job becomes available.
+        listen.wake_on_commit(settings().DATABASE, [consumer.pk])
+    job_ids = [settlement.held.job_id for settlement in settlements]
+    return {job_id: _status_of(job_id, finished) for job_id in job_ids}
 
 
 def _status_of(job_id: int, finished: Finished) -> ItemStatus:

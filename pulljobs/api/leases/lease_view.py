@@ -5,9 +5,10 @@ holds its thread.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from io import BytesIO
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from asgiref.sync import SyncToAsync
 from django.core.handlers.asgi import ASGIRequest
@@ -19,9 +20,8 @@ from rest_framework.exceptions import Throttled
 
 from pulljobs.api import error_answers, exceptions, middleware, raw_bodies, reaping, throttling
 from pulljobs.api.asgi import SHARED
-from pulljobs.api.authentication import storable_path
+from pulljobs.api.authentication import authenticate_consumer
 from pulljobs.api.leases.long_poll.waiters import process_waiters
-from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
@@ -31,19 +31,15 @@ LARGEST_BODY: Final = 16 * 1024
 LARGE_ANSWER: Final = 1024 * 1024
 """Characters of payloads that take milliseconds to encode."""
 
-A = TypeVar("A")
 T = TypeVar("T")
 
 
-class LeaseView(View, Generic[A, T]):
+class LeaseView(View, Generic[T]):
     """View for the consumer in the URL. The body is JSON, whatever its Content-Type.
 
-    `A` is the type of a body that was read, and `T` that of a request whose work with the database
-    is done.
+    `T` is the type of a request whose work with the database is done.
     """
 
-    shares_statements: ClassVar = True
-    """True if `do` takes any number of requests, else it gets one at a time."""
     http_method_names = ["post", "options"]
     largest_body = LARGEST_BODY
 
@@ -60,32 +56,27 @@ class LeaseView(View, Generic[A, T]):
         sent = raw_bodies.read_sent(request, self.largest_body)
         self.waiters = process_waiters()
         reaping.ensure_reaping()
-        path = storable_path(names["channel"], names["consumer"])
-        consumer, done = await self.waiters.serve(LeaseRequest(self, request, path, sent))
-        return await encode_answer(await self.finish(consumer, done))
+        consumer, begun = await self.waiters.run(partial(self._begin, request, names, sent))
+        return await encode_answer(await self.finish(consumer, begun))
 
-    def parse(self, consumer: Consumer, body: bytes) -> A:
-        """Read the body, on a thread. A refusal ends the request."""
+    def begin(self, consumer: Consumer, body: bytes) -> T:
+        """Do the work with the database, on a thread. A refusal ends the request."""
         raise NotImplementedError
 
-    @classmethod
-    def do(cls, asked: Sequence[tuple[Consumer, A]]) -> list[T]:
-        """Do the work with the database for requests of several consumers, on a thread."""
-        raise NotImplementedError
-
-    async def finish(self, consumer: Consumer, done: T) -> Any:
+    async def finish(self, consumer: Consumer, begun: T) -> Any:
         """Return the body of the answer, on the event loop."""
         raise NotImplementedError
 
-    def accept(self, request: HttpRequest, consumer: Consumer, sent: bytes) -> A:
-        """Check what an authenticated consumer asks for, on a thread."""
+    def _begin(
+        self, request: HttpRequest, names: dict[str, str], sent: bytes
+    ) -> tuple[Consumer, T]:
+        consumer = authenticate_consumer(request.headers, names["channel"], names["consumer"])
         body = raw_bodies.decompress(request, sent, self.largest_body)
         self._check(request, consumer, body)
-        if not self.waiters.has_address:
-            # After authentication: lookups send other clients to this address.
-            self.waiters.learn_address(base_of(request))
+        # After authentication: lookups send other clients to this address.
+        self.waiters.learn_address(base_of(request))
         self.waiters.clients.note(consumer.pk, request.META)
-        return self.parse(consumer, body)
+        return consumer, self.begin(consumer, body)
 
     def held_jobs(self, body: bytes) -> list[Held]:
         """Return the jobs that the request settles or renews."""

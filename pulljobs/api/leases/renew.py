@@ -1,6 +1,5 @@
 """Route renew: a full new lease from now, for each job by itself."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -31,33 +30,20 @@ class RenewItem(NamedTuple):
     report: ReportedProgress | None = None
 
 
-class RenewRequest(NamedTuple):
-    """Renewal as a request asks for it."""
-
-    items: list[RenewItem]
-    lease_duration: timedelta | None
-    """New duration, or None for the consumer's."""
-
-
-class RenewView(LeaseView[RenewRequest, RenewedBody]):
+class RenewView(LeaseView[RenewedBody]):
     largest_body = 256 * 1024
-    shares_statements = False
 
     def held_jobs(self, body: bytes) -> list[Held]:
         return [item.held for item in _read_items(read_body(RenewBody, body)) if item.held]
 
-    def parse(self, consumer: Consumer, body: bytes) -> RenewRequest:
+    def begin(self, consumer: Consumer, body: bytes) -> RenewedBody:
         given = read_body(RenewBody, body)
         seconds = given.get("Seconds")
         lease_duration = None if seconds is None else timedelta(seconds=seconds)
-        return RenewRequest(_read_items(given), lease_duration)
+        return {"Results": renew(consumer, _read_items(given), lease_duration)}
 
-    @classmethod
-    def do(cls, asked: Sequence[tuple[Consumer, RenewRequest]]) -> list[RenewedBody]:
-        return [{"Results": renew(consumer, *request)} for consumer, request in asked]
-
-    async def finish(self, consumer: Consumer, done: RenewedBody) -> RenewedBody:
-        return done
+    async def finish(self, consumer: Consumer, begun: RenewedBody) -> RenewedBody:
+        return begun
 
 
 def renew(

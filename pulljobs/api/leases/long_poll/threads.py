@@ -1,24 +1,18 @@
 """Threads that run the statements of all pulls, each with a database connection of its own."""
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from typing import Final, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from pulljobs.api.leases import sharing
-from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
 from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.storage import statements
 
 THREADS: Final = 3
 """Threads for claims, and as many for all other work."""
-MOST_TOGETHER: Final = 50
-"""Most requests that share statements."""
 WORK_SECONDS: Final = 15.0
 """Time limit of the work for a request, after which the server may be silent."""
 
@@ -32,9 +26,6 @@ class DatabaseThreads:
         self._using = settings().DATABASE
         self._failures = 0
         self._seen = threading.local()
-        self._arrived: deque[LeaseRequest] = deque()
-        self._is_called = False
-        """True from a call for a thread until one takes the requests that arrived."""
         self._claiming = [self._executor(f"pulljobs-claim-{n}", 1) for n in range(THREADS)]
         self._serving = self._executor("pulljobs-serve", THREADS)
 
@@ -46,24 +37,6 @@ class DatabaseThreads:
         if claiming_for is None:
             return self._serving.submit(self._run, work)
         return self._claiming[claiming_for % THREADS].submit(self._run, work)
-
-    def serve(self, request: LeaseRequest) -> None:
-        """Serve a request as soon as a thread is free, with all that arrive until then."""
-        self._arrived.append(request)
-        if not self._is_called:
-            self._is_called = True
-            self._serving.submit(self._serve_arrived)
-
-    def _serve_arrived(self) -> None:
-        self._is_called = False  # First: a request that arrives from now on calls a thread.
-        together: list[LeaseRequest] = []
-        with suppress(IndexError):
-            while len(together) < MOST_TOGETHER:
-                together.append(self._arrived.popleft())
-        if self._arrived:
-            self._is_called = True
-            self._serving.submit(self._serve_arrived)
-        sharing.serve(together, self._run)
 
     def close(self) -> None:
         """Return when all submitted work is done and the connections are closed."""

@@ -1,13 +1,10 @@
--- Find channels and their consumers by their names: who callers say they are.
+-- Find a channel and its consumer by their names: who a caller says it is.
 -- Event: none.
--- Parameters: channels text[], consumers text[] (of one length).
--- Returns for each pair whose channel exists: channel, consumer (the names), channel_id, channel_digest, then of the consumer id,
---   token_digest, type, lease_duration, protocol_lease_duration, max_waiting (NULL: the channel has no such consumer, or it was
---   deleted).
+-- Parameters: channel text, consumer text.
+-- Returns: channel_id, channel_digest, then of the consumer id, token_digest, type, lease_duration, protocol_lease_duration,
+--   max_waiting (NULL: the channel has no such consumer, or it was deleted); no row: there is no such channel.
 -- Locks: none. Index: unique names.
 SELECT
-    asked.channel,
-    asked.consumer,
     channel.id AS channel_id,
     channel.token_digest AS channel_digest,
     consumer.id,
@@ -16,17 +13,7 @@ SELECT
     consumer.lease_duration,
     consumer.protocol_lease_duration,
     consumer.max_waiting
-FROM unnest(%(channels)s::text[], %(consumers)s::text[]) AS asked (channel, consumer)
--- One by one: a join might scan the tables.
-CROSS JOIN LATERAL (
-    SELECT id, token_digest
-    FROM pulljobs_channel
-    WHERE name = asked.channel
-    LIMIT 1
-) AS channel
-LEFT JOIN LATERAL (
-    SELECT id, token_digest, type, lease_duration, protocol_lease_duration, max_waiting
-    FROM pulljobs_consumer
-    WHERE channel_id = channel.id AND name = asked.consumer AND deleted_at IS NULL
-    LIMIT 1
-) AS consumer ON true
+FROM pulljobs_channel AS channel
+LEFT JOIN pulljobs_consumer AS consumer
+    ON consumer.channel_id = channel.id AND consumer.name = %(consumer)s::text AND consumer.deleted_at IS NULL
+WHERE channel.name = %(channel)s::text
