@@ -195,7 +195,7 @@ class TestFairShares:
 
 @committed
 class TestRanks:
-    """Where keys do not share, those with jobs of higher priority come first."""
+    """Keys with jobs of higher priority come first, unless the keys share."""
 
     def test_a_key_that_rises_is_not_below_the_mark_of_its_new_rank(self) -> None:
         consumer = rated("1000000/s")
