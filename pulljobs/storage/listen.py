@@ -34,16 +34,16 @@ LOST_TOGETHER: Final = 300
 
 
 def wake_on_commit(using: str, consumer_ids: Iterable[int]) -> None:
-    """Wake the waiters of these consumers after the commit of the caller's transaction.
-
-    If the caller manages the transaction by hand, no hook runs, and polling finds the jobs.
-    """
+    """Wake the waiters of these consumers after the commit of the caller's transaction."""
     if waking := frozenset(consumer_ids):
         wake_found_on_commit(using, lambda: waking)
 
 
 def wake_found_on_commit(using: str, find: Callable[[], Iterable[int]]) -> None:
-    """Wake the waiters of the consumers that `find` returns after the commit."""
+    """Wake the waiters of the consumers that `find` returns, which is called after the commit.
+
+    If the caller manages the transaction by hand, no hook runs, and polling finds the jobs.
+    """
     if _hears_commit(using):
         # Robust: it comes after the commit, and must not look as if that had failed.
         transaction.on_commit(lambda: wake(using, sorted(find())), using=using, robust=True)

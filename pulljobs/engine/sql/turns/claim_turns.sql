@@ -262,6 +262,7 @@ planned AS MATERIALIZED (
                 THEN greatest(moment.now, clock.now + make_interval(secs => (tokens_needed - tokens_left) / per_second))
             -- Another transaction has a job locked, which it would have taken.
             WHEN taken < least(most, room) AND next_rank >= turn_rank THEN moment.now + interval '20 ms'
+            -- The turn goes on, but not in another rank, whose mark may be above it (fragments/turn_of_known_key.sql).
             WHEN taken < share AND next_rank = turn_rank THEN turn_at
             -- In the order of this claim, those that are at their turn first. Else the last key by name would always be cut.
             ELSE moment.now + (number + CASE WHEN goes_first THEN 0 ELSE %(keys)s::int END) * interval '1 microsecond'

@@ -68,13 +68,7 @@ CROSS JOIN moment
 ORDER BY wanted.key
 ON CONFLICT (consumer_id, key) DO UPDATE
 SET
-    turn_at = CASE
-        WHEN row.is_full THEN NULL
-        WHEN row.turn_at IS NULL THEN greatest(excluded.turn_at, row.throttled_until)
-        -- It does not keep its place in a higher rank: claims of that may have gone on from there (low_water_marks.py).
-        WHEN excluded.turn_rank > row.turn_rank THEN greatest(row.turn_at, excluded.turn_at)
-        ELSE row.turn_at
-    END,
+    turn_at = ${turn_of_known_key},
     turn_rank = greatest(row.turn_rank, excluded.turn_rank),
     -- The waiting job may be below it.
     mark_at = NULL,

@@ -3,7 +3,7 @@
 -- Parameters: consumer_ids bigint[]; with_push boolean (and all push consumers).
 -- Returns one row: version (NULL: there is no such consumer).
 -- Locks: none. Index: none, the consumers are all read.
--- A sum of hashes needs no order: to sort ten thousand rows and join their texts takes twice as long, and claims wait.
+-- Hashes are combined in any order. To sort ten thousand rows and join their texts takes twice as long, and the worker claims nothing meanwhile.
 SELECT bit_xor(hash_record_extended(ROW(consumer.id, consumer.ctid, consumer.xmin, channel.ctid, channel.xmin), 0))::text AS version
 FROM pulljobs_consumer AS consumer
 JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
