@@ -150,7 +150,11 @@ def test_other_options_keep_the_next_slot(make: Make) -> None:
 def test_a_clock_that_was_set_back_fires_no_slot_of_a_changed_rule_again(make: Make) -> None:
     row = make()
     ahead = now() + 3 * HOUR
-    query("UPDATE pulljobs_schedule SET last_slot = %s", [ahead])
+    # The next slot as well: else one that comes at this moment is recorded after the last one.
+    query(
+        "UPDATE pulljobs_schedule SET last_slot = %s, next_slot = %s, due_at = %s",
+        [ahead, ahead + MINUTE, ahead + MINUTE],
+    )
     schedules.update("each-minute", cron="*/2 * * * *")
     changed = reread(row)
     assert changed.next_slot is not None

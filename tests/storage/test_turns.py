@@ -210,7 +210,7 @@ class TestRanks:
         before = query("SELECT turn_at, turn_rank FROM pulljobs_flow_key WHERE key = 'b'")
         queue(consumer, 4, "b", priority=5)
         query("DELETE FROM pulljobs_job WHERE turn_key = 'a' AND state = 'QUEUED'")
-        reader.claim(0)
+        rise_above(reader, consumer)
         # As if the jobs had been published after the look for new ones.
         query("UPDATE pulljobs_flow_key SET turn_at = %s, turn_rank = %s WHERE key = 'b'", *before)
         assert len(reader.claim(1).jobs) == len(reader.claim(1).jobs) == 1
@@ -234,12 +234,18 @@ def served(reader: Puller, claims: int) -> set[str | None]:
 
 
 def above_its_marks(consumer: Consumer) -> Puller:
-    """Return a puller that knows all waiting jobs, so that it meets none of them again.
+    """Return a puller that knows all waiting jobs, so that it meets none of them again."""
+    reader = puller(consumer)
+    rise_above(reader, consumer)
+    return reader
+
+
+def rise_above(reader: Puller, consumer: Consumer) -> None:
+    """Claim nothing until the marks are above all waiting jobs.
 
     Transactions of other processes keep the marks below the jobs until they end, and a mark that
     did not wait for one of them goes back when it ends.
     """
-    reader = puller(consumer)
     job = Job.objects.filter(consumer=consumer).latest("available_at", "id")
     assert job.available_at
     last = Position(job.available_at, job.id)
@@ -252,7 +258,6 @@ def above_its_marks(consumer: Consumer) -> Puller:
         return reached >= last and all(at > last.available_at for at in returns)
 
     wait_until(is_above)
-    return reader
 
 
 DEAD_TURNS = """
