@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import psycopg
 
+from benchmarks.faults.guard import Guard
 from benchmarks.faults.server import OwnServer, own_server
 from example_project.state import BASE_DIR
 
@@ -128,6 +129,7 @@ class KilledWorkers:
             "FAULTS_HOST": str(server.directory),
         }
         self._running: list[subprocess.Popen[bytes]] = []
+        self._guard = Guard()
         self._over = threading.Event()
         self.kills = 0
 
@@ -155,6 +157,7 @@ class KilledWorkers:
         finally:
             for worker in self._running:
                 _kill(worker)
+            self._guard.close()
 
     @contextmanager
     def killing(self, pause: float) -> Iterator[None]:
@@ -175,15 +178,8 @@ class KilledWorkers:
             self.kills += 1
 
     def _start(self) -> subprocess.Popen[bytes]:
-        with (self._directory / "log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", *WORKER],
-                env=self._environment,
-                cwd=BASE_DIR,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        log = self._directory / "log"
+        return self._guard.start(WORKER, log=log, cwd=BASE_DIR, environment=self._environment)
 
 
 def _kill(worker: subprocess.Popen[bytes]) -> None:

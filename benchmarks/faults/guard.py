@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 OVER: Final = "over"
@@ -25,6 +26,25 @@ class Guard:
             start_new_session=True,  # so that a signal to the director's group leaves it alive
             text=True,
         )
+
+    def start(
+        self, arguments: Sequence[str], *, log: Path, cwd: Path, environment: Mapping[str, str]
+    ) -> "subprocess.Popen[bytes]":
+        """Start a Python module in a process group that does not outlive the director.
+
+        Its output is appended to the log.
+        """
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                env=environment,
+                cwd=cwd,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self.protect(process.pid)
+        return process
 
     def protect(self, group: int) -> None:
         """Add a process group that must not outlive the director."""

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 
+from benchmarks.faults.guard import Guard
 from benchmarks.faults.roles import clock
 from benchmarks.faults.server import OwnServer, own_server, wait_for
 from example_project.state import BASE_DIR
@@ -96,6 +97,7 @@ class ScheduleWorkers:
             "FAULTS_HOST": str(server.directory),
         }
         self._running: list[subprocess.Popen[bytes]] = []
+        self._guard = Guard()
         self._started = 0
 
     def run_to_end(self, *arguments: str, may_fail: bool = False) -> str:
@@ -122,6 +124,7 @@ class ScheduleWorkers:
         finally:
             for worker in self._running:
                 _kill(worker)
+            self._guard.close()
 
     def replace_one(self) -> None:
         """Kill a worker with all its processes, and start another one."""
@@ -134,15 +137,12 @@ class ScheduleWorkers:
         if self._started % 2:
             clock.move(followed, CLOCK_SECONDS * random.choice((-1, 1)))
         self._started += 1
-        with (self._directory / "log").open("ab") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", *WORKER],
-                env={**self._environment, "FAULTS_CLOCK": str(followed)},
-                cwd=BASE_DIR,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        worker = self._guard.start(
+            WORKER,
+            log=self._directory / "log",
+            cwd=BASE_DIR,
+            environment={**self._environment, "FAULTS_CLOCK": str(followed)},
+        )
         self._running.append(worker)
 
 

@@ -24,6 +24,7 @@ from typing import Any, Final
 import psutil
 import psycopg
 
+from benchmarks.faults.guard import Guard
 from benchmarks.faults.server import OwnServer, own_server
 from benchmarks.workflows import checker, planting
 from benchmarks.workflows.injector import ENOUGH, FAULTS
@@ -82,6 +83,7 @@ class ProofProcesses:
         sender = ("benchmarks.workflows.sender", str(options.live), until, self._seed)
         self._commands = [worker] * options.workers + [sender]
         self._running: list[subprocess.Popen[bytes]] = []
+        self._guard = Guard()
         self._continue_at: dict[int, float] = {}
 
     @contextmanager
@@ -95,6 +97,7 @@ class ProofProcesses:
         finally:
             for process in self._running:
                 _kill(process)
+            self._guard.close()
 
     def tend(self) -> None:
         """Continue processes that were stopped for long enough, and replace those that ended."""
@@ -126,15 +129,12 @@ class ProofProcesses:
         return Counter(line.split()[0] for line in lines)
 
     def _start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
-        with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", *command],
-                env={**self._environment, "PROOF_SEED": self._seed},
-                cwd=BASE_DIR,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        return self._guard.start(
+            command,
+            log=self.folder / "log",
+            cwd=BASE_DIR,
+            environment={**self._environment, "PROOF_SEED": self._seed},
+        )
 
     def _continue(self, pid: int) -> None:
         now = time.monotonic()

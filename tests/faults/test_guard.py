@@ -13,13 +13,17 @@ from example_project.state import BASE_DIR
 from tests.sessions import wait_until
 
 DIRECTOR = """
-import sys
+import os, sys
 from pathlib import Path
 from benchmarks.faults.processes import Processes
-processes = Processes(Path(sys.argv[1]), Path(sys.argv[1]), lease_duration=1)
-process = processes.start("server", "http.server", "0", "--bind", "127.0.0.1")
-print(process.pid, flush=True)
+folder = Path(sys.argv[1])
+processes = Processes(folder, folder, lease_duration=1)
+server = "http.server", "0", "--bind", "127.0.0.1"
+process = processes.start("server", *server)
+other = processes.guard.start(server, log=folder / "log", cwd=folder, environment=os.environ)
+print(process.pid, other.pid, flush=True)
 sys.stdin.read()
+other.kill()
 processes.end()
 print(processes.guard.close(), flush=True)
 """
@@ -36,17 +40,18 @@ def test_no_process_outlives_its_director(tmp_path: Path, is_killed: bool) -> No
         text=True,
     )
     assert director.stdout
-    pid = int(director.stdout.readline())
-    assert is_alive(pid)
+    pids = [int(pid) for pid in director.stdout.readline().split()]
+    assert all(map(is_alive, pids))
     if is_killed:
         director.kill()
     printed, _nothing = director.communicate()
     assert (director.returncode, printed) == ((-9, "") if is_killed else (0, "None\n"))
     try:
-        wait_until(lambda: not is_alive(pid))
+        wait_until(lambda: not any(map(is_alive, pids)))
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
 
 
 def is_alive(pid: int) -> bool:
