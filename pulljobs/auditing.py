@@ -99,11 +99,10 @@ def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = 
             entry = begin(event, meant, by=by, subject=f"{len(among)} chosen: {subject}", at=at)
             while _proceed(entry.pk):
                 pass
+            entry.refresh_from_db(using=settings().DATABASE)
         return entry
 
-    entry = retrying(settings().DATABASE, work)
-    entry.refresh_from_db(using=settings().DATABASE)
-    return entry
+    return retrying(settings().DATABASE, work)
 
 
 def proceed(seconds: float, entry_id: int | None = None) -> bool:

@@ -1,7 +1,7 @@
 """Telemetry of the verbs: one event per consumer and batch, emitted after the commit."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -25,6 +25,7 @@ from pulljobs.engine.telemetry import (
 from pulljobs.models import Consumer, Job
 from pulljobs.states import Event
 from pulljobs.storage.rows import Finished, HeldJob, NotYet, Refusal, StoredMessage, Taken
+from pulljobs.storage.statements import after_commit
 
 ConsumerPath = tuple[str, str]
 """Names of a channel and of a consumer."""
@@ -89,7 +90,7 @@ def emit_finished(
     """Emit the events of finished jobs: settlements, lost leases and refused outcomes."""
     if not (done.lost or done.refused or (done.states and is_counting())):
         return
-    known = paths()
+    known = _find(using, paths)
     for path, ends in _ends(settlements, done, known).items():
         emit_on_commit(using, JobsFinished(ends, *path))
     for path, lost in Counter(known.get(id, UNKNOWN) for id in done.lost).items():
@@ -100,8 +101,7 @@ def emit_finished(
 
 def emit_given_back(using: str, done: Finished) -> None:
     """Emit the events of jobs that went back without their holder: released or expired."""
-    rows = Job.objects.using(using).filter(id__in=done.states)
-    known = {id: (channel, consumer) for id, channel, consumer in rows.values_list("id", *_PATH)}
+    known = _find(using, lambda: _read_paths(using, done.states))
     expired: defaultdict[ConsumerPath, Counter[str]] = defaultdict(Counter)
     released: defaultdict[ConsumerPath, Counter[tuple[str, str]]] = defaultdict(Counter)
     for id, state in done.states.items():
@@ -114,6 +114,19 @@ def emit_given_back(using: str, done: Finished) -> None:
         emit_on_commit(using, JobsExpired(*path, states))
     for path, ends in released.items():
         emit_on_commit(using, JobsFinished(ends, *path))
+
+
+def _find(using: str, paths: ConsumerPaths) -> Mapping[int, ConsumerPath]:
+    """Return the paths, or none if a lost connection hides them."""
+    known: dict[int, ConsumerPath] = {}
+    with after_commit(using, "the search for the names of consumers"):
+        known |= paths()
+    return known
+
+
+def _read_paths(using: str, job_ids: Collection[int]) -> dict[int, ConsumerPath]:
+    rows = Job.objects.using(using).filter(id__in=job_ids).values_list("id", *_PATH)
+    return {id: (channel, consumer) for id, channel, consumer in rows}
 
 
 def _ends(

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
+from math import isnan
 from typing import Final
-
-from django.db import connections
 
 from pulljobs import ids
 from pulljobs.conf import settings
@@ -12,6 +12,7 @@ from pulljobs.errors import PulljobsError, UnknownJob
 from pulljobs.states import SETTLED
 from pulljobs.storage import archive
 from pulljobs.storage.rows import JobView
+from pulljobs.storage.statements import in_transaction
 
 FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.5
@@ -23,18 +24,20 @@ def get(id: int | str) -> JobView:
     The id is a number, or the text that the API, the admin and commands show.
     """
     number = ids.number_of(id) if isinstance(id, str) else id
-    view = archive.find(settings().DATABASE, number)
+    is_possible = ids.find_number(number) is not None
+    view = archive.find(settings().DATABASE, number) if is_possible else None
     if view is None:
         raise UnknownJob(number)
     return view
 
 
-def wait(id: int | str, timeout: float) -> JobView | None:
-    """Wait for the job to be DELIVERED or DEAD and return it, or None after `timeout` seconds.
+def wait(id: int | str, timeout: float | timedelta) -> JobView | None:
+    """Wait for the job to be DELIVERED or DEAD and return it, or None after `timeout`.
 
-    Raise PulljobsError inside a transaction, which would never see the settlement.
+    A number is in seconds. Raise PulljobsError inside a transaction, which would never see the
+    settlement.
     """
-    if connections[settings().DATABASE].in_atomic_block:
+    if in_transaction(settings().DATABASE):
         raise PulljobsError(
             "jobs.wait() can't see a commit from inside a transaction: leave it first."
         )
@@ -45,9 +48,12 @@ def wait(id: int | str, timeout: float) -> JobView | None:
     return None
 
 
-def pauses(timeout: float) -> Iterator[float]:
+def pauses(timeout: float | timedelta) -> Iterator[float]:
     """Sleep between look-ups, longer each time, until the timeout, and yield a last time then."""
-    deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if not isinstance(seconds, int | float) or isnan(seconds):
+        raise ValueError(f"timeout must be seconds or a timedelta, not {timeout!r}.")
+    deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
     while True:
         yield pause
         left = deadline - time.monotonic()

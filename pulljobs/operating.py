@@ -32,6 +32,7 @@ from pulljobs.storage import (
 from pulljobs.storage.partition_dropping import Copied
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.rows import Stats
+from pulljobs.storage.statements import after_commit
 
 BATCH: Final = 1000
 YEARS: Final = (datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
@@ -51,8 +52,9 @@ def kill(job_ids: Iterable[int], *, by: str) -> Changed:
     asked = sorted(set(job_ids))
     killed = jobs.kill(using, asked, reason=Reason.KILLED, error=f"killed by {by}")
     listen.tell_lost_on_commit(using, [id for id, held in killed.items() if held])
-    for name in hooks.kill_listeners:
-        hooks.load(name)(list(killed))
+    with after_commit(using, "the kill of children"):  # A sweep kills them.
+        for name in hooks.kill_listeners:
+            hooks.load(name)(list(killed))
     return _changed(asked, killed)
 
 
@@ -114,7 +116,7 @@ def reschedule(job_ids: Iterable[int], *, at: datetime | None) -> Changed:
 
 
 def check_due(at: datetime | None) -> None:
-    """Raise ValueError for a naive time, and for one outside the year 1000 to 100 years ahead."""
+    """Raise ValueError for what is no aware time, or outside the year 1000 to 100 years ahead."""
     if at is None:
         return
     _check_aware("at", at)
@@ -124,15 +126,15 @@ def check_due(at: datetime | None) -> None:
 
 
 def check_pause(until: datetime | None) -> None:
-    """Raise ValueError for a naive time, and for one outside the years 1000 to 8999."""
+    """Raise ValueError for what is no aware time, or outside the years 1000 to 8999."""
     if until is None:
         return
     _check_aware("until", until)
     _check_readable("until", until)
 
 
-def _check_aware(name: str, moment: datetime) -> None:
-    if moment.utcoffset() is None:
+def _check_aware(name: str, moment: object) -> None:
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise ValueError(f"{name} must be an aware datetime, not {moment!r}: give it a time zone.")
 
 

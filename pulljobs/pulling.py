@@ -9,8 +9,6 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from django.db import connections
-
 from pulljobs import emission
 from pulljobs.conf import settings
 from pulljobs.emission import ConsumerPaths
@@ -169,7 +167,7 @@ class Puller:
         return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
 
     def _claim(self, request: _ClaimRequest) -> Claimed:
-        if connections[self.using].in_atomic_block:
+        if statements.in_transaction(self.using):
             # A rollback may give the jobs back, so the low-water marks must not learn from it.
             known = self._claimer
             unmarked = replace(known, marks=LowWaterMarks(), ring=LowWaterMarks())

@@ -18,8 +18,9 @@ from pulljobs.schedules.definitions import RULE_FIELDS, Definition
 from pulljobs.schedules.firing import record
 from pulljobs.schedules.models import Schedule, SlotReason
 from pulljobs.schedules.planning import PASS_SLOTS, PlannedSlot, is_in_pause
+from pulljobs.schedules.reading import is_name
 from pulljobs.schedules.rules import Rule
-from pulljobs.storage import nodes
+from pulljobs.storage import listen, nodes
 
 LONGEST_SLEEP: Final = timedelta(seconds=10)
 """Time after which each loop asks again when the next schedule is due."""
@@ -31,17 +32,27 @@ WAKE_CHANNEL: Final = "pulljobs_schedules"
 """PostgreSQL channel that the loops listen to."""
 
 
-def create(name: str, channel: str, payload: Payload = None, **options: Any) -> Schedule:
+def create(
+    name: str,
+    channel: str,
+    payload: Payload = None,
+    *,
+    paused_until: datetime | None = None,
+    **options: Any,
+) -> Schedule:
     """Create a schedule in the caller's transaction, or in one of its own.
 
     A rule is either `cron` (text) or `every` (a timedelta), with `timezone`, `starts_at`,
     `ends_at` and `jitter`. `missed` ("latest", "skip" or "all"), `missed_bound`, `misfire_grace`
     and `overlap` ("allow" or "skip") say what happens to slots that can't fire in time. `key`,
-    `priority`, `cost`, `headers`, `content_type` and `producer` are those of `publish`. Raises
-    InvalidSchedule, ScheduleExists, UnknownChannel, InvalidMessage or PayloadTooLarge.
+    `priority`, `cost`, `headers`, `content_type` and `producer` are those of `publish`. It begins
+    with a pause until the aware time `paused_until`, as `pause` makes one. Raises InvalidSchedule,
+    ScheduleExists, UnknownChannel, InvalidMessage or PayloadTooLarge, and ValueError for a pause.
     """
     definition = Definition.make({"name": name, "channel": channel, "payload": payload, **options})
-    return add(definition, is_declared=False)
+    with transaction.atomic(using=settings().DATABASE):
+        row = add(definition, is_declared=False)
+        return row if paused_until is None else pause(row.name, paused_until)
 
 
 def add(definition: Definition, *, is_declared: bool) -> Schedule:
@@ -154,7 +165,7 @@ def delete(name: str) -> None:
 def lock(using: str, name: str) -> Schedule:
     """Lock and return the row of a schedule, or raise UnknownSchedule."""
     rows = Schedule.objects.using(using).select_for_update(of=("self",), no_key=True)
-    row = rows.filter(name=name).first() if "\x00" not in name else None
+    row = rows.filter(name=name).first() if is_name(name) else None
     if row is None:
         raise UnknownSchedule(name)
     return row
@@ -162,8 +173,7 @@ def lock(using: str, name: str) -> Schedule:
 
 def check_channel(using: str, name: str) -> None:
     """Raise UnknownChannel unless there is such a channel."""
-    known = isinstance(name, str) and "\x00" not in name
-    if not (known and Channel.objects.using(using).filter(name=name).exists()):
+    if not (is_name(name) and Channel.objects.using(using).filter(name=name).exists()):
         raise UnknownChannel(name)
 
 
@@ -182,7 +192,7 @@ def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
             with connections[using].cursor() as cursor:
                 cursor.execute("SELECT pg_notify(%s, '')", [WAKE_CHANNEL])
 
-    transaction.on_commit(wake, using=using, robust=True)
+    listen.call_on_commit(using, wake)
 
 
 def _due_at(row: Schedule) -> datetime | None:

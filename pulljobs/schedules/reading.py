@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pulljobs import ids
 from pulljobs.conf import settings
+from pulljobs.engine.validation import encodable
 from pulljobs.errors import UnknownSchedule
 from pulljobs.schedules.firing import SLOT_HEADER
 from pulljobs.schedules.models import Schedule, Slot
@@ -48,10 +49,15 @@ def slot_of(job: HasHeaders) -> datetime | None:
 def find(name: str) -> Schedule:
     """Return the schedule of that name, or raise UnknownSchedule."""
     rows = Schedule.objects.using(settings().DATABASE).select_related("producer")
-    row = None if "\x00" in name else rows.filter(name=name).first()
+    row = rows.filter(name=name).first() if is_name(name) else None
     if row is None:
         raise UnknownSchedule(name)
     return row
+
+
+def is_name(name: object) -> bool:
+    """Return True for a text that the database can look up."""
+    return isinstance(name, str) and encodable(name)
 
 
 def summarize(row: Schedule, now: datetime) -> dict[str, Any]:

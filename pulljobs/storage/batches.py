@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from functools import partial
 
-from django.db import transaction
-
 from pulljobs import hooks
+from pulljobs.storage import listen
 
 
 def announce(using: str, batch_ids: Iterable[int | None]) -> None:
@@ -15,6 +14,4 @@ def announce(using: str, batch_ids: Iterable[int | None]) -> None:
     """
     if changed := frozenset(batch_ids) - {None}:
         for listener in hooks.batch_listeners:
-            transaction.on_commit(
-                partial(hooks.load(listener), using, changed), using=using, robust=True
-            )
+            listen.call_on_commit(using, partial(hooks.load(listener), using, changed))

@@ -13,7 +13,6 @@ from django.db import (
     InternalError,
     OperationalError,
     ProgrammingError,
-    connections,
     transaction,
 )
 
@@ -49,6 +48,7 @@ from pulljobs.storage.statements import (
     LONGEST_SECONDS,
     AliasSession,
     brief,
+    in_transaction,
     is_wait,
     retrying,
     run,
@@ -195,7 +195,7 @@ def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool =
         else:
             finished = retrying(using, lambda: _finish_apart(using, settlements))
     except (DatabaseError, ValueError, TypeError) as error:
-        if is_wait(error) and not connections[using].in_atomic_block and not skip_locked:
+        if is_wait(error) and not in_transaction(using) and not skip_locked:
             return finish(using, settlements, skip_locked=True)
         if not _is_of_a_row(error):
             raise
@@ -235,7 +235,7 @@ def _is_of_a_row(error: Exception) -> bool:
 
 def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
     """Write outcomes, inside a transaction in a savepoint, so that a failure leaves it usable."""
-    if not connections[using].in_atomic_block:
+    if not in_transaction(using):
         return _finish_together(using, settlements)
     with transaction.atomic(using=using):
         return _finish_together(using, settlements)

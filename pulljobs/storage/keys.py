@@ -10,11 +10,19 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 
 from pulljobs.engine.claiming.keyed import Key, free_keys, lock_keys
 from pulljobs.storage import listen
-from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, brief, is_wait, retrying, run
+from pulljobs.storage.statements import (
+    LOCK_SECONDS,
+    AliasSession,
+    brief,
+    in_transaction,
+    is_wait,
+    retrying,
+    run,
+)
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -44,7 +52,7 @@ def run_after_settlement(using: str, number: int, work: Callable[[], object]) ->
         retrying(using, free_all)
     except DatabaseError as error:
         # What freed them is committed, or will be: then the sweep frees the keys.
-        if connections[using].in_atomic_block and not is_wait(error):
+        if in_transaction(using) and not is_wait(error):
             raise
         logger.warning("%d keys could not be freed: %s", number, error)
 

@@ -15,7 +15,7 @@ from pulljobs.engine.encodings import integer_array
 from pulljobs.models import Consumer, Job
 from pulljobs.storage import keys, listen, messages, turns
 from pulljobs.storage.rows import Claimed, HeldJob, NotYet, Refusal, Taken
-from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, brief, run
+from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, after_commit, brief, run
 from pulljobs.storage.turns import TakeResult
 
 Work = Callable[[int], Claimed]
@@ -82,10 +82,12 @@ def _take(using: str, job: tuple[int, int], guards: Guards, work: Take) -> TakeR
 
 def with_members(using: str, roomier: Collection[int], grouped: Collection[int]) -> frozenset[int]:
     """Return these consumers, and those that share the bound of a group with the `grouped` ones."""
-    if not grouped:
-        return frozenset(roomier)
-    rows = run(using, "members", {"consumer_ids": integer_array(sorted(grouped))})
-    return frozenset(roomier) | {row.id for row in rows}
+    members: set[int] = set()
+    if grouped:
+        with after_commit(using, "the search for members of a limit group"):
+            rows = run(using, "members", {"consumer_ids": integer_array(sorted(grouped))})
+            members = {row.id for row in rows}
+    return frozenset(roomier) | members
 
 
 def throttle(using: str, seconds: Mapping[int, float]) -> None:

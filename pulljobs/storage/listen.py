@@ -44,9 +44,19 @@ def wake_found_on_commit(using: str, find: Callable[[], Iterable[int]]) -> None:
 
     If the caller manages the transaction by hand, no hook runs, and polling finds the jobs.
     """
-    if _hears_commit(using):
+    call_on_commit(using, lambda: wake(using, sorted(find())))
+
+
+def call_on_commit(using: str, work: Callable[[], object]) -> None:
+    """Call a function after the commit of the caller's transaction. Its exceptions are logged.
+
+    If the caller manages the transaction by hand, Django reports no commit, and it is not called:
+    a loop finds what it would have done.
+    """
+    connection = connections[using]
+    if connection.in_atomic_block or connection.get_autocommit():
         # Robust: it comes after the commit, and must not look as if that had failed.
-        transaction.on_commit(lambda: wake(using, sorted(find())), using=using, robust=True)
+        transaction.on_commit(work, using=using, robust=True)
 
 
 def wake(using: str, consumer_ids: Sequence[int]) -> None:
@@ -56,13 +66,8 @@ def wake(using: str, consumer_ids: Sequence[int]) -> None:
 
 def tell_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:
     """Notify all workers after the commit that these jobs have lost their leases."""
-    if job_ids and _hears_commit(using):
-        transaction.on_commit(lambda: _tell_lost(using, job_ids), using=using, robust=True)
-
-
-def _hears_commit(using: str) -> bool:
-    connection = connections[using]
-    return connection.in_atomic_block or connection.get_autocommit()
+    if job_ids:
+        call_on_commit(using, lambda: _tell_lost(using, job_ids))
 
 
 def _tell_lost(using: str, job_ids: Sequence[int]) -> None:

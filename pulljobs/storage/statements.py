@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from weakref import WeakSet
 
 import psycopg
-from django.db import OperationalError, connections, transaction
+from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import generators
 from psycopg.pq import TransactionStatus
@@ -179,6 +179,13 @@ def run(
         return fetch_rows(name, cursor, kind)
 
 
+def in_transaction(using: str) -> bool:
+    """Return True inside the caller's transaction, and where the caller commits by hand."""
+    connection = connections[using]
+    is_by_hand = connection.connection is not None and not connection.autocommit
+    return connection.in_atomic_block or is_by_hand
+
+
 def _keeps_plan(using: str) -> bool:
     """Return True if a statement is the last of its transaction, on a connection that stays."""
     connection = connections[using]
@@ -284,7 +291,7 @@ def _set_up(connection: BaseDatabaseWrapper, raw: "psycopg.Connection[Any]") -> 
         raw.execute(PLAN_FOR_QUEUES)
         raw.execute(LIMIT_WAITS)
         raw.execute(_set_limits(is_local=False))
-    if not connection.in_atomic_block:  # else a rollback may take it back
+    if not in_transaction(connection.alias):  # else a rollback may take it back
         _dedicated.add(raw)
 
 
@@ -312,7 +319,7 @@ def _limit(using: str, ready: _Ready, seconds: float | None) -> AbstractContextM
     """
     if seconds is None:
         return nullcontext()
-    is_long = ready.raw in _dedicated or connections[using].in_atomic_block
+    is_long = ready.raw in _dedicated or in_transaction(using)
     return Deadline(ready.raw, LONGEST_SECONDS if is_long else seconds)
 
 
@@ -351,9 +358,9 @@ def brief(using: str, *, lock_seconds: float = LONGEST_SECONDS) -> Iterator[None
     LOCK_SECONDS in a loop. Inside the caller's transaction this is a savepoint without limits.
     """
     connection = connections[using]
-    is_callers = connection.in_atomic_block
-    if not is_callers:
+    if not connection.in_atomic_block:
         _ready(using, always_prepare=False)
+    is_callers = in_transaction(using)
     with transaction.atomic(using=using):
         raw = cast("psycopg.Connection[Any]", session(using))
         if not is_callers and raw not in _dedicated:
@@ -369,6 +376,20 @@ def _set_limits(*, is_local: bool, lock_seconds: float | None = None) -> bytes:
         limits["lock_timeout"] = lock_seconds
     values = ", ".join(f"('{name}', '{seconds * 1000:.0f}ms')" for name, seconds in limits.items())
     return SET_LIMITS.format(values=values, is_local=is_local).encode()
+
+
+@contextmanager
+def after_commit(using: str, what: str) -> Iterator[None]:
+    """Log a database error of the block, which follows a commit that must not look failed.
+
+    Inside the caller's transaction nothing is committed yet, and the error is raised.
+    """
+    try:
+        yield
+    except Error as error:
+        if in_transaction(using):
+            raise
+        logger.warning("After a commit, %s failed: %s", what, str(error).partition("\n")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +428,7 @@ def retrying(using: str, work: Callable[[], T]) -> T:
         try:
             return work()
         except OperationalError as error:
-            if connections[using].in_atomic_block or not _is_conflict(error):
+            if in_transaction(using) or not _is_conflict(error):
                 raise
             logger.info("Attempt %d lost a conflict over locks; trying again.", attempt)
     return work()

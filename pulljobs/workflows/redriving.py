@@ -3,15 +3,14 @@
 from functools import partial
 from typing import Final
 
-from django.db import transaction
-
 from pulljobs import ids, operating
 from pulljobs.conf import settings
 from pulljobs.errors import UnknownRun, WorkflowError
 from pulljobs.models import Job
 from pulljobs.states import State
+from pulljobs.storage import listen
 from pulljobs.storage.statements import brief, run
-from pulljobs.workflows import children
+from pulljobs.workflows import children, signals
 from pulljobs.workflows.models import WorkflowStep
 
 REDRIVABLE: Final = (State.DEAD, State.QUEUED)
@@ -31,7 +30,7 @@ def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None
     with brief(using):
         run(using, "lock_runs", {"run_ids": [number]})
         state = Job.objects.using(using).filter(id=number).values_list("state", flat=True).first()
-        _check(run_id, number, state)
+        _check(using, run_id, number, state)
         if from_step is not None:
             position = _find_position(using, number, from_step)
             forgotten = run(using, "forget_steps", {"run_id": number, "position": position})
@@ -45,10 +44,12 @@ def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None
 def _kill_children(using: str, batch_ids: list[int]) -> None:
     kill = partial(children.cancel, batch_ids, by="the redrive of its run")
     if batch_ids:
-        transaction.on_commit(kill, using=using, robust=True)
+        listen.call_on_commit(using, kill)
 
 
-def _check(run_id: int | str, number: int, state: str | None) -> None:
+def _check(using: str, run_id: int | str, number: int, state: str | None) -> None:
+    if state is None and (past := signals.find_past_state(using, number)) == State.DELIVERED:
+        state = past
     if state is None:
         raise UnknownRun(run_id)
     if state not in REDRIVABLE:
@@ -58,8 +59,20 @@ def _check(run_id: int | str, number: int, state: str | None) -> None:
         )
 
 
+def _split(from_step: object) -> tuple[str, int]:
+    """Return the name and the number of a step, or raise TypeError."""
+    match from_step:
+        case str():
+            return from_step, 1
+        case (str() as name, int() as number):
+            return name, number
+    raise TypeError(
+        f"from_step must be the name of a step, or its name and number, not {from_step!r}."
+    )
+
+
 def _find_position(using: str, number: int, from_step: str | tuple[str, int]) -> int:
-    name, count = (from_step, 1) if isinstance(from_step, str) else from_step
+    name, count = _split(from_step)
     steps = WorkflowStep.objects.using(using).filter(run_id=number)
     position = steps.filter(name=name, number=count).values_list("position", flat=True).first()
     if position is None:

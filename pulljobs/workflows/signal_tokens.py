@@ -8,9 +8,8 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models.functions import Now
 
-from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.errors import UnknownRun, WorkflowError
+from pulljobs.errors import WorkflowError
 from pulljobs.storage.forgetting import forget
 from pulljobs.workflows import signals
 from pulljobs.workflows.models import SignalToken
@@ -23,17 +22,16 @@ def create_signal_token(run_id: int | str, name: str, *, lasts: timedelta = LAST
     """Return a token with which anyone can send that signal to that run once, in that time.
 
     Joins the caller's transaction. Only its digest is stored, so the token can't be shown again.
-    Raise UnknownRun for text that is no id, and ValueError.
+    Raise UnknownRun, RunEnded, and ValueError.
     """
     check_name(name)
-    number = ids.find_number(run_id)
-    if number is None:
-        raise UnknownRun(run_id)
-    if not timedelta() < lasts <= timedelta(days=3_650):
-        raise ValueError(f"lasts must be positive and at most ten years, not {lasts!r}.")
+    if not isinstance(lasts, timedelta) or not timedelta() < lasts <= timedelta(days=3_650):
+        raise ValueError(
+            f"lasts must be a timedelta, positive and at most ten years, not {lasts!r}."
+        )
     token = secrets.token_urlsafe(32)
     SignalToken.objects.using(settings().DATABASE).create(
-        digest=_digest(token), run_id=number, name=name, expires_at=Now() + lasts
+        digest=_digest(token), run_id=signals.find_live(run_id), name=name, expires_at=Now() + lasts
     )
     return token
 

@@ -6,13 +6,12 @@ from functools import partial
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
 
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.errors import RunEnded, UnknownRun
-from pulljobs.models import ArchivedJob
+from pulljobs.models import ArchivedJob, Job
 from pulljobs.outcome_texts import encoded
 from pulljobs.states import State
 from pulljobs.storage import listen
@@ -56,14 +55,21 @@ def signal(
             return False
         raise _missing(using, run_id, number, rows[0].state if rows else None)
     if rows[0].is_sent:
-        # Robust: it comes after the commit, and must not look as if that had failed.
-        transaction.on_commit(partial(wake_one, using, number), using=using, robust=True)
+        listen.call_on_commit(using, partial(wake_one, using, number))
     return bool(rows[0].is_sent)
 
 
-async def asignal(run_id: int | str, name: str, payload: Any = None, **options: Any) -> bool:
+async def asignal(
+    run_id: int | str,
+    name: str,
+    payload: Any = None,
+    dedupe_id: str | None = None,
+    *,
+    ignore_missing: bool = False,
+) -> bool:
     """Send a signal from async code, in a transaction of its own. See `signal`."""
-    return await sync_to_async(signal)(run_id, name, payload, **options)
+    send = partial(signal, ignore_missing=ignore_missing)
+    return await sync_to_async(send)(run_id, name, payload, dedupe_id)
 
 
 def wake(using: str, run_ids: Sequence[int]) -> None:
@@ -116,12 +122,26 @@ def sweep(using: str) -> bool:
     return len(row.run_ids) == AT_ONCE
 
 
+def find_live(run_id: int | str) -> int:
+    """Return the number of a run that takes signals, or raise UnknownRun or RunEnded."""
+    using, number = settings().DATABASE, ids.find_number(run_id)
+    states = Job.objects.using(using).filter(pk=number or 0).values_list("state", flat=True)
+    if number is None or (state := states.first()) not in LIVE:
+        raise _missing(using, run_id, number, None if number is None else state)
+    return number
+
+
+def find_past_state(using: str, run_id: int) -> str | None:
+    """Return the state in which a job was settled last, or None."""
+    past = ArchivedJob.objects.using(using).filter(job_id=run_id).order_by("id")
+    return past.values_list("state", flat=True).last()
+
+
 def _missing(
     using: str, run_id: int | str, number: int | None, state: str | None
 ) -> UnknownRun | RunEnded:
     if number is not None and state is None:
-        past = ArchivedJob.objects.using(using).filter(job_id=number).order_by("id").last()
-        state = None if past is None else past.state
+        state = find_past_state(using, number)
     if number is None or state is None:
         return UnknownRun(run_id)
     return RunEnded(ids.encode(number), state)

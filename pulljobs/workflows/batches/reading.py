@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
 from asgiref.sync import sync_to_async
-from django.db import connections
 
 from pulljobs.conf import settings
 from pulljobs.engine.sql import Row
@@ -15,7 +14,7 @@ from pulljobs.jobs import pauses
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.states import State
 from pulljobs.storage import settlements
-from pulljobs.storage.statements import run
+from pulljobs.storage.statements import in_transaction, run
 from pulljobs.workflows.batches.acting import CHUNK, find, find_number, job_ids_of, nested_in
 
 BatchState = Literal["open", "closed", "cancelled", "completed"]
@@ -124,12 +123,13 @@ def read_views(batch_ids: Sequence[int]) -> list[BatchView]:
     return [_view(row) for row in rows]
 
 
-def wait(id: int | str, timeout: float) -> BatchView | None:
-    """Wait for the end of the batch and return it, or None after `timeout` seconds.
+def wait(id: int | str, timeout: float | timedelta) -> BatchView | None:
+    """Wait for the end of the batch and return it, or None after `timeout`.
 
-    Raise UnknownBatch, and PulljobsError inside a transaction, which would never see the end.
+    A number is in seconds. Raise UnknownBatch, and PulljobsError inside a transaction, which would
+    never see the end.
     """
-    if connections[settings().DATABASE].in_atomic_block:
+    if in_transaction(settings().DATABASE):
         raise PulljobsError(
             "batches.wait() can't see a commit from inside a transaction: leave it first."
         )

@@ -1,0 +1,97 @@
+"""Work after a commit never makes it look failed, and transactions that are ended by hand."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError, connections, transaction
+
+from pulljobs import batches, emission, operating, schedules
+from pulljobs.engine import telemetry
+from pulljobs.engine.telemetry import JobsExpired
+from pulljobs.models import Job
+from pulljobs.publishing import publish
+from pulljobs.schedules.models import Schedule
+from pulljobs.states import State
+from pulljobs.storage import limits, listen, statements
+from pulljobs.storage.rows import Finished
+from pulljobs.workflows import signal
+from pulljobs.workflows.models import RunSignal
+from tests.factories import USING, ConsumerFactory, published
+from tests.sessions import query
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.own_session]
+
+WORKS: dict[str, Callable[[], object]] = {
+    "members of a group": lambda: limits.with_members(USING, {1}, {1}),
+    "names for events": lambda: emission.emit_given_back(USING, Finished({1: State.DEAD}, [], {})),
+    "wake-up": lambda: listen.wake_on_commit(USING, [1]),
+    "lost jobs": lambda: listen.tell_lost_on_commit(USING, [1]),
+}
+
+
+@pytest.fixture
+def events() -> Iterator[list[object]]:
+    seen: list[object] = []
+    end = telemetry.record_with(seen.append)
+    yield seen
+    end()
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_a_connection_that_is_cut_after_a_commit_fails_nothing(
+    name: str, events: list[object]
+) -> None:
+    connections[USING].ensure_connection()
+    connections[USING].connection.close()
+    WORKS[name]()
+    connections[USING].close()
+    assert events == ([JobsExpired("", "", {"DEAD": 1})] if name == "names for events" else [])
+
+
+def test_what_fails_before_the_commit_is_raised() -> None:
+    def look() -> None:
+        with transaction.atomic(USING):
+            connections[USING].connection.close()
+            limits.with_members(USING, {1}, {1})
+
+    with pytest.raises(OperationalError):
+        look()
+    connections[USING].close()
+
+
+@pytest.fixture
+def by_hand() -> Iterator[None]:
+    """Begin a transaction that Django does not know of."""
+    transaction.set_autocommit(False, USING)
+    yield
+    transaction.rollback(USING)
+    transaction.set_autocommit(True, USING)
+
+
+def test_verbs_join_a_transaction_that_is_ended_by_hand(by_hand: None) -> None:
+    """Django reports no commit then, so loops find what they wake otherwise."""
+    consumer = ConsumerFactory.create()
+    with batches.batch("nightly") as batch:
+        [member] = batch.publish(consumer.channel.name, b"x").job_ids
+    [run_id] = published(consumer)
+    signal(run_id, "approval")
+    batches.extend(batch.id).publish(consumer.channel.name, b"y")
+    operating.kill([member], by="olga")
+    schedules.create("hourly", consumer.channel.name, every=timedelta(hours=1))
+    schedules.pause("hourly")
+    schedules.fire_now("hourly")
+    transaction.commit(USING)
+    assert Job.objects.get(id=member).state == State.DEAD
+    assert (RunSignal.objects.count(), Schedule.objects.count()) == (1, 1)
+
+
+def test_a_transaction_that_is_ended_by_hand_keeps_its_settings(by_hand: None) -> None:
+    """It may be idle for longer than one of ours, and an error leaves it to the caller."""
+    settings = "SELECT current_setting(name) FROM unnest(%s::text[]) AS name"
+    names = ["lock_timeout", "idle_in_transaction_session_timeout"]
+    before = query(settings, [names])
+    publish(ConsumerFactory.create().channel.name, b"x")
+    with statements.brief(USING, lock_seconds=1):
+        assert statements.in_transaction(USING)
+    assert query(settings, [names]) == before
