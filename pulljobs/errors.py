@@ -300,6 +300,8 @@ class Retry(HandlerSignal):
             raise TypeError(f"after must be a timedelta, not {after!r}.")
         if after is not None and after > LONGEST_DELAY:
             raise ValueError(f"after must be at most 100 years, not {after!r}.")
+        if throttle not in (True, False, "key"):
+            raise ValueError(f'throttle must be True, False or "key", not {throttle!r}.')
         if throttle and after is None:
             raise ValueError("throttle=True needs after: the time in which nothing is claimed.")
         super().__init__(reason or "retry")

@@ -288,7 +288,7 @@ class ClaimedJob:
 
     def reject(self, reason: str = "rejected by its handler") -> bool:
         """Reject the job: it is DEAD without further retries. Return False if it has an outcome."""
-        return self._settle(lambda: outcomes.reject(self.held, clean(reason)))
+        return self._settle(lambda: outcomes.reject(self.held, clean(str(reason))))
 
     def extend(self, since: float) -> None:
         """Note a renewal: the lease runs from that time of the monotonic clock on."""

@@ -15,7 +15,10 @@ def encoded(result: Any) -> str | None:
     """
     if result is None:
         return None
-    text = json.dumps(result, allow_nan=False, ensure_ascii=False)
+    try:
+        text = json.dumps(result, allow_nan=False, ensure_ascii=False)
+    except RecursionError as error:
+        raise ValueError("the result is nested too deep for JSON") from error
     return outcomes.result_text(text, settings().MAX_RESULT_BYTES)
 
 

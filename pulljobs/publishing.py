@@ -22,6 +22,7 @@ from pulljobs.engine.validation import (
     NewMessage,
     Payload,
     Published,
+    check_iterable,
     encodable,
 )
 from pulljobs.errors import DuplicateMessage, InvalidMessage, KeyFull, UnknownChannel
@@ -171,15 +172,6 @@ def publish_many(
                 _publish_batch(channel, batch, producer, using, batches.prepare)
                 for batch in batches
             )
-        )
-
-
-def check_iterable(drafts: object) -> None:
-    """Raise InvalidMessage for a payload in place of an iterable of payloads."""
-    if isinstance(drafts, str | bytes | bytearray | memoryview | Mapping):
-        raise InvalidMessage(
-            f"publish_many takes an iterable of payloads, and a {type(drafts).__name__} is one "
-            "payload: put it in a list, or call publish."
         )
 
 

@@ -14,7 +14,7 @@ from pulljobs import rates
 from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.errors import InvalidRegistration
-from pulljobs.models import Channel, Consumer, FlowKey, LimitGroup, Producer
+from pulljobs.models import Channel, Consumer, FlowKey, LimitGroup, Producer, options
 from pulljobs.models.token_holders import validate_name
 from pulljobs.storage import counts, dead, jobs, listen
 from pulljobs.storage.rows import Stats
@@ -84,6 +84,8 @@ def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, C
     `limits` are `rate`, `rate_burst`, `rate_window` and `max_in_flight`. The waiters of all members
     are woken. Raise InvalidRegistration, and change nothing, if a limit is invalid.
     """
+    if wrong := options.wrong_limits(limits):
+        raise InvalidRegistration(" ".join(wrong))
     using = settings().DATABASE
     with transaction.atomic(using=using):
         group = _lock_group(name) or LimitGroup(name=name)

@@ -181,8 +181,8 @@ class Settlement:
 
 def delay(seconds: float) -> float:
     """Limit a delay to the range of brokers, from 0 to an hour."""
-    if math.isnan(seconds):
-        raise ValueError("A delay is a number of seconds, not NaN.")
+    if not isinstance(seconds, int | float) or math.isnan(seconds):
+        raise ValueError(f"A delay is a number of seconds, not {seconds!r}.")
     return min(max(seconds, 0.0), LONGEST_DELAY)
 
 

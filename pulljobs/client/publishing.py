@@ -16,6 +16,7 @@ from pulljobs.client.connecting import (
 )
 from pulljobs.client.errors import NotPublished
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
+from pulljobs.engine.validation import check_iterable
 
 PATIENCE: Final = 30.0
 """Seconds that a request is tried: fewer than a channel remembers ids."""
@@ -39,6 +40,7 @@ class _PublishFlows:
 
     def _publish(self, drafts: Iterable[Any]) -> Flow[list[Receipt]]:
         """Publish in a span that lasts until all receipts are there."""
+        check_iterable(drafts)
         made = [draft if isinstance(draft, Draft) else Draft(payload=draft) for draft in drafts]
         headers = [dict(draft.headers) for draft in made]
         with tracing.publishing(self._channel, headers):

@@ -159,6 +159,15 @@ def bare(payload: bytes, content_type: str, limits: Limits) -> NewMessage:
     return NewMessage(payload, content_type, {})
 
 
+def check_iterable(drafts: object) -> None:
+    """Raise InvalidMessage for a payload in place of an iterable of payloads."""
+    if isinstance(drafts, str | bytes | bytearray | memoryview | Mapping):
+        raise InvalidMessage(
+            f"publish_many takes an iterable of payloads, and a {type(drafts).__name__} is one "
+            "payload: put it in a list, or call publish."
+        )
+
+
 def encodable(text: str) -> bool:
     """Return True if PostgreSQL can store the text: no NUL, no half surrogate pair."""
     try:

@@ -90,18 +90,25 @@ def problems(channel: str, consumer: str, given: Mapping[str, Any]) -> list[str]
     return []
 
 
-def group_problems(name: str, limits: Mapping[str, Any]) -> list[str]:
+def group_problems(name: object, limits: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each wrong name or value of a group, without a query."""
-    known = [field.name for field in FlowLimits._meta.fields if field.editable]
-    if unknown := limits.keys() - set(known):
-        return [f"It has no limit {', '.join(sorted(unknown))}: use {', '.join(known)}."]
-    if mistyped := [text for key, value in limits.items() for text in _mistyped(key, value)]:
-        return mistyped
+    if not isinstance(name, str):
+        return [f"Its name must be text, not {name!r}."]
+    if wrong := wrong_limits(limits):
+        return wrong
     try:
         LimitGroup(name=name, **limits).full_clean(validate_unique=False)
     except ValidationError as error:
         return [f"{key}: {' '.join(texts)}" for key, texts in error.message_dict.items()]
     return []
+
+
+def wrong_limits(limits: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each name or type that no limit of a group has."""
+    known = [field.name for field in FlowLimits._meta.fields if field.editable]
+    if unknown := limits.keys() - set(known):
+        return [f"It has no limit {', '.join(sorted(unknown))}: use {', '.join(known)}."]
+    return [text for key, value in limits.items() for text in _mistyped(key, value)]
 
 
 def _mistyped(name: str, value: object) -> list[str]:

@@ -10,6 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import encryption
+from pulljobs.engine.validation import encodable
 from pulljobs.models.fields import ChangedAtField
 
 _TOKEN_BYTES = 24
@@ -21,9 +22,10 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def validate_name(name: str) -> None:
+def validate_name(name: Any) -> None:
     """Raise ValidationError unless URLs and `channel/consumer` can contain the name."""
-    if not 0 < len(name) <= _LONGEST_NAME or "\x00" in name or "/" in name:
+    is_text = isinstance(name, str) and encodable(name)
+    if not is_text or not 0 < len(name) <= _LONGEST_NAME or "/" in name:
         raise ValidationError(
             f"The id must have 1 to {_LONGEST_NAME} characters, without slashes and NUL."
         )

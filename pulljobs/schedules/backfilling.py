@@ -75,8 +75,7 @@ def plan_backfill(row: Schedule, start: datetime, end: datetime) -> BackfillPlan
     Raises InvalidSchedule for a naive time, a window that ends before it begins, more than 1,000
     slots, and slots whose records may be deleted.
     """
-    check_aware("start", start)
-    check_aware("end", end)
+    _check_window(start, end)
     if start >= end:
         raise InvalidSchedule(
             "end",
@@ -92,6 +91,13 @@ def plan_backfill(row: Schedule, start: datetime, end: datetime) -> BackfillPlan
     )
     fired = set(records.values_list("slot_at", flat=True))
     return BackfillPlan([slot for slot in slots if slot not in fired], len(fired))
+
+
+def _check_window(start: datetime | None, end: datetime | None) -> None:
+    for name, moment in (("start", start), ("end", end)):
+        check_aware(name, moment)
+        if moment is None:
+            raise InvalidSchedule(name, f"{name} must be an aware datetime, not None.")
 
 
 def _check_history(row: Schedule, start: datetime, end: datetime, now: datetime) -> None:

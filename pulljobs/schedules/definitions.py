@@ -114,10 +114,11 @@ class Definition:
                     name, f"{name} must be one of {', '.join(choices.values)}, not "
                     f"{getattr(self, name)!r}."
                 )  # fmt: skip
-        if not (isinstance(self.missed_bound, int) and 1 <= self.missed_bound <= HIGHEST_BOUND):
+        bound = self.missed_bound
+        if type(bound) is not int or not 1 <= bound <= HIGHEST_BOUND:
             raise InvalidSchedule(
                 "missed_bound",
-                f"missed_bound must be from 1 to {HIGHEST_BOUND}, not {self.missed_bound!r}.",
+                f"missed_bound must be a whole number from 1 to {HIGHEST_BOUND}, not {bound!r}.",
             )
         if self.misfire_grace is not None:
             check_interval("misfire_grace", self.misfire_grace, least=timedelta())
@@ -131,7 +132,7 @@ class Definition:
             key=self.key,
             priority=self.priority,
             cost=self.cost,
-            headers=self.headers,
+            headers=self.headers or {},
             content_type=self.content_type,
         )
         message = checked(draft, settings())

@@ -112,6 +112,8 @@ def _check_field(cron: str, position: int, field: CronField, text: str) -> None:
 
 
 def _is_valid(field: CronField, term: str) -> bool:
+    if not term:  # As in "1,,2": the parser would not see the field.
+        return False
     fields = ["*"] * len(FIELDS)
     fields[FIELDS.index(field)] = term
     try:

@@ -167,7 +167,7 @@ class Rule:
 
 def make_rule(
     *,
-    cron: str = "",
+    cron: str | None = "",
     every: timedelta | None = None,
     timezone: str = "UTC",
     starts_at: datetime | None = None,
@@ -179,6 +179,7 @@ def make_rule(
 
     An interval without `starts_at` begins at `now`.
     """
+    cron = cron or ""
     if bool(cron) == (every is not None):
         raise InvalidSchedule("cron", "Give a rule: either cron or every, not both.")
     check_zone(timezone)
@@ -199,8 +200,10 @@ def make_rule(
 def _check_future(rule: Rule, now: datetime) -> None:
     slots = [slot for slot, _ in zip(rule.slots_after(now), range(COMPARED), strict=False)]
     if not slots:
-        over = rule.ends_at is not None and rule.ends_at < now
-        name, advice = ("ends_at", "Choose a later end") if over else ("cron", "Check the days")
+        is_bounded = rule.ends_at is not None
+        name, advice = (
+            ("ends_at", "Choose a later end") if is_bounded else ("cron", "Check the days")
+        )
         raise InvalidSchedule(
             name, f"The rule has no slot after {now:%Y-%m-%d %H:%M} UTC. {advice}."
         )

@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pulljobs import ids
-from pulljobs.engine.validation import Draft, Payload
-from pulljobs.publishing import check_iterable
+from pulljobs.engine.validation import Draft, Payload, check_iterable
 from pulljobs.workflows import children
 from pulljobs.workflows.effects import Operation, StoreCall
 from pulljobs.workflows.operations import begin, noting_failure, result_of, store_result

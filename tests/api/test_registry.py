@@ -13,7 +13,8 @@ from django.test import override_settings
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
 
-from pulljobs import operating, weights
+from pulljobs import operating, registering, weights
+from pulljobs.errors import InvalidRegistration
 from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, LimitGroup, Producer
 from pulljobs.models.token_holders import validate_name
 from pulljobs.publishing import publish
@@ -591,6 +592,9 @@ def test_a_group_is_made_changed_listed_and_deleted(orders: Any, manager: Manage
     path, member = "/limit-group/stripe-api", "/channel/orders/consumer/k"
     made = manager.put(path, rate="100/s", maxInFlight="20").json()
     assert (made["ID"], made["Rate"], made["MaxInFlight"]) == ("stripe-api", "100/s", 20)
+    for wrong in ({"burst": 1}, {"rate": 5}, {"max_in_flight": "many"}):
+        with pytest.raises(InvalidRegistration, match=r"has no limit burst|must be of type"):
+            registering.put_limit_group("stripe-api", wrong)
     changed = manager.put_json(path, {"rateBurst": "7"}).json()
     assert (changed["Rate"], changed["RateBurst"], changed["ConsumerURLs"]) == ("100/s", 7, [])
     manager.put(member, callbackUrl=URL, limitGroup="stripe-api")

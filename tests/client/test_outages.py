@@ -195,6 +195,9 @@ def test_nothing_is_published_where_one_can_not_be_encoded(mocked: Mock) -> None
     side, broker = mocked
     with pytest.raises(InvalidMessage, match="is not JSON serializable.: give bytes"):
         side.producer().publish_many([*map(str, range(150)), object()])
+    for payload in ("text", b"bytes", {"a": "mapping"}):
+        with pytest.raises(InvalidMessage, match="is one payload: put it in a list"):
+            side.producer().publish_many(payload)
     assert broker.requests == []
 
 

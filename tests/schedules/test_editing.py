@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.storage]
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
+NEW_YEAR = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def test_a_schedule_begins_with_the_first_slot_after_its_creation(make: Make) -> None:
@@ -79,6 +80,13 @@ def test_names_are_unique(make: Make) -> None:
         ({"cron": "* * * * *", "channel": "a\x00b"}, UnknownChannel, "no channel"),
         ({"cron": "* * * * *", "payload": b"x" * 10**8}, PayloadTooLarge, "limit"),
         ({"cron": "* * * * *", "headers": {"a": 1}}, InvalidMessage, "headers"),
+        ({"cron": "* * * * *", "channel": "a\ud800"}, UnknownChannel, "no channel"),
+        ({"cron": "* * * * *", "missed_bound": True}, InvalidSchedule, "a whole number"),
+        (
+            {"every": HOUR, "starts_at": NEW_YEAR + DAY, "ends_at": NEW_YEAR},
+            InvalidSchedule,
+            "later end",
+        ),
     ],
 )
 def test_options_that_cannot_work_are_refused_and_nothing_is_written(
@@ -88,6 +96,26 @@ def test_options_that_cannot_work_are_refused_and_nothing_is_written(
     with pytest.raises(error, match=advice):
         schedules.create("bad", **arguments)  # type: ignore[arg-type]
     assert not Schedule.objects.exists()
+
+
+def test_a_schedule_may_begin_with_a_pause(make: Make) -> None:
+    end = now() + HOUR
+    assert reread(make(paused_until=end)).due_at == end
+    with pytest.raises(InvalidSchedule, match="must end in the future"):
+        make("late", paused_until=end - DAY)
+    assert Schedule.objects.count() == 1
+
+
+def test_an_option_that_is_none_is_as_absent(make: Make) -> None:
+    row = make(every=HOUR, cron=None, jitter=None, headers=None)
+    assert (row.cron, row.jitter, row.headers) == ("", timedelta(), {})
+
+
+@pytest.mark.parametrize("name", [None, 7, "a\x00", "a\ud800"])
+def test_what_is_no_name_names_no_schedule(name: str) -> None:
+    for verb in (schedules.update, schedules.pause, schedules.fire_now, schedules.delete):
+        with pytest.raises(UnknownSchedule):
+            verb(name)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "x" * 201, "a\x00", "two\nlines", "..", 7])

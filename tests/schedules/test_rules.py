@@ -144,6 +144,7 @@ def test_an_interval_is_described_in_words(every: timedelta, words: str) -> None
     ("cron", "advice"),
     [
         ("60 * * * *", r"field 1 \(minute\): '60' can't be used: write 0 to 59"),
+        ("1,,2 * * * *", r"field 1 \(minute\): '' can't be used: write 0 to 59"),
         ("0 24 * * *", r"field 2 \(hour\): '24' .*0 is midnight"),
         ("0 0 24 * * *", r"field 3 \(hour\)"),
         ("0 1,25 * * *", r"field 2 \(hour\): '25'"),

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
@@ -118,6 +120,12 @@ class TestPause:
             operating.check_due(until)
         consumer.refresh_from_db()
         assert consumer.paused_until is None
+
+    def test_a_duration_is_no_time(self) -> None:
+        duration: Any = timedelta(minutes=5)
+        for act in (partial(operating.pause, ConsumerFactory.create()), operating.check_due):
+            with pytest.raises(ValueError, match=r"aware datetime, not datetime\.timedelta"):
+                act(duration)
 
     @pytest.mark.parametrize("zone", [NEW_YORK, KIRITIMATI])
     def test_the_last_time_and_the_first_can_be_read_everywhere(self, zone: ZoneInfo) -> None:

@@ -18,8 +18,9 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_job_that_never_was() -> None:
-    with pytest.raises(UnknownJob, match="no job 1, neither live nor in the archive"):
-        jobs.get(1)
+    for number in (1, 0, -1, 2**63, 2**200):
+        with pytest.raises(UnknownJob, match=f"no job {number}, neither live nor in the archive"):
+            jobs.get(number)
 
 
 def test_an_id_in_any_form_that_is_shown() -> None:
@@ -95,7 +96,9 @@ def test_waiting_ends_with_the_job() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_waiting_ends_with_the_time() -> None:
     assert jobs.wait(JobFactory.create().id, timeout=0.05) is None
-    assert jobs.wait(JobFactory.create().id, timeout=0) is None
+    assert jobs.wait(JobFactory.create().id, timeout=timedelta()) is None
+    with pytest.raises(ValueError, match="seconds or a timedelta, not nan"):
+        jobs.wait(JobFactory.create().id, timeout=float("nan"))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -51,6 +51,8 @@ def test_other_times_are_refused(wait: Any, kind: type[Exception], text: str) ->
 
 
 def test_a_retry_that_throttles_needs_a_delay() -> None:
+    with pytest.raises(ValueError, match="must be True, False or .key., not 'keys'"):
+        Retry(after=timedelta(seconds=1), throttle="keys")  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ValueError, match="throttle=True needs after"):
         Retry(throttle=True)
 

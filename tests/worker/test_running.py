@@ -189,6 +189,8 @@ def test_ack_first_and_transactional_is_refused() -> None:
         ({"key_overflow": "drop"}, "key_overflow: .*'drop' is not a valid choice"),
         ({"type": "pusj"}, "type: .*'pusj' is not a valid choice"),
         ({"consumer": "a/b"}, "'a/b': The id must have 1 to 255 characters, without slashes"),
+        ({"channel": 5}, "5: The id must have 1 to 255 characters, without slashes"),
+        ({"channel": "a\ud800"}, "The id must have 1 to 255 characters, without slashes"),
         ({"channel": ""}, "'': The id must have 1 to 255 characters"),
         ({"timeout": 30}, "timeout must be a timedelta above 0, not 30"),
         ({"timeout": timedelta.max}, "timeout must be at most 100 years, not"),

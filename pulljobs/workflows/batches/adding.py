@@ -16,7 +16,7 @@ from django.db import transaction
 from pulljobs import ids, publishing
 from pulljobs.conf import settings
 from pulljobs.engine.encodings import integer_array
-from pulljobs.engine.validation import Draft, NewMessage, Payload, encodable
+from pulljobs.engine.validation import Draft, NewMessage, Payload, check_iterable, encodable
 from pulljobs.errors import BatchEnded, InvalidMessage, UnknownBatch
 from pulljobs.models import Job, Producer
 from pulljobs.publishing import Receipt
@@ -99,7 +99,7 @@ class OpenBatch:
         Joins the caller's transaction. The receipts report duplicates and full keys, which do not
         raise. Raise what `publish` raises otherwise.
         """
-        publishing.check_iterable(drafts)
+        check_iterable(drafts)
         using = settings().DATABASE
         receipts: list[Receipt] = []
         with transaction.atomic(using=using):

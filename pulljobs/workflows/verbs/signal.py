@@ -21,6 +21,16 @@ def handle(
     from pulljobs.management import job_actions
 
     is_sent = acting.signal(
-        run, name, json.loads(payload), dedupe_id=dedupe_id, by=job_actions.operator_name()
+        run, name, _parse(payload), dedupe_id=dedupe_id, by=job_actions.operator_name()
     )
     return CommandResult.from_facts({"run": run, "signal": name, "is_sent": is_sent})
+
+
+def _parse(payload: str) -> Any:
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"--payload must be JSON, not {payload!r:.200}: {error}. Put text into quotes, such as "
+            """'"yes"'."""
+        ) from error

@@ -223,7 +223,14 @@ def test_a_name_that_is_used_for_another_function_is_refused(bench: Bench) -> No
     assert WorkflowStep.objects.count() == 1
 
 
-@pytest.mark.parametrize("result", [object(), "x" * 20_000])
+def _nested(depth: int) -> list[Any]:
+    inner: list[Any] = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize("result", [object(), "x" * 20_000, _nested(5_000)])
 def test_a_result_that_can_not_be_stored_names_its_step(bench: Bench, result: object) -> None:
     bench.workflow(lambda run: run.step("export", lambda: result))
     bench.start()

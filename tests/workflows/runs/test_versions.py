@@ -1,6 +1,7 @@
 """A deploy: which runs go on, which would break, and how they are repaired."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,14 @@ from pulljobs.errors import RunEnded, UnknownRun, WorkflowError
 from pulljobs.models import AuditEntry, Job
 from pulljobs.states import State
 from pulljobs.testing import drain, run_workflow
-from pulljobs.workflows import Run, checking, definitions, redrive, signal
+from pulljobs.workflows import (
+    Run,
+    checking,
+    create_signal_token,
+    definitions,
+    redrive,
+    signal,
+)
 from pulljobs.workflows.models import WorkflowStep
 from tests.handling import registry_of_its_own
 from tests.workflows.runs.conftest import Bench
@@ -66,6 +74,8 @@ def test_a_redrive_from_a_step_forgets_it_and_gives_its_signals_back(bench: Benc
     assert ran.job.state == State.DEAD
     with pytest.raises(WorkflowError, match="'refund'"):
         redrive(run_id, from_step="refund")
+    with pytest.raises(TypeError, match="its name and number, not 7"):
+        redrive(run_id, from_step=7)  # type: ignore[arg-type]  # the mistake
     redrive(run_id, from_step="approval")
     [ran] = drain()
     assert ran.job.state == State.DEAD, "the same signal again"
@@ -82,8 +92,13 @@ def test_signals_for_runs_that_can_not_get_them_are_refused(bench: Bench) -> Non
     drain()
     with pytest.raises(RunEnded, match="DELIVERED"):
         signal(run_id, "approval")
-    with pytest.raises(UnknownRun):
-        signal(7, "approval")
+    with pytest.raises(RunEnded, match="DELIVERED"):
+        create_signal_token(run_id, "approval")
+    with pytest.raises(WorkflowError, match="DELIVERED"):
+        redrive(run_id)
+    for refused in (partial(signal, 7), partial(create_signal_token, 7)):
+        with pytest.raises(UnknownRun):
+            refused("approval")
     assert not signal("nonsense", "approval", ignore_missing=True)
 
 
