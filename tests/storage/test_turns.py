@@ -562,6 +562,30 @@ class TestTurnsLost:
         turns.sweep(USING)
         assert claimed_keys(consumer) == {"a": 1}
 
+    @pytest.mark.parametrize("fields", [{"rate": "60/s"}, {"rate": "", "rate_per_key": False}])
+    def test_a_higher_rate_counts_for_keys_without_a_token_at_the_next_sweep(
+        self, fields: dict[str, Any]
+    ) -> None:
+        """Their turns are a day away, as the lower rate had it."""
+        consumer = rated("1/d", fair_by_key=True)
+        first, second = (queue(consumer, 2, key) for key in "ab")
+        assert ids(claim(consumer)) == [first[0], second[0]]
+        assert not turns.sweep(USING)
+        assert not claim(consumer)
+        for name, value in fields.items():
+            setattr(consumer, name, value)
+        consumer.save()
+        turns.sweep(USING)
+        assert ids(claim(consumer)) == [first[1], second[1]]
+
+    def test_a_key_that_waits_for_its_token_is_left_alone_by_a_sweep(self) -> None:
+        consumer = rated("1/h", rate_burst=5)
+        queue(consumer, 5, "a", cost=2)
+        claim(consumer)
+        turn = query("SELECT turn_at, writer::text FROM pulljobs_flow_key")
+        turns.sweep(USING)
+        assert query("SELECT turn_at, writer::text FROM pulljobs_flow_key") == turn
+
     @committed
     def test_a_key_that_lost_its_turn_gets_it_back(self) -> None:
         consumer = fair()

@@ -1,4 +1,5 @@
--- Give turns to keys that lost theirs in a crash, and delete rows of keys without jobs.
+-- Give turns to keys that lost theirs in a crash, or that wait for a token longer than the present rate asks for, and delete rows of keys
+--   without jobs.
 -- Event: none; for the sweep.
 -- Parameters: after_consumer_id bigint, after_key text (the key before the first to look at), looked_at int (keys), wanted int (rows to change).
 -- Returns one row: changed int8 (rows), consumer_ids bigint[] (whose keys got turns), reached_consumer_id bigint, reached_key text (the
@@ -19,7 +20,7 @@ reached AS MATERIALIZED (
     LIMIT 1
 ),
 found AS MATERIALIZED (
-    SELECT row.ctid AS place, row.consumer_id, fact.gets_turn, fact.is_idle
+    SELECT row.ctid AS place, row.consumer_id, fact.gets_turn, fact.is_idle, row.turn_at IS NULL AS is_without_turn
     FROM pulljobs_flow_key AS row
     CROSS JOIN clock
     LEFT JOIN LATERAL (
@@ -31,6 +32,23 @@ found AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT
             consumer.takes_turns IS TRUE AND CASE
+                -- A second: other reasons put a turn off by less.
+                WHEN row.turn_at > clock.now THEN row.turn_at > interval '1 s' + greatest(
+                    clock.now,
+                    row.throttled_until,
+                    row.filled_at + make_interval(secs => greatest(0, (
+                        SELECT least(coalesce(cost, 1), coalesce(consumer.rate_burst, greatest(consumer.per_second, 1)))
+                        FROM pulljobs_job
+                        WHERE consumer_id = row.consumer_id
+                            AND turn_key = row.key
+                            AND turn_key BETWEEN row.key AND row.key
+                            AND available_at <= clock.now
+                            AND reason IS NULL
+                            AND state = 'QUEUED'
+                        ORDER BY priority DESC, available_at, id
+                        LIMIT 1
+                    ) - row.tokens) / consumer.per_second)
+                )
                 WHEN row.is_full THEN (
                     SELECT count(*)
                     ${live_holders}
@@ -67,8 +85,8 @@ found AS MATERIALIZED (
     ) AS fact
     WHERE (row.consumer_id, row.key) > (%(after_consumer_id)s::bigint, %(after_key)s::text)
         AND (row.consumer_id, row.key) <= (SELECT consumer_id, key FROM reached)
-        AND (row.turn_at IS NULL OR consumer.takes_turns IS NOT TRUE)
-        AND (fact.gets_turn OR fact.is_idle)
+        AND (fact.gets_turn OR fact.is_idle AND (row.turn_at IS NULL OR consumer.takes_turns IS NOT TRUE))
+        AND (row.turn_at IS NULL OR row.turn_at > clock.now OR consumer.takes_turns IS NOT TRUE)
         -- The version that is locked is the one that was looked at: see claim_turns.sql.
         AND (
             pg_visible_in_snapshot(row.writer, (SELECT pg_current_snapshot()))
@@ -82,7 +100,7 @@ given AS (
     SET
         turn_at = greatest(clock.now, row.throttled_until),
         is_full = false,
-        mark_at = NULL,
+        mark_at = CASE WHEN NOT found.is_without_turn THEN row.mark_at END,
         writer = (SELECT xid FROM transaction)
     FROM found, clock
     WHERE row.ctid = found.place AND found.gets_turn AND row.ctid = ANY(ARRAY(SELECT place FROM found))
