@@ -99,16 +99,21 @@ def test_a_batch_is_made_filled_closed_redriven_and_cancelled_over_http(
     consumer: Consumer, report: Consumer
 ) -> None:
     user = BatchUser("add", "view", "cancel", "redrive")
-    callback = {"Channel": report.channel.name, "PayloadBase64": "iVBORw==", "Priority": 3}
+    callback = {"Channel": report.channel.name, "PayloadBase64": "iVBORw==", "Cost": 3}
     answer = user.send("POST", "/batches", {"Name": "http", "OnComplete": callback})
     assert answer.status_code == 201, answer.content
     batch = answer.json()["ID"]
     members = {
         "Channel": consumer.channel.name,
-        "Messages": [{"Payload": "a"}, {"Payload": "b", "MessageID": "1"}, {"MessageID": "1"}],
+        "Messages": [
+            {"Payload": "a", "Cost": 2},
+            {"Payload": "b", "MessageID": "1"},
+            {"MessageID": "1"},
+        ],
     }
     added = user.send("POST", f"/batch/{batch}/members", members).json()
     assert added == {"Members": 2, "Duplicates": 1, "FullKeys": 0}
+    assert [*Job.objects.order_by("id").values_list("cost", flat=True)] == [2, None]
     assert user.send("POST", f"/batch/{batch}/close").json()["State"] == "closed"
     settle(consumer, delivered=1, dead=1)
     sweep()
@@ -116,6 +121,7 @@ def test_a_batch_is_made_filled_closed_redriven_and_cancelled_over_http(
     assert (shown["State"], shown["Progress"], shown["Dead"]) == ("completed", 100.0, 1)
     assert shown["DeadMembers"][0]["Error"] == "bad"
     assert endings(report) == [("complete", 1)]
+    assert Job.objects.get(consumer=report).cost == 3
     assert user.send("POST", f"/batch/{batch}/redrive").json() == {"Redriven": 1}
     sweep()
     assert user.send("POST", f"/batch/{batch}/cancel").json() == {"Killed": 1}

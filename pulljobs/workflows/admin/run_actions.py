@@ -36,7 +36,7 @@ class SignalForm(forms.Form):
         text = self.cleaned_data["payload"].strip()
         try:
             return json.loads(text) if text else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValidationError(_("This is not JSON: %s.") % error) from error
 
 

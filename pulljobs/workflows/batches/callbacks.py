@@ -39,6 +39,7 @@ class Callback:
     priority: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str | None = None
+    cost: int = 1
 
 
 AnyCallback = Callback | tuple[str, Any] | None
@@ -90,6 +91,7 @@ def _normalize(callback: AnyCallback) -> Callback:
         content.priority,
         content.headers,
         content.content_type,
+        content.cost,
     )
 
 
@@ -104,6 +106,7 @@ def _store(ending: Ending, callback: Callback) -> dict[str, Any]:
         priority=callback.priority,
         headers=callback.headers,
         content_type=callback.content_type,
+        cost=callback.cost,
     )
     message = publishing.checked(draft, settings())
     if len(message.headers) + HEADERS > settings().MAX_HEADERS:
@@ -119,6 +122,7 @@ def _store(ending: Ending, callback: Callback) -> dict[str, Any]:
         "headers": message.headers,
         "key": message.key,
         "priority": message.priority,
+        "cost": message.cost,
     }
 
 
@@ -129,6 +133,7 @@ def _publish(using: str, stored: Mapping[str, Any], headers: Mapping[str, str]) 
         {**stored["headers"], **headers},
         stored["key"],
         stored["priority"],
+        cost=stored.get("cost"),
     )
     return publishing.publish_checked(stored["channel"], message, None, using)
 

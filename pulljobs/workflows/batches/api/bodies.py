@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from pulljobs.api.bodies import (
     YEAR,
     Bounds,
+    CostNumber,
     HeaderMap,
     Help,
     PriorityLevel,
@@ -27,6 +28,7 @@ class BatchMessageBody(TypedDict):
     Headers: NotRequired[HeaderMap | None]
     Key: NotRequired[NameText | None]
     Priority: NotRequired[PriorityLevel | None]
+    Cost: NotRequired[CostNumber | None]
 
 
 class MemberBody(BatchMessageBody):

@@ -78,6 +78,7 @@ def _message(body: BatchMessageBody) -> dict[str, Any]:
         "headers": body.get("Headers") or {},
         "key": body.get("Key"),
         "priority": body.get("Priority") or 0,
+        "cost": body.get("Cost") or 1,
     }
 
 
