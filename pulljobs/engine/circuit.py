@@ -45,14 +45,21 @@ class Result(StrEnum):
 
 
 def task_of(payload: bytes) -> str:
-    """Return the task that a payload of `django.tasks` names, or an empty text for others."""
+    """Return the task that a payload of `django.tasks` names, or an empty text for others.
+
+    Reports, which PostgreSQL stores, and log lines have the name, so it is printable.
+    """
     try:
-        return str(json.loads(payload)["task"])
-    except (ValueError, KeyError, TypeError):
+        name = str(json.loads(payload)["task"])
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
+    if name.isprintable():
+        return name
+    return "".join(char if char.isprintable() else UNPRINTABLE for char in name)
 
 
 FAILURE: Final = Result.FAILURE
+UNPRINTABLE: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 class ResultCounter:

@@ -40,6 +40,7 @@ NO_TASK: Final = (
     ImportError,
     TypeError,
     ValueError,
+    RecursionError,  # JSON that is nested too deep
     SuspiciousOperation,
     ImproperlyConfigured,
     TaskException,
@@ -184,7 +185,7 @@ def _content(message: Message) -> Mapping[str, Any] | None:
     """Return the content of a task, or None if another program published the message."""
     try:
         content = json.loads(bytes(message.payload))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(content, dict):
         return None

@@ -349,7 +349,7 @@ def test_a_job_that_is_no_task_has_no_result(tasks: ModuleType, payload: Any) ->
         task_backends["default"].get_result(ids.encode(job))
 
 
-@pytest.mark.parametrize("payload", [b"\xff", {"a": 1}, []])
+@pytest.mark.parametrize("payload", [b"\xff", {"a": 1}, [], b"[" * 9_000])
 def test_messages_of_other_programs_are_no_tasks(tasks: ModuleType, payload: Any) -> None:
     handlers.sync_consumers()
     [job] = publish("tasks-default-default", payload).job_ids

@@ -95,7 +95,15 @@ def test_the_time_limit_of_a_task_replaces_that_of_its_queue(
 
 @pytest.mark.parametrize(
     ("payload", "task"),
-    [(b'{"task": "a.b"}', "a.b"), (b"{}", ""), (b"[]", ""), (b"no JSON", ""), (b"\xff", "")],
+    [
+        (b'{"task": "a.b"}', "a.b"),
+        (b"{}", ""),
+        (b"[]", ""),
+        (b"no JSON", ""),
+        (b"\xff", ""),
+        (b"[" * 9_000, ""),
+        (rb'{"task": "a\u0000b\ud800\n\u001b[2J"}', "a\ufffdb\ufffd\ufffd\ufffd[2J"),
+    ],
 )
 def test_the_task_of_a_payload(payload: bytes, task: str) -> None:
     assert task_of(payload) == task

@@ -45,6 +45,8 @@ def test_leases_last_as_long_as_the_longest_time_limit() -> None:
         run_limits._timeouts.discard(before + timedelta(hours=1))
 
 
-@pytest.mark.parametrize("payload", [b"\xff", b"{}", b"[]", b'{"task": "no.such.task"}'])
+@pytest.mark.parametrize(
+    "payload", [b"\xff", b"{}", b"[]", b'{"task": "no.such.task"}', b"[" * 9_000]
+)
 def test_a_message_that_is_no_task_has_no_limits(payload: bytes) -> None:
     assert handler.limits_of(payload) == RunLimits()
