@@ -14,7 +14,6 @@ from contextlib import ExitStack, closing
 from typing import Any, Final
 
 import psycopg
-from adbc_driver_postgresql import dbapi
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -72,36 +71,21 @@ def connect(dsn: str) -> psycopg.Connection[Any]:
     """Open a psycopg session in UTC and UTF-8, or raise ConfigurationError if that fails."""
     with ExitStack() as opened:
         try:
-            connection = psycopg.connect(_in_utf8(dsn), autocommit=True, prepare_threshold=None)
+            connection = psycopg.connect(in_utf8(dsn), autocommit=True, prepare_threshold=None)
             opened.enter_context(closing(connection))
             with Deadline(connection, CONNECTION_BOUNDS["connect_timeout"]):
                 connection.execute(SESSION_SETTINGS)
         except psycopg.OperationalError as error:
-            raise ConfigurationError(_describe_failure(dsn, error)) from None
+            raise ConfigurationError(describe_failure(dsn, error)) from None
         opened.pop_all()
     return connection
 
 
-def connect_arrow(dsn: str) -> dbapi.Connection:
-    """Open an ADBC session in UTC and UTF-8, which returns results as Arrow batches."""
-    with ExitStack() as opened:
-        try:
-            connection = dbapi.connect(_in_utf8(dsn), autocommit=True)
-            opened.enter_context(closing(connection))
-            with closing(connection.cursor()) as cursor:
-                cursor.execute(SESSION_SETTINGS)
-                cursor.fetchall()
-        except dbapi.Error as error:
-            raise ConfigurationError(_describe_failure(dsn, error)) from None
-        opened.pop_all()
-    return connection
-
-
-def _in_utf8(dsn: str) -> str:
+def in_utf8(dsn: str) -> str:
     return make_conninfo(dsn, client_encoding="UTF8")
 
 
-def _describe_failure(dsn: str, error: Exception) -> str:
+def describe_failure(dsn: str, error: Exception) -> str:
     parts = conninfo_to_dict(dsn)
     where = f"{parts.get('dbname', '')!r} at {parts.get('host') or 'the local socket'}"
     reason = str(error).strip().splitlines()[-1].strip()

@@ -1,79 +1,29 @@
 """Arrow batches of a query, read by ADBC or by COPY in CSV, with equal results."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from io import BufferedReader, RawIOBase
 from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
-from adbc_driver_postgresql import dbapi
 from pyarrow import csv
-from pyspark import TaskContext
 
-from pyspark_pulljobs.connecting import connect, connect_arrow
+from pyspark_pulljobs.connecting import connect
 
 ADBC: Final = "adbc"
 COPY: Final = "copy"
 READERS: Final = (ADBC, COPY)
 BLOCK_BYTES: Final = 16 * 2**20
-_idle: Final[dict[str, dbapi.Connection]] = {}
-"""Connections that an earlier task of this process left open, by DSN."""
 
 
 def batches(reader: str, dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Run a query, and yield its batches. Its columns must be those of the schema, in its order."""
-    return (_select_by_adbc if reader == ADBC else _select_by_copy)(dsn, query, schema)
+    if reader == COPY:
+        return _select_by_copy(dsn, query, schema)
+    from pyspark_pulljobs import adbc  # not above: its driver imports pandas
 
-
-def _select_by_adbc(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with _fetch(dsn, query) as result:
-        for batch in result:
-            yield batch.cast(schema)
-
-
-@contextmanager
-def _fetch(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
-    """Run a query, and leave the connection open for the next task in this process.
-
-    Spark reuses processes. A new connection is expensive, because ADBC first reads all types of the
-    database.
-    """
-    connection, cursor = _connect_and_execute(dsn, query)
-    with ExitStack() as resources:
-        resources.enter_context(closing(connection))
-        resources.enter_context(closing(cursor))
-        yield cursor.fetch_record_batch()
-        if TaskContext.get() is not None and dsn not in _idle:
-            cursor.close()
-            resources.pop_all()
-            _idle[dsn] = connection
-
-
-def _connect_and_execute(dsn: str, query: str) -> tuple[dbapi.Connection, dbapi.Cursor]:
-    """Run a query on the connection that an earlier task left open, or on a new connection."""
-    if idle := _idle.pop(dsn, None):
-        try:
-            return idle, _execute(idle, query)
-        except dbapi.Error:  # The server may have closed the connection in the meantime.
-            idle.close()
-    connection = connect_arrow(dsn)
-    try:
-        return connection, _execute(connection, query)
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _execute(connection: dbapi.Connection, query: str) -> dbapi.Cursor:
-    cursor = connection.cursor()
-    try:
-        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": BLOCK_BYTES})
-        cursor.execute(query)
-    except BaseException:
-        cursor.close()
-        raise
-    return cursor
+    return adbc.select(dsn, query, schema)
 
 
 def _select_by_copy(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

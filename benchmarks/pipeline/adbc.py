@@ -12,7 +12,7 @@ import django
 
 from benchmarks.database import query
 from pulljobs.lake import ledger
-from pyspark_pulljobs import connecting
+from pyspark_pulljobs import adbc
 
 TABLES: Final = {"export_archive": "pulljobs_archived_job", "export_messages": "pulljobs_message"}
 ALL: Final = {"low_xid": 0, "high_xid": 2**62}
@@ -58,6 +58,6 @@ def _ready(_number: int) -> None:
 
 
 def _read(dsn: str, text: str) -> int:
-    with connecting.connect_arrow(dsn) as session, session.cursor() as cursor:
+    with adbc.connect(dsn) as session, session.cursor() as cursor:
         cursor.execute(text)
         return sum(batch.num_rows for batch in cursor.fetch_record_batch())

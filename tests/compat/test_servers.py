@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_pulljobs import connecting
+from pyspark_pulljobs import adbc, connecting
 from tests.compat.servers import pgbouncer, postgres, storage_suite, suite, wheel_programs
 from tests.example.processes import open_directory
 from tests.requirements import debian_postgres, require
@@ -95,7 +95,7 @@ def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int)
         {"dsn": f"host=127.0.0.1 port={pooled} dbname=postgres user=pulljobs"}
     )
     settings = "current_setting('TimeZone'), current_setting('client_encoding')"
-    with closing(connecting.connect(dsn)) as rows, closing(connecting.connect_arrow(dsn)) as arrow:
+    with closing(connecting.connect(dsn)) as rows, closing(adbc.connect(dsn)) as arrow:
         with closing(arrow.cursor()) as cursor:
             cursor.execute(f"SELECT {settings}")
             assert cursor.fetchall() == [("UTC", "UTF8")]

@@ -1,7 +1,6 @@
 """Settlements and messages at times that a test chooses, and their lake."""
 
 import uuid
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -73,9 +72,8 @@ class History:
 
 @dataclass
 class Lake:
-    spark: SparkSession
-    opened: int = 0
-    """Number of sessions that were asked for."""
+    spark: SparkSession | None = None
+    """Session of counts by Spark, which a test that needs none goes without."""
 
     def export(self) -> Exported:
         wait_for_other_transactions()
@@ -84,12 +82,8 @@ class Lake:
     def roll_up(self, **options: Any) -> RolledUp:
         return roll_up(self._session, **options)
 
-    @property
-    def sessions(self) -> Callable[..., AbstractContextManager[SparkSession]]:
-        return self._session
-
     def _session(self, **_hints: int) -> AbstractContextManager[SparkSession]:
-        self.opened += 1
+        assert self.spark, "Spark was asked for"
         return nullcontext(self.spark)
 
 

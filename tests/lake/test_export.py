@@ -35,7 +35,7 @@ from pulljobs.publishing import publish, publish_many
 from pulljobs.states import State
 from pulljobs.storage import jobs
 from pulljobs.storage.rows import Taken
-from pyspark_pulljobs import connecting, selecting, writing
+from pyspark_pulljobs import adbc, writing
 from tests.factories import (
     MAX_LEASE,
     USING,
@@ -289,8 +289,10 @@ def test_rows_that_are_not_all_written_are_not_published(
 
 @contextmanager
 def cut_off_from_the_server(place: Place) -> Iterator[None]:
+    connect = adbc.connect
+
     def cut(dsn: str) -> dbapi.Connection:
-        connection = connecting.connect_arrow(dsn)
+        connection = connect(dsn)
         with closing(connection.cursor()) as cursor:
             cursor.execute("SELECT pg_backend_pid()")
             query("SELECT pg_terminate_backend(%s)", list(cursor.fetchone() or ()))
@@ -298,7 +300,7 @@ def cut_off_from_the_server(place: Place) -> Iterator[None]:
         return connection
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selecting, "connect_arrow", cut)
+        patch.setattr(adbc, "connect", cut)
         yield
 
 

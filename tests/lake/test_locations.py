@@ -150,7 +150,7 @@ def test_a_lake_in_a_bucket_is_read_by_spark_without_a_jar(
     with lake_at(StorePlace("s3a")) as place:
         run("export", "--master", "local[2,4]")
         assert_same(place)
-        assert run("rollup")["settlements"] == 20
+        assert run("rollup")["settlements"] == 20  # by this process
         assert run("verify")["equal"]
     assert Rollup.objects.filter(period="hour", dead=1).exists()
 

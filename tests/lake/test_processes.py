@@ -25,6 +25,7 @@ from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.lake.lakes import Cutter, assert_same, environment, files
 from tests.lake.streams import states
+from tests.lake.test_session import path_without_java
 from tests.sessions import wait_for_other_transactions, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
@@ -121,15 +122,18 @@ def rolled_up() -> int:
 
 
 def test_a_watch_follows_new_rows_until_a_signal_to_its_process_group(tmp_path: Path) -> None:
+    """Java is not on PATH, and its warnings and those of Spark are not the user's."""
     place = tmp_path / "lake"
     flags = ("--every", "0.2", "--rollup-every", "0.2", "--master", "local[1]")
-    with lake_command(place, "watch", *flags) as process:
+    without_java = {"JAVA_HOME": "", "PATH": path_without_java(tmp_path / "bin")}
+    with lake_command(place, "watch", *flags, **without_java) as process:
         for rows in (5, 10):
             settled(5)
             wait_until(lambda rows=rows: rolled_up() == rows, PATIENCE_SECONDS)  # type: ignore[misc]  # mypy can't type a default
         os.killpg(process.pid, signal.SIGTERM)
         output, error = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, error
+    assert "arning" not in error
     assert output.count("export: 5 of archive, 5 of messages\n") == 2
     assert output.count("rollup: ") >= 2
     assert_same(place)

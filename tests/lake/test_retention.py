@@ -33,7 +33,7 @@ from pulljobs.storage import (
     partitions,
 )
 from pulljobs.storage.partitions import Partition
-from pyspark_pulljobs import selecting
+from pyspark_pulljobs import adbc
 from pyspark_pulljobs.filesystems import open_location
 from tests.days import drop_days, no_days
 from tests.factories import USING, ConsumerFactory, TimedRun, claimed, published
@@ -189,7 +189,7 @@ def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
     monkeypatch.setattr(verifying, "MAX_REPORTED", 2)
     of = verifying.take_snapshot(USING, str(place))
     [comparison] = comparing.compare_days(session_of_tests(spark), USING, of, {"archive": [OLD]})
-    monkeypatch.setattr(selecting, "_select_by_adbc", None)  # of this process, not of tasks
+    monkeypatch.setattr(adbc, "select", None)  # of this process, not of tasks
     difference = verifying.find_difference(spark, USING, of, comparison)
     assert difference == verifying.Difference([], others[:2], [first])
 

@@ -4,27 +4,45 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from django.db import connection
 from pyspark.sql import SparkSession
 
 from pulljobs.errors import LakeError
-from pulljobs.lake.models import BulkPublish, Rollup, RollupRun
+from pulljobs.lake.models import (
+    BulkPublish,
+    ErrorFingerprint,
+    HotKey,
+    NodeCost,
+    Rollup,
+    RollupRun,
+)
 from pulljobs.lake.models.rollups import Period
+from pulljobs.lake.rollups import running
 from pulljobs.lake.rollups.running import RolledUp, _RollupRun
-from pulljobs.lake.spark import tables
+from pulljobs.lake.spark import session, tables
 from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Consumer
 from tests.factories import USING, ConsumerFactory
 from tests.lake.history import NODES, NOON, SECOND, History, Lake
 from tests.lake.lakes import lake_at
-from tests.sessions import session
+from tests.sessions import session as database_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HOUR = timedelta(hours=1)
+DEATHS: Final[list[dict[str, Any]]] = [
+    {"reason": "killed"},
+    {"reason": "rejected", "error": "ValueError: no 17 in 'x'  at 0x7f3a\nTraceback"},
+    {"reason": "rejected", "error": "ValueError: no 4 in 'y' at 0x9"},
+    {
+        "reason": "timed_out",
+        "error": "  Zu spät, größer 12,5 s; id 123e4567-e89b-42d3-a456-426614174000",
+    },
+    {"reason": "timed_out", "error": "  Zu spät, größer 3 s; id ab12cd34ef56ab12"},
+]
 COUNTED = """
 SELECT
     date_trunc(%s, settled_at, 'UTC'),
@@ -48,9 +66,10 @@ def history() -> History:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """Lake whose rows this process counts."""
     with lake_at(tmp_path / "lake"):
-        yield Lake(spark)
+        yield Lake()
 
 
 @pytest.fixture
@@ -158,13 +177,33 @@ def test_rows_of_files_that_were_compacted_are_counted_once_they_are_new(
 
 
 def test_nothing_new_starts_no_spark(lake: Lake, history: History, consumer: Consumer) -> None:
-    assert lake.roll_up().hours == 0
+    assert lake.roll_up(always_spark=True).hours == 0
     history.settle(consumer, NOON)
     lake.export()
     lake.roll_up()
-    asked = lake.opened
-    assert lake.roll_up().hours == 0
-    assert (lake.opened, RollupRun.objects.count()) == (asked, 1)
+    assert lake.roll_up(always_spark=True).hours == 0
+    assert RollupRun.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [(session, "ONE_PROCESS_ROWS", 0), (running, "find_spec", lambda _library: None)],
+    ids=["many rows", "no library of sketches"],
+)
+def test_spark_counts_what_this_process_can_not(
+    module: object,
+    name: str,
+    value: object,
+    lake: Lake,
+    history: History,
+    consumer: Consumer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history.settle(consumer, NOON)
+    lake.export()
+    monkeypatch.setattr(module, name, value)
+    with pytest.raises(AssertionError, match="Spark was asked for"):
+        lake.roll_up()
 
 
 @pytest.mark.owner
@@ -172,7 +211,7 @@ def test_it_knows_as_much_as_an_open_transaction_let_the_export_take(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
     history.settle(consumer, NOON)
-    with session() as writer:
+    with database_session() as writer:
         writer.execute("SELECT pg_current_xact_id()")
         history.settle(consumer, NOON + HOUR)
         lake.export()
@@ -185,14 +224,82 @@ def test_it_knows_as_much_as_an_open_transaction_let_the_export_take(
     assert known_until > NOON + HOUR
 
 
-def test_spark_is_left_with_nothing_of_it(lake: Lake, history: History, consumer: Consumer) -> None:
-    """Jobs that Spark still knows would keep the data sent to tasks, 64 MB per rollup."""
-    some_history(history, consumer)
+def random_history(history: History, consumers: list[Consumer], random: Random) -> None:
+    """Settle and publish around the end of a month, with everything that a rollup counts."""
+    dead: list[int] = []
+    for number in range(150):
+        at = NOON + random.uniform(9, 15) * HOUR
+        consumer = random.choice(consumers)
+        history.message(consumer, at, key=random.choice(["a", "a", "b", None]))
+        given: dict[str, Any] = {
+            "retry_count": random.choice([0, 0, 0, 1]),
+            "node_id": random.choice(NODES),
+            "run": random.randrange(1, 900) / 8 + number,
+        }
+        given["deliveries"] = given["retry_count"] + random.choice([1, 1, 2])
+        if random.random() < 0.4:
+            given |= random.choice(DEATHS)
+        elif dead and random.random() < 0.3:
+            given["job_id"] = random.choice(dead)
+        if random.random() < 0.1:
+            given |= dict.fromkeys(("claimed_at", "started_at", "run_seconds", "node_id"))
+        settled = history.settle(consumer, at, wait=random.randrange(1, 99) / 8, **given)
+        dead += [settled.job_id] * ("reason" in given)
+
+
+def stored() -> dict[str, list[tuple[Any, ...]]]:
+    """Return all rows of rollups without their numbers and sketches."""
+    names = [field.name for field in Rollup._meta.fields if not field.name.endswith("_sketch")]
+    names.remove("id")
+    of_rollup = ("rollup__period", "rollup__starts_at", "rollup__consumer")
+    parts = {
+        HotKey: ("key", "jobs"),
+        ErrorFingerprint: ("fingerprint", "reason", "jobs", "sample", "sample_job"),
+        NodeCost: ("node_id", "jobs", "dead", "run_seconds"),
+    }
+    return {
+        "rollups": sorted(Rollup.objects.values_list(*names), key=str),
+        **{
+            model.__name__: sorted(
+                model._default_manager.values_list(*of_rollup, *columns), key=str
+            )
+            for model, columns in parts.items()
+        },
+    }
+
+
+def test_spark_and_this_process_count_equal_rows(
+    lake: Lake, history: History, consumer: Consumer, spark: SparkSession
+) -> None:
+    """Each merges the sketches of the other, and Spark is left with nothing of a rollup.
+
+    Jobs that Spark still knows would keep the data sent to tasks, 64 MB for each rollup.
+    """
+    lake.spark, random = spark, Random(3)
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    active = scheduler.activeQueryToJobs().size()
+    consumers = [consumer, subscribed(NOON + 9.4 * HOUR, channel=consumer.channel)]
+    BulkPublish.objects.create(
+        publish_id="replay", channel=consumer.channel, only_consumer=consumer, mode="atomic",
+        state="done", messages=3, opened_at=NOON, touched_at=NOON, settled_at=NOON + 10 * HOUR,
+    )  # fmt: skip
+    random_history(history, consumers, random)
     lake.export()
-    scheduler = lake.spark.sparkContext._jsc.sc().dagScheduler()
-    before = scheduler.activeQueryToJobs().size()
     lake.roll_up()
-    assert scheduler.activeQueryToJobs().size() == before
+    counted_here = stored()
+    lake.roll_up(recount=True, always_spark=True)
+    assert stored() == counted_here
+    random_history(history, consumers, random)
+    lake.export()
+    for table in ("archive", "messages"):
+        assert (held := Table(tables.location(), table).delta())
+        held.optimize.compact()
+    lake.roll_up()  # merges hours of Spark into days
+    counted_here = stored()
+    RollupRun.objects.latest("pk").delete()
+    lake.roll_up(always_spark=True)
+    assert stored() == counted_here
+    assert scheduler.activeQueryToJobs().size() == active
 
 
 def test_all_figures_of_an_hour_are_rolled_up(

@@ -22,7 +22,7 @@ from pulljobs.lake import verbs
 from pulljobs.lake.spark import daemon, failures, home, java, session
 from pulljobs.lake.spark.progress import format_tasks
 from pulljobs.management.subcommands import EXIT_USAGE
-from pyspark_pulljobs import connecting
+from pyspark_pulljobs import adbc, connecting
 from tests.lake.lakes import environment
 
 
@@ -126,7 +126,7 @@ def test_a_broken_dsn_is_one_clear_line_that_keeps_the_secret(dsn: str, error: s
     assert "hush" not in str(raised.value)
 
 
-@pytest.mark.parametrize("connect", [connecting.connect, connecting.connect_arrow])
+@pytest.mark.parametrize("connect", [connecting.connect, adbc.connect])
 def test_a_server_that_is_not_there_is_one_clear_line(connect: object, tmp_path: Path) -> None:
     assert callable(connect)
     dsn = connecting.parse_dsn({"dsn": f"host={tmp_path} dbname=jobs"})

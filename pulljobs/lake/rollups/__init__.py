@@ -1,8 +1,12 @@
-"""Rollups: settlements counted from the lake by Spark and written to PostgreSQL for charts.
+"""Rollups: settlements counted from the lake and written to PostgreSQL for charts.
 
 running     a run: new hours, then the days and months they belong to
 hours       the hours that a run counts, and the files that hold them
-counting    one pass of Spark over the settlements of hours, one over their messages
+counting    `Counter`: what counts hours and merges sketches
+spark_*     the counter for many rows: Spark, in one pass over each table
+arrow_*     the counter for few rows: this process, with Arrow
+published   messages of each consumer, from the counts of its channel
+errors      shapes and fingerprints of errors
 merging     hours into days, days into months
 counts      the counts of one consumer in one period
 rollup_rows their reads and writes

@@ -1,45 +1,62 @@
-"""Counts and sketches of some hours by Spark, in one pass over each table."""
+"""Sources of a count of hours, and the interface of what counts: Spark or this process."""
 
-from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import Final, Protocol
 
-from pulljobs.lake.rollups import errors, published, settled
-from pulljobs.lake.rollups.counts import Counts, Rows
-from pulljobs.lake.rollups.hours import Span, is_in
+from pulljobs.lake.rollups import hours
+from pulljobs.lake.rollups.counts import Rows, Sketches
+from pulljobs.lake.rollups.hours import Span, TableSnapshot
 from pulljobs.lake.rollups.published import Audience
+from pulljobs.lake.spark.tables import LoggedFile, Table
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+SETTLED_COLUMNS: Final = (
+    "id", "job_id", "consumer_id", "node_id", "state", "reason", "error", "created_at",
+    "claimed_at", "settled_at", "run_seconds", "retry_count", "deliveries",
+)  # fmt: skip
+DEATH_COLUMNS: Final = ("id", "job_id", "state")
+PUBLISHED_COLUMNS: Final = ("channel_id", "published_at", "key")
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Frames of the lake that a count reads, with more rows than those of the hours."""
+    """Files that a count of hours reads. They have rows of other hours, too."""
 
-    archive: "DataFrame"
-    deaths: "DataFrame"
-    """Settlements since the oldest of these jobs was created."""
-    deaths_rows: int
-    messages: "DataFrame"
+    hours: set[datetime]
+    archive: Table
+    settled: Sequence[LoggedFile]
+    deaths: Sequence[LoggedFile]
+    """Files with the settlements since the oldest of these jobs was created."""
+    messages: Table
+    published: Sequence[LoggedFile]
+
+    @classmethod
+    def choose(
+        cls, touched: set[datetime], archive: TableSnapshot, messages: TableSnapshot
+    ) -> "Sources":
+        spans = hours.spans(touched)
+        settled = archive.during(spans)
+        created = [first for first, _last in hours.list_ranges(settled, "created_at")]
+        deaths = [file for file in archive.files if created and file.day >= min(created).date()]
+        published = messages.during(spans)
+        return cls(touched, archive.table, settled, deaths, messages.table, published)
+
+    @property
+    def spans(self) -> list[Span]:
+        return hours.spans(self.hours)
 
 
-def count(
-    spark: "SparkSession", sources: Sources, spans: Sequence[Span], audience: Audience
-) -> Rows:
-    """Count the settlements and publishes of some hours by consumer and hour.
+class Counter(Protocol):
+    """Interface of what counts rows of the lake and merges sketches."""
 
-    The queries run at the same time, because Spark plans and compiles each on one core.
-    """
-    rows: Rows = defaultdict(Counts)
-    archive = sources.archive.where(is_in("settled_at", spans))
-    messages = sources.messages.where(is_in("published_at", spans))
-    with ThreadPoolExecutor(2) as aside:
-        channels = aside.submit(published.count_channels, spark, messages)
-        shapes = aside.submit(errors.count_shapes, spark, archive)
-        settled.count(spark, archive, sources.deaths, sources.deaths_rows, rows)
-        errors.add(shapes.result(), rows)
-        published.count(spark, messages, channels.result(), audience, rows)
-    return dict(rows)
+    def count(self, sources: Sources, audience: Audience) -> Rows:
+        """Count the settlements and publishes of the hours by consumer and hour."""
+
+    def merge(self, members: Sequence[Sequence[Sketches]]) -> dict[int, Sketches]:
+        """Merge the sketches of each member, and return them by position in the list."""
+
+    def list_hours(
+        self, table: Table, files: Sequence[LoggedFile], event: str, low_xid: int
+    ) -> set[datetime]:
+        """Return the hours of the rows that this transaction or later ones wrote."""

@@ -4,12 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pulljobs.lake.models.rollups import MEASURES
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row
 
 ADDED: Final = (
     "published",
@@ -22,8 +19,11 @@ ADDED: Final = (
     "run_seconds",
 )
 KEPT_ERRORS: Final = 50
-T = TypeVar("T")
 KEPT_KEYS: Final = 20
+KLL: Final = 400
+"""Size of a sketch: in 99 of 100 the rank error of a quantile is at most 0.7 %."""
+TRACKED_KEYS: Final = 1024
+T = TypeVar("T")
 
 
 class Key(NamedTuple):
@@ -64,15 +64,8 @@ class Sketches:
     """Seconds by measure, in the order of `models.rollups.QUANTILES`."""
     hot_keys: list[tuple[str, int]] = field(default_factory=list)
 
-    def take_times(self, row: "Row") -> None:
-        for measure in MEASURES:
-            setattr(self, measure, bytes(row[measure]))
-            self.quantiles[measure] = row[f"{measure}_at"]
-
-    def take_keys(self, row: "Row") -> None:
-        hot = row["hot_keys"] or ()
-        self.keys = bytes(row["keys"]["sketch"]) if hot else None
-        self.hot_keys = [(key["item"], key["count"]) for key in hot]
+    def take_keys(self, other: "Sketches") -> None:
+        self.keys, self.hot_keys = other.keys, other.hot_keys
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +89,7 @@ class Counts:
     sketches: Sketches = field(default_factory=Sketches)
 
     def add(self, other: "Counts") -> None:
-        """Add other counts, without the sketches, which Spark merges."""
+        """Add other counts, without the sketches, which a `Counter` merges."""
         for name in ADDED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reasons.update(other.reasons)

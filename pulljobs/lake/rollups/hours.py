@@ -1,17 +1,13 @@
 """The hours that a run counts, and the files of the lake that hold their rows."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from pulljobs.lake.rollups.counts import Key
 from pulljobs.lake.spark.tables import LoggedFile, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
@@ -60,10 +56,9 @@ class TableSnapshot:
         days = set().union(*(span.days for span in spans))
         return [file for file in self.files if file.day in days]
 
-    def frame(
-        self, spark: "SparkSession", files: Iterable[LoggedFile], columns: Sequence[str]
-    ) -> "DataFrame":
-        return self.table.frame_of(spark, files, columns)
+    def rewritten_since(self, xid: str, low_xid: int) -> list[LoggedFile]:
+        """Return the rewritten files that may have rows of this transaction or of a later one."""
+        return [file for file in self.rewritten if _is_later(file, xid, low_xid)]
 
 
 def list_ranges(
@@ -81,30 +76,10 @@ def run_of(held: LoggedFile) -> int:
     return int(match[1]) if match else 0
 
 
-def touched(
-    spark: "SparkSession", snapshot: TableSnapshot, run: int, low_xid: int, event: str
-) -> set[datetime]:
-    """Return the hours of rows of later runs.
-
-    The log has the first and the last time of each file. In rewritten files, transaction numbers
-    identify these rows. An hour too many does no harm: it is counted once more.
-    """
-    if snapshot.last_run == run:
-        return set()
-    time, xid = f"{event}_at", f"{event}_xid"
-    hours = between(list_ranges(snapshot.since(run), time))
-    rewritten = [file for file in snapshot.rewritten if _is_later(file, xid, low_xid)]
-    if rewritten:
-        rows = snapshot.frame(spark, rewritten, [time, xid]).where(f"{xid} >= {low_xid}")
-        hour = rows.selectExpr(f"unix_seconds({time}) div 3600 AS hour").distinct()
-        hours |= {hour_of(row) for row in hour.collect()}
-    return hours
-
-
 def between(ranges: Iterable[tuple[datetime, datetime]]) -> set[datetime]:
     """Return every hour of these ranges."""
     return {
-        EPOCH + hour * HOUR
+        hour_at(hour)
         for first, last in ranges
         for hour in range((first - EPOCH) // HOUR, (last - EPOCH) // HOUR + 1)
     }
@@ -119,14 +94,6 @@ def spans(hours: Iterable[datetime]) -> list[Span]:
     return [Span(start, end + HOUR) for start, end in zip(starts, ends, strict=True)]
 
 
-def is_in(column: str, spans: Iterable[Span]) -> str:
-    """Return a condition of Spark's SQL: the time is in one of these spans."""
-    return " OR ".join(
-        f"({column} >= {_literal(span.start)} AND {column} < {_literal(span.end)})"
-        for span in spans
-    )
-
-
 def by_month(hours: Iterable[datetime]) -> Iterator[set[datetime]]:
     """Yield the hours month by month, so that memory does not grow with the lake's history."""
     months: dict[datetime, set[datetime]] = {}
@@ -136,14 +103,9 @@ def by_month(hours: Iterable[datetime]) -> Iterator[set[datetime]]:
         yield months[month]
 
 
-def key_of(row: "Row") -> Key:
-    """Return the key of a row that Spark counted. Its hour comes from `hour_of`."""
-    return Key(row.consumer_id, hour_of(row))
-
-
-def hour_of(row: "Row") -> datetime:
-    """Return the hour of a row, given in hours since 1970, so that time zones do not matter."""
-    return EPOCH + int(row.hour) * HOUR
+def hour_at(number: int) -> datetime:
+    """Return the hour of a number of hours since 1970, with which time zones do not matter."""
+    return EPOCH + number * HOUR
 
 
 def begin_hour(time: datetime) -> datetime:
@@ -156,10 +118,6 @@ def day_of(time: datetime) -> datetime:
 
 def month_of(time: datetime) -> datetime:
     return day_of(time).replace(day=1)
-
-
-def _literal(time: datetime) -> str:
-    return f"timestamp'{time:%Y-%m-%d %H:%M:%S}+00:00'"
 
 
 def _is_later(held: LoggedFile, xid: str, low_xid: int) -> bool:

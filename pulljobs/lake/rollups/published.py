@@ -1,39 +1,11 @@
 """Counts of messages for each consumer that was subscribed to their channel."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import NamedTuple
 
-from pulljobs.lake.rollups.counts import KEPT_KEYS, Key, Rows
-from pulljobs.lake.rollups.hours import HOUR, hour_of, key_of
-from pulljobs.lake.rollups.sketches import TRACKED_KEYS
-from pulljobs.lake.spark.frame_rows import each
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-PUBLISHED: Final = f"""
-SELECT *, approx_top_k_estimate(keys, {KEPT_KEYS}) AS hot_keys
-FROM (
-    SELECT
-        channel_id,
-        unix_seconds(published_at) div 3600 AS hour,
-        count(*) AS messages,
-        approx_top_k_accumulate(key, {TRACKED_KEYS}) FILTER (WHERE key IS NOT NULL) AS keys
-    FROM {{messages}}
-    GROUP BY ALL
-)
-"""
-AT_EDGES: Final = """
-SELECT consumer_id, hour, count(*) AS messages
-FROM (
-    SELECT channel_id, published_at, unix_seconds(published_at) div 3600 AS hour
-    FROM {messages}
-)
-JOIN {edges} USING (channel_id, hour)
-WHERE published_at >= since AND published_at < until
-GROUP BY ALL
-"""
+from pulljobs.lake.rollups.counts import Key, Rows, Sketches
+from pulljobs.lake.rollups.hours import HOUR, hour_at
 
 
 class Subscription(NamedTuple):
@@ -70,46 +42,54 @@ class Audience(NamedTuple):
     addressed: Sequence[Addressed]
 
 
-def count_channels(spark: "SparkSession", messages: "DataFrame") -> "list[Row]":
-    """Count the messages by channel and hour, with their most frequent keys."""
-    return list(each(spark.sql(PUBLISHED, messages=messages)))
+class ChannelHour(NamedTuple):
+    """Messages of a channel in an hour, with the sketch of their keys."""
+
+    channel_id: int
+    hour: int
+    """Hours since 1970."""
+    messages: int
+    sketches: Sketches
+
+
+class Edge(NamedTuple):
+    """Hour in which a consumer was created or deleted, so that it got some of the messages."""
+
+    consumer_id: int
+    channel_id: int
+    hour: int
+    """Hours since 1970."""
+    since: datetime
+    until: datetime
+
+    @property
+    def key(self) -> Key:
+        return Key(self.consumer_id, hour_at(self.hour))
+
+
+CountEdges = Callable[[Collection[Edge]], Iterable[tuple[Key, int]]]
+"""Function that counts the messages of edges by their times."""
 
 
 def count(
-    spark: "SparkSession",
-    messages: "DataFrame",
-    channels: "Sequence[Row]",
-    audience: Audience,
-    rows: Rows,
+    channels: Iterable[ChannelHour], audience: Audience, rows: Rows, count_edges: CountEdges
 ) -> None:
-    """Count for each consumer the messages of its channel, of which `channels` has the counts."""
-    edges: set[tuple[Any, ...]] = set()
-    for row in channels:
-        hour = hour_of(row)
+    """Count for each consumer the messages of its channel."""
+    edges: set[Edge] = set()
+    for channel in channels:
+        hour = hour_at(channel.hour)
         for subscription in audience.subscriptions:
-            if subscription.channel_id != row.channel_id or not subscription.is_during(hour):
+            if subscription.channel_id != channel.channel_id or not subscription.is_during(hour):
                 continue
             counts = rows[Key(subscription.consumer_id, hour)]
-            counts.sketches.take_keys(row)
+            counts.sketches.take_keys(channel.sketches)
             if subscription.covers(hour):
-                counts.published = row.messages
+                counts.published = channel.messages
             else:
-                edges.add((*subscription[:2], row.hour, *subscription[2:]))
-    _count_edges(spark, messages, edges, rows)
+                edges.add(Edge(*subscription[:2], channel.hour, *subscription[2:]))
+    for key, messages in count_edges(edges) if edges else ():
+        rows[key].published = messages
     _leave_out(audience, rows)
-
-
-def _count_edges(
-    spark: "SparkSession", messages: "DataFrame", edges: set[tuple[Any, ...]], rows: Rows
-) -> None:
-    """Count the hours in which a consumer was created or deleted by the times of messages."""
-    if edges:
-        given = spark.createDataFrame(
-            sorted(edges),
-            "consumer_id long, channel_id long, hour long, since timestamp, until timestamp",
-        )
-        for row in each(spark.sql(AT_EDGES, messages=messages, edges=given)):
-            rows[key_of(row)].published = row.messages
 
 
 def _leave_out(audience: Audience, rows: Rows) -> None:

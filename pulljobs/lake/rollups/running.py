@@ -7,11 +7,13 @@ Days and months are merged from the hours, including those of earlier runs.
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from os import SEEK_END
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 from django.db import connections, transaction
 from django.db.models import Case, Min, When
@@ -22,18 +24,16 @@ from pulljobs.errors import LakeError
 from pulljobs.lake import ledger
 from pulljobs.lake.models import BulkPublish, LakeRun, PublishedPart, RollupRun
 from pulljobs.lake.models.rollups import Period
-from pulljobs.lake.rollups import counting, hours, merging, rollup_rows
-from pulljobs.lake.rollups.counting import Sources
+from pulljobs.lake.rollups import hours, merging, rollup_rows
+from pulljobs.lake.rollups.counting import Counter, Sources
 from pulljobs.lake.rollups.counts import Rows
 from pulljobs.lake.rollups.hours import TableSnapshot
 from pulljobs.lake.rollups.published import Addressed, Audience, Subscription
+from pulljobs.lake.rollups.spark_counter import SparkCounter
 from pulljobs.lake.spark import progress, session, tables
 from pulljobs.lake.spark.export_run import Sessions
 from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Consumer
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 LOCK: Final = 0x726F6C6C  # "roll"
 """Advisory lock of the process that writes rollups."""
@@ -41,12 +41,6 @@ LOCK_TIMEOUT: Final = "60s"
 """Longest wait for that lock: its holder writes for seconds, unless its process is frozen."""
 MOST_GROUPS: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 """Spark sorts all rows where a task has more groups than this, by default 128."""
-SETTLED_COLUMNS: Final = (
-    "id", "job_id", "consumer_id", "node_id", "state", "reason", "error", "created_at",
-    "claimed_at", "settled_at", "run_seconds", "retry_count", "deliveries",
-)  # fmt: skip
-DEATH_COLUMNS: Final = ("id", "job_id", "state")
-PUBLISHED_COLUMNS: Final = ("channel_id", "published_at", "key")
 FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 LONGEST: Final = {Period.HOUR: timedelta(days=1), Period.DAY: timedelta(days=31)}
 """Longest time that rows of a period are merged into."""
@@ -79,29 +73,37 @@ class RolledUp:
         self.settlements = self.delivered + self.dead
 
 
-def roll_up(sessions: Sessions, *, recount: bool = False) -> RolledUp:
+def roll_up(sessions: Sessions, *, recount: bool = False, always_spark: bool = False) -> RolledUp:
     """Count the hours that are new or have late rows, or with `recount` all hours of the lake.
 
     Everything is written in one transaction. Raise LakeError if another run ended first. A Spark
-    session is opened only if there is something to count.
+    session is opened only for many rows, or if `always_spark`.
     """
     started = time.monotonic()
     run = _RollupRun.prepared(settings().DATABASE, tables.location(), recount)
     rolled_up = RolledUp(known_until=run.known_until)
     if run.is_due:
-        with (
-            sessions(rows=run.rows) as spark,
-            progress.reporting(spark, "rollup"),
-            TemporaryFile() as spool,
-        ):
-            spark.conf.set(MOST_GROUPS, "10000")
-            session.tune(spark, run.rows)
-            for month in run.months(spark):
+        with _open_counter(sessions, run.rows, always_spark) as counter, TemporaryFile() as spool:
+            for month in run.months(counter):
                 pickle.dump(month, spool)
                 rolled_up.add(month)
             run.save(_read(spool), rolled_up, time.monotonic() - started)
     rolled_up.seconds = time.monotonic() - started
     return rolled_up
+
+
+@contextmanager
+def _open_counter(sessions: Sessions, rows: int, always_spark: bool) -> Iterator[Counter]:
+    """Choose this process for few rows, if the library of sketches is installed, else Spark."""
+    if rows <= session.ONE_PROCESS_ROWS and not always_spark and find_spec("datasketches"):
+        from pulljobs.lake.rollups.arrow_counter import ArrowCounter
+
+        yield ArrowCounter()
+        return
+    with sessions(rows=rows) as spark, progress.reporting(spark, "rollup"):
+        spark.conf.set(MOST_GROUPS, "10000")
+        session.tune(spark, rows)
+        yield SparkCounter(spark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +145,11 @@ class _RollupRun:
             total += sum(file.rows for file in snapshot.files if file.day in days)
         return total
 
-    def months(self, spark: "SparkSession") -> Iterator[Month]:
+    def months(self, counter: Counter) -> Iterator[Month]:
         audience = Audience(_subscriptions(self.using), _addressed(self.using))
-        for touched in hours.by_month(self._touched(spark)):
-            counted = counting.count(
-                spark, self._sources(spark, touched), hours.spans(touched), audience
-            )
+        for touched in hours.by_month(self._touched(counter)):
+            sources = Sources.choose(touched, self.archive, self.messages)
+            counted = counter.count(sources, audience)
             if not counted:
                 continue
             days = {hours.day_of(hour) for hour in touched}
@@ -156,7 +157,7 @@ class _RollupRun:
             month = {hours.month_of(day) for day in days}
             other_days = self._stored(Period.DAY, month, hours.month_of, days)
             by_day, by_month = merging.merged(
-                spark,
+                counter,
                 [
                     merging.grouped(of_days, hours.day_of),
                     merging.grouped(other_days | of_days, hours.month_of),
@@ -189,36 +190,37 @@ class _RollupRun:
                 hours=counted.hours,
             )
 
-    def _touched(self, spark: "SparkSession") -> set[datetime]:
+    def _touched(self, counter: Counter) -> set[datetime]:
         if self.before is None:
             settled_at = hours.list_ranges(self.archive.files, "settled_at")
             published_at = hours.list_ranges(self.messages.files, "published_at")
             return hours.between(settled_at) | hours.between(published_at)
         settled, published = self.before.archive_run, self.before.messages_run
-        return hours.touched(
-            spark, self.archive, settled, self._low_xid(settled), "settled"
-        ) | hours.touched(spark, self.messages, published, self._low_xid(published), "published")
+        return self._later_hours(counter, self.archive, settled, "settled") | self._later_hours(
+            counter, self.messages, published, "published"
+        )
+
+    def _later_hours(
+        self, counter: Counter, snapshot: TableSnapshot, run: int, event: str
+    ) -> set[datetime]:
+        """Return the hours of rows of later runs.
+
+        The log has the first and the last time of each file. In rewritten files, transaction
+        numbers identify these rows. An hour too many does no harm: it is counted once more.
+        """
+        if snapshot.last_run == run:
+            return set()
+        later = hours.between(hours.list_ranges(snapshot.since(run), f"{event}_at"))
+        low_xid = self._low_xid(run)
+        if rewritten := snapshot.rewritten_since(f"{event}_xid", low_xid):
+            later |= counter.list_hours(snapshot.table, rewritten, event, low_xid)
+        return later
 
     def _low_xid(self, run: int) -> int:
         """Return the lowest transaction of later exports, which a rebase may have lowered."""
         runs = LakeRun.objects.using(self.using).filter(location=self.where, pk__gte=run)
         ends = Case(When(pk=run, then="high_xid"), default="low_xid")
         return runs.aggregate(low=Min(ends))["low"] or 0
-
-    def _sources(self, spark: "SparkSession", touched: set[datetime]) -> Sources:
-        """Return frames of all files of the hours' days."""
-        spans = hours.spans(touched)
-        settled = self.archive.during(spans)
-        created = [first for first, _last in hours.list_ranges(settled, "created_at")]
-        deaths = [
-            file for file in self.archive.files if created and file.day >= min(created).date()
-        ]
-        return Sources(
-            self.archive.frame(spark, settled, SETTLED_COLUMNS),
-            self.archive.frame(spark, deaths, DEATH_COLUMNS),
-            sum(file.rows for file in deaths),
-            self.messages.frame(spark, self.messages.during(spans), PUBLISHED_COLUMNS),
-        )
 
     def _stored(
         self,

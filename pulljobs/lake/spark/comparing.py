@@ -6,8 +6,6 @@ from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pyarrow as pa
-
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.lake import ledger, replicas
@@ -15,9 +13,8 @@ from pulljobs.lake.spark import checksums, progress, session
 from pulljobs.lake.spark.export_run import Sessions
 from pulljobs.lake.spark.tables import LoggedFile, Table
 from pulljobs.storage.partitions import Partition
-from pyspark_pulljobs import checking, lake_files, tasks
+from pyspark_pulljobs import checking, tasks
 from pyspark_pulljobs.checking import DayPart, PartSums, Sums
-from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.selecting import ADBC
 
 if TYPE_CHECKING:
@@ -138,10 +135,9 @@ def _sum_days(days: Days, part_sums: Iterable[PartSums]) -> dict[str, DaySums]:
 
 def _sum_lake_here(snapshot: LakeSnapshot, table: str, days: Collection[date]) -> DaySums:
     total: DaySums = {}
-    schema = _list_read(table)
+    lake, columns = Table(snapshot.where, table), _list_read(table)
     for file in (each for each in snapshot.files[table] if each.day in days):
-        named = pa.RecordBatch.from_pylist([{"path": file.path, "day": file.day}])
-        for rows in lake_files.read_files(f"{snapshot.where}/{table}", schema, [named]):
+        for rows in lake.read_here([file], columns):
             ids, hashes = rows["id"].to_pylist(), checksums.compute(table, rows)
             read = Sums(len(rows), sum(ids), sum(hashes))
             broken = checksums.count_broken_payloads(rows) if table == "messages" else 0
@@ -150,11 +146,10 @@ def _sum_lake_here(snapshot: LakeSnapshot, table: str, days: Collection[date]) -
     return total
 
 
-def _list_read(table: str) -> pa.Schema:
+def _list_read(table: str) -> list[str]:
     """Return the columns that a comparison needs."""
     payload = checksums.PAYLOAD if table == "messages" else ()
-    names = dict.fromkeys([*checksums.COLUMNS[table], *payload])
-    return pa.schema([TABLES[table].field(name) for name in names])
+    return list(dict.fromkeys([*checksums.COLUMNS[table], *payload]))
 
 
 def _sum_lake(

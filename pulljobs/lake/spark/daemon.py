@@ -10,7 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-TASK_MODULES: Final = ("pyspark.worker", "pyspark_pulljobs.writing", "pyspark_pulljobs.staging")
+TASK_MODULES: Final = (
+    "pyspark.worker",
+    "pyspark_pulljobs.adbc",
+    "pyspark_pulljobs.staging",
+    "pyspark_pulljobs.writing",
+)
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ class ExportRun:
             _registry(self.using),
         )
         plan = partial(slices.plan, self.using, made, samples, names)
-        if rows <= slices.ONE_PROCESS_ROWS and not self.always_spark:
+        if rows <= session.ONE_PROCESS_ROWS and not self.always_spark:
             return _written_here(parameters, plan(replicas.bound_connections()))
         with self.sessions() as spark, progress.reporting(spark, "export", rows):
             planned = plan(replicas.bound_connections(session.count_cores(spark)))

@@ -25,6 +25,8 @@ INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,java]'"
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 SMALL_ROWS: Final = 200_000
 """Number of rows below which the start of a query takes longer than the query."""
+ONE_PROCESS_ROWS: Final = 2_000_000
+"""Number of rows that one process exports or counts in less time than a session starts."""
 PARTITION_ROWS: Final = 1_000_000
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 QUICK_JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -144,6 +146,11 @@ def require() -> None:
 def require_lake() -> None:
     """Raise ConfigurationError unless the library of the lake is installed."""
     _refuse_missing(["deltalake"])
+
+
+def has_master(master: str | None = None) -> bool:
+    """Return True if the caller or the settings chose where Spark runs."""
+    return bool(master) or "spark.master" in settings().SPARK
 
 
 def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict[str, str]:

@@ -18,8 +18,6 @@ ROWS: Final = 250_000
 """Approximate rows of a slice. One statement reads it, and its snapshot holds back vacuum."""
 MIN_ROWS: Final = 25_000
 """Number of rows up to which a run is not divided."""
-ONE_PROCESS_ROWS: Final = 2_000_000
-"""Number of rows up to which one process exports in the time that a session of Spark starts."""
 SAMPLED_BLOCKS: Final = 400
 LAST_ID: Final = 2**63 - 1
 

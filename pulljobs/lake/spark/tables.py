@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -102,6 +102,13 @@ class Table:
             return named.mapInArrow(read, from_arrow_schema(schema))
         reader = spark.read.schema(from_arrow_schema(schema)).option("basePath", base)
         return reader.parquet(*(f"{base}/{path}" for path, _day in paths))
+
+    def read_here(
+        self, files: Iterable[LoggedFile], columns: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Read the rows of these files in this process, with these columns, by default all."""
+        named = pa.RecordBatch.from_pylist([{"path": held.path, "day": held.day} for held in files])
+        return lake_files.read_files(self.location, self._schema(columns), [named])
 
     def _schema(self, columns: Sequence[str]) -> pa.Schema:
         fields = pa.schema([*TABLES[self.name], DAY])

@@ -78,12 +78,20 @@ def _run(step: LakeStep) -> str:
 
 
 def plan_steps(
-    sessions: Sessions, options: ExportOptions, export_every: float, rollup_every: float
+    sessions: Sessions,
+    options: ExportOptions,
+    export_every: float,
+    rollup_every: float,
+    *,
+    always_spark: bool = False,
 ) -> list[LakeStep]:
-    """Return the steps of the service: export and rollups often, the others once a day."""
+    """Return the steps of the service: export and rollups often, the others once a day.
+
+    With `always_spark` exports and rollups of few rows run in Spark, too.
+    """
     return [
-        LakeStep("export", export_every, lambda: _export(options, sessions)),
-        LakeStep("rollup", rollup_every, lambda: _roll_up(sessions)),
+        LakeStep("export", export_every, lambda: _export(options, sessions, always_spark)),
+        LakeStep("rollup", rollup_every, lambda: _roll_up(sessions, always_spark)),
         LakeStep("verify", DAY_SECONDS, lambda: _verify(sessions)),
         LakeStep("retain", DAY_SECONDS, lambda: _retain(sessions)),
         LakeStep("compact", DAY_SECONDS, _compact),
@@ -91,15 +99,14 @@ def plan_steps(
     ]
 
 
-def _export(options: ExportOptions, sessions: Sessions) -> str:
-    has_master = "spark.master" in settings().SPARK
-    done = exporting.export(options, sessions, always_spark=has_master)
+def _export(options: ExportOptions, sessions: Sessions, always_spark: bool) -> str:
+    done = exporting.export(options, sessions, always_spark=always_spark)
     rows = ", ".join(f"{count:,} of {table}" for table, count in done.rows.items())
     return rows if done.runs else ""
 
 
-def _roll_up(sessions: Sessions) -> str:
-    done = running.roll_up(sessions)
+def _roll_up(sessions: Sessions, always_spark: bool) -> str:
+    done = running.roll_up(sessions, always_spark=always_spark)
     return f"{done.settlements:,} settlements in {done.hours:,} hours" if done.hours else ""
 
 

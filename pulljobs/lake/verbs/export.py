@@ -103,11 +103,10 @@ def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
 
 
 def _once(options: dict[str, Any], sessions: "Sessions") -> "Exported":
-    from pulljobs.lake.spark import exporting
+    from pulljobs.lake.spark import exporting, session
 
-    choice = choose_options(options)
-    has_master = bool(options["master"]) or "spark.master" in settings().SPARK
-    exported = exporting.export(choice, sessions, always_spark=has_master)
+    has_master = session.has_master(options["master"])
+    exported = exporting.export(choose_options(options), sessions, always_spark=has_master)
     _alert(timedelta(seconds=options["max_lag"]), exported)
     return exported
 

@@ -1,7 +1,8 @@
 """Count settlements of the lake by consumer and hour, day and month, for charts.
 
 A run recounts the hours for which the lake has new rows. So it can be repeated, and late rows are
-counted in the right hour.
+counted in the right hour. This process counts up to two million rows. Spark is started for
+more rows, or if `--master` is given.
 """
 
 from argparse import ArgumentParser
@@ -24,7 +25,8 @@ def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import session
 
     opened = partial(session.open_session, "rollup", master=options["master"], conf=options["conf"])
-    rolled_up = running.roll_up(opened, recount=options["recount"])
+    has_master = session.has_master(options["master"])
+    rolled_up = running.roll_up(opened, recount=options["recount"], always_spark=has_master)
     return CommandResult(asdict(rolled_up), list(_lines(rolled_up)))
 
 

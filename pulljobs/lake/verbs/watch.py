@@ -40,7 +40,11 @@ def handle(**options: Any) -> Iterator[CommandResult]:
     with ExitStack() as stack:
         sessions = session.keep_session(opened, stack)
         steps = watching.plan_steps(
-            sessions, choose_options(options), options["every"], options["rollup_every"]
+            sessions,
+            choose_options(options),
+            options["every"],
+            options["rollup_every"],
+            always_spark=session.has_master(options["master"]),
         )
         service = watching.LakeService(steps)
         while not stopped.is_set():

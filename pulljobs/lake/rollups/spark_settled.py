@@ -1,12 +1,12 @@
-"""Counts of settlements of some hours, in one pass of Spark."""
+"""Counts of settlements by Spark, in one pass. `arrow_settled` has the same counts."""
 
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from pulljobs.lake.rollups.counts import Cost, Counts, Rows
-from pulljobs.lake.rollups.hours import EPOCH, key_of
-from pulljobs.lake.rollups.sketches import KLL, quantiles
+from pulljobs.lake.rollups.counts import Cost, Counts, Key, Rows
+from pulljobs.lake.rollups.hours import EPOCH, hour_at
+from pulljobs.lake.rollups.spark_sketches import KLL, quantiles, take_times
 from pulljobs.lake.spark.frame_rows import each
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def count(
     The `deaths` are among the `deaths_rows` settlements since the oldest of these jobs was created.
     """
     for row in _settled(spark, archive, deaths, deaths_rows):
-        _take(rows[key_of(row)], row)
+        _take(rows[Key(row.consumer_id, hour_at(row.hour))], row)
 
 
 def _settled(
@@ -122,4 +122,4 @@ def _take(counts: Counts, row: "Row") -> None:
     counts.nodes = {
         node.node_id: Cost(node.settled, node.dead, node.run_seconds) for node in row.nodes
     }
-    counts.sketches.take_times(row)
+    take_times(counts.sketches, row)

@@ -1,0 +1,115 @@
+"""Counts of settlements by this process. `spark_settled` has the same counts."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulljobs.lake.models.rollups import MEASURES
+from pulljobs.lake.rollups import arrow_sketches
+from pulljobs.lake.rollups.counts import ADDED, Cost, Counts, Key, Rows
+from pulljobs.lake.rollups.hours import EPOCH, hour_at
+
+SUMMED: Final = tuple(name for name in ADDED if name != "published")
+GROUPED: Final = ["consumer_id", "hour", "node_id"]
+BY_NODE: Final = [
+    *((name, "sum") for name in SUMMED),
+    ("settled_at", "min"),
+    ("settled_at", "max"),
+    *((name, "list") for name in ("job_id", *MEASURES)),
+]
+DEATHS: Final = pa.schema([("job_id", pa.int64()), ("id", pa.int64())])
+MICROSECONDS: Final = 1e6
+
+
+class SettlementTally:
+    """Counts of settlements, which come in batches."""
+
+    def __init__(self, first_deaths: pa.Table, rows: Rows) -> None:
+        self._first_deaths, self._rows = first_deaths, rows
+        self._times: dict[Key, dict[str, Any]] = defaultdict(arrow_sketches.begin_times)
+
+    def add(self, settlements: pa.Table) -> None:
+        groups = _columns(settlements, self._first_deaths).group_by(GROUPED, use_threads=False)
+        for group in groups.aggregate(BY_NODE).to_pylist():
+            key = Key(group["consumer_id"], hour_at(group["hour"]))
+            self._rows[key].add(_counts(group))
+            for measure, sketch in self._times[key].items():
+                known = [seconds for seconds in group[f"{measure}_list"] if seconds is not None]
+                sketch.update(np.array(known, float))
+
+    def end(self) -> None:
+        """Store the sketches of all batches."""
+        for key, times in self._times.items():
+            arrow_sketches.store_times(self._rows[key].sketches, times)
+
+
+def find_first_deaths(settlements: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return the dead jobs, with the `id_min` of the settlement that was their first death."""
+    deaths = [_select_deaths(batch) for batch in settlements]
+    jobs = pa.Table.from_batches(deaths, DEATHS).group_by("job_id")
+    return jobs.aggregate([("id", "min")]).combine_chunks()
+
+
+def _select_deaths(batch: pa.RecordBatch) -> pa.RecordBatch:
+    dead = batch.filter(pc.equal(batch["state"], "DEAD"))
+    return pa.RecordBatch.from_arrays([dead["job_id"], dead["id"]], schema=DEATHS)
+
+
+def _columns(settlements: pa.Table, first_deaths: pa.Table) -> pa.Table:
+    death = pc.index_in(settlements["job_id"], value_set=first_deaths["job_id"])
+    is_again = pc.less(first_deaths["id_min"].take(death), settlements["id"]).fill_null(False)
+    grouped = {name: settlements[name] for name in (*GROUPED, "job_id")}
+    counted, timed = _count_columns(settlements, is_again), _time_columns(settlements, is_again)
+    return pa.table(grouped | counted | timed)
+
+
+def _count_columns(settlements: pa.Table, is_again: pa.Array) -> dict[str, pa.Array]:
+    """Return the columns whose sums have names of `Counts`."""
+    is_delivered = pc.equal(settlements["state"], "DELIVERED")
+    redeliveries = pc.max_element_wise(pc.subtract(settlements["deliveries"], 1), 0)
+    return {
+        "delivered": is_delivered,
+        "dead": pc.invert(is_delivered),
+        "retries": settlements["retry_count"],
+        "redeliveries": redeliveries,
+        "duplicates": pc.greater(redeliveries, 0),
+        "settled_again": is_again,
+        "run_seconds": settlements["run_seconds"],
+    }
+
+
+def _time_columns(settlements: pa.Table, is_again: pa.Array) -> dict[str, pa.Array]:
+    """Return the end in microseconds and the measures in seconds."""
+    created, claimed, settled = (
+        settlements[name].cast(pa.int64()) for name in ("created_at", "claimed_at", "settled_at")
+    )
+    is_first = pc.and_(_is_first_delivery(settlements), pc.invert(is_again))
+    wait = pc.divide(pc.subtract(claimed, created), MICROSECONDS)
+    return {
+        "settled_at": settled,
+        "wait": pc.if_else(is_first, wait, None),
+        "run": settlements["run_seconds"],
+        "total": pc.divide(pc.subtract(settled, created), MICROSECONDS),
+    }
+
+
+def _is_first_delivery(settlements: pa.Table) -> pa.Array:
+    return pc.and_(pc.equal(settlements["deliveries"], 1), pc.equal(settlements["retry_count"], 0))
+
+
+def _counts(group: Mapping[str, Any]) -> Counts:
+    sums = {name: group[f"{name}_sum"] or 0 for name in SUMMED}
+    runs = zip(group["run_list"], group["job_id_list"], strict=True)
+    cost = Cost(sums["delivered"] + sums["dead"], sums["dead"], sums["run_seconds"])
+    return Counts(
+        **sums,
+        first_settled_at=EPOCH + timedelta(microseconds=group["settled_at_min"]),
+        last_settled_at=EPOCH + timedelta(microseconds=group["settled_at_max"]),
+        slowest=max((run for run in runs if run[0] is not None), default=None),
+        nodes={group["node_id"]: cost},
+    )
