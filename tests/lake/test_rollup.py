@@ -224,11 +224,13 @@ def test_it_knows_as_much_as_an_open_transaction_let_the_export_take(
     assert known_until > NOON + HOUR
 
 
-def random_history(history: History, consumers: list[Consumer], random: Random) -> None:
-    """Settle and publish around the end of a month, with everything that a rollup counts."""
+def random_history(
+    history: History, consumers: list[Consumer], random: Random, hours: tuple[float, float]
+) -> None:
+    """Settle and publish in these hours after noon, with everything that a rollup counts."""
     dead: list[int] = []
     for number in range(150):
-        at = NOON + random.uniform(9, 15) * HOUR
+        at = NOON + random.uniform(*hours) * HOUR
         consumer = random.choice(consumers)
         history.message(consumer, at, key=random.choice(["a", "a", "b", None]))
         given: dict[str, Any] = {
@@ -278,28 +280,34 @@ def test_spark_and_this_process_count_equal_rows(
     lake.spark, random = spark, Random(3)
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()
     active = scheduler.activeQueryToJobs().size()
-    consumers = [consumer, subscribed(NOON + 9.4 * HOUR, channel=consumer.channel)]
+    consumers = [consumer, subscribed(NOON + 10.4 * HOUR, channel=consumer.channel)]
     BulkPublish.objects.create(
         publish_id="replay", channel=consumer.channel, only_consumer=consumer, mode="atomic",
-        state="done", messages=3, opened_at=NOON, touched_at=NOON, settled_at=NOON + 10 * HOUR,
+        state="done", messages=3, opened_at=NOON, touched_at=NOON, settled_at=NOON + 11 * HOUR,
     )  # fmt: skip
-    random_history(history, consumers, random)
+    random_history(history, consumers, random, (9, 15))
     lake.export()
     lake.roll_up()
-    counted_here = stored()
-    lake.roll_up(recount=True, always_spark=True)
-    assert stored() == counted_here
-    random_history(history, consumers, random)
+    random_history(history, consumers, random, (10, 11.9))
     lake.export()
     for table in ("archive", "messages"):
         assert (held := Table(tables.location(), table).delta())
         held.optimize.compact()
-    lake.roll_up()  # merges hours of Spark into days
+    lake.roll_up()
     counted_here = stored()
     RollupRun.objects.latest("pk").delete()
+    Rollup.objects.exclude(starts_at=NOON + 9 * HOUR).filter(
+        starts_at__lt=NOON + 12 * HOUR
+    ).delete()
     lake.roll_up(always_spark=True)
     assert stored() == counted_here
     assert scheduler.activeQueryToJobs().size() == active
+    history.settle(consumer, NOON + 9.5 * HOUR)
+    lake.export()
+    assert lake.roll_up().hours == 1
+    merged = stored()
+    lake.roll_up(recount=True)
+    assert stored() == merged
 
 
 def test_all_figures_of_an_hour_are_rolled_up(

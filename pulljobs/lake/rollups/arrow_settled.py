@@ -103,7 +103,7 @@ def _is_first_delivery(settlements: pa.Table) -> pa.Array:
 
 
 def _counts(group: Mapping[str, Any]) -> Counts:
-    sums = {name: group[f"{name}_sum"] or 0 for name in SUMMED}
+    sums: dict[str, Any] = {name: group[f"{name}_sum"] or 0 for name in SUMMED}
     runs = zip(group["run_list"], group["job_id_list"], strict=True)
     cost = Cost(sums["delivered"] + sums["dead"], sums["dead"], sums["run_seconds"])
     return Counts(

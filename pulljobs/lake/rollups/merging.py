@@ -24,10 +24,13 @@ def merged(counter: Counter, wholes: Sequence[Mapping[Key, Sequence[Counts]]]) -
 
 
 def grouped(parts: Mapping[Key, Counts], begin: Callable[[datetime], datetime]) -> Groups:
-    """Group parts by consumer and by the start of the period that they belong to."""
+    """Group parts by consumer and by the start of the period that they belong to, in their order.
+
+    The order decides which sample of equal errors is kept.
+    """
     groups: Groups = defaultdict(list)
-    for key, counts in parts.items():
-        groups[Key(key.consumer_id, begin(key.starts_at))].append(counts)
+    for key in sorted(parts):
+        groups[Key(key.consumer_id, begin(key.starts_at))].append(parts[key])
     return groups
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from pulljobs.lake.rollups.counts import Cost, Counts, Key, Rows
+from pulljobs.lake.rollups.counts import KLL, Cost, Counts, Key, Rows
 from pulljobs.lake.rollups.hours import EPOCH, hour_at
-from pulljobs.lake.rollups.spark_sketches import KLL, quantiles, take_times
+from pulljobs.lake.rollups.spark_sketches import quantiles, take_times
 from pulljobs.lake.spark.frame_rows import each
 
 if TYPE_CHECKING:
