@@ -6,6 +6,7 @@ here four of Unix seconds and the eight of the id. Ids sort by time only roughly
 millisecond and across a step of the clock they may not): nothing relies on more.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -71,11 +72,20 @@ def number_of(text: str) -> int:
 def find_number(id: object) -> int | None:
     """Return the number of an id, given as a number or as text, or None for what is no id."""
     if isinstance(id, int):
-        return id if 0 < id <= LARGEST_ID else None
+        return id if 0 < id <= LARGEST_ID and not isinstance(id, bool) else None
     try:
         return number_of(id) if isinstance(id, str) else None
     except ValueError:
         return None
+
+
+def numbers_of(given: Iterable[int | str]) -> list[int]:
+    """Return the numbers of ids, sorted, each once. Raise ValueError for what is no id."""
+    numbers = {number_of(id) if isinstance(id, str) else id for id in given}
+    for number in numbers:
+        if type(number) is not int or abs(number) > LARGEST_ID:
+            raise ValueError(f"{number!r} is not an id: give its number, or its public form.")
+    return sorted(numbers)
 
 
 def _unix_seconds(number: int) -> int:

@@ -46,10 +46,13 @@ class Changed(NamedTuple):
     refused: list[int]
 
 
-def kill(job_ids: Iterable[int], *, by: str) -> Changed:
-    """Kill queued and running jobs: they are DEAD, and workers that run them are notified."""
+def kill(job_ids: Iterable[int | str], *, by: str) -> Changed:
+    """Kill queued and running jobs: they are DEAD, and workers that run them are notified.
+
+    Ids are numbers or public ids, here and below. ValueError for what is no id.
+    """
     using = settings().DATABASE
-    asked = sorted(set(job_ids))
+    asked = ids.numbers_of(job_ids)
     killed = jobs.kill(using, asked, reason=Reason.KILLED, error=f"killed by {by}")
     listen.tell_lost_on_commit(using, [id for id, held in killed.items() if held])
     with after_commit(using, "the kill of children"):  # A sweep kills them.
@@ -78,22 +81,22 @@ def purging(consumer: Consumer) -> Iterator[int]:
             yield len(jobs.kill(using, waiting, reason=Reason.PURGED, states=[State.QUEUED]))
 
 
-def redrive(job_ids: Iterable[int]) -> Changed:
+def redrive(job_ids: Iterable[int | str]) -> Changed:
     """Queue DEAD jobs again with their counts reset."""
     using = settings().DATABASE
-    asked = sorted(set(job_ids))
+    asked = ids.numbers_of(job_ids)
     redriven = jobs.redrive(using, asked)
     listen.wake_on_commit(using, redriven.values())
     return _changed(asked, redriven)
 
 
-def requeue(job_ids: Iterable[int]) -> Changed:
+def requeue(job_ids: Iterable[int | str]) -> Changed:
     """Take running jobs from their holders and queue them, uncharged. Workers are notified.
 
     A handler that runs such a job is not ended, but its outcome is discarded.
     """
     using = settings().DATABASE
-    asked = sorted(set(job_ids))
+    asked = ids.numbers_of(job_ids)
     held = Job.objects.using(using).filter(id__in=asked, state=State.INFLIGHT)
     taken = [Held(id, token) for id, token in held.values_list("id", "lease_token") if token]
     finished = jobs.finish(using, [outcomes.release(job, started=True) for job in taken])
@@ -102,14 +105,14 @@ def requeue(job_ids: Iterable[int]) -> Changed:
     return _changed(asked, finished.states)
 
 
-def reschedule(job_ids: Iterable[int], *, at: datetime | None) -> Changed:
+def reschedule(job_ids: Iterable[int | str], *, at: datetime | None) -> Changed:
     """Make queued jobs due at that time. None or a time in the past makes them due now.
 
     Raises ValueError for a time that `check_due` refuses.
     """
     check_due(at)
     using = settings().DATABASE
-    asked = sorted(set(job_ids))
+    asked = ids.numbers_of(job_ids)
     rescheduled = jobs.reschedule(using, asked, at=at)
     listen.wake_on_commit(using, rescheduled.values())
     return _changed(asked, rescheduled)
@@ -143,9 +146,9 @@ def _check_readable(name: str, moment: datetime) -> None:
         raise ValueError(f"{name} must be within the years 1000 to 8999, not {moment}.")
 
 
-def delete(job_ids: Iterable[int]) -> Changed:
+def delete(job_ids: Iterable[int | str]) -> Changed:
     """Delete DEAD jobs. Their history stays in the archive."""
-    asked = sorted(set(job_ids))
+    asked = ids.numbers_of(job_ids)
     return _changed(asked, jobs.delete(settings().DATABASE, asked))
 
 

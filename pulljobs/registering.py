@@ -84,6 +84,7 @@ def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, C
     `limits` are `rate`, `rate_burst`, `rate_window` and `max_in_flight`. The waiters of all members
     are woken. Raise InvalidRegistration, and change nothing, if a limit is invalid.
     """
+    check_name(name)
     if wrong := options.wrong_limits(limits):
         raise InvalidRegistration(" ".join(wrong))
     using = settings().DATABASE

@@ -166,6 +166,8 @@ def check_iterable(drafts: object) -> None:
             f"publish_many takes an iterable of payloads, and a {type(drafts).__name__} is one "
             "payload: put it in a list, or call publish."
         )
+    if not isinstance(drafts, Iterable):
+        raise InvalidMessage(f"publish_many takes an iterable of payloads, not {drafts!r}.")
 
 
 def encodable(text: str) -> bool:

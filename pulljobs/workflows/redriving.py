@@ -5,6 +5,7 @@ from typing import Final
 
 from pulljobs import ids, operating
 from pulljobs.conf import settings
+from pulljobs.engine.validation import encodable
 from pulljobs.errors import UnknownRun, WorkflowError
 from pulljobs.models import Job
 from pulljobs.states import State
@@ -74,7 +75,8 @@ def _split(from_step: object) -> tuple[str, int]:
 def _find_position(using: str, number: int, from_step: str | tuple[str, int]) -> int:
     name, count = _split(from_step)
     steps = WorkflowStep.objects.using(using).filter(run_id=number)
-    position = steps.filter(name=name, number=count).values_list("position", flat=True).first()
+    named = steps.filter(name=name, number=count) if encodable(name) else steps.none()
+    position = named.values_list("position", flat=True).first()
     if position is None:
         known = ", ".join(steps.order_by("position").values_list("name", flat=True)[:20]) or "none"
         raise WorkflowError(

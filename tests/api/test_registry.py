@@ -595,6 +595,10 @@ def test_a_group_is_made_changed_listed_and_deleted(orders: Any, manager: Manage
     for wrong in ({"burst": 1}, {"rate": 5}, {"max_in_flight": "many"}):
         with pytest.raises(InvalidRegistration, match=r"has no limit burst|must be of type"):
             registering.put_limit_group("stripe-api", wrong)
+    name: Any
+    for name in ("a/b", "\ud800", [], None):
+        with pytest.raises(InvalidRegistration, match="The id must have 1 to 255 characters"):
+            registering.put_limit_group(name, {})
     changed = manager.put_json(path, {"rateBurst": "7"}).json()
     assert (changed["Rate"], changed["RateBurst"], changed["ConsumerURLs"]) == ("100/s", 7, [])
     manager.put(member, callbackUrl=URL, limitGroup="stripe-api")

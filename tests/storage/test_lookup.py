@@ -1,6 +1,8 @@
 """Looking one job up, and waiting for it."""
 
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -58,6 +60,16 @@ def test_a_retried_job_shows_its_last_error() -> None:
     verbs.finish(USING, [outcomes.retry(held, "try again") for held in claimed(consumer)])
     view = jobs.get(job_id)
     assert (view.state, view.retry_count, view.error) == (State.QUEUED, 1, "try again")
+
+
+def test_operators_may_give_public_ids() -> None:
+    [job] = published(ConsumerFactory.create())
+    for act in (partial(operating.kill, by="eve"), operating.redrive):
+        assert act([ids.encode(job), job, -1]) == ([job], [-1])
+        wrong: Any
+        for wrong in ("nix", 2**63, True, 1.5):
+            with pytest.raises(ValueError, match="is not an id"):
+                act([wrong])
 
 
 def test_a_redriven_job_starts_fresh_and_its_next_end_is_shown() -> None:

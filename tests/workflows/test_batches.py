@@ -257,6 +257,7 @@ def test_a_killed_member_is_dead_for_its_batch_and_a_deleted_batch_leaves_no_sum
         ("callback", "reports"),
         ("callback", ("reports", object())),
         ("callback", ("", b"")),
+        ("callback", ("a\x00", b"")),
         ("callback", ("reports", Draft(payload=b"", message_id="1"))),
     ],
 )
@@ -265,6 +266,8 @@ def test_a_bad_name_or_callback_is_refused_before_anything_is_written(
 ) -> None:
     with pytest.raises(InvalidMessage):
         batches.create(name, on_dead=callback)  # type: ignore[arg-type]  # what a caller may pass
+    with pytest.raises(InvalidMessage, match="parent must be a batch"):
+        batches.create("inner", parent="outer")  # type: ignore[arg-type]  # its id
     assert not Batch.objects.exists()
 
 

@@ -194,6 +194,7 @@ def create(
     of the parent UnknownBatch or BatchEnded.
     """
     _check_name(name)
+    _check_parent(parent)
     stored = callbacks.store(
         {Ending.COMPLETE: on_complete, Ending.SUCCESS: on_success, Ending.DEAD: on_dead}
     )
@@ -273,6 +274,13 @@ def _check_name(name: object) -> None:
     if not is_text or not 0 < len(str(name)) <= LONGEST_NAME:
         raise InvalidMessage(
             f"The name of a batch must be one line of 1 to {LONGEST_NAME} characters, not {name!r}."
+        )
+
+
+def _check_parent(parent: object) -> None:
+    if not (parent is None or isinstance(parent, OpenBatch)):
+        raise InvalidMessage(
+            f"parent must be a batch, such as batches.extend(id) returns it, not {parent!r}."
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pulljobs import ids, publishing
 from pulljobs.conf import settings
 from pulljobs.engine.sql import Row
-from pulljobs.engine.validation import Draft, NewMessage, Payload
+from pulljobs.engine.validation import Draft, NewMessage, Payload, encodable
 from pulljobs.errors import InvalidMessage
 from pulljobs.publishing import Receipt
 
@@ -96,10 +96,9 @@ def _normalize(callback: AnyCallback) -> Callback:
 
 
 def _store(ending: Ending, callback: Callback) -> dict[str, Any]:
-    if not isinstance(callback.channel, str) or not callback.channel:
-        raise InvalidMessage(
-            f"The channel of a callback must be its name, not {callback.channel!r}."
-        )
+    name = callback.channel
+    if not isinstance(name, str) or not name or not encodable(name):
+        raise InvalidMessage(f"The channel of a callback must be its name, not {name!r}.")
     draft = Draft(
         payload=callback.payload,
         key=callback.key,
