@@ -307,10 +307,30 @@ def finish(
     with `skip_locked`, at that moment: try again later.
     """
     finished = jobs.finish(settings().DATABASE, settlements, skip_locked=skip_locked)
+    _announce_finished(settlements, finished, paths)
+    return finished
+
+
+def finish_together(
+    settlements: Sequence[Settlement], paths: ConsumerPaths = emission.no_paths
+) -> Finished:
+    """Write outcomes of several callers in one transaction, or none of them after an error.
+
+    It waits for no lock of a job: outcomes of `locked` jobs are not written.
+    """
+    if not settlements:
+        return Finished({}, [], {})
+    finished = jobs.finish_free(settings().DATABASE, settlements)
+    _announce_finished(settlements, finished, paths)
+    return finished
+
+
+def _announce_finished(
+    settlements: Sequence[Settlement], finished: Finished, paths: ConsumerPaths
+) -> None:
     emission.emit_finished(settings().DATABASE, settlements, finished, paths)
     jobs.wake_on_commit(settings().DATABASE, finished.released)
     listen.wake_on_commit(settings().DATABASE, finished.roomier)
-    return finished
 
 
 def reap() -> int | None:

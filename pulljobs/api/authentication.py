@@ -14,6 +14,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.token_holders import TokenHolder
 from pulljobs.storage import protocol
+from pulljobs.storage.protocol import Caller, ConsumerPath
 
 CHANNEL_TOKEN: Final = "X-Broker-Channel-Token"
 CONSUMER_TOKEN: Final = "X-Broker-Consumer-Token"
@@ -73,12 +74,31 @@ def authenticate_consumer(
     unknown: Callable[[], Exception] = access_refusals.unknown_consumer,
 ) -> Consumer:
     """Return the consumer with its channel. Raise a refusal unless both tokens are right."""
-    # PostgreSQL can't store a NUL: no row has such a name, nor the empty one.
-    names = ("" if NUL in name else name for name in (channel_name, consumer_name))
-    rows = protocol.find_caller(settings().DATABASE, *names)
-    if rows is None:
+    path = storable_path(channel_name, consumer_name)
+    caller = protocol.find_callers(settings().DATABASE, [path]).get(path)
+    return check_consumer(headers, caller, unknown)
+
+
+def storable_path(channel_name: str, consumer_name: str) -> ConsumerPath:
+    """Return the names as the database can compare them.
+
+    PostgreSQL can't store a NUL: no row has such a name, nor the empty one.
+    """
+    return (
+        "" if NUL in channel_name else channel_name,
+        "" if NUL in consumer_name else consumer_name,
+    )
+
+
+def check_consumer(
+    headers: Mapping[str, str],
+    caller: Caller | None,
+    unknown: Callable[[], Exception] = access_refusals.unknown_consumer,
+) -> Consumer:
+    """Return the consumer of a caller. Raise a refusal unless both tokens are right."""
+    if caller is None:
         raise access_refusals.unknown_channel()
-    channel, consumer = rows
+    channel, consumer = caller
     _check(channel, headers)
     if consumer is None:
         raise unknown()

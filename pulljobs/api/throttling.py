@@ -40,6 +40,11 @@ class CallerThrottle(BaseThrottle):
         return request.user if request.user.pk else self.get_ident(request)
 
 
+def is_limited(scope: str) -> bool:
+    """Return True if the setting THROTTLES has a rate for the name of a route."""
+    return scope in settings().THROTTLES
+
+
 def seconds_to_wait(scope: str, caller: object) -> float | None:
     """Count a request. Return None if it may go on, else the seconds after which to repeat it.
 

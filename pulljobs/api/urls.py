@@ -28,8 +28,10 @@ ADDED = [
 
 app_name = "pulljobs"
 urlpatterns = [
+    # First: these are most of the requests, and Django tries one pattern after the other.
+    *(guard(pattern, error_answers.as_problem) for pattern in lease_urls.urlpatterns),
     *(guard(pattern) for pattern in broker_urls.urlpatterns),
     guard(path("openapi.json", OpenApi.as_view(), name="openapi")),
-    *(guard(pattern, error_answers.as_problem) for pattern in (*lease_urls.urlpatterns, *ADDED)),
+    *(guard(pattern, error_answers.as_problem) for pattern in ADDED),
     UNKNOWN,
 ]

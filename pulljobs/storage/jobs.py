@@ -30,7 +30,7 @@ from pulljobs.engine.outcomes import (
 )
 from pulljobs.engine.sql import Params, Row
 from pulljobs.models import Job
-from pulljobs.states import TRANSITIONS, Event, Reason, State
+from pulljobs.states import TRANSITIONS, Event, State
 from pulljobs.storage import batches, keys, listen, settling, turns
 from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.limits import with_members
@@ -64,7 +64,6 @@ LEAST_OF_A_CLAIM: Final = 30
 """Jobs a claim from which one statement a claim costs less than one statement for all."""
 
 _STATES = {state.value: state for state in State}
-_USED_UP = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
 
 
 def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:
@@ -191,9 +190,8 @@ def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool =
         return Finished({}, [], {})
     try:
         if skip_locked:
-            finished = retrying(using, lambda: _finish_free(using, settlements))
-        else:
-            finished = retrying(using, lambda: _finish_apart(using, settlements))
+            return finish_free(using, settlements)
+        finished = retrying(using, lambda: _finish_apart(using, settlements))
     except (DatabaseError, ValueError, TypeError) as error:
         if is_wait(error) and not in_transaction(using) and not skip_locked:
             return finish(using, settlements, skip_locked=True)
@@ -215,14 +213,20 @@ def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool =
             left.repeated | right.repeated,
             left.locked | right.locked,
         )
-    states = finished.states
-    if len(states) == len(settlements):
-        return finished
-    known = states.keys() | finished.locked
-    missing = [settlement.held for settlement in settlements if settlement.held.job_id not in known]
-    before = _settled_before(using, missing, settlements)
-    lost = [held.job_id for held in missing if held.job_id not in before]
-    return replace(finished, states=states | before, lost=lost, repeated=frozenset(before))
+    return settling.find_lost(using, settlements, finished)
+
+
+def finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
+    """Write the outcomes of those jobs that no other transaction has locked; the rest is `locked`.
+
+    It is one transaction: an error of the database leaves all outcomes unwritten.
+    """
+
+    def work() -> Finished:
+        with brief(using):
+            return settling.find_lost(using, settlements, _finish_unlocked(using, settlements))
+
+    return retrying(using, work)
 
 
 def _is_of_a_row(error: Exception) -> bool:
@@ -241,13 +245,12 @@ def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
         return _finish_together(using, settlements)
 
 
-def _finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write the outcomes of those jobs that no other transaction has locked."""
-    with brief(using):
-        ids = [settlement.held.job_id for settlement in settlements]
-        locked = {row.id for row in run(using, "locked_jobs", {"job_ids": integer_array(ids)})}
-        free = [each for each in settlements if each.held.job_id not in locked]
-        finished = _finish_together(using, free) if free else Finished({}, [], {})
+def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
+    """Lock the jobs that are free, and write their outcomes, in the open transaction."""
+    ids = [settlement.held.job_id for settlement in settlements]
+    locked = {row.id for row in run(using, "locked_jobs", {"job_ids": integer_array(ids)})}
+    free = [each for each in settlements if each.held.job_id not in locked]
+    finished = _finish_together(using, free) if free else Finished({}, [], {})
     return replace(finished, locked=frozenset(locked))
 
 
@@ -316,31 +319,6 @@ def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:
     keys.free(using, freed, let_go)
     turns.free(using, turned)
     return Finished(states, [], {}, roomier=with_members(using, roomier, grouped))
-
-
-def _settled_before(
-    using: str, missing: Sequence[Held], settlements: Sequence[Settlement]
-) -> dict[int, State]:
-    """Return the jobs that were settled the same way under the same token: a repeat, not a loss."""
-    if not missing:
-        return {}
-    params = {
-        "job_ids": [job.job_id for job in missing],
-        "lease_tokens": [job.lease_token for job in missing],
-    }
-    asked = {settlement.held.job_id: settlement.event for settlement in settlements}
-    return {
-        row.job_id: State(row.state)
-        for row in run(using, "settled", params)
-        if asked[row.job_id] == _event_of(row.state, row.reason)
-    }
-
-
-def _event_of(state: str, reason: str | None) -> Event:
-    """Return the event that a holder must have reported for its job to end in this state."""
-    if state == State.DELIVERED:
-        return Event.DELIVER
-    return Event.RETRY if reason in _USED_UP else Event.REJECT
 
 
 def reap(using: str, leases: int) -> Finished | None:

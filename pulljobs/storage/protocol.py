@@ -7,13 +7,27 @@ from uuid import UUID
 
 from django.db.models import OuterRef, Subquery
 
+from pulljobs.engine.encodings import array, integer_array
 from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
 from pulljobs.engine.outcomes import Held
+from pulljobs.engine.sql import Row
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Lease
 from pulljobs.states import State
 from pulljobs.storage.statements import run
 
 M = TypeVar("M", Channel, Consumer)
+ConsumerPath = tuple[str, str]
+"""Names of a channel and of a consumer."""
+Caller = tuple[Channel, Consumer | None]
+"""Channel, and its consumer or None if it has no such consumer."""
+
+
+class JobOwner(NamedTuple):
+    """Consumer of a job."""
+
+    consumer_id: int
+    has_key: bool = False
+    """True if the job has a key that its settlement may have to free."""
 
 
 class Place(NamedTuple):
@@ -120,22 +134,30 @@ def _settled_under(using: str, job_id: int) -> UUID | None:
     return rows.values_list("lease_token", flat=True).first()
 
 
-def find_caller(using: str, channel: str, consumer: str) -> tuple[Channel, Consumer | None] | None:
-    """Return the channel and the consumer with these names. Unlisted fields load when read."""
-    rows = run(using, "caller", {"channel": channel, "consumer": consumer})
-    if not rows:
-        return None
-    [row] = rows
-    loaded_channel = _load(
-        Channel, using, id=row.channel_id, name=channel, token_digest=row.channel_digest
+def find_callers(using: str, paths: Collection[ConsumerPath]) -> dict[ConsumerPath, Caller]:
+    """Return the channels and consumers with these names. Unlisted fields load when read.
+
+    A path is missing if there is no such channel.
+    """
+    channels, consumers = zip(*paths, strict=True)
+    params = {"channels": array(channels), "consumers": array(consumers)}
+    return {
+        (row.channel, row.consumer): _make_caller(using, row)
+        for row in run(using, "callers", params)
+    }
+
+
+def _make_caller(using: str, row: Row) -> Caller:
+    channel = _load(
+        Channel, using, id=row.channel_id, name=row.channel, token_digest=row.channel_digest
     )
     if row.id is None:
-        return loaded_channel, None
-    fields = row._asdict()
-    del fields["channel_digest"]
-    loaded_consumer = _load(Consumer, using, name=consumer, **fields)
-    loaded_consumer.channel = loaded_channel
-    return loaded_channel, loaded_consumer
+        return channel, None
+    fields = row._asdict() | {"name": row.consumer}
+    del fields["channel"], fields["consumer"], fields["channel_digest"]
+    consumer = _load(Consumer, using, **fields)
+    consumer.channel = channel
+    return channel, consumer
 
 
 def _load(model: type[M], using: str, **fields: Any) -> M:
@@ -146,12 +168,17 @@ def _load(model: type[M], using: str, **fields: Any) -> M:
 
 def jobs_of(using: str, consumer_id: int, job_ids: Collection[int]) -> set[int]:
     """Return the ids of those jobs, live or settled, that belong to the consumer."""
-    params = {"consumer_id": consumer_id, "job_ids": list(job_ids)}
-    rows = run(using, "owned", params) if job_ids else []
-    owned: dict[int, bool] = {row.id: row.owned for row in rows}
-    for job_id in set(job_ids) - owned.keys():
+    owners = owners_of(using, job_ids)
+    return {job_id for job_id, owner in owners.items() if owner.consumer_id == consumer_id}
+
+
+def owners_of(using: str, job_ids: Collection[int]) -> dict[int, JobOwner]:
+    """Return the consumers that these jobs belong to, live or settled, by job id."""
+    rows = run(using, "owners", {"job_ids": integer_array(job_ids)}) if job_ids else []
+    owners = {row.id: JobOwner(row.consumer_id, row.has_key) for row in rows}
+    for job_id in set(job_ids) - owners.keys():
         # One by one: a join might scan days that were not analyzed yet.
         settled = ArchivedJob.objects.using(using).filter(job_id=job_id)
-        owners = list(settled.values_list("consumer_id", flat=True)[:1])
-        owned[job_id] = owners == [consumer_id]
-    return {job_id for job_id, owns in owned.items() if owns}
+        for consumer_id in settled.values_list("consumer_id", flat=True)[:1]:
+            owners[job_id] = JobOwner(consumer_id)
+    return owners

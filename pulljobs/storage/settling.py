@@ -1,14 +1,20 @@
-"""Statements that settle jobs: those that leave members of batches, and those for all jobs."""
+"""Statements that settle jobs, those of batches included, and repeats of settlements."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from pulljobs.engine import members
-from pulljobs.engine.outcomes import Deliveries, deliver_parameters
+from pulljobs.engine.outcomes import Deliveries, Held, Settlement, deliver_parameters
 from pulljobs.engine.sql import Params, Row
+from pulljobs.states import Event, Reason, State
 from pulljobs.storage import batches
+from pulljobs.storage.rows import Finished
 from pulljobs.storage.statements import LOCK_SECONDS, brief, run, run_together
+
+_USED_UP: Final = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
 
 
 def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
@@ -54,3 +60,40 @@ def revive(using: str, params: Params) -> Row:
         member = run(using, "revive_member", params) if row.lease_token else []
     batches.announce(using, {row.batch_id for row in member})
     return row
+
+
+def find_lost(using: str, settlements: Sequence[Settlement], finished: Finished) -> Finished:
+    """Add the jobs that were settled before, and those that are lost."""
+    states = finished.states
+    if len(states) == len(settlements):
+        return finished
+    known = states.keys() | finished.locked
+    missing = [settlement.held for settlement in settlements if settlement.held.job_id not in known]
+    before = _settled_before(using, missing, settlements)
+    lost = [held.job_id for held in missing if held.job_id not in before]
+    return replace(finished, states=states | before, lost=lost, repeated=frozenset(before))
+
+
+def _settled_before(
+    using: str, missing: Sequence[Held], settlements: Sequence[Settlement]
+) -> dict[int, State]:
+    """Return the jobs that were settled the same way under the same token: a repeat, not a loss."""
+    if not missing:
+        return {}
+    params = {
+        "job_ids": [job.job_id for job in missing],
+        "lease_tokens": [job.lease_token for job in missing],
+    }
+    asked = {settlement.held.job_id: settlement.event for settlement in settlements}
+    return {
+        row.job_id: State(row.state)
+        for row in run(using, "settled", params)
+        if asked[row.job_id] == _event_of(row.state, row.reason)
+    }
+
+
+def _event_of(state: str, reason: str | None) -> Event:
+    """Return the event that a holder must have reported for its job to end in this state."""
+    if state == State.DELIVERED:
+        return Event.DELIVER
+    return Event.RETRY if reason in _USED_UP else Event.REJECT

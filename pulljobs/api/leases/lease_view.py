@@ -5,8 +5,7 @@ holds its thread.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,8 +19,9 @@ from rest_framework.exceptions import Throttled
 
 from pulljobs.api import error_answers, exceptions, middleware, raw_bodies, reaping, throttling
 from pulljobs.api.asgi import SHARED
-from pulljobs.api.authentication import authenticate_consumer
+from pulljobs.api.authentication import storable_path
 from pulljobs.api.leases.long_poll.waiters import process_waiters
+from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
@@ -31,13 +31,15 @@ LARGEST_BODY: Final = 16 * 1024
 LARGE_ANSWER: Final = 1024 * 1024
 """Characters of payloads that take milliseconds to encode."""
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
-class LeaseView(View, Generic[T]):
+class LeaseView(View, Generic[A, T]):
     """View for the consumer in the URL. The body is JSON, whatever its Content-Type.
 
-    `T` is the type of a request whose work with the database is done.
+    `A` is the type of a body that was read, and `T` that of a request whose work with the database
+    is done.
     """
 
     http_method_names = ["post", "options"]
@@ -56,27 +58,40 @@ class LeaseView(View, Generic[T]):
         sent = raw_bodies.read_sent(request, self.largest_body)
         self.waiters = process_waiters()
         reaping.ensure_reaping()
-        consumer, begun = await self.waiters.run(partial(self._begin, request, names, sent))
-        return await encode_answer(await self.finish(consumer, begun))
+        path = storable_path(names["channel"], names["consumer"])
+        consumer, done = await self.waiters.serve(LeaseRequest(self, request, path, sent))
+        return await encode_answer(await self.finish(consumer, done))
 
-    def begin(self, consumer: Consumer, body: bytes) -> T:
-        """Do the work with the database, on a thread. A refusal ends the request."""
+    def parse(self, consumer: Consumer, body: bytes) -> A:
+        """Read the body, on a thread. A refusal ends the request."""
         raise NotImplementedError
 
-    async def finish(self, consumer: Consumer, begun: T) -> Any:
+    @classmethod
+    def do(cls, consumer: Consumer, asked: A) -> T:
+        """Do the work with the database for one request, on a thread. It may wait for locks."""
+        raise NotImplementedError
+
+    @classmethod
+    def do_together(cls, asked: Sequence[tuple[Consumer, A]]) -> Sequence[T | None]:
+        """Do it for requests of several consumers, and return None for those to be done alone.
+
+        This waits for no lock of a row, and an error means that nothing was written.
+        """
+        return [None] * len(asked)
+
+    async def finish(self, consumer: Consumer, done: T) -> Any:
         """Return the body of the answer, on the event loop."""
         raise NotImplementedError
 
-    def _begin(
-        self, request: HttpRequest, names: dict[str, str], sent: bytes
-    ) -> tuple[Consumer, T]:
-        consumer = authenticate_consumer(request.headers, names["channel"], names["consumer"])
+    def accept(self, request: HttpRequest, consumer: Consumer, sent: bytes) -> A:
+        """Check what an authenticated consumer asks for, on a thread."""
         body = raw_bodies.decompress(request, sent, self.largest_body)
         self._check(request, consumer, body)
-        # After authentication: lookups send other clients to this address.
-        self.waiters.learn_address(base_of(request))
+        if not self.waiters.has_address:
+            # After authentication: lookups send other clients to this address.
+            self.waiters.learn_address(base_of(request))
         self.waiters.clients.note(consumer.pk, request.META)
-        return consumer, self.begin(consumer, body)
+        return self.parse(consumer, body)
 
     def held_jobs(self, body: bytes) -> list[Held]:
         """Return the jobs that the request settles or renews."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -32,12 +32,20 @@ LARGEST_BYTES: Final = 2**31 - 1
 """Largest MaxBytes: the type of the statement's parameter."""
 
 
-class PullView(LeaseView[PullRequest]):
-    def begin(self, consumer: Consumer, body: bytes) -> PullRequest:
+class PullView(LeaseView[PullRequest, PullRequest]):
+    def parse(self, consumer: Consumer, body: bytes) -> PullRequest:
         return to_request(read_body(PullBody, body))
 
-    async def finish(self, consumer: Consumer, begun: PullRequest) -> PulledBody:
-        return await pull(self, consumer, begun)
+    @classmethod
+    def do(cls, consumer: Consumer, asked: PullRequest) -> PullRequest:
+        return asked
+
+    @classmethod
+    def do_together(cls, asked: Sequence[tuple[Consumer, PullRequest]]) -> list[PullRequest]:
+        return [request for _consumer, request in asked]
+
+    async def finish(self, consumer: Consumer, done: PullRequest) -> PulledBody:
+        return await pull(self, consumer, done)
 
 
 def to_request(given: PullBody) -> PullRequest:
@@ -53,7 +61,7 @@ def to_request(given: PullBody) -> PullRequest:
     )
 
 
-async def pull(view: LeaseView[Any], consumer: Consumer, asked: PullRequest) -> PulledBody:
+async def pull(view: LeaseView[Any, Any], consumer: Consumer, asked: PullRequest) -> PulledBody:
     """Pull for a request, wait as long as it asks for, and return the body of the answer."""
     if consumer.type != Consumer.Type.PULL:
         raise exceptions.push_consumer()

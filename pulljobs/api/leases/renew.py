@@ -30,20 +30,32 @@ class RenewItem(NamedTuple):
     report: ReportedProgress | None = None
 
 
-class RenewView(LeaseView[RenewedBody]):
+class RenewRequest(NamedTuple):
+    """Renewal as a request asks for it."""
+
+    items: list[RenewItem]
+    lease_duration: timedelta | None
+    """New duration, or None for the consumer's."""
+
+
+class RenewView(LeaseView[RenewRequest, RenewedBody]):
     largest_body = 256 * 1024
 
     def held_jobs(self, body: bytes) -> list[Held]:
         return [item.held for item in _read_items(read_body(RenewBody, body)) if item.held]
 
-    def begin(self, consumer: Consumer, body: bytes) -> RenewedBody:
+    def parse(self, consumer: Consumer, body: bytes) -> RenewRequest:
         given = read_body(RenewBody, body)
         seconds = given.get("Seconds")
         lease_duration = None if seconds is None else timedelta(seconds=seconds)
-        return {"Results": renew(consumer, _read_items(given), lease_duration)}
+        return RenewRequest(_read_items(given), lease_duration)
 
-    async def finish(self, consumer: Consumer, begun: RenewedBody) -> RenewedBody:
-        return begun
+    @classmethod
+    def do(cls, consumer: Consumer, asked: RenewRequest) -> RenewedBody:
+        return {"Results": renew(consumer, *asked)}
+
+    async def finish(self, consumer: Consumer, done: RenewedBody) -> RenewedBody:
+        return done
 
 
 def renew(

@@ -99,15 +99,21 @@ class Puller:
     @contextmanager
     def hung_up(self, **fields: Any) -> Iterator[None]:
         """Open a long poll, and close its connection at the end."""
-        content = json.dumps({"Expires": LONG, **fields}).encode()
-        lines = [f"POST {self.path}/pull HTTP/1.1", "Host: 127.0.0.1"]
+        with self._one_more():
+            client = self.send("pull", Expires=LONG, **fields)
+        with closing(client):
+            yield
+
+    def send(self, verb: str, **fields: Any) -> socket.socket:
+        """Send a request, and return its connection without reading the answer."""
+        content = json.dumps(fields).encode()
+        lines = [f"POST {self.path}/{verb} HTTP/1.1", "Host: 127.0.0.1"]
         lines += [f"{name}: {value}" for name, value in self.tokens.items()]
         lines += [f"Content-Length: {len(content)}", "", ""]
         place = urlsplit(self.base)
-        with closing(socket.create_connection((str(place.hostname), place.port or 0))) as client:
-            with self._one_more():
-                client.sendall("\r\n".join(lines).encode() + content)
-            yield
+        client = socket.create_connection((str(place.hostname), place.port or 0))
+        client.sendall("\r\n".join(lines).encode() + content)
+        return client
 
     @contextmanager
     def _one_more(self) -> Iterator[None]:

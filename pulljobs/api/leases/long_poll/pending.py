@@ -48,8 +48,12 @@ class PullRequest(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True if one claim can serve this pull together with others."""
-        return self[2:] == (None, None, None)
+        """True if one claim can serve this pull together with others of the same lease."""
+        return self.max_bytes is None and self.request_id is None
+
+    def shares_claim(self, first: "PullRequest") -> bool:
+        """Return True if one claim can serve this pull and the first, which is plain."""
+        return self.is_plain and self.incremental_timeout == first.incremental_timeout
 
 
 class PullAnswer(NamedTuple):

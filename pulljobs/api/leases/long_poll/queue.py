@@ -4,7 +4,6 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -68,7 +67,8 @@ class WaiterQueue:
         """Limit that allowed no job in the last claim."""
         self._allowed_at = 0.0
         """Time on the monotonic clock at which that limit allows a job, or 0 if it knows none."""
-        self._row = asyncio.Lock()
+        self.row = asyncio.Lock()
+        """Lock of the row of waiting pulls."""
         # Dicts keep the order, and remove an entry in constant time.
         self.pulls: dict[PendingPull, None] = {}
         self._immediate: dict[PendingPull, None] = {}
@@ -153,8 +153,10 @@ class WaiterQueue:
         while self.pulls:
             self._woken.clear()
             pause = await self._pass()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), pause)
+            # Less than half of the cost of `wait_for`, which starts a task.
+            timer = asyncio.get_running_loop().call_later(pause, self._woken.set)
+            await self._woken.wait()
+            timer.cancel()
             if not self._immediate:
                 await asyncio.sleep(max(0.0, self._quiet_until - time.monotonic()))
 
@@ -212,10 +214,11 @@ class WaiterQueue:
     def _next_group(self) -> list[PendingPull]:
         """Return the pulls at the head of the queue that one claim can serve together."""
         group: list[PendingPull] = []
-        wanted = 0
+        wanted, most = 0, settings().MAX_BATCH
         for pull in self.pulls:
             wanted += pull.asked.batch
-            if group and not (pull.asked.is_plain and wanted <= settings().MAX_BATCH):
+            fits = wanted <= most and pull.asked.shares_claim(group[0].asked) if group else True
+            if not fits:
                 break
             group.append(pull)
             if not pull.asked.is_plain:
@@ -250,6 +253,8 @@ class WaiterQueue:
                 self._answer(pull, PullAnswer(PullReason.MAX_BYTES))
             elif claim.is_spent:
                 self._answer(pull, PullAnswer(pull.reason_if_empty))
+            elif not rest:
+                break
         if rest:
             await self._on_thread(partial(give_back, group[0], claim._replace(jobs=rest)))
 
@@ -276,27 +281,39 @@ class WaiterQueue:
         for pull in self._remove(immediate):
             pull.answer(PullAnswer(_reason_of(claim, pull.reason_if_empty), empty))
 
-    async def keep_count(self) -> None:
-        """Renew the row with the number of waiting pulls, or delete it if none waits."""
-        async with self._row:
-            soon = time.monotonic() + PATIENCE.total_seconds() / 2
-            if not self.registered_until:
-                return
-            if not self.waiting:
+    @property
+    def is_miscounted(self) -> bool:
+        """True if the row has to be written or deleted, and nothing writes it at this moment."""
+        if not self.registered_until or self.row.locked():
+            return False
+        soon = time.monotonic() + PATIENCE.total_seconds() / 2
+        return self.waiting != self.registered or self.registered_until < soon
+
+    async def leave_if_empty(self) -> None:
+        """Delete the row if no pull waits."""
+        async with self.row:
+            if self.registered_until and not self.waiting:
                 self.registered, self.registered_until = 0, 0.0
                 ids = [self.consumer.pk]
                 await self._on_thread(
                     partial(listen.leave, self._using, ids, self._waiters.node_id)
                 )
-            elif self.waiting != self.registered or self.registered_until < soon:
-                await self._write_row()
+
+    def note_row(self, waiting: int, at: float) -> None:
+        """Note that the row was written with this number at that time of the monotonic clock."""
+        self.registered, self.registered_until = waiting, at + PATIENCE.total_seconds()
+
+    @property
+    def counted(self) -> int:
+        """Number of long polls that the row has: those above the limit are refused."""
+        return min(self.waiting, self.consumer.max_waiting)
 
     async def _register(self) -> bool:
         """Count the waiting pulls, so that publishers notify this process.
 
         Return True if publishers did not notify it before, so that the queue has to claim again.
         """
-        async with self._row:
+        async with self.row:
             now = time.monotonic()
             if self.waiting <= self.registered and now < self.registered_until:
                 return False
@@ -307,10 +324,10 @@ class WaiterQueue:
 
     async def _write_row(self) -> int:
         """Write the row and return the number of pulls that wait in other processes."""
-        waiting, now = min(self.waiting, self.consumer.max_waiting), time.monotonic()
+        waiting, now = self.counted, time.monotonic()
         args = [self.consumer.pk], self._waiters.node_id, PATIENCE, [waiting]
         elsewhere = await self._on_thread(partial(listen.wait, self._using, *args))
-        self.registered, self.registered_until = waiting, now + PATIENCE.total_seconds()
+        self.note_row(waiting, now)
         return elsewhere[self.consumer.pk]
 
     def _refuse_excess(self, elsewhere: int) -> int:

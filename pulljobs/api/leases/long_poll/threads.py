@@ -1,18 +1,25 @@
 """Threads that run the statements of all pulls, each with a database connection of its own."""
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connections
 
+from pulljobs.api.leases import sharing
+from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
 from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.storage import statements
 
 THREADS: Final = 3
 """Threads for claims, and as many for all other work."""
+MOST_TOGETHER: Final = 50
+"""Most requests that share statements."""
 WORK_SECONDS: Final = 15.0
 """Time limit of the work for a request, after which the server may be silent."""
 
@@ -26,6 +33,12 @@ class DatabaseThreads:
         self._using = settings().DATABASE
         self._failures = 0
         self._seen = threading.local()
+        self._arrived: deque[LeaseRequest] = deque()
+        self._is_called = False
+        """True from a call for a thread until one takes the requests that arrived."""
+        self._alone: deque[Callable[[], None]] = deque()
+        self._may_wait = threading.Semaphore(THREADS - 1)
+        """Threads that may do work which waits for locks. One never does, and serves the others."""
         self._claiming = [self._executor(f"pulljobs-claim-{n}", 1) for n in range(THREADS)]
         self._serving = self._executor("pulljobs-serve", THREADS)
 
@@ -35,8 +48,66 @@ class DatabaseThreads:
         All claims of a consumer run on one thread, because low-water marks hold for a connection.
         """
         if claiming_for is None:
-            return self._serving.submit(self._run, work)
-        return self._claiming[claiming_for % THREADS].submit(self._run, work)
+            return self._serving.submit(self.run, work)
+        return self._claiming[claiming_for % THREADS].submit(self.run, work)
+
+    def serve(self, request: LeaseRequest) -> None:
+        """Serve a request as soon as a thread is free, with all that arrive until then."""
+        if not request.is_small:
+            self.call(partial(sharing.serve, [request], self))
+            return
+        self._arrived.append(request)
+        if not self._is_called:
+            self._is_called = True
+            self.call(self._serve_arrived)
+
+    def _serve_arrived(self) -> None:
+        self._is_called = False  # First: a request that arrives from now on calls a thread.
+        together: list[LeaseRequest] = []
+        with suppress(IndexError):
+            while len(together) < MOST_TOGETHER:
+                together.append(self._arrived.popleft())
+        if self._arrived:
+            self._is_called = True
+            self.call(self._serve_arrived)
+        sharing.serve(together, self)
+
+    def call(self, work: Callable[[], None]) -> Future[None]:
+        """Run work on a thread that is free. `work` bounds its time with the database itself."""
+        return self._serving.submit(work)
+
+    def run_if_free(self, work: Callable[[], None]) -> bool:
+        """Run work that may wait for locks, unless other such work waits or keeps its threads."""
+        if self._alone or not self._may_wait.acquire(blocking=False):
+            return False
+        try:
+            work()
+        finally:
+            self._may_wait.release()
+        self._run_alone()
+        return True
+
+    def run_alone(self, every: Sequence[Callable[[], None]]) -> None:
+        """Run work that may wait for locks, in turn, on this thread and others but one."""
+        self._alone.extend(every)
+        for _ in range(min(len(every), THREADS - 1) - 1):
+            self.call(self._run_alone)
+        self._run_alone()
+
+    def _run_alone(self) -> None:
+        # A loop: another thread may append work while this one does not look.
+        while self._alone and self._may_wait.acquire(blocking=False):
+            try:
+                while (work := self._next_alone()) is not None:
+                    work()
+            finally:
+                self._may_wait.release()
+
+    def _next_alone(self) -> Callable[[], None] | None:
+        try:
+            return self._alone.popleft()
+        except IndexError:
+            return None
 
     def close(self) -> None:
         """Return when all submitted work is done and the connections are closed."""
@@ -56,7 +127,13 @@ class DatabaseThreads:
     def _executor(self, name: str, threads: int) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(threads, name, statements.dedicate, (self._using,))
 
-    def _run(self, work: Callable[[], T]) -> T:
+    @property
+    def is_connected(self) -> bool:
+        """True if this thread has a connection. An error of the server or the network ends it."""
+        return connections[self._using].connection is not None
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Run work with the database on this thread, within WORK_SECONDS."""
         if getattr(self._seen, "failures", 0) != self._failures:
             # Another thread's connection failed: this one is as old, and may fail, too.
             self._seen.failures = self._failures

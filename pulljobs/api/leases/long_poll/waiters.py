@@ -6,11 +6,11 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 from django.db import DatabaseError, InterfaceError
@@ -19,8 +19,9 @@ from pulljobs.api import exceptions
 from pulljobs.api.leases.clients import ClientNotes
 from pulljobs.api.leases.long_poll import stopping
 from pulljobs.api.leases.long_poll.pending import PendingPull, PullReason
-from pulljobs.api.leases.long_poll.queue import WaiterQueue, give_back_answered
+from pulljobs.api.leases.long_poll.queue import PATIENCE, WaiterQueue, give_back_answered
 from pulljobs.api.leases.long_poll.threads import DatabaseThreads
+from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.engine.telemetry import LoopFailed, emit
@@ -62,6 +63,11 @@ class Waiters:
         """Number of long polls."""
         return sum(queue.waiting for queue in list(self._queues.values()))
 
+    @property
+    def has_address(self) -> bool:
+        """True if the base URL is known, from a setting or a caller."""
+        return bool(self._address)
+
     def learn_address(self, address: str) -> None:
         """Publish the base URL that an authenticated caller used, unless a setting has one.
 
@@ -93,6 +99,11 @@ class Waiters:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join(CLOSE_SECONDS)
+
+    async def serve(self, request: LeaseRequest) -> tuple[Consumer, Any]:
+        """Do the database work of a request, and return its consumer and the result."""
+        self._threads.serve(request)
+        return await asyncio.wrap_future(request.future)
 
     async def run(self, work: Callable[[], T], *, claiming_for: int | None = None) -> T:
         """Run work with the database on a thread, and await it on any event loop.
@@ -187,9 +198,30 @@ class Waiters:
     async def _pass(self) -> None:
         await self._beat()
         await self._end_refused()
-        for queue in list(self._queues.values()):
-            await queue.keep_count()
+        await self._keep_counts()
         self._queues = {id: queue for id, queue in self._queues.items() if not queue.is_idle}
+
+    async def _keep_counts(self) -> None:
+        """Write the rows with the numbers of waiting pulls, all in one statement.
+
+        Rows of queues in which no pull waits are deleted.
+        """
+        miscounted = [queue for queue in self._queues.values() if queue.is_miscounted]
+        waiting = [queue for queue in miscounted if queue.waiting]
+        if waiting:
+            async with AsyncExitStack() as rows:
+                for queue in waiting:
+                    await rows.enter_async_context(queue.row)
+                await self._write_counts(waiting)
+        for queue in miscounted:
+            await queue.leave_if_empty()
+
+    async def _write_counts(self, queues: Sequence[WaiterQueue]) -> None:
+        counts, now = [queue.counted for queue in queues], time.monotonic()
+        args = [queue.consumer.pk for queue in queues], self.node_id, PATIENCE, counts
+        await self.run(partial(listen.wait, self._using, *args))
+        for queue, count in zip(queues, counts, strict=True):
+            queue.note_row(count, now)
 
     async def _beat(self) -> None:
         address = self._address

@@ -1,0 +1,182 @@
+"""Settling of the items of acks: of one request, or of several in one transaction."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import compress
+from typing import Final, NamedTuple
+
+from pulljobs import emission, pulling
+from pulljobs.api.leases.bodies import ItemStatus
+from pulljobs.conf import settings
+from pulljobs.emission import ConsumerPaths
+from pulljobs.engine.outcomes import Settlement
+from pulljobs.models import Consumer
+from pulljobs.states import Event
+from pulljobs.storage import limits, listen, protocol
+from pulljobs.storage.protocol import JobOwner
+from pulljobs.storage.rows import Finished
+
+FEW_ITEMS: Final = 10
+"""Most items of a request whose outcomes share a statement with those of others."""
+
+
+class AckItem(NamedTuple):
+    """Job as the caller names it, with its settlement or None if no job has such an id."""
+
+    id: str
+    settlement: Settlement | None
+    throttle: float = 0.0
+    """Seconds for which no job of the consumer, or of the key, is claimed."""
+    is_of_key: bool = False
+
+
+class OwnedItem(NamedTuple):
+    """Item about a job that belongs to its consumer."""
+
+    consumer: Consumer
+    settlement: Settlement
+    throttle: float
+    is_of_key: bool
+    has_key: bool
+    """True if the job has a key."""
+
+    @property
+    def job_id(self) -> int:
+        return self.settlement.held.job_id
+
+    @property
+    def waits(self) -> bool:
+        """True if the outcome may have to wait for the lock of a key, a limit or a throttle."""
+        gives_back = self.settlement.event is Event.RELEASE
+        return gives_back or self.has_key or self.throttle > 0
+
+
+class SettledItems(NamedTuple):
+    """Statuses of the items of a request, in their order."""
+
+    statuses: list[ItemStatus]
+    set_aside: dict[int, OwnedItem]
+    """Items whose rows were locked, by their numbers: nothing has waited for them yet."""
+
+
+def settle(consumer: Consumer, items: Sequence[AckItem]) -> SettledItems:
+    """Settle items in their order. A later item about the same job finds it settled, or locked."""
+    [open_items] = _find_owned([(consumer, items)])
+    _throttle(consumer, open_items.values())
+    statuses = [ItemStatus.NOT_FOUND] * len(items)
+    while open_items:
+        first = {item.job_id: index for index, item in reversed(open_items.items())}
+        batch = {index: open_items.pop(index) for index in first.values()}
+        by_job = _finish(batch.values(), pulling.finish)
+        for index, item in {**batch, **open_items}.items():
+            status = by_job[item.job_id]
+            if index in batch or status is ItemStatus.LOCKED:
+                statuses[index] = status
+                open_items.pop(index, None)
+    return SettledItems(statuses, {})
+
+
+def settle_together(
+    asked: Sequence[tuple[Consumer, Sequence[AckItem]]],
+) -> list[SettledItems | None]:
+    """Settle items of several requests in one transaction, or none of them after an error.
+
+    None stands for a request that has to be settled alone, because it may have to wait for a lock,
+    takes long, or names a job more than once or one that another request settles here.
+    """
+    every = _find_owned(asked)
+    sharing = list(_choose_sharing(every))
+    together = [item for owned in compress(every, sharing) for item in owned.values()]
+    by_job = _finish(together, pulling.finish_together)
+    return [
+        _settled(len(items), owned, by_job) if shares else None
+        for (_consumer, items), owned, shares in zip(asked, every, sharing, strict=True)
+    ]
+
+
+def settle_again(settled: SettledItems) -> SettledItems:
+    """Settle the items that were set aside, if their rows are free now."""
+    statuses, left = list(settled.statuses), settled.set_aside
+    by_job = _finish(left.values(), partial(pulling.finish, skip_locked=True))
+    for number, item in left.items():
+        statuses[number] = by_job[item.job_id]
+    return _with_set_aside(statuses, left)
+
+
+def _choose_sharing(every: Sequence[Mapping[int, OwnedItem]]) -> Iterator[bool]:
+    """Yield True for each request whose items share a statement."""
+    taken: set[int] = set()
+    for owned in every:
+        ids = {item.job_id for item in owned.values()}
+        is_plain = len(ids) == len(owned) <= FEW_ITEMS and ids.isdisjoint(taken)
+        shares = is_plain and not any(item.waits for item in owned.values())
+        if shares:
+            taken |= ids
+        yield shares
+
+
+def _settled(
+    items: int, owned: Mapping[int, OwnedItem], by_job: Mapping[int, ItemStatus]
+) -> SettledItems:
+    statuses = [ItemStatus.NOT_FOUND] * items
+    for number, item in owned.items():
+        statuses[number] = by_job[item.job_id]
+    return _with_set_aside(statuses, owned)
+
+
+def _with_set_aside(statuses: list[ItemStatus], owned: Mapping[int, OwnedItem]) -> SettledItems:
+    locked = {id: item for id, item in owned.items() if statuses[id] is ItemStatus.LOCKED}
+    return SettledItems(statuses, locked)
+
+
+def _find_owned(
+    asked: Sequence[tuple[Consumer, Sequence[AckItem]]],
+) -> list[dict[int, OwnedItem]]:
+    """Return, for each request, the items about jobs of its consumer, by their numbers."""
+    every = [item.settlement for _consumer, items in asked for item in items if item.settlement]
+    job_ids = {settlement.held.job_id for settlement in every}
+    owners = protocol.owners_of(settings().DATABASE, job_ids)
+    return [dict(_own(consumer, items, owners)) for consumer, items in asked]
+
+
+def _own(
+    consumer: Consumer, items: Sequence[AckItem], owners: Mapping[int, JobOwner]
+) -> Iterator[tuple[int, OwnedItem]]:
+    for number, (_id, settlement, throttle, is_of_key) in enumerate(items):
+        owner = owners.get(settlement.held.job_id) if settlement else None
+        if settlement and owner and owner.consumer_id == consumer.pk:
+            yield number, OwnedItem(consumer, settlement, throttle, is_of_key, owner.has_key)
+
+
+def _throttle(consumer: Consumer, items: Iterable[OwnedItem]) -> None:
+    """Throttle the consumer, or keys of jobs of it, before the outcomes are written."""
+    using, throttled = settings().DATABASE, [item for item in items if item.throttle]
+    if seconds := max((item.throttle for item in throttled if not item.is_of_key), default=0.0):
+        limits.throttle(using, {consumer.pk: seconds})
+    of_keys = {item.job_id: item.throttle for item in throttled if item.is_of_key}
+    if of_keys:
+        limits.throttle_keys_of_jobs(using, consumer.pk, of_keys)
+
+
+def _finish(
+    items: Collection[OwnedItem], write: Callable[[Sequence[Settlement], ConsumerPaths], Finished]
+) -> dict[int, ItemStatus]:
+    """Settle different jobs, and return the status of each by its id."""
+    paths = {item.job_id: emission.path_of(item.consumer) for item in items}
+    finished = write([item.settlement for item in items], lambda: paths)
+    retried = {
+        item.consumer.pk
+        for item in items
+        if item.settlement.event is Event.RETRY and item.job_id in finished.states
+    }
+    # Waiting pulls have to learn when the job becomes available.
+    listen.wake_on_commit(settings().DATABASE, retried)
+    return {job_id: _status_of(job_id, finished) for job_id in paths}
+
+
+def _status_of(job_id: int, finished: Finished) -> ItemStatus:
+    if job_id in finished.states:
+        return ItemStatus.OK
+    if job_id in finished.locked:
+        return ItemStatus.LOCKED
+    return ItemStatus.REFUSED if job_id in finished.refused else ItemStatus.LEASE_LOST
