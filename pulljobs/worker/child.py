@@ -79,10 +79,13 @@ class Child:
         self._loop_pools = [
             pool for pool in (self._async_pool, self._push_delivery) if pool is not None
         ]
+        self._subscriptions = self._make_subscriptions()
         self._fetcher = self._make_fetcher()
         self._fetcher_runner = Runner(
             "fetcher", self._fetcher, spread=self._spread_seconds(), prepare=self._fetcher.prepare
         )
+        watch = self._subscriptions.watch()
+        self._watch_runners = [] if watch is None else [Runner("subscriptions", watch)]
         self._renewer = Renewer(self._in_flight, self._buffer.runs)
         self._renewer_runner = Runner("renewer", self._renewer)
         self._flusher_runner = Runner(
@@ -167,6 +170,8 @@ class Child:
         deadline = time.monotonic() + self._limits.GRACEFUL_TIMEOUT.total_seconds()
         # No new claims. A claim that is already sent may return, and its jobs are released below.
         self._fetcher_runner.stop()
+        for runner in self._watch_runners:
+            runner.stop()
         for name, runner in self._hooked_runners.items():
             hooks.loop_wakers.pop(name, None)
             runner.stop()
@@ -187,7 +192,8 @@ class Child:
         self._give_up_hooks.end(deadline + LAST_FLUSH)
         # Until now its heartbeats showed that this process is alive.
         self._reaper_runner.stop()
-        for runner in (self._reaper_runner, *self._hooked_runners.values()):
+        hooked = self._hooked_runners.values()
+        for runner in (self._reaper_runner, *self._watch_runners, *hooked):
             runner.join(CANCEL_PATIENCE)
         if running:
             emit(LeftBehind(running))
@@ -235,6 +241,7 @@ class Child:
             self._listener_runner,
             self._watchdog_runner,
             self._fetcher_runner,
+            *self._watch_runners,
             *self._hooked_runners.values(),
         ]
         return [runner for runner in runners if runner is not None]
@@ -262,7 +269,7 @@ class Child:
 
     def _make_fetcher(self) -> Fetcher:
         return Fetcher(
-            self._make_subscriptions().current,
+            self._subscriptions.current,
             self._limits,
             self._in_flight,
             self._buffer,
@@ -306,6 +313,7 @@ class Child:
             self._reaper_runner,
             self._listener_runner,
             self._fetcher_runner,
+            *self._watch_runners,
             *self._hooked_runners.values(),
         ]
         signs: list[HealthSign] = [

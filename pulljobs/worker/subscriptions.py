@@ -29,6 +29,8 @@ logger = logging.getLogger("pulljobs.worker")
 
 READ_EVERY: Final = 2.0
 """Seconds after which a change of a consumer is noticed at the latest."""
+MANY: Final = 1_000
+"""Number of consumers above which a thread looks for changes: it takes 2 µs for each of them."""
 SHORT_LEASE: Final = (
     "has a lease of {:g} s, which ends before it can be renewed: this worker claims with "
     f"{LEAST_LEASE.total_seconds():g} s. Set a longer lease_duration."
@@ -128,7 +130,7 @@ def is_chosen(names: set[str], only: Collection[str], exclude: Collection[str]) 
 
 
 class Subscriptions:
-    """Subscriptions of one process, read again every few seconds by the fetcher's thread."""
+    """Subscriptions of one process, which the fetcher's thread reads again after a change."""
 
     def __init__(
         self,
@@ -156,8 +158,12 @@ class Subscriptions:
         ]
         self._current: Sequence[ConsumerSubscription] = ()
         self._warned: set[int] = set()
-        self._read_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._is_watched = False
+        """True if another thread looks for changes."""
         self._version: str | None = ""
+        self._seen_version: str | None = ""
+        """Version of the last look, which is another one after a change."""
         if not limits.PUSH and all(map(_is_push, self._read_consumers())):
             raise ConfigurationError(
                 "Every consumer that has a handler is deleted or of type push: restore one, or "
@@ -169,14 +175,24 @@ class Subscriptions:
 
         The list is another object whenever it has changed.
         """
-        if time.monotonic() - self._read_at > READ_EVERY:
-            # Before the rows: what changes in between is read the next time.
-            version = self._read_version()
-            if version != self._version:
-                self._read()
-                self._version = version
-            self._read_at = time.monotonic()
+        if not self._is_watched and time.monotonic() - self._looked_at > READ_EVERY:
+            self.look_for_changes()
+        # Before the rows: what changes in between is read the next time.
+        version = self._seen_version
+        if version != self._version:
+            self._read()
+            self._version = version
         return self._current
+
+    def watch(self) -> "SubscriptionWatch | None":
+        """Return a loop that looks for changes from now on, or None for few consumers."""
+        self._is_watched = len(self._current) > MANY
+        return SubscriptionWatch(self) if self._is_watched else None
+
+    def look_for_changes(self) -> None:
+        """Note whether a consumer has changed. Any thread may call this."""
+        self._seen_version = self._read_version()
+        self._looked_at = time.monotonic()
 
     def _read(self) -> None:
         known = {subscription.puller.consumer.pk: subscription for subscription in self._current}
@@ -253,6 +269,17 @@ class Subscriptions:
         if consumer.pk not in self._warned:
             self._warned.add(consumer.pk)
             logger.warning("Consumer %s %s", consumer.name, problem)
+
+
+class SubscriptionWatch:
+    """Loop that looks for changes of many consumers, for the fetcher claims nothing meanwhile."""
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+
+    def tick(self) -> float:
+        self._subscriptions.look_for_changes()
+        return READ_EVERY
 
 
 def _is_push(consumer: Consumer) -> bool:

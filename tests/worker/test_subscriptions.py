@@ -124,6 +124,25 @@ def test_consumers_are_read_again_only_after_a_change(
         assert first is not second
 
 
+def test_changes_of_many_consumers_are_looked_for_on_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with registry_of_its_own():
+        consumer = pushed(name="a")
+        served = subscriptions_of(push_delivery())
+        [first] = served.current()
+        assert served.watch() is None
+        monkeypatch.setattr(subscriptions, "MANY", 0)
+        watch = served.watch()
+        assert watch is not None
+        consumer.callback_url += "new"
+        consumer.save()
+        assert served.current() == [first]
+        assert watch.tick() == subscriptions.READ_EVERY
+        [second] = served.current()
+        assert second.puller.consumer.callback_url == consumer.callback_url
+
+
 def test_consumers_come_and_go() -> None:
     with registry_of_its_own():
         served = subscriptions_of(push_delivery())
