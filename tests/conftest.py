@@ -21,7 +21,7 @@ from tests.sessions import session, wait_until
 if second.IS_ON:
     second.prepare()
 
-PROCESSES_PER_CORE = 3  # many tests wait for processes of their own
+PROCESSES_PER_CORE = 2  # many tests wait for processes of their own
 
 
 def pytest_xdist_auto_num_workers() -> int:
