@@ -24,11 +24,10 @@ from pulljobs.engine.telemetry import (
 )
 from pulljobs.models import Consumer, Job
 from pulljobs.states import Event
+from pulljobs.storage.protocol import ConsumerPath
 from pulljobs.storage.rows import Finished, HeldJob, NotYet, Refusal, StoredMessage, Taken
 from pulljobs.storage.statements import after_commit
 
-ConsumerPath = tuple[str, str]
-"""Names of a channel and of a consumer."""
 ConsumerPaths = Callable[[], Mapping[int, ConsumerPath]]
 """Function that returns consumer paths by job id. It is called only if an event needs them."""
 UNKNOWN: Final = ("", "")

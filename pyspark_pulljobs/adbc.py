@@ -32,6 +32,7 @@ def connect(dsn: str) -> dbapi.Connection:
 
 
 def select(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Run a query, and yield its batches with the types of the schema."""
     with _fetch(dsn, query) as result:
         for batch in result:
             yield batch.cast(schema)

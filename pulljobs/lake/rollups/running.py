@@ -203,7 +203,7 @@ class _RollupRun:
     def _later_hours(
         self, counter: Counter, snapshot: TableSnapshot, run: int, event: str
     ) -> set[datetime]:
-        """Return the hours of rows of later runs.
+        """Return the hours with rows that later exports added.
 
         The log has the first and the last time of each file. In rewritten files, transaction
         numbers identify these rows. An hour too many does no harm: it is counted once more.
