@@ -1,7 +1,6 @@
 """Messages for handlers and for callers of `fetch`."""
 
 import json
-import math
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -11,6 +10,7 @@ from pulljobs.client import bodies
 from pulljobs.client.bodies import WAITING_SHARE, Job, Outcome, Progress, Settlement, Throttle
 from pulljobs.client.errors import LeaseLost
 from pulljobs.engine.circuit import Result
+from pulljobs.engine.validation import check_amount
 
 Done = TypeVar("Done")
 Left = TypeVar("Left")
@@ -166,10 +166,8 @@ class Received(Generic[Done, Left]):
 
         Raise ValueError for what is no number from 0 on.
         """
-        for number in (done, total):
-            if number is not None and not (math.isfinite(number) and number >= 0):
-                raise ValueError(f"Progress is a number from 0 on, not {number!r}.")
-        self.report = Progress(done, total, str(note))
+        whole = None if total is None else check_amount("total", total)
+        self.report = Progress(check_amount("done", done), whole, str(note))
 
     def detach(self) -> None:
         """Keep the message open after a `Consumer`'s handler returns. It is settled later."""

@@ -5,6 +5,7 @@ tasks of Spark, which run without Django.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -168,6 +169,17 @@ def check_iterable(drafts: object) -> None:
         )
     if not isinstance(drafts, Iterable):
         raise InvalidMessage(f"publish_many takes an iterable of payloads, not {drafts!r}.")
+
+
+def check_amount(name: str, value: object) -> float:
+    """Return a number of any type as a float. Raise ValueError for what is no number from 0 on."""
+    try:
+        amount = math.nan if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]  # the check
+    except (TypeError, ValueError, OverflowError):
+        amount = math.nan
+    if not 0 <= amount < math.inf:
+        raise ValueError(f"{name} must be a number from 0 on, not {value!r}.")
+    return amount
 
 
 def encodable(text: str) -> bool:

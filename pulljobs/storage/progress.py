@@ -5,7 +5,6 @@ A job that reports none costs nothing.
 
 from collections.abc import Mapping
 from datetime import timedelta
-from math import isfinite
 from typing import Final, NamedTuple
 
 from django.db.models import Exists, OuterRef
@@ -13,6 +12,7 @@ from django.db.models.functions import Now
 
 from pulljobs.engine.encodings import array, integer_array
 from pulljobs.engine.outcomes import Held
+from pulljobs.engine.validation import check_amount
 from pulljobs.errors import LONGEST_NOTE
 from pulljobs.models import Job, JobProgress
 from pulljobs.storage.forgetting import forget
@@ -39,12 +39,11 @@ def report(held: Held, done: float, total: float | None, note: str) -> None:
 
 
 def make_report(done: float, total: float | None, note: str) -> ReportedProgress:
-    """Return a report. Raise TypeError or ValueError for what is no number from 0 on."""
-    for name, value in (("done", done), ("total", total)):
-        if value is not None and not (isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be a number from 0 on, not {value!r}.")
+    """Return a report. Raise ValueError for what is no number from 0 on."""
+    amount = check_amount("done", done)
+    whole = None if total is None else check_amount("total", total)
     text = str(note).replace("\x00", "").encode("utf-8", "replace").decode()[:LONGEST_NOTE]
-    return ReportedProgress(done, total, text)
+    return ReportedProgress(amount, whole, text)
 
 
 def has_reports() -> bool:
@@ -86,9 +85,7 @@ def _parameters(reports: Mapping[Held, ReportedProgress]) -> dict[str, object]:
     return {
         "job_ids": integer_array([held.job_id for held in reports]),
         "lease_tokens": array(held.lease_token for held in reports),
-        "done": [float(report.done) for report in reports.values()],
-        "totals": [
-            None if report.total is None else float(report.total) for report in reports.values()
-        ],
+        "done": [report.done for report in reports.values()],
+        "totals": [report.total for report in reports.values()],
         "notes": [report.note for report in reports.values()],
     }

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -354,10 +355,11 @@ def test_the_next_renewal_reports_the_newest_progress_once() -> None:
     with PullConsumer("http://b0", SUBSCRIPTION, connection=connection) as consumer:
         message = consumer.next()
         assert message is not None
-        with pytest.raises(ValueError, match="from 0 on, not -1"):
-            message.progress(-1)
+        for wrong in (-1, None, "half"):
+            with pytest.raises(ValueError, match=f"done must be .* from 0 on, not {wrong!r}"):
+                message.progress(wrong)  # type: ignore[arg-type]
         message.progress(1)
-        message.progress(2, 10, "pages")
+        message.progress(Fraction(2), 10, "pages")  # type: ignore[arg-type]
         message.in_progress()
         message.in_progress()
     reports = [request.body["Leases"][0].get("Progress") for request in broker.asked("renew")]

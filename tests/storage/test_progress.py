@@ -1,5 +1,6 @@
 """Progress of jobs: the newest report of a holder is written, and a lost holder writes none."""
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -30,8 +31,9 @@ def test_the_newest_report_is_written_once_and_shown_by_get() -> None:
     assert len(shown.note) == 200
 
 
-@pytest.mark.parametrize("done", [-1, float("nan")])
-def test_a_progress_that_is_no_number_from_0_on_is_refused(done: float) -> None:
+@pytest.mark.parametrize("done", [-1, float("nan"), None, "half", 10**400, [1]])
+def test_a_progress_that_is_no_number_from_0_on_is_refused(done: Any) -> None:
+    """A report that can't be written would stop those of all other jobs of the process."""
     with pytest.raises(ValueError, match="done must be"):
         progress.report(Held(1, uuid4()), done, None, "")
 
