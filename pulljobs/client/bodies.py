@@ -4,7 +4,8 @@ import base64
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -15,6 +16,8 @@ from pulljobs.errors import InvalidMessage
 
 LONGEST_TEXT: Final = 2000
 LONGEST_DELAY: Final = 3600.0
+LONGEST_THROTTLE: Final = 365 * 86_400.0
+"""Seconds. A broker refuses an outcome with a longer throttle."""
 USUAL_LEASE: Final = 30.0
 WAITING_SHARE: Final = 0.1
 """Share of a lease after which a message that waits is renewed before it is begun."""
@@ -132,13 +135,22 @@ def pull(
 
 def pulled(answer: Answer, limits: Limits, asked_at: float) -> Pulled:
     """Parse the answer to a pull that was first sent at `asked_at`, on the monotonic clock."""
-    content = answer.json()
-    given = content["Result"]
-    # All jobs of an answer have one lease.
-    seconds = _lease_seconds(given[0], limits) if given else 0.0
-    deadline = _deadline(given[0], answer, limits, asked_at) if given else 0.0
-    reason = (content.get("Status") or {}).get("Reason", "ok")
-    return Pulled([Job(job, deadline, seconds) for job in given], reason)
+    with _reading(answer) as content:
+        given = content["Result"]
+        # All jobs of an answer have one lease.
+        seconds = _lease_seconds(given[0], limits) if given else 0.0
+        deadline = _deadline(given[0], answer, limits, asked_at) if given else 0.0
+        reason = (content.get("Status") or {}).get("Reason", "ok")
+        return Pulled([Job(job, deadline, seconds) for job in given], reason)
+
+
+@contextmanager
+def _reading(answer: Answer) -> Iterator[dict[str, Any]]:
+    """Yield the body of an answer. Raise NotFound if the block finds it to be no broker's."""
+    try:
+        yield answer.json()
+    except (LookupError, TypeError, ValueError) as error:
+        raise answer.not_of_a_broker() from error
 
 
 def _lease_seconds(given: Mapping[str, Any], limits: Limits) -> float:
@@ -230,7 +242,8 @@ def _lease(job: Job, progress: Progress | None) -> dict[str, Any]:
 
 def statuses(answer: Answer) -> list[Status]:
     """Return the statuses of an answer, in the order of the request."""
-    return [Status(result["Status"]) for result in answer.json()["Results"]]
+    with _reading(answer) as content:
+        return [Status(result["Status"]) for result in content["Results"]]
 
 
 def renewals(answer: Answer) -> list[float | Status]:
@@ -238,10 +251,11 @@ def renewals(answer: Answer) -> list[float | Status]:
 
     They are in the order of the request.
     """
-    return [
-        float(result["RemainingSeconds"]) if status is Status.OK else status
-        for result, status in zip(answer.json()["Results"], statuses(answer), strict=True)
-    ]
+    with _reading(answer) as content:
+        return [
+            float(result["RemainingSeconds"]) if status is Status.OK else status
+            for result, status in zip(content["Results"], statuses(answer), strict=True)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +290,13 @@ class Receipt(NamedTuple):
         return self.status == "duplicate"
 
 
+def headers_of(draft: Draft) -> dict[str, str]:
+    """Return the headers of a draft. Raise InvalidMessage if they are no mapping."""
+    if not isinstance(draft.headers, Mapping):
+        raise InvalidMessage(f"headers must be a mapping, not {type(draft.headers).__name__}.")
+    return dict(draft.headers)
+
+
 def line(draft: Draft, message_id: str) -> bytes:
     """Encode a line of a batch. Raise InvalidMessage if the payload cannot be encoded."""
     try:
@@ -289,7 +310,7 @@ def line(draft: Draft, message_id: str) -> bytes:
 def _line(draft: Draft, message_id: str) -> bytes:
     payload, content_type = draft.payload, draft.content_type
     fields: dict[str, Any] = {"MessageID": message_id}
-    if isinstance(payload, bytes):
+    if isinstance(payload, bytes | bytearray | memoryview):
         fields["PayloadBase64"] = base64.b64encode(payload).decode()
         content_type = content_type or BYTES
     elif isinstance(payload, str):
@@ -305,11 +326,11 @@ def _line(draft: Draft, message_id: str) -> bytes:
 
 
 def receipts(answer: Answer, message_ids: Sequence[str]) -> list[Receipt]:
-    results = answer.json()["Results"]
-    return [
-        Receipt(id, result["Status"], result.get("Error"))
-        for id, result in zip(message_ids, results, strict=True)
-    ]
+    with _reading(answer) as content:
+        return [
+            Receipt(id, result["Status"], result.get("Error"))
+            for id, result in zip(message_ids, content["Results"], strict=True)
+        ]
 
 
 def _json(value: Any) -> bytes:

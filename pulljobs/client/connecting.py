@@ -3,13 +3,14 @@
 import platform
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 from pulljobs import __version__
+from pulljobs.client.argument_checks import check_name, check_token
 from pulljobs.errors import ConfigurationError
 
 try:
@@ -88,6 +89,8 @@ class Subscription:
     consumer_token: str = field(repr=False)
 
     def __post_init__(self) -> None:
+        check_name("channel", self.channel)
+        check_name("consumer", self.consumer)
         check_token("channel", self.channel_token)
         check_token("consumer", self.consumer_token)
 
@@ -102,20 +105,23 @@ class Subscription:
         return {CHANNEL_TOKEN: self.channel_token, CONSUMER_TOKEN: self.consumer_token}
 
 
-def check_token(owner: str, token: str) -> None:
-    """Raise ConfigurationError for a token that HTTP cannot carry: an error of httpx may log it."""
-    if not (token.isascii() and token.isprintable() and token == token.strip()):
-        raise ConfigurationError(
-            f"The token of the {owner} is not printable ASCII without blanks around it: "
-            "strip it, for example of a newline at its end."
-        )
+def check_subscription(given: object) -> None:
+    """Raise ConfigurationError for anything but a Subscription. It is not quoted."""
+    if not isinstance(given, Subscription):
+        raise ConfigurationError(f"Give a Subscription, not a {type(given).__name__}.")
+
+
+def urls_of(given: str | Iterable[str]) -> list[str]:
+    """Return the given URLs as a list, of one if the argument is no list."""
+    is_list = isinstance(given, Iterable) and not isinstance(given, str)
+    return list(given) if is_list else [str(given)]
 
 
 def base_of(url: str) -> str:
     """Return the base URL of a broker's API. Raise ConfigurationError if it is not a URL."""
     try:
         parts = httpx.URL(url)
-    except (httpx.InvalidURL, UnicodeError):
+    except (httpx.InvalidURL, UnicodeError, TypeError):
         parts = httpx.URL()
     has_address = _is_host(parts.raw_host.decode()) and _is_port(parts.port)
     if parts.scheme not in ("http", "https") or not has_address:

@@ -6,7 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from pulljobs.client.connecting import Connection, Subscription, base_of
+from pulljobs.client.argument_checks import check_counts
+from pulljobs.client.connecting import (
+    Connection,
+    Subscription,
+    base_of,
+    check_subscription,
+    urls_of,
+)
 from pulljobs.client.handling import Handler, Handling
 from pulljobs.client.session import ConsumerOptions, Session
 from pulljobs.client.strategies import RECONNECT, REQUEUE, Backoff, Delay
@@ -36,7 +43,7 @@ class Consumer:
         backoff: Backoff | None = None,
         reconnect: Delay = RECONNECT,
         auto_renew: bool = False,
-        lookup_urls: Sequence[str] = (),
+        lookup_urls: str | Sequence[str] = (),
         lookup_interval: float = 60.0,
         flush_interval: float = 0.1,
         graceful_timeout: float = 15.0,
@@ -45,13 +52,14 @@ class Consumer:
         connection: Connection | None = None,
     ) -> None:
         """Check the arguments. The guide on workers without Django explains each, in seconds."""
-        urls = [base_urls] if isinstance(base_urls, str) else list(base_urls)
-        _check(urls, lookup_urls, max_in_flight, concurrency, sample_rate, shared)
+        check_subscription(subscription)
+        check_counts(0, max_in_flight=max_in_flight)
+        _check_sample(sample_rate, shared=shared)
         handling = Handling(handler, max_attempts, on_giving_up, requeue_delay, sample_rate)
         handling = handling.traced(subscription.channel, subscription.consumer)
         self._options = ConsumerOptions(
             handling=handling,
-            base_urls=_once(urls),
+            base_urls=_once(base_urls),
             subscription=subscription,
             concurrency=concurrency,
             on_stop=on_stop,
@@ -128,22 +136,12 @@ class Consumer:
         self.stop()
 
 
-def _once(urls: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(map(base_of, urls)))
+def _once(urls: str | Sequence[str]) -> list[str]:
+    """Return the base URLs without repeats."""
+    return list(dict.fromkeys(map(base_of, urls_of(urls))))
 
 
-def _check(
-    urls: Sequence[str],
-    lookup_urls: Sequence[str],
-    max_in_flight: int,
-    concurrency: int,
-    sample_rate: float,
-    shared: bool,
-) -> None:
-    if not urls and not lookup_urls:
-        raise ConfigurationError("There is no broker to pull from: give base_urls or lookup_urls.")
-    if max_in_flight < 0 or concurrency < 1:
-        raise ConfigurationError("max_in_flight must be 0 or more, concurrency 1 or more.")
+def _check_sample(sample_rate: float, *, shared: bool) -> None:
     if not 0 < sample_rate <= 1:
         raise ConfigurationError("sample_rate must be above 0 and at most 1.")
     if sample_rate < 1 and shared:

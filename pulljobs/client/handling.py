@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from pulljobs.client import bodies, log, tracing
+from pulljobs.client.argument_checks import check_counts, check_function, check_hooks
 from pulljobs.client.bodies import Outcome, Throttle
 from pulljobs.client.messages import Received
 from pulljobs.client.strategies import Delay
@@ -47,6 +48,11 @@ class Handling:
     on_giving_up: Handler | None
     requeue_delay: Delay | None
     sample_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_function("handler", self.handler)
+        check_hooks(on_giving_up=self.on_giving_up, requeue_delay=self.requeue_delay)
+        check_counts(0, max_attempts=self.max_attempts)
 
     @property
     def is_async(self) -> bool:
@@ -155,7 +161,8 @@ class Handling:
 def _throttle_of(error: Retry) -> Throttle | None:
     if not error.throttle or error.after is None or error.after <= timedelta():
         return None
-    return Throttle(error.after.total_seconds(), error.throttle == "key")
+    seconds = min(error.after.total_seconds(), bodies.LONGEST_THROTTLE)
+    return Throttle(seconds, error.throttle == "key")
 
 
 def broken(message: Received[Any, Any], error: BaseException) -> Ending:

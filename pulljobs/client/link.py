@@ -102,19 +102,20 @@ class Link:
 
     async def _connect(self, pause: float) -> None:
         await asyncio.sleep(pause)
-        while not await self._reached():
+        while (trouble := await self._reach()) is not None:
             self._failures += 1
             if self._again is None:
                 return
-            await asyncio.sleep(self._again(self._failures))
+            await asyncio.sleep(max(self._again(self._failures), trouble.retry_after))
 
-    async def _reached(self) -> bool:
+    async def _reach(self) -> Unreachable | None:
+        """Try once to reach the broker, and return its trouble if that fails."""
         try:
             answer = checked(await self._sender.send(Call("GET", f"{self._path}/info", b"", GRACE)))
             self.limits = bodies.limits(answer)
         except Unreachable as trouble:
             log.still_away(self.base_url, trouble)
-            return False
+            return trouble
         except NotFound:
             log.without_limits(self.base_url)
         except NotPullable:
@@ -123,4 +124,4 @@ class Link:
             self._error = error
         self._up.set()
         self._on_change(True)
-        return True
+        return None

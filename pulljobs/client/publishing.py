@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from pulljobs.client import flows, tracing
+from pulljobs.client import bodies, flows, tracing
+from pulljobs.client.argument_checks import check_name, check_seconds, check_token
 from pulljobs.client.bodies import Draft, Receipt
 from pulljobs.client.calls import Flow
 from pulljobs.client.connecting import (
@@ -12,7 +13,6 @@ from pulljobs.client.connecting import (
     PRODUCER,
     PRODUCER_TOKEN,
     Connection,
-    check_token,
 )
 from pulljobs.client.errors import NotPublished
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
@@ -29,8 +29,11 @@ class _PublishFlows:
     def __init__(
         self, channel: str, producer: str, channel_token: str, producer_token: str, timeout: float
     ) -> None:
+        check_name("channel", channel)
+        check_name("producer", producer)
         check_token("channel", channel_token)
         check_token("producer", producer_token)
+        check_seconds("timeout", timeout)
         self._channel, self._timeout = channel, timeout
         self._tokens = {
             CHANNEL_TOKEN: channel_token,
@@ -42,7 +45,7 @@ class _PublishFlows:
         """Publish in a span that lasts until all receipts are there."""
         check_iterable(drafts)
         made = [draft if isinstance(draft, Draft) else Draft(payload=draft) for draft in drafts]
-        headers = [dict(draft.headers) for draft in made]
+        headers = [bodies.headers_of(draft) for draft in made]
         with tracing.publishing(self._channel, headers):
             traced = [replace(draft, headers=own) for draft, own in zip(made, headers, strict=True)]
             return (yield from flows.publish(self._channel, traced, self._timeout))

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from pulljobs.client import bodies, flows, log
+from pulljobs.client.argument_checks import check_counts, check_hooks
 from pulljobs.client.bodies import Job, Limits, Outcome, Settlement
 from pulljobs.client.calls import Answer, Flow
-from pulljobs.client.connecting import Connection, Subscription
+from pulljobs.client.connecting import Connection, Subscription, check_subscription
 from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, Unreachable
 from pulljobs.client.flows import Claims
 from pulljobs.client.messages import AsyncMessage, Message
@@ -25,6 +26,8 @@ class _PullFlows:
     """Requests of the synchronous and the asynchronous consumer."""
 
     def __init__(self, subscription: Subscription, requeue_delay: Delay | None) -> None:
+        check_subscription(subscription)
+        check_hooks(requeue_delay=requeue_delay)
         self._path = subscription.path
         self._known: Limits | None = None
         self._delay = requeue_delay
@@ -39,6 +42,8 @@ class _PullFlows:
         return limits
 
     def _fetch(self, n: int, timeout: float, claims: Claims) -> Flow[list[Job]]:
+        check_counts(1, n=n)
+
         def fetch(limits: Limits) -> Flow[list[Job]]:
             return flows.fetch(self._path, limits, n, timeout, claims)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from pulljobs.client.bodies import now
 from pulljobs.client.calls import Answer, Call, Flow, Pause
-from pulljobs.client.connecting import Connection, httpx
+from pulljobs.client.connecting import Connection, httpx, urls_of
 from pulljobs.client.errors import ClientError, Unreachable
 from pulljobs.errors import ConfigurationError
 
@@ -30,7 +30,7 @@ class Servers(Generic[T]):
     """Connections to the servers of one broker, of which one is used until it fails."""
 
     def __init__(self, base_urls: str | Sequence[str], make: Callable[[str], T]) -> None:
-        urls = [base_urls] if isinstance(base_urls, str) else list(base_urls)
+        urls = urls_of(base_urls)
         if not urls:
             raise ConfigurationError("Name at least one URL of the broker.")
         self.connections = [make(url) for url in urls]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pulljobs.client import log
+from pulljobs.client.argument_checks import check_counts, check_hooks, check_seconds
 from pulljobs.client.bodies import Settlement
 from pulljobs.client.broker import Broker
 from pulljobs.client.connecting import Connection, Subscription
@@ -23,6 +24,7 @@ from pulljobs.client.room import Room
 from pulljobs.client.sending import AsyncSender
 from pulljobs.client.strategies import RECONNECT, Backoff, Delay, guarded
 from pulljobs.engine.circuit import Circuit
+from pulljobs.errors import ConfigurationError
 
 T = TypeVar("T")
 
@@ -50,6 +52,16 @@ class ConsumerOptions:
     flush_interval: float
     graceful_timeout: float
     connection: Connection
+
+    def __post_init__(self) -> None:
+        if not self.base_urls and not self.lookup_urls:
+            raise ConfigurationError(
+                "There is no broker to pull from: give base_urls or lookup_urls."
+            )
+        check_counts(1, concurrency=self.concurrency)
+        check_hooks(on_stop=self.on_stop, reconnect=self.reconnect)
+        for name in ("lookup_interval", "flush_interval", "graceful_timeout"):
+            check_seconds(name, getattr(self, name))
 
 
 class Session:

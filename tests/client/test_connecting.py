@@ -2,13 +2,16 @@
 
 import http.server
 import ipaddress
+import math
+import re
 import socket
 import ssl
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +36,7 @@ from pulljobs.client import (
 )
 from pulljobs.client.strategies import RECONNECT, REQUEUE, exponential, full_jitter, linear, up_to
 from pulljobs.errors import ConfigurationError, PulljobsError
-from tests.client.names import SUBSCRIPTION
+from tests.client.names import SHOP, SUBSCRIPTION
 from tests.sessions import Thread
 
 
@@ -139,6 +142,46 @@ def test_a_token_that_HTTP_cannot_carry_is_refused_and_not_quoted(token: str) ->
             make()
         assert "secr" not in str(refused.value)
         assert "geheim" not in str(refused.value)
+
+
+SUBSCRIBED = partial(
+    Subscription, channel="orders", consumer="census", channel_token="t", consumer_token="t"
+)
+PRODUCER = partial(Producer, base_url="http://b", channel="orders", producer="shop", **SHOP)
+PULLER = partial(PullConsumer, base_url="http://b", subscription=SUBSCRIPTION)
+CONSUMER = partial(Consumer, handler=print, base_urls="http://b", subscription=SUBSCRIPTION)
+WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    (SUBSCRIBED, {"channel_token": None}, "token of the channel must be text, not NoneType: look"),
+    (SUBSCRIBED, {"consumer_token": b"secret"}, "token of the consumer must be text, not bytes"),
+    (SUBSCRIBED, {"consumer": None}, "name of the consumer must be text, not None"),
+    (PRODUCER, {"producer": 5}, "name of the producer must be text, not 5"),
+    (PRODUCER, {"producer_token": None}, "token of the producer must be text"),
+    (PRODUCER, {"timeout": timedelta(30)}, "timeout must be a number of seconds from 0 on"),
+    (PULLER, {"base_url": None}, "'None' is no URL of a broker"),
+    (PULLER, {"subscription": "orders/census"}, "Give a Subscription, not a str"),
+    (CONSUMER, {"subscription": {}}, "Give a Subscription, not a dict"),
+    (CONSUMER, {"handler": "print"}, "handler must be a function, not 'print'"),
+    (CONSUMER, {"on_stop": "stop"}, "on_stop must be a function"),
+    (CONSUMER, {"on_giving_up": 1}, "on_giving_up must be a function"),
+    (CONSUMER, {"requeue_delay": 30}, "requeue_delay must be a function, not 30"),
+    (CONSUMER, {"max_attempts": -1}, "max_attempts must be 0 or more, not -1"),
+    (CONSUMER, {"max_in_flight": "5"}, "max_in_flight must be 0 or more, not '5'"),
+    (CONSUMER, {"concurrency": 0}, "concurrency must be 1 or more, not 0"),
+    (CONSUMER, {"graceful_timeout": timedelta(1)}, "graceful_timeout must be a number of seconds"),
+    (CONSUMER, {"flush_interval": math.nan}, "flush_interval must be a number of seconds"),
+    (CONSUMER, {"lookup_interval": "60"}, "lookup_interval must be a number of seconds"),
+    (CONSUMER, {"lookup_urls": "localhost"}, "'localhost' is no URL of a broker"),
+    (CONSUMER, {"base_urls": ()}, "There is no broker to pull from"),
+]
+
+
+@pytest.mark.parametrize(("make", "wrong", "message"), WRONG)
+def test_a_wrong_argument_is_refused_before_any_request(
+    make: Callable[..., Any], wrong: dict[str, Any], message: str
+) -> None:
+    """A variable that is not set is no AttributeError, and a timedelta no error at the stop."""
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        make(**wrong)
 
 
 def test_what_can_not_be_sent_is_neither_quoted_nor_tried_again(

@@ -14,8 +14,10 @@ from pulljobs.client import (
     BadRequest,
     Connection,
     Consumer,
+    Draft,
     LeaseLost,
     NotAllowed,
+    NotFound,
     PullConsumer,
     Unreachable,
     exponential,
@@ -198,7 +200,24 @@ def test_nothing_is_published_where_one_can_not_be_encoded(mocked: Mock) -> None
     for payload in ("text", b"bytes", {"a": "mapping"}):
         with pytest.raises(InvalidMessage, match="is one payload: put it in a list"):
             side.producer().publish_many(payload)
+    with pytest.raises(InvalidMessage, match="headers must be a mapping, not NoneType"):
+        side.producer().publish_many([Draft(payload="x", headers=None)])  # type: ignore[arg-type]
     assert broker.requests == []
+
+
+def test_an_answer_of_no_broker_is_a_clear_error(mocked: Mock) -> None:
+    side, broker = mocked
+    broker.publish(1)
+    message = side.consumer().next()
+    broker.failing = lambda request: httpx.Response(200, json={"status": "fine"})
+    for ask in (
+        lambda: side.consumer().fetch(1),
+        message.ack,
+        message.in_progress,
+        lambda: side.producer().publish("x"),
+    ):
+        with pytest.raises(NotFound, match="is not that of a broker: check the URL"):
+            ask()
 
 
 @pytest.mark.parametrize("published", [50, 100])
@@ -324,7 +343,8 @@ def test_a_broker_that_fails_is_asked_less_and_less_and_at_full_rate_again(statu
     fails = True
 
     def fail(request: Request) -> httpx.Response | None:
-        return httpx.Response(status, json={"detail": "The database is away."}) if fails else None
+        away = {"detail": "The database is away."}
+        return httpx.Response(status, json=away, headers={"Retry-After": "0.2"}) if fails else None
 
     broker.failing = fail
     again = full_jitter(exponential(0.1, 1.0), least=0.05)
@@ -334,7 +354,7 @@ def test_a_broker_that_fails_is_asked_less_and_less_and_at_full_rate_again(statu
         fails = False
         wait_until(lambda: is_done(broker))
     waits = list(gaps([request.at for request in broker.requests]))[:4]
-    assert min(waits) >= 0.05
+    assert min(waits) >= 0.2
 
 
 def test_refused_connections_give_few_attempts_and_then_recovery(

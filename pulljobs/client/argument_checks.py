@@ -1,0 +1,50 @@
+"""Checks of the arguments of the client's classes. All of them raise ConfigurationError."""
+
+from pulljobs.errors import ConfigurationError
+
+
+def check_name(what: str, name: object) -> None:
+    """Check the name of a channel, a consumer or a producer."""
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"The name of the {what} must be text, not {name!r}.")
+
+
+def check_token(owner: str, token: object) -> None:
+    """Check that HTTP can carry a token, which no error may quote: an error of httpx may log it."""
+    if not isinstance(token, str):
+        raise ConfigurationError(
+            f"The token of the {owner} must be text, not {type(token).__name__}: look whether the "
+            "variable that it is read from is set."
+        )
+    if not (token.isascii() and token.isprintable() and token == token.strip()):
+        raise ConfigurationError(
+            f"The token of the {owner} is not printable ASCII without blanks around it: "
+            "strip it, for example of a newline at its end."
+        )
+
+
+def check_function(name: str, function: object) -> None:
+    """Check that an argument can be called."""
+    if not callable(function):
+        raise ConfigurationError(f"{name} must be a function, not {function!r}.")
+
+
+def check_hooks(**hooks: object) -> None:
+    """Check that each argument that is given can be called."""
+    for name, hook in hooks.items():
+        if hook is not None:
+            check_function(name, hook)
+
+
+def check_counts(least: int, **counts: object) -> None:
+    """Check whole numbers, which may be as small as `least`."""
+    for name, count in counts.items():
+        if type(count) is not int or count < least:
+            raise ConfigurationError(f"{name} must be {least} or more, not {count!r}.")
+
+
+def check_seconds(name: str, seconds: object) -> None:
+    """Check a number of seconds. NaN is none."""
+    is_bool = isinstance(seconds, bool)
+    if is_bool or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ConfigurationError(f"{name} must be a number of seconds from 0 on, not {seconds!r}.")
