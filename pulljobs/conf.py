@@ -304,8 +304,8 @@ def _fits(value: object, expected: Any, *, within: bool = False) -> bool:
 
 def _masked(key: str, value: object) -> str:
     """Return the value for a message, or only its type if it may be a secret."""
-    secret = key.endswith(("_KEYS", "_SECRETS"))
-    return f"of type {type(value).__name__}" if secret else repr(value)
+    secrets = {field.name for field in fields(Settings) if not field.repr}
+    return f"of type {type(value).__name__}" if key in secrets else repr(value)
 
 
 def _type_names(expected: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from django.db import OperationalError, connections
 
 from pulljobs.conf import settings
-from pulljobs.engine.telemetry import LoopFailed, emit
+from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
 from pulljobs.storage import statements
 from pulljobs.storage.statements import LOOP_SECONDS
 
@@ -138,7 +138,7 @@ class Runner:
         self._failures = min(self._failures + 1, 10)
         if time.monotonic() - self._last_report >= QUIET:
             self._last_report = time.monotonic()
-            emit(LoopFailed(self.name, f"{type(error).__name__}: {error}".strip(), pause))
+            emit(LoopFailed(self.name, describe_error(error), pause))
         return pause
 
 

@@ -16,6 +16,7 @@ from rest_framework.views import set_rollback
 
 from pulljobs.api.bodies import ProblemBody
 from pulljobs.api.exceptions import UNREACHABLE, unreachable
+from pulljobs.engine.telemetry import describe_error
 
 logger = logging.getLogger("pulljobs.api")
 TEXT: Final = "text/plain; charset=utf-8"
@@ -63,7 +64,7 @@ def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None
 def refusal_of(error: Exception) -> APIException | None:
     """Return the refusal that an error stands for: an unreachable database is one, too."""
     if isinstance(error, UNREACHABLE):
-        logger.warning("The database failed a request: %s", error)
+        logger.warning("The database failed a request: %s", describe_error(error))
         return unreachable()
     return error if isinstance(error, APIException) else None
 

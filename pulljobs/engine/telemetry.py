@@ -170,6 +170,12 @@ class LeftBehind:
     jobs: tuple[int, ...]
 
 
+def describe_error(error: BaseException) -> str:
+    """Return the class and the first line of an error. Others of a database may quote a row."""
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
 Recorder = Callable[[object], None]
 
 

@@ -29,7 +29,7 @@ class Ticks:
         self.thread = threading.current_thread()
         if self.failures:
             self.failures -= 1
-            raise ValueError("no luck")
+            raise ValueError("no luck\nDETAIL:  Failing row contains (secret).")
         return self.pause
 
     @property

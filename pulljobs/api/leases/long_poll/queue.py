@@ -19,7 +19,7 @@ from pulljobs.api.leases.long_poll.pending import (
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
-from pulljobs.engine.telemetry import LoopFailed, emit
+from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
 from pulljobs.models import Consumer, Lease
 from pulljobs.pulling import LIMITED_POLL, QUIET, Claim, Puller
 from pulljobs.storage import jobs, listen
@@ -185,7 +185,7 @@ class WaiterQueue:
             pull.refuse(exceptions.unreachable() if unreachable else error)
         self._failures = min(self._failures + 1, 10)
         pause = min(FIRST_PAUSE * 2.0**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
-        emit(LoopFailed("claims over HTTP", f"{type(error).__name__}: {error}".strip(), pause))
+        emit(LoopFailed("claims over HTTP", describe_error(error), pause))
         return pause
 
     async def _claim_all(self) -> timedelta | None:

@@ -24,7 +24,7 @@ from pulljobs.api.leases.long_poll.threads import DatabaseThreads
 from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
-from pulljobs.engine.telemetry import LoopFailed, emit
+from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
 from pulljobs.models import Consumer, Node
 from pulljobs.storage import clients, listen, nodes, statements
 
@@ -177,7 +177,7 @@ class Waiters:
             except Exception as error:
                 pause = min(0.1 * 2.0**failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
                 failures += 1
-                emit(LoopFailed("listening over HTTP", _describe(error), pause))
+                emit(LoopFailed("listening over HTTP", describe_error(error), pause))
                 await asyncio.sleep(pause)
 
     def _wake_all(self) -> None:
@@ -190,7 +190,7 @@ class Waiters:
                 await self._pass()
                 self.ticked = time.monotonic()
             except Exception as error:
-                emit(LoopFailed("waiters over HTTP", _describe(error), PASS_SECONDS))
+                emit(LoopFailed("waiters over HTTP", describe_error(error), PASS_SECONDS))
             await asyncio.sleep(PASS_SECONDS)
         self._registered = True  # A pass may have gone on while the row was marked as stopped.
         await self._leave()
@@ -253,10 +253,6 @@ class Waiters:
                 queue.end(exceptions.consumer_deleted())
             elif types[id] != Consumer.Type.PULL:
                 queue.end(exceptions.push_consumer())
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip()
 
 
 def _read_types(using: str, consumer_ids: list[int]) -> dict[int, str]:
