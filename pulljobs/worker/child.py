@@ -394,9 +394,14 @@ def _handle_signals(send: Callable[[ChildCommand], None]) -> None:
     def handle(number: int, frame: FrameType | None) -> None:
         send(ChildCommand.STOP if number == signal.SIGTERM else ChildCommand.REPORT)
 
+    def leave_to_supervisor(number: int, frame: FrameType | None) -> None:
+        """Ignore the end of the terminal here, but not in the commands that handlers start."""
+
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGUSR1, handle)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, leave_to_supervisor)
 
 
 def _stop_with_supervisor(supervisor: Connection, stop: Callable[[], None]) -> None:

@@ -126,6 +126,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._probe(PROBES[path])
 
+    def do_HEAD(self) -> None:
+        """Answer without the body: `wget --spider` and some load balancers ask so."""
+        self.do_GET()
+
     def _probe(self, attribute: str) -> None:
         children = self.server.look()
         is_good = all(getattr(child, attribute) for child in children)
@@ -140,7 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: a probe every few seconds would fill the log."""

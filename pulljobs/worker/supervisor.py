@@ -93,6 +93,8 @@ class Supervisor:
             signal.SIGINT: self._on_stop,
             signal.SIGUSR1: self._on_report_request,
         }
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+            handlers[signal.SIGHUP] = self._on_hangup
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             yield
@@ -108,6 +110,10 @@ class Supervisor:
                 child.kill()
             else:
                 child.stop(self._stop_by)
+
+    def _on_hangup(self, number: int, frame: FrameType | None) -> None:
+        """Stop the children. The end of a terminal may send the signal more than once."""
+        self._stop()
 
     def _on_report_request(self, number: int, frame: FrameType | None) -> None:
         for child in self._children():

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http.client import HTTPConnection
 
 import pytest
 
@@ -39,6 +40,15 @@ def test_idle_connections_neither_block_answers_nor_keep_many_threads(address: A
             stack.enter_context(socket.create_connection(address))
         assert is_answered(address)
         assert threading.active_count() - threads <= probes.MAX_CONNECTIONS
+
+
+@pytest.mark.parametrize(("path", "status"), [("/livez", 200), ("/nowhere", 404)])
+def test_a_request_for_the_head_gets_no_body(path: str, status: int, address: Address) -> None:
+    connection = HTTPConnection(*address, timeout=10)
+    connection.request("HEAD", path)
+    answer = connection.getresponse()
+    assert (answer.status, int(answer.headers["Content-Length"]) > 0) == (status, True)
+    assert answer.read() == b""
 
 
 def test_a_request_that_arrives_byte_by_byte_is_cut_off(

@@ -21,7 +21,13 @@ def send_to_group(pid: int) -> None:
     os.killpg(pid, signal.SIGTERM)
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "group"])
+def end_terminal(pid: int) -> None:
+    """Send SIGHUP to all processes, as the shell and the kernel do when a terminal ends."""
+    os.killpg(pid, signal.SIGHUP)
+    os.killpg(pid, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "group", "terminal"])
 def test_running_jobs_end_and_the_rest_is_released(stage: Stage, how: str) -> None:
     stage.consumer()
     worker = stage.warm_worker("--concurrency", "2", "--graceful-timeout", "600")
@@ -30,6 +36,8 @@ def test_running_jobs_end_and_the_rest_is_released(stage: Stage, how: str) -> No
     wait_until(lambda: in_flight() > 2)
     if how == "group":
         send_to_group(worker.process.pid)
+    elif how == "terminal":
+        end_terminal(worker.process.pid)
     else:
         worker.signal(getattr(signal, how))
     wait_until(lambda: in_flight() == 2)
