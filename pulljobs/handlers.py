@@ -29,7 +29,7 @@ from pulljobs.engine.run_times import RunTime
 from pulljobs.engine.throttle import Throttle, seconds_of
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer, options
-from pulljobs.models.options import name_of
+from pulljobs.models.options import check_function, name_of
 from pulljobs.outcome_texts import clean, encoded
 from pulljobs.run_limits import RunLimits
 from pulljobs.states import State
@@ -333,6 +333,7 @@ class Handler:
     """True if the handler runs on the event loop."""
 
     def __post_init__(self) -> None:
+        check_function("@handler", self.function)
         called = getattr(self.function, "__call__", None)  # noqa: B004  of an object, its method
         is_async = iscoroutinefunction(self.function) or iscoroutinefunction(called)
         object.__setattr__(self, "ack_policy", _policy(self.function, self.ack_policy))

@@ -11,6 +11,7 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.errors import LONGEST_DELAY
 from pulljobs.hooks import HistoryKeeper
 from pulljobs.models import Channel, Consumer, Job
+from pulljobs.models.token_holders import check_row
 from pulljobs.states import Reason, State
 from pulljobs.storage import (
     archive,
@@ -66,6 +67,7 @@ def purge(consumer: Consumer) -> int:
 
     Jobs that are published or returned while it runs may stay.
     """
+    check_row(consumer, Consumer)
     return sum(purging(consumer))
 
 
@@ -158,6 +160,7 @@ def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
     None or a time in the past ends a pause, and the throttles of a consumer and its keys. Raise
     ValueError for a time that `check_pause` refuses.
     """
+    check_row(token_holder, Channel, Consumer)
     check_pause(until)
     using = settings().DATABASE
     token_holder.paused_until = until
@@ -171,6 +174,7 @@ def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
 
 def wake(token_holder: Channel | Consumer) -> None:
     """Wake the waiters of the channel or consumer, so that they see a change of its row."""
+    check_row(token_holder, Channel, Consumer)
     using = settings().DATABASE
     own = (
         {"channel": token_holder} if isinstance(token_holder, Channel) else {"pk": token_holder.pk}
@@ -184,6 +188,7 @@ def redrive_all(consumer: Consumer) -> int:
 
     A job that dies again while it runs stays DEAD.
     """
+    check_row(consumer, Consumer)
     redriven, last = 0, 0
     while batch := dead.ids(settings().DATABASE, consumer.pk, after=last, limit=BATCH):
         redriven += len(redrive(batch).done)
@@ -196,6 +201,7 @@ def delete_exhausted(consumer: Consumer, job_id: int | None = None) -> int:
 
     Return how many were deleted.
     """
+    check_row(consumer, Consumer)
     using = settings().DATABASE
     deleted = 0
     while batch := dead.delete(using, consumer.pk, consumer.retries, job_id, limit=BATCH):
@@ -205,6 +211,7 @@ def delete_exhausted(consumer: Consumer, job_id: int | None = None) -> int:
 
 def stats(consumer: Consumer) -> Stats:
     """Count the consumer's jobs by state for pages. No count goes above 10,000."""
+    check_row(consumer, Consumer)
     return jobs.stats(settings().DATABASE, consumer.pk)
 
 

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from pulljobs import rates
 from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
+from pulljobs.engine.validation import encodable
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, FlowKey, LimitGroup, Producer, options
 from pulljobs.models.token_holders import validate_name
@@ -42,7 +43,7 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
     """Raise InvalidRegistration, with advice, if the name or a field is invalid."""
     check_name(name)
     title, token = fields.get("title", ""), fields["token"]
-    if len(title) > LONGEST or NUL in title:
+    if len(title) > LONGEST or not encodable(title):
         raise InvalidRegistration(f"The name must have {LONGEST} characters or fewer, no NUL.")
     if not (TOKEN.fullmatch(token) and len(token) <= LONGEST):
         raise InvalidRegistration(
@@ -128,7 +129,7 @@ def _find_group(fields: dict[str, Any]) -> None:
     name = fields.get("limit_group")
     if isinstance(name, str):
         rows = LimitGroup.objects.using(settings().DATABASE)
-        group = None if NUL in name else rows.filter(name=name).first()
+        group = rows.filter(name=name).first() if encodable(name) else None
         if group is None:
             raise InvalidRegistration(f"There is no limit group {name!r}: create it first.")
         fields["limit_group"] = group

@@ -15,6 +15,7 @@ from pulljobs.engine import tracing
 from pulljobs.engine.telemetry import MessageHeldBack
 from pulljobs.engine.validation import NewMessage
 from pulljobs.errors import (
+    LONGEST_DELAY,
     DuplicateMessage,
     DuplicateSchedule,
     InvalidMessage,
@@ -83,13 +84,15 @@ def schedule(
 def check_time(at: datetime) -> None:
     """Raise ScheduledTooSoon unless the time is at least `MIN_SCHEDULE_DELAY` ahead.
 
-    The clock is the database's. InvalidMessage for a naive time.
+    The clock is the database's. InvalidMessage for a naive time, and for one in over 100 years.
     """
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise InvalidMessage(f"{at!r} must be an aware datetime: give it a time zone.")
-    least = settings().MIN_SCHEDULE_DELAY
-    if at - nodes.clock(settings().DATABASE) < least:
+    least, ahead = settings().MIN_SCHEDULE_DELAY, at - nodes.clock(settings().DATABASE)
+    if ahead < least:
         raise ScheduledTooSoon(least.total_seconds())
+    if ahead > LONGEST_DELAY:
+        raise InvalidMessage(f"A message can be scheduled for the next 100 years, not for {at}.")
 
 
 def dispatch() -> int:

@@ -10,6 +10,7 @@ from pulljobs.conf import settings
 from pulljobs.engine.validation import encodable
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Consumer, FlowKey
+from pulljobs.models.token_holders import check_row
 from pulljobs.storage import turns
 
 MOST: Final = 1_000
@@ -21,6 +22,7 @@ def set_weight(consumer: Consumer, key: str, weight: int) -> None:
 
     This joins the caller's transaction. InvalidRegistration if the key or the weight is invalid.
     """
+    check_row(consumer, Consumer)
     if type(weight) is not int or not 1 <= weight <= MOST:
         raise InvalidRegistration(f"The weight must be from 1 to {MOST}, not {weight!r}.")
     if not isinstance(key, str) or len(key) > LONGEST_KEY or not encodable(key):
@@ -38,6 +40,7 @@ def read_weights(
 
     Return at most `most` of them, from the first key behind `after` on.
     """
+    check_row(consumer, Consumer)
     rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
     if after is not None:
         rows = rows.filter(key__gt=after)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
+from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
@@ -63,6 +64,17 @@ def check(
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function with its module, for messages."""
     return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+
+
+def check_function(decorator: str, function: object) -> None:
+    """Raise ConfigurationError unless a call runs the code of what is decorated."""
+    if not callable(function):
+        raise ConfigurationError(f"{decorator} is above {function!r}, which is no function.")
+    if isgeneratorfunction(function) or isasyncgenfunction(function):
+        raise ConfigurationError(
+            f"{name_of(function)} is a generator, of which a call runs nothing: write {decorator} "
+            "above a function without yield."
+        )
 
 
 def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:

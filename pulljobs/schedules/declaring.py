@@ -95,6 +95,10 @@ def every(
 
     The name is `channel-consumer` by default. The options are those of `create`.
     """
+    if callable(name):
+        raise ConfigurationError(
+            f"@every is above {name!r} without a rule: write @every(cron=...)."
+        )
 
     def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:
         own = [each for each in handlers.registered() if each.function is function]

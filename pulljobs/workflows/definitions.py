@@ -11,7 +11,7 @@ from asgiref.sync import iscoroutinefunction
 from pulljobs import handlers
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
-from pulljobs.models.options import name_of
+from pulljobs.models.options import check_function, name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,6 +57,7 @@ def workflow(
     """
 
     def register(function: F) -> F:
+        check_function("@workflow", function)
         made = Workflow(
             name=name_of(function)[-200:],
             channel=channel,

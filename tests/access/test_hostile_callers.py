@@ -61,6 +61,8 @@ BAD = [
     b'{"Channel": "orders", "EverySeconds": 1e-320}',
     b'{"Channel": "orders", "Cron": "* * * * *", "StartsAt": "0001-01-01T00:00:00Z"}',
     b'{"From": "0001-01-01T00:00:00Z", "To": "9999-12-31T23:59:59Z"}',
+    b'{"type": "pull", "name": "\\ud800"}',
+    b'{"type": "pull", "limitGroup": "\\ud800"}',
     b"\x00",
 ]
 FORM = "application/x-www-form-urlencoded"
@@ -120,6 +122,8 @@ def test_bad_json_is_never_a_500(headers: dict[str, str]) -> None:
         for method, url in (("PUT", ""), ("POST", "/pause"), ("POST", "/backfill")):
             answer = send(method, f"/schedule/daily{url}", body, headers, JSON)
             assert answer.status_code < 500, (url, body[:50])
+        for url in ("/channel/new", "/channel/orders/consumer/new", "/limit-group/new"):
+            assert send("PUT", url, body, headers, JSON).status_code < 500, (url, body[:50])
         batch = send("POST", "/channel/orders/broadcast-batch", body, headers, JSON)
         assert batch.status_code < 500, body[:50]
 

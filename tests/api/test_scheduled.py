@@ -90,6 +90,7 @@ def test_its_id_stays_taken(announcer: Announcer) -> None:
         "9999-12-31T23:59:59-12:00",
         "0",
         "٢٠٦٠-01-01T00:00:00Z",
+        "9999-12-31T23:59:59Z",  # pages could not show it in every zone
     ],
 )
 def test_times_that_can_t_be_read(time: str, announcer: Announcer) -> None:

@@ -113,6 +113,8 @@ def test_a_declaration_that_cannot_work_is_refused_when_it_is_imported() -> None
         with pytest.raises(InvalidSchedule, match="channel"):
             schedules.declare("daily", channel, cron="0 5 * * *")  # type: ignore[arg-type]
     assert declaring.declared() == {}
+    with pytest.raises(ConfigurationError, match="without a rule: write @every"):
+        schedules.every(send)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="put @handler below it"):
         schedules.every(cron="0 5 * * *")(send)
 

@@ -72,6 +72,16 @@ def test_operators_may_give_public_ids() -> None:
                 act([wrong])
 
 
+def test_operators_give_the_row_of_a_consumer() -> None:
+    """The name would be an AttributeError, or a pause that is lost."""
+    acts: list[Any] = [operating.purge, operating.redrive_all, operating.stats]
+    for act in (*acts, operating.delete_exhausted):
+        with pytest.raises(TypeError, match="Give a Consumer, the row itself, not 'orders/census'"):
+            act("orders/census")
+    with pytest.raises(TypeError, match="Give a Channel or Consumer, the row itself, not 'orders'"):
+        operating.pause("orders", None)  # type: ignore[arg-type]
+
+
 def test_a_redriven_job_starts_fresh_and_its_next_end_is_shown() -> None:
     job = JobFactory.create(state=State.DEAD)
     assert operating.redrive([job.id, 5]) == ([job.id], [5])

@@ -1,5 +1,6 @@
 """Start of a worker: the consumers that it serves, when it ends by itself, and refusals."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from pulljobs.handlers import AckPolicy, handler
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Node, PullWaiter
 from pulljobs.publishing import publish, publish_many
 from pulljobs.worker import shared_state
+from pulljobs.workflows import workflow
 from tests import second
 from tests.factories import ConsumerFactory
 from tests.handling import registry_of_its_own
@@ -147,6 +149,20 @@ def test_two_handlers_for_one_consumer_are_refused() -> None:
         handler(channel="orders", consumer="invoicing")(print)
         with pytest.raises(ConfigurationError, match=r"'invoicing' of channel 'orders' has two"):
             handler(channel="orders", consumer="invoicing")(repr)
+
+
+def test_what_is_no_function_whose_call_runs_it_is_refused() -> None:
+    def stream(job: object) -> Iterator[None]:
+        yield
+
+    for decorate in (handler, workflow):
+        at: Any = decorate(channel="orders", consumer="invoicing")
+        with registry_of_its_own():
+            with pytest.raises(ConfigurationError, match="is above 'text', which is no function"):
+                at("text")
+            with pytest.raises(ConfigurationError, match="stream is a generator, of which a call"):
+                at(stream)
+            assert list(handlers.registered()) == []
 
 
 def test_ack_first_and_transactional_is_refused() -> None:

@@ -87,8 +87,8 @@ def _read_schedule(request: Request) -> datetime | None:
         raise exceptions.unreadable_schedule() from error
     try:
         scheduling.check_time(at)
-    except ScheduledTooSoon as error:
-        raise exceptions.refused(412, error) from error
+    except PublishError as error:
+        raise exceptions.refused(_status_of(error), error) from error
     return at
 
 
