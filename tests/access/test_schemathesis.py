@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies"),
 ]
 
-EXAMPLES = int(os.environ.get("PULLJOBS_TEST_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("PULLJOBS_TEST_EXAMPLES", "10"))
 STEPS = 6
 FUZZED = settings(
     max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -47,33 +48,42 @@ def consumer(db: None) -> Consumer:
     return made
 
 
-@pytest.fixture(params=["force_custom_plan", "force_generic_plan"])
-def prepared(request: pytest.FixtureRequest, consumer: Consumer) -> Iterator[None]:
+PLAN_CACHE_MODES = ("force_custom_plan", "force_generic_plan")
+ENTRIES = {"from the head": FROM_THE_HEAD, "in the middle": IN_THE_MIDDLE}
+
+
+@pytest.mark.owner
+def test_a_page_reads_a_page(consumer: Consumer) -> None:
+    """No sequential scan, no sort, a few blocks a job, never analyzed and analyzed."""
+    for is_analyzed in (False, True):
+        if is_analyzed:
+            _execute("ANALYZE pulljobs_job")
+        _execute("SET LOCAL enable_seqscan = on")
+        for mode in PLAN_CACHE_MODES:
+            with prepared(mode):
+                for entry, marks in ENTRIES.items():
+                    case = (is_analyzed, mode, entry)
+                    _check(_explain(f"EXECUTE queued ({consumer.pk}, 101, {marks})"), case)
+
+
+@contextmanager
+def prepared(plan_cache_mode: str) -> Iterator[None]:
     text = statement("queued").replace("%%", "%")
     for position, name in enumerate(PARAMETERS, 1):
         text = text.replace(f"%({name})s", f"${position}")
     assert not re.search(r"%\(", text)
-    _execute(f"SET LOCAL plan_cache_mode = {request.param}")
+    _execute(f"SET LOCAL plan_cache_mode = {plan_cache_mode}")
     _execute(f"PREPARE queued ({', '.join(PARAMETERS.values())}) AS {text}")
     yield
     _execute("DEALLOCATE queued")
 
 
-@pytest.mark.owner
-@pytest.mark.parametrize("analyzed", [True, False])
-@pytest.mark.parametrize("entry", [FROM_THE_HEAD, IN_THE_MIDDLE])
-@pytest.mark.usefixtures("prepared")
-def test_a_page_reads_a_page(consumer: Consumer, entry: str, analyzed: bool) -> None:
-    """No sequential scan, no sort, a few blocks a job: at the head and in the middle."""
-    if analyzed:
-        _execute("ANALYZE pulljobs_job")
-    _execute("SET LOCAL enable_seqscan = on")
-    plan = _explain(f"EXECUTE queued ({consumer.pk}, 101, {entry})")
+def _check(plan: dict[str, Any], case: tuple[bool, str, str]) -> None:
     jobs = [node for node in _nodes(plan["Plan"]) if node.get("Relation Name") == "pulljobs_job"]
-    assert max(node["Actual Rows"] * node["Actual Loops"] for node in jobs) == 101
-    assert {node["Node Type"] for node in jobs} <= {"Index Scan", "Index Only Scan"}
-    assert {node["Index Name"] for node in jobs} == {"pulljobs_job_claim"}
-    assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 200
+    assert max(node["Actual Rows"] * node["Actual Loops"] for node in jobs) == 101, case
+    assert {node["Node Type"] for node in jobs} <= {"Index Scan", "Index Only Scan"}, case
+    assert {node["Index Name"] for node in jobs} == {"pulljobs_job_claim"}, case
+    assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 200, case
 
 
 def _explain(text: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ def test_each_slot_fires_once_or_is_skipped_while_workers_and_the_server_are_kil
     state: Path,
 ) -> None:
     """Clocks of half of the workers are two minutes off. Two planted mistakes are seen."""
-    sizes = ("--workers", "3", "--seconds", "20", "--schedules", "60", "--often", "20")
+    sizes = ("--workers", "3", "--seconds", "12", "--schedules", "60", "--often", "20")
     report = measure(state, "schedule-faults", *sizes, "--pause", "1.5")
     assert report["broken"] == {}
     assert report["messages_without_slot_or_slots_without_message"] == 0

@@ -21,7 +21,7 @@ from tests.client.names import SHOP, SUBSCRIPTION
 from tests.client.test_flow import running
 from tests.sessions import PATIENCE_SECONDS, query
 
-LOOK_SECONDS = 0.002
+LOOK_SECONDS = 0.01
 """Pause between two looks, which would take a processor from the servers they look at."""
 JOBS = int(os.environ.get("PULLJOBS_TEST_CLIENT_JOBS", "150"))
 

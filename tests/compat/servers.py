@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom  # tests seed the other generators
+from typing import Final
 
 import psycopg
 
@@ -81,22 +82,14 @@ def reachable(programs: Path, directory: Path) -> Path:
 
 
 @contextmanager
-def postgres(programs: Path, directory: Path, **more: str) -> Iterator[int]:
-    """Run a new server, with more settings. Give its port."""
+def postgres(programs: Path, directory: Path) -> Iterator[int]:
+    """Run a new server. Give its port."""
     directory.chmod(0o711)
     programs = reachable(programs, directory)
     data, log, port = own(directory / "data"), own(directory / "log"), free_port()
     run(programs / "initdb", "--no-sync", "-A", "trust", "-U", "pulljobs", "-E", "UTF8", "-D", data)
-    settings = (
-        QUICK
-        | more
-        | {
-            "port": str(port),
-            "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",
-        }
-    )
-    options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
+    place = {"port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
+    options = " ".join(f"-c {name}='{value}'" for name, value in (QUICK | place).items())
     control = (programs / "pg_ctl", "-D", data, "-w", "-s")
     run(*control, "start", "-t", str(START_SECONDS), "-l", log / "log", "-o", options)
     try:
@@ -158,18 +151,22 @@ def wait_for(port: int) -> None:
             return
 
 
+STORAGE: Final = ("tests/storage", "tests/publishing", "tests/lake/without_spark/test_lag.py")
+PLANS: Final = "tests/storage/test_plans.py"
+WITHOUT_SERVER: Final = "tests/publishing/test_refusals.py"
+"""Tests of messages that are refused before a server sees them."""
+
+
 def storage_suite(port: int, *, pooled: bool = False, plans: bool = False, every: int = 1) -> str:
     """Run the storage tests on the server at that port, or every so many of them.
 
     Return the output. The tests of plans take long. They run here on the oldest server and
     elsewhere on the newest.
     """
-    elsewhere = [] if plans else ["--ignore=tests/storage/test_plans.py"]
+    left_out = [WITHOUT_SERVER] if plans else [WITHOUT_SERVER, PLANS]
     return suite(
-        "tests/storage",
-        "tests/publishing",
-        "tests/lake/without_spark/test_lag.py",
-        *elsewhere,
+        *STORAGE,
+        *(f"--ignore={path}" for path in left_out),
         DATABASE_URL=f"postgres://pulljobs@127.0.0.1:{port}/postgres",
         DATABASE_POOLED="1" if pooled else "",
         PULLJOBS_TEST_EVERY=str(every),

@@ -9,25 +9,34 @@ from pathlib import Path
 import pytest
 
 from pyspark_pulljobs import adbc, connecting
-from tests.compat.servers import pgbouncer, postgres, storage_suite, suite, wheel_programs
+from tests.compat.servers import own, pgbouncer, postgres, storage_suite, suite, wheel_programs
 from tests.example.processes import open_directory
 from tests.requirements import debian_postgres, require
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
-WORKER = [
-    f"tests/worker/test_{part}.py" for part in ("settling", "passes", "blame", "flusher", "leases")
-]
+of_debian = pytest.mark.xdist_group("postgresql 15")
+behind_pgbouncer = pytest.mark.xdist_group("pgbouncer")
+"""Groups of tests that share a server: each would take longer to make than to use."""
+WORKER = [f"tests/worker/test_{part}.py" for part in ("settling", "passes", "flusher", "leases")]
 WHOLE = os.environ.get("PULLJOBS_TEST_SERVERS") == "1"
+EVERY = 1 if WHOLE else 6
 OTHER = os.environ.get("PULLJOBS_TEST_POSTGRES", "")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def directory() -> Iterator[Path]:
     with open_directory() as opened:
         yield opened
 
 
-def assert_passed(output: str, at_least: int = 150) -> None:
+@pytest.fixture(scope="module")
+def debian(directory: Path) -> Iterator[int]:
+    """Port of Debian's PostgreSQL 15, the oldest version here."""
+    with postgres(debian_postgres(15), own(directory / "debian")) as port:
+        yield port
+
+
+def assert_passed(output: str, at_least: int = 100) -> None:
     passed = re.search(r"(\d+) passed", output)
     assert passed, output
     assert int(passed[1]) >= at_least, output
@@ -35,41 +44,39 @@ def assert_passed(output: str, at_least: int = 150) -> None:
 
 def test_postgresql_16(directory: Path) -> None:
     """A version between the oldest and the newest here, with a sixth of the tests."""
-    with postgres(wheel_programs(16), directory) as port:
-        assert_passed(storage_suite(port, every=1 if WHOLE else 6))
+    with postgres(wheel_programs(16), own(directory / "16")) as port:
+        assert_passed(storage_suite(port, every=EVERY))
 
 
-def test_postgresql_15_of_debian(directory: Path) -> None:
-    """The oldest version here, with a third of the tests and of the plans."""
-    with postgres(debian_postgres(15), directory) as port:
-        assert_passed(storage_suite(port, plans=True, every=1 if WHOLE else 3))
+@of_debian
+def test_postgresql_15_of_debian(debian: int) -> None:
+    """The oldest version here, with a sixth of the tests and of the plans."""
+    assert_passed(storage_suite(debian, plans=True, every=EVERY), 250)
 
 
-def test_claims_of_many_priorities_are_not_compiled(directory: Path) -> None:
+@of_debian
+def test_claims_of_many_priorities_are_not_compiled(debian: int, directory: Path) -> None:
     """Debian's server compiles a statement that it expects to be long, which takes seconds."""
-    explained = {"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0"}
+    explained = "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0"
     claims = "tests/storage/test_claim.py::test_more_priorities_than_floors_are_kept_for"
-    with postgres(debian_postgres(15), directory, **explained) as port:
-        url = f"postgres://pulljobs@127.0.0.1:{port}/postgres"
-        suite(claims, DATABASE_URL=url, DATABASE_POOLED="")
-    log = (directory / "log" / "log").read_text()
-    assert "Claim jobs of a consumer" in log
+    url = f"postgres://pulljobs@127.0.0.1:{debian}/postgres"
+    suite(claims, DATABASE_URL=url, DATABASE_POOLED="", PGOPTIONS=explained)
+    log = (directory / "debian" / "log" / "log").read_text()
+    assert "Query Text: -- Claim jobs of a consumer" in log
     assert "JIT:" not in log
 
 
 @pytest.mark.skipif(not OTHER, reason="for PULLJOBS_TEST_POSTGRES, where its programs are")
 def test_another_postgresql(directory: Path) -> None:
-    with postgres(Path(OTHER), directory) as port:
+    with postgres(Path(OTHER), own(directory / "other")) as port:
         assert_passed(storage_suite(port, plans=True))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pooled(directory: Path) -> Iterator[int]:
     """Port of a pooler in transaction mode."""
     program = require("pgbouncer")
-    server, pooler = directory / "server", directory / "pooler"
-    server.mkdir()
-    pooler.mkdir()
+    server, pooler = own(directory / "server"), own(directory / "pooler")
     with (
         postgres(wheel_programs(18), server) as port,
         pgbouncer(program, "127.0.0.1", port, pooler) as pooled,
@@ -77,18 +84,21 @@ def pooled(directory: Path) -> Iterator[int]:
         yield pooled
 
 
+@behind_pgbouncer
 def test_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    assert_passed(storage_suite(pooled, pooled=True, every=1 if WHOLE else 4))
+    assert_passed(storage_suite(pooled, pooled=True, every=EVERY))
 
 
+@behind_pgbouncer
 def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
     """Workers prepare nothing and poll. PULLJOBS_TEST_SERVERS=1 runs all of their tests."""
     url = f"postgres://pulljobs@127.0.0.1:{pooled}/postgres"
     paths = ["tests/worker"] if WHOLE else WORKER
     output = suite(*paths, DATABASE_URL=url, DATABASE_POOLED="1")
-    assert_passed(output, 400 if WHOLE else 28)
+    assert_passed(output, 400 if WHOLE else 23)
 
 
+@behind_pgbouncer
 def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int) -> None:
     """Older versions accept no options of a connection."""
     dsn = connecting.parse_dsn(

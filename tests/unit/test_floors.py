@@ -214,7 +214,7 @@ class ClaimHistory(RuleBasedStateMachine):
 
 
 TestHistory = ClaimHistory.TestCase
-TestHistory.settings = settings(max_examples=300, stateful_step_count=60)
+TestHistory.settings = settings(max_examples=100, stateful_step_count=60)
 
 
 @pytest.fixture
