@@ -8,18 +8,21 @@ from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 
 
-def encoded(result: Any) -> str | None:
-    """Return the result as JSON text, or None for None.
+def encoded(value: Any, what: str = "result") -> str | None:
+    """Return a value as JSON text, or None for None. `what` is its name in errors.
 
     Raise TypeError or ValueError if it is not JSON, or has more than `MAX_RESULT_BYTES` bytes.
     """
-    if result is None:
+    if value is None:
         return None
     try:
-        text = json.dumps(result, allow_nan=False, ensure_ascii=False)
-    except RecursionError as error:
-        raise ValueError("the result is nested too deep for JSON") from error
-    return outcomes.result_text(text, settings().MAX_RESULT_BYTES)
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"The {what} is not JSON ({error}): use plain values, for example an id."
+        ) from error
+    return outcomes.result_text(text, settings().MAX_RESULT_BYTES, what)
 
 
 def clean(text: str) -> str:

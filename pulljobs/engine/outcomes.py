@@ -159,14 +159,18 @@ def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries
     return by_claim
 
 
-def result_text(text: str, limit: int) -> str:
+def result_text(text: str, limit: int, what: str = "result") -> str:
     """Return JSON text as a result is stored. Raise ValueError if it has more bytes than `limit`.
 
-    NUL characters and half surrogate pairs, which PostgreSQL cannot store, are replaced.
+    `what` is its name in the error. NUL characters and half surrogate pairs, which PostgreSQL
+    cannot store, are replaced.
     """
     stored = NUL.sub("\\1\N{REPLACEMENT CHARACTER}", text).encode("utf-8", "replace")
     if len(stored) > limit:
-        raise ValueError(f"the result has {len(stored)} bytes of JSON, the limit is {limit}")
+        raise ValueError(
+            f"The {what} has {len(stored)} bytes of JSON, the limit is {limit}: store the data "
+            "elsewhere and use where it is, or raise MAX_RESULT_BYTES."
+        )
     return stored.decode()
 
 

@@ -72,6 +72,8 @@ def name_start(channel: str) -> str:
 
 def do_result(context: "RunContext", child: children.ChildJob, return_errors: bool) -> Operation:
     """Suspend the run until a child has ended, and return its result."""
+    if not isinstance(child, children.ChildJob):
+        raise TypeError(f"run.result needs a child that run.start returned, not {child!r:.300}.")
     step = yield from begin(context, f"result of {child.id}", "gather")
     if step.batch_id is None:
         step.batch_id, step.children = child.batch_id, [ids.decode(child.id)]

@@ -33,7 +33,7 @@ class Workflow:
     is_async: bool
 
 
-_by_function: dict[Callable[..., Any], Workflow] = {}
+_registered: dict[tuple[str, str], Workflow] = {}
 
 
 def workflow(
@@ -81,7 +81,7 @@ def workflow(
                 is_fenced=True,
             )
         )
-        _by_function[function] = made
+        _registered[channel, consumer] = made
         return function
 
     return register
@@ -89,17 +89,15 @@ def workflow(
 
 def registered() -> Iterator[Workflow]:
     """Yield the registered workflows in the order of their registration."""
-    yield from _by_function.values()
+    yield from _registered.values()
 
 
 def find(function: Callable[..., Any]) -> Workflow:
-    """Return the workflow of a function, or raise ConfigurationError."""
-    try:
-        return _by_function[function]
-    except KeyError:
-        raise ConfigurationError(
-            f"{name_of(function)} is no workflow: decorate it with @workflow."
-        ) from None
+    """Return the first workflow of a function, or raise ConfigurationError."""
+    for each in registered():
+        if each.function == function:
+            return each
+    raise ConfigurationError(f"{name_of(function)} is no workflow: decorate it with @workflow.")
 
 
 def _handler_of(made: Workflow) -> Callable[[ClaimedJob], Any]:

@@ -68,6 +68,7 @@ def do_step(
     began = time.monotonic()
     with noting_failure(context, step):
         result = yield from _try(context, call, retries)
+        context.replay.check_swallowed()
         return (yield from store_result(context, step, began, result))
 
 

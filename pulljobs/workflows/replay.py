@@ -4,6 +4,9 @@ Sync and async runs share it. It decides what a call of a run means: a step that
 result the call returns, or a step that begins now.
 """
 
+import asyncio
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -97,6 +100,10 @@ class Replay:
     stored: dict[StepKey, Step]
     ending: Ending | None = None
     """Suspension or continuation that was raised. Every later call raises it again."""
+    is_swallowed: bool = False
+    """True after a call outside of the blocks that handle the ending: the code went on."""
+    _ended_in: object = None
+    """Task or thread in which the ending was raised. Others may go on for a while."""
     failed: list[FailedStep] = field(default_factory=list)
     """Failures that are not stored yet."""
     _asked: Counter[str] = field(default_factory=Counter)
@@ -116,8 +123,7 @@ class Replay:
 
         Raise StepMismatch if the name belongs to something else, and TooManySteps.
         """
-        if self.ending is not None:
-            raise self.ending
+        self._check_open()
         check_name(name)
         self._check_caller(name, kind, function)
         self._asked[name] += 1
@@ -146,8 +152,22 @@ class Replay:
 
     def raise_ending(self, ending: Ending) -> Any:
         """Raise the end of the claim, now and at every later call."""
-        self.ending = ending
+        self._check_open()
+        self.ending, self._ended_in = ending, _find_caller()
         raise ending
+
+    def check_swallowed(self) -> None:
+        """Raise the end of the claim again if this task or thread has swallowed it, and note it."""
+        ending = self.ending
+        if ending is not None and self._ended_in is _find_caller() and not _is_handled(ending):
+            self.is_swallowed = True
+            raise ending
+
+    def _check_open(self) -> None:
+        """Raise the end of the claim again, if there was one."""
+        self.check_swallowed()
+        if self.ending is not None:
+            raise self.ending
 
     def unknown(self) -> list[Step]:
         """Return the stored steps that the code did not ask for, in their order."""
@@ -161,6 +181,22 @@ class Replay:
                 f"The name {name!r} belongs to {_caller(*first)}, and {_caller(kind, function)} "
                 "uses it again: give each its own name."
             )
+
+
+def _find_caller() -> object:
+    """Return the task of the event loop, or the thread, that calls the run."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # There is no event loop in this thread.
+        return threading.current_thread()
+
+
+def _is_handled(ending: Ending) -> bool:
+    """Return True inside of an `except` or a `finally` through which the ending passes."""
+    error = sys.exception()
+    while error is not None and error is not ending:
+        error = error.__context__
+    return error is ending
 
 
 def check_name(name: object) -> None:

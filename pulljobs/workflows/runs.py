@@ -191,4 +191,4 @@ class AtomicStep(StepResult):
 
 def continue_as(context: RunContext, payload: Any) -> Any:
     """Raise the continuation of a run, or TypeError or ValueError for a payload that is no JSON."""
-    return context.replay.raise_ending(Continuation(encoded(payload) or "null"))
+    return context.replay.raise_ending(Continuation(encoded(payload, "payload") or "null"))

@@ -69,7 +69,9 @@ class RunStore:
         Raise LeaseLost, and TypeError or ValueError for a result that can't be stored.
         """
         self.refuse_transaction(f"{step.kind} {step}")
-        stored = self._write(step, seconds, result=encode_result(step, result), failure=failure)
+        stored = self._write(
+            step, seconds, result=encoded(result, f"result of {step}"), failure=failure
+        )
         self.on_stored(self.job, step)
         return stored
 
@@ -80,7 +82,7 @@ class RunStore:
         with transactions.atomic():
             yield
             transactions.check()
-            text = encode_result(step, result.value)
+            text = encoded(result.value, f"result of {step}")
             result.value = self._write(step, time.monotonic() - began, result=text)
         self.on_stored(self.job, step)
 
@@ -227,21 +229,6 @@ class StepResult:
     """Result of a step that the caller sets."""
 
     value: Any = None
-
-
-def encode_result(step: Step, result: Any) -> str | None:
-    """Return the result of a step as JSON, or raise TypeError or ValueError that names the step."""
-    try:
-        return encoded(result)
-    except TypeError as error:
-        raise TypeError(
-            f"The result of {step} is not JSON ({error}): return plain values, for example an id."
-        ) from error
-    except ValueError as error:
-        raise ValueError(
-            f"The result of {step} can't be stored ({error}): store the data elsewhere and return "
-            "where it is, or raise MAX_RESULT_BYTES."
-        ) from error
 
 
 def _refuse_transaction(using: str, what: str) -> None:

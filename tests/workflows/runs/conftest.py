@@ -14,11 +14,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @pytest.fixture(autouse=True)
 def _workflows() -> Iterator[None]:
-    before = dict(definitions._by_function)
+    before = dict(definitions._registered)
     with registry_of_its_own():
         yield
-    definitions._by_function.clear()
-    definitions._by_function.update(before)
+    definitions._registered.clear()
+    definitions._registered.update(before)
 
 
 class Bench:

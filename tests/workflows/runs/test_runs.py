@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -197,10 +198,17 @@ def test_a_large_failure_is_stored_as_its_text() -> None:
     assert isinstance(gone, StepFailed)
 
 
-def test_a_swallowed_suspension_fails_the_run_with_a_clear_error(bench: Bench) -> None:
+@pytest.mark.parametrize("then", ["return", "step", "continue_as"])
+def test_a_swallowed_suspension_fails_the_run_with_a_clear_error(bench: Bench, then: str) -> None:
+    calls: list[int] = []
+
     def greedy(run: Run) -> str:
         with suppress(BaseException):
             run.sleep("night", timedelta(hours=8))
+        if then == "step":
+            run.step("charge", calls.append, 1)
+        if then == "continue_as":
+            run.continue_as({})
         return "done"
 
     bench.workflow(greedy)
@@ -209,6 +217,33 @@ def test_a_swallowed_suspension_fails_the_run_with_a_clear_error(bench: Bench) -
     assert ran.job.state == State.DEAD
     assert "The workflow caught this and went on" in str(ran.job.error)
     assert not WorkflowStep.objects.exists()
+    assert not calls
+
+
+def test_a_suspension_passes_through_blocks_that_call_the_run(bench: Bench) -> None:
+    def careful(run: Run) -> Any:
+        try:
+            run.sleep("night", timedelta(hours=8))
+        finally:
+            run.step("tidy up", lambda: None)
+
+    bench.workflow(careful)
+    bench.start()
+    drain(delayed=True)
+    assert list(WorkflowStep.objects.values_list("name", flat=True)) == ["night", "tidy up"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_waits_of_several_tasks_suspend_an_async_run_together(bench: Bench) -> None:
+    async def both(run: AsyncRun) -> Any:
+        return await asyncio.gather(run.wait("first"), run.wait("second"))
+
+    bench.workflow(both)
+    run_id = bench.start()
+    assert [ran.job.state for ran in drain()] == [State.QUEUED]
+    assert signal(run_id, "second", 2)
+    assert signal(run_id, "first", 1)
+    assert [ran.job.result for ran in drain()] == [[1, 2]]
 
 
 def test_a_name_that_is_used_for_another_function_is_refused(bench: Bench) -> None:
@@ -235,8 +270,23 @@ def test_a_result_that_can_not_be_stored_names_its_step(bench: Bench, result: ob
     bench.workflow(lambda run: run.step("export", lambda: result))
     bench.start()
     [ran] = drain()
-    assert "'export'" in str(ran.exception)
+    assert "The result of 'export' " in str(ran.exception)
     assert not WorkflowStep.objects.exists()
+
+
+def test_what_can_not_be_stored_is_refused_with_its_name_and_what_to_do(bench: Bench) -> None:
+    calls: dict[str, Callable[[Run], object]] = {
+        "The result is not JSON": lambda run: object(),
+        "The result has 16386 bytes": lambda run: "x" * 16_384,
+        "The payload is not JSON": lambda run: run.continue_as(float("nan")),
+        "The payload has": lambda run: signal(run.id, "approval", "x" * 20_000),
+        "needs a child that run.start returned": lambda run: run.result("x"),  # type: ignore[arg-type]
+    }
+    bench.workflow(lambda run: calls[run.input](run))
+    for error in calls:
+        bench.start(json.dumps(error))
+        [ran] = drain()
+        assert error in str(ran.job.error)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -302,7 +352,7 @@ def test_a_run_of_another_version_is_claimed_once_and_left_to_workers_that_accep
     waits = reading.describe_wait(WorkflowRun.objects.get(), ran.job.state, 0)
     assert waits == "a worker that accepts version 1"
     with registry_of_its_own():
-        definitions._by_function.clear()
+        definitions._registered.clear()
         bench.workflow(function, version=1)
         versions.take_up(USING)
         [ran] = drain()

@@ -20,8 +20,10 @@ from pulljobs.workflows import (
     definitions,
     redrive,
     signal,
+    versions,
 )
 from pulljobs.workflows.models import WorkflowStep
+from tests.factories import ConsumerFactory
 from tests.handling import registry_of_its_own
 from tests.workflows.runs.conftest import Bench
 
@@ -43,7 +45,7 @@ def test_a_check_names_the_runs_whose_step_was_renamed_and_writes_nothing(bench:
     drain()
     assert checking.check_runs() == checking.CheckedRuns(1, 0, [])
     with registry_of_its_own():
-        definitions._by_function.clear()
+        definitions._registered.clear()
         bench.workflow(bill_and_wait)
         [broken] = checking.check_runs().broken
         assert (
@@ -51,11 +53,21 @@ def test_a_check_names_the_runs_whose_step_was_renamed_and_writes_nothing(bench:
             "wait 'approval'."
         )
     with registry_of_its_own():
-        definitions._by_function.clear()
+        definitions._registered.clear()
         bench.workflow(lambda run: Group.objects.create(name="effect"))
         [broken] = checking.check_runs().broken
         assert "before step 'charge'" in broken.problem
     assert not Group.objects.exists()
+
+
+def test_a_function_may_be_the_workflow_of_several_consumers(bench: Bench) -> None:
+    other = Bench(ConsumerFactory.create())
+    for each in (bench, other):
+        each.workflow(charge_and_wait)
+        each.start()
+    drain()
+    assert checking.check_runs() == checking.CheckedRuns(2, 0, [])
+    assert len(versions.report_versions()) == 2
 
 
 def test_a_redrive_from_a_step_forgets_it_and_gives_its_signals_back(bench: Bench) -> None:
