@@ -39,6 +39,7 @@ def lose_wake_ups() -> None:
     from pulljobs.workflows import signals
 
     module: Any = signals
+    module.in_transaction = lambda using: True  # Else the statement that sends it wakes the run.
     module.wake = module.wake_one = lambda *args: None
     module.sweep = lambda *args: False
 

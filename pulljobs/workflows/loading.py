@@ -1,16 +1,18 @@
 """Stored runs with their steps: that of a claim, and all that are live."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import Row
 from pulljobs.errors import WorkflowError
 from pulljobs.models import Job
 from pulljobs.storage import messages, nodes
 from pulljobs.storage.rows import StoredMessage
 from pulljobs.storage.statements import LONGEST_SECONDS, run
+from pulljobs.workflows.definitions import Workflow
 from pulljobs.workflows.models import WorkflowRun, WorkflowStep
 from pulljobs.workflows.replay import Step
 
@@ -27,17 +29,33 @@ class BegunRun(NamedTuple):
     is_continued: bool
     input: Any
     steps: list[Step]
+    taken: list[Step]
+    """The wait that has ended with this claim, because its signal is there, or nothing."""
 
 
-def begin_run(using: str, run_id: int, workflow: str, version: int) -> BegunRun:
-    """Record a run at its first claim, and return it with its steps."""
-    params = {"run_id": run_id, "workflow": workflow, "version": version}
+def begin_run(using: str, held: Held, workflow: Workflow) -> BegunRun:
+    """Record a run at its first claim, and return it with its steps.
+
+    The wait in which it was suspended takes its signal, which saves a statement of its own.
+    """
+    params = {
+        **held._asdict(),
+        "run_id": held.job_id,
+        "workflow": workflow.name,
+        "version": workflow.version,
+        "oldest_version": workflow.oldest_version,
+    }
     for _attempt in range(ATTEMPTS):
         if rows := run(using, "begin_run", params, seconds=LONGEST_SECONDS, keeps_plan=True):
-            first, now = rows[0], time.monotonic()
-            steps = [make_step(row, now) for row in rows if row.name is not None]
-            return BegunRun(first.version, first.rounds, first.is_continued, first.input, steps)
-    raise WorkflowError(f"Another session keeps run {run_id} locked: it is tried again.")
+            return _make_begun(rows)
+    raise WorkflowError(f"Another session keeps run {held.job_id} locked: it is tried again.")
+
+
+def _make_begun(rows: Sequence[Row]) -> BegunRun:
+    first, now = rows[0], time.monotonic()
+    steps = [make_step(row, now) for row in rows if row.name is not None]
+    taken = [step for step, row in zip(steps, rows, strict=False) if row.is_taken]
+    return BegunRun(first.version, first.rounds, first.is_continued, first.input, steps, taken)
 
 
 def make_step(row: Row, now: float) -> Step:

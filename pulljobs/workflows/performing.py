@@ -51,10 +51,12 @@ def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
     other workers, and AlreadySettled is raised.
     """
     using = settings().DATABASE
-    begun = begin_run(using, job.id, workflow.name, workflow.version)
+    begun = begin_run(using, job.held, workflow)
     store = RunStore(using, job, **hooks)
     if not workflow.oldest_version <= begun.version <= workflow.version:
         _leave(store, workflow, begun.version)
+    for step in begun.taken:
+        store.on_stored(job, step)
     return RunContext(
         job=job,
         workflow=workflow,
@@ -83,7 +85,7 @@ def end_claim(context: RunContext, error: BaseException | None, result: Any = No
     A suspension is written here. It was swallowed if the function ended in another way.
     """
     ending = context.replay.ending
-    if ending is not None and _is_only(error, ending):
+    if ending is not None and not context.replay.is_swallowed and _is_only(error, ending):
         context.store.end_claim(ending, context.workflow.version)
         raise AlreadySettled from None
     if isinstance(error, LeaseLost) or context.job.taken_away:

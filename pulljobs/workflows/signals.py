@@ -9,13 +9,20 @@ from asgiref.sync import sync_to_async
 
 from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.engine.sql import DATABASE_CHANNEL
+from pulljobs.engine.sql import DATABASE_CHANNEL, Row
 from pulljobs.errors import RunEnded, UnknownRun
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.outcome_texts import encoded
 from pulljobs.states import State
 from pulljobs.storage import listen
-from pulljobs.storage.statements import LOCK_SECONDS, LONGEST_SECONDS, brief, retrying, run
+from pulljobs.storage.statements import (
+    LOCK_SECONDS,
+    LONGEST_SECONDS,
+    brief,
+    in_transaction,
+    retrying,
+    run,
+)
 from pulljobs.workflows.replay import check_name
 
 AT_ONCE: Final = 500
@@ -46,17 +53,30 @@ def signal(
     params = {
         "run_id": number,
         "name": name,
-        "payload": encoded(payload),
+        "payload": encoded(payload, "payload"),
         "dedupe_id": dedupe_id,
+        "is_alone": not in_transaction(using),
+        "database_channel": DATABASE_CHANNEL,
     }
     rows = run(using, "send_signal", params, seconds=LONGEST_SECONDS, keeps_plan=True)
     if number is None or not rows or rows[0].state not in LIVE:
         if ignore_missing:
             return False
         raise _missing(using, run_id, number, rows[0].state if rows else None)
-    if rows[0].is_sent:
-        listen.call_on_commit(using, partial(wake_one, using, number))
+    _finish_sending(using, number, rows[0])
     return bool(rows[0].is_sent)
+
+
+def _finish_sending(using: str, run_id: int, sent: Row) -> None:
+    """Wait until the signal is on disk, and wake the run unless it is woken.
+
+    A signal outside of a transaction wakes its run before it is on disk. All that the run writes
+    comes later in the log, so a crash of the server never keeps the effect of a lost signal.
+    """
+    if not in_transaction(using) or not sent.is_sent:  # Another sender may not have come so far.
+        run(using, "flush_commits", {})
+    if sent.is_sent and not sent.is_woken:
+        listen.call_on_commit(using, partial(wake_one, using, run_id))
 
 
 async def asignal(

@@ -233,7 +233,8 @@ def plan(
     planner.execute(f"PREPARE asked AS {text}".encode())
     try:
         literals = sql.SQL(", ").join(map(sql.Literal, params.values()))
-        explain = sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE asked ({})").format(literals)
+        arguments = sql.SQL("({})" if params else "{}").format(literals)
+        explain = sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE asked {}").format(arguments)
         row = psycopg.ClientCursor(planner).execute(explain).fetchone()
     finally:
         planner.execute("DEALLOCATE asked")

@@ -52,7 +52,13 @@ def work_in_thread():
 
 
 def do_run(connection, run_id, token):
-    run = {"run_id": run_id, "workflow": "raw", "version": 1}
+    run = {
+        "run_id": run_id,
+        "lease_token": token,
+        "workflow": "raw",
+        "version": 1,
+        "oldest_version": 1,
+    }
     do(connection, "begin_run", run)
     for number in range(shared.STEPS):
         step = {

@@ -39,10 +39,11 @@ byte token = 0;
 byte lock = FREE;
 bool next_due = false;
 
-/* Rows of steps and of the signal, as committed. */
+/* Rows of steps, of the signal and of the run, as committed. */
 bool stored[3];
 bool signalled = false;
 bool consumed = false;
+bool waits = false;
 
 /* What no statement reads: the invariants and the faults need it. */
 byte faults = FAULTS;
@@ -142,6 +143,7 @@ inline suspend_until_signal() {
         assert(holds);
         state = QUEUED;
         due = next_due;
+        waits = true;
         next_due = false;
         live_leases--;
         lock = FREE
@@ -163,6 +165,15 @@ end_idle:
 #ifndef STEPS_BEFORE_CLAIM
     load_steps();
 #endif
+    maybe_crash();
+
+    /* begin_run: the wait in which the run was suspended ends with its signal. */
+    if
+    :: waits && signalled && !consumed && !have[WAIT] ->
+        lock_job();
+        atomic { store(WAIT); consumed = true; waits = false }
+    :: else
+    fi;
     maybe_crash();
 
     /* run.step: the function runs outside of a transaction. */
@@ -241,7 +252,14 @@ end_reaping:
 }
 
 proctype Sender() {
-    atomic { signalled = true };
+    /* In a transaction of its own the statement wakes a run that waits on its snapshot. */
+    if
+    :: atomic {
+        signalled = true;
+        if :: lock == FREE && state == QUEUED && waits -> due = true; goto end_sent :: else fi
+    }
+    :: atomic { signalled = true }
+    fi;
     if
     :: atomic { faults > 0 -> faults--; sender_crashed = true; goto end_sent }
     :: skip

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from django.contrib.auth.models import Group
@@ -20,6 +20,7 @@ from tests.sessions import query, run, session
 from tests.workflows.runs.conftest import Bench
 
 pytestmark = pytest.mark.django_db(transaction=True)
+OTHER_TOKEN: Final = "11111111-1111-1111-1111-111111111111"
 
 
 def test_a_holder_that_lost_its_lease_stores_no_step(bench: Bench) -> None:
@@ -44,9 +45,9 @@ def test_the_writes_of_an_atomic_step_are_rolled_back_with_a_lost_lease(bench: B
             Group.objects.create(name="booked")
             step.result = 1
             with session() as other:
-                token = "11111111-1111-1111-1111-111111111111"
                 other.execute(
-                    "UPDATE pulljobs_job SET lease_token = %s WHERE id = %s", [token, run.job.id]
+                    "UPDATE pulljobs_job SET lease_token = %s WHERE id = %s",
+                    [OTHER_TOKEN, run.job.id],
                 )
                 other.commit()
 
@@ -117,6 +118,51 @@ def test_a_signal_meets_a_run_that_is_about_to_suspend(bench: Bench) -> None:
     assert [ran.job.state for ran in drain()] == [State.QUEUED, State.DELIVERED]
 
 
+def test_a_signal_outside_of_a_transaction_wakes_its_run_in_the_same_statement(
+    bench: Bench,
+) -> None:
+    bench.workflow(lambda run: [run.wait("approval"), run.wait("approval")])
+    run_id = bench.start()
+    drain()
+    params = {
+        "run_id": run_id, "payload": "7", "dedupe_id": None, "is_alone": True,
+        "database_channel": "pulljobs",
+    }  # fmt: skip
+    for name, is_alone in (("approval", False), ("other", True)):
+        [sent] = statements.run(
+            USING, "send_signal", {**params, "name": name, "is_alone": is_alone}
+        )
+        assert (sent.is_sent, sent.is_woken) == (True, False)
+    with session() as holder:
+        holder.execute("SELECT FROM pulljobs_job WHERE id = %s FOR UPDATE", [run_id])
+        [sent] = statements.run(USING, "send_signal", {**params, "name": "approval"})
+        assert not sent.is_woken, "it waits for no lock of the job"
+    [sent] = statements.run(USING, "send_signal", {**params, "name": "approval"})
+    assert sent.is_woken
+    [ran] = drain()
+    assert ran.job.result == [7, 7]
+
+
+def test_a_claim_takes_a_signal_only_under_its_lease_and_for_its_version(bench: Bench) -> None:
+    bench.workflow(lambda run: run.wait("approval"))
+    run_id = bench.start()
+    drain()
+    assert signal(run_id, "approval", 7)
+    [held] = claimed(bench.consumer)
+    begin = {
+        "run_id": run_id, "lease_token": held.lease_token, "workflow": "", "version": 1,
+        "oldest_version": 1,
+    }  # fmt: skip
+    for wrong in ({"lease_token": OTHER_TOKEN}, {"version": 2, "oldest_version": 2}):
+        [step] = statements.run(USING, "begin_run", {**begin, **wrong})
+        assert (step.is_ended, step.is_taken) == (False, False)
+    for is_taken in (True, False):
+        [step] = statements.run(USING, "begin_run", begin)
+        assert (step.is_ended, step.is_taken, step.result) == (True, is_taken, 7)
+    assert WorkflowRun.objects.get().waiting_for is None
+    assert not RunSignal.objects.filter(consumed_at=None).exists()
+
+
 def test_a_sender_that_dies_after_its_commit_delays_the_run_only(bench: Bench) -> None:
     bench.workflow(lambda run: run.wait("approval"))
     run_id = bench.start()
@@ -140,7 +186,14 @@ def test_an_open_transaction_of_a_sender_blocks_no_claim(bench: Bench) -> None:
         run(
             other,
             "send_signal",
-            {"run_id": run_id, "name": "approval", "payload": "1", "dedupe_id": "once"},
+            {
+                "run_id": run_id,
+                "name": "approval",
+                "payload": "1",
+                "dedupe_id": "once",
+                "is_alone": False,
+                "database_channel": "pulljobs",
+            },
         )
         [ran] = drain()
     assert ran.job.state == State.DELIVERED
