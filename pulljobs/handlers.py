@@ -442,8 +442,8 @@ def check(new: Handler) -> None:
             f"{name_of(new.function)} is transactional and async, but a transaction belongs to one "
             "thread: make it a plain function, or leave out transactional."
         )
-    keywords = handler.__kwdefaults__ or ()
-    name = name_of(new.function)
+    name, keywords = name_of(new.function), handler.__kwdefaults__ or ()
+    options.check_flags(name, transactional=new.transactional, backoff=new.backoff)
     options.check(name, new.path, new.defaults, keywords, new.timeout, new.on_giving_up)
 
 

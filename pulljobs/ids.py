@@ -80,7 +80,12 @@ def find_number(id: object) -> int | None:
 
 
 def numbers_of(given: Iterable[int | str]) -> list[int]:
-    """Return the numbers of ids, sorted, each once. Raise ValueError for what is no id."""
+    """Return the numbers of ids, sorted, each once. Raise ValueError for what is no id.
+
+    A single id is refused: text would be read as an id for each of its characters.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ValueError(f"{given!r} is no list of ids: put it into a list.")
     numbers = {number_of(id) if isinstance(id, str) else id for id in given}
     for number in numbers:
         if type(number) is not int or abs(number) > LARGEST_ID:

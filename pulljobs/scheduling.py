@@ -54,6 +54,8 @@ def schedule(
     of messages, and stay taken until `RETENTION` has passed since they were published. Raises what
     `publish` raises, ScheduledTooSoon and DuplicateSchedule.
     """
+    if not isinstance(channel, Channel):
+        raise InvalidMessage(f"channel must be a Channel, the row itself, not {channel!r}.")
     check_time(at)
     message = checked(
         Draft(

@@ -66,6 +66,13 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
+def check_flags(name: str, **flags: object) -> None:
+    """Raise ConfigurationError for text such as "no", which would count as True."""
+    for flag, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigurationError(f"{name}: {flag} must be True or False, not {value!r}.")
+
+
 def check_function(decorator: str, function: object) -> None:
     """Raise ConfigurationError unless a call runs the code of what is decorated."""
     if not callable(function):

@@ -126,6 +126,12 @@ def test_the_row_of_a_channel_in_place_of_its_name(channel: str) -> None:
         publish_many(row, [b"x"])
 
 
+@pytest.mark.parametrize("name", ["orders", None])
+def test_the_name_of_a_channel_in_place_of_its_row(name: Any) -> None:
+    with pytest.raises(InvalidMessage, match=f"must be a Channel, the row itself, not {name!r}"):
+        schedule(name, b"x", datetime.now(UTC) + timedelta(days=1))
+
+
 @pytest.mark.parametrize("at", ["2060-01-01T00:00Z", date(2060, 1, 1), datetime(2060, 1, 1)])  # noqa: DTZ001  that is the point
 def test_what_is_no_time_to_schedule_for(channel: str, at: Any) -> None:
     with pytest.raises(InvalidMessage, match=r"must be an aware datetime: give it a time zone\."):

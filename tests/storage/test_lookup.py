@@ -70,6 +70,10 @@ def test_operators_may_give_public_ids() -> None:
         for wrong in ("nix", 2**63, True, 1.5):
             with pytest.raises(ValueError, match="is not an id"):
                 act([wrong])
+        single: Any
+        for single in (job, str(job), ids.encode(job), None):
+            with pytest.raises(ValueError, match=f"{single!r} is no list of ids"):
+                act(single)
 
 
 def test_operators_give_the_row_of_a_consumer() -> None:

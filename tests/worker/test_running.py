@@ -211,6 +211,8 @@ def test_ack_first_and_transactional_is_refused() -> None:
         ({"timeout": 30}, "timeout must be a timedelta above 0, not 30"),
         ({"timeout": timedelta.max}, "timeout must be at most 100 years, not"),
         ({"on_giving_up": "nix"}, "on_giving_up must be a function, not 'nix'"),
+        ({"transactional": "no"}, "transactional must be True or False, not 'no'"),
+        ({"backoff": None}, "backoff must be True or False, not None"),
         ({"ack_policy": "ACK"}, "'ACK' is no ack_policy: use one of nack_on_error"),
     ],
 )
