@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from pulljobs import hooks
-from pulljobs.storage import listen
+from pulljobs.storage.statements import call_on_commit
 
 
 def announce(using: str, batch_ids: Iterable[int | None]) -> None:
@@ -14,4 +14,4 @@ def announce(using: str, batch_ids: Iterable[int | None]) -> None:
     """
     if changed := frozenset(batch_ids) - {None}:
         for listener in hooks.batch_listeners:
-            listen.call_on_commit(using, partial(hooks.load(listener), using, changed))
+            call_on_commit(using, partial(hooks.load(listener), using, changed))

@@ -8,8 +8,8 @@ from django.db import transaction
 
 from pulljobs.engine import key_bounds
 from pulljobs.engine.validation import Published
-from pulljobs.storage import keys, listen
-from pulljobs.storage.statements import run
+from pulljobs.storage import keys
+from pulljobs.storage.statements import call_on_commit, run
 
 
 def publish(using: str, messages: Sequence[Mapping[str, Any]]) -> list[Published]:
@@ -31,5 +31,5 @@ def _publish(using: str, message: Mapping[str, Any]) -> Published:
         if published.full is not None:
             transaction.set_rollback(True, using=using)
         elif freed:
-            listen.call_on_commit(using, partial(keys.free, using, freed))
+            call_on_commit(using, partial(keys.free, using, freed))
     return published

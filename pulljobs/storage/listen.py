@@ -12,7 +12,7 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import psycopg
-from django.db import connections, transaction
+from django.db import connections
 from psycopg import sql
 
 from pulljobs.engine.connection_bounds import with_bounds
@@ -20,7 +20,7 @@ from pulljobs.engine.deadlines import Deadline, shut_down
 from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.models import PullWaiter
-from pulljobs.storage.statements import run
+from pulljobs.storage.statements import call_on_commit, run
 
 LOST_CHANNEL: Final = "pulljobs_lost"
 NEW: Final = timedelta(seconds=0.05)
@@ -45,18 +45,6 @@ def wake_found_on_commit(using: str, find: Callable[[], Iterable[int]]) -> None:
     If the caller manages the transaction by hand, no hook runs, and polling finds the jobs.
     """
     call_on_commit(using, lambda: wake(using, sorted(find())))
-
-
-def call_on_commit(using: str, work: Callable[[], object]) -> None:
-    """Call a function after the commit of the caller's transaction. Its exceptions are logged.
-
-    If the caller manages the transaction by hand, Django reports no commit, and it is not called:
-    a loop finds what it would have done.
-    """
-    connection = connections[using]
-    if connection.in_atomic_block or connection.get_autocommit():
-        # Robust: it comes after the commit, and must not look as if that had failed.
-        transaction.on_commit(work, using=using, robust=True)
 
 
 def wake(using: str, consumer_ids: Sequence[int]) -> None:

@@ -378,6 +378,18 @@ def _set_limits(*, is_local: bool, lock_seconds: float | None = None) -> bytes:
     return SET_LIMITS.format(values=values, is_local=is_local).encode()
 
 
+def call_on_commit(using: str, work: Callable[[], object]) -> None:
+    """Call a function after the commit of the caller's transaction. Its exceptions are logged.
+
+    If the caller manages the transaction by hand, Django reports no commit, and it is not called:
+    a loop finds what it would have done.
+    """
+    connection = connections[using]
+    if connection.in_atomic_block or connection.get_autocommit():
+        # Robust: it comes after the commit, and must not look as if that had failed.
+        transaction.on_commit(work, using=using, robust=True)
+
+
 @contextmanager
 def after_commit(using: str, what: str) -> Iterator[None]:
     """Log a database error of the block, which follows a commit that must not look failed.

@@ -9,8 +9,7 @@ from pulljobs.engine.validation import encodable
 from pulljobs.errors import UnknownRun, WorkflowError
 from pulljobs.models import Job
 from pulljobs.states import State
-from pulljobs.storage import listen
-from pulljobs.storage.statements import brief, run
+from pulljobs.storage.statements import brief, call_on_commit, run
 from pulljobs.workflows import children, signals
 from pulljobs.workflows.models import WorkflowStep
 
@@ -45,7 +44,7 @@ def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None
 def _kill_children(using: str, batch_ids: list[int]) -> None:
     kill = partial(children.cancel, batch_ids, by="the redrive of its run")
     if batch_ids:
-        listen.call_on_commit(using, kill)
+        call_on_commit(using, kill)
 
 
 def _check(using: str, run_id: int | str, number: int, state: str | None) -> None:

@@ -19,6 +19,7 @@ from pulljobs.storage.statements import (
     LOCK_SECONDS,
     LONGEST_SECONDS,
     brief,
+    call_on_commit,
     in_transaction,
     retrying,
     run,
@@ -76,7 +77,7 @@ def _finish_sending(using: str, run_id: int, sent: Row) -> None:
     if not in_transaction(using) or not sent.is_sent:  # Another sender may not have come so far.
         run(using, "flush_commits", {})
     if sent.is_sent and not sent.is_woken:
-        listen.call_on_commit(using, partial(wake_one, using, run_id))
+        call_on_commit(using, partial(wake_one, using, run_id))
 
 
 async def asignal(
