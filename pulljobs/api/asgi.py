@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, cast
 from weakref import ReferenceType
 
@@ -34,10 +35,10 @@ def with_pulls(application: Application) -> Application:
 
     Django starts a thread for every request, for synchronous signals and for middleware with any
     synchronous part. Those of Django take no time. For pulls, acks and renewals the wrapper
-    therefore sends Django's signals on the event loop, and their middleware shares one thread,
-    which makes these requests several times cheaper. Middleware that is entirely synchronous would
-    hold that thread until the answer. If a project has some, which a system check and the log name,
-    the wrapper returns the application as it is.
+    therefore sends the signals only if code outside of Django receives them, and their middleware
+    shares one thread, which makes these requests several times cheaper. Middleware that is entirely
+    synchronous would hold that thread until the answer. If a project has some, which a system check
+    and the log name, the wrapper returns the application as it is.
     """
     if named := sync_only_middleware():
         logger.warning(
@@ -92,18 +93,18 @@ def _limited(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[An
 
 
 def _on_event_loop(handler: ASGIHandler) -> Application:
-    """Serve requests as the handler does, but send the signals on the event loop."""
+    """Serve requests as the handler does, without the signals of the begin and the end.
+
+    Their receivers in Django end connections and caches of a thread, which the event loop has not.
+    """
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         with suppress(RequestAborted), await handler.read_body(receive) as body:
             set_script_prefix(get_script_prefix(scope))
-            request_started.send(sender=type(handler), scope=scope)
             request, refused = handler.create_request(scope, body)
             answer = _answer(handler, request, send) if request else _send(handler, refused, send)
             response = await _unless_disconnected(answer, receive)
-            if response is None:
-                request_finished.send(sender=type(handler))
-            else:
+            if response is not None and response._resource_closers:  # type: ignore[attr-defined]  # not in its types
                 response.close()
 
     return serve
@@ -136,8 +137,13 @@ async def _unless_disconnected(
 
 def _has_foreign_receivers() -> bool:
     """Return True if code outside of Django receives a request signal, and may rely on a thread."""
-    signals = (request_started, request_finished)
-    connected = (entry[1] for signal in signals for entry in signal.receivers)
+    return _are_foreign(*request_started.receivers, *request_finished.receivers)
+
+
+@lru_cache(1)
+def _are_foreign(*entries: tuple[Any, ...]) -> bool:
+    """Return True if receivers belong to code outside of Django. Signals rarely get others."""
+    connected = (entry[1] for entry in entries)
     receivers = (ref() if isinstance(ref, ReferenceType) else ref for ref in connected)
     return any(
         receiver is not None and not receiver.__module__.startswith("django.")

@@ -12,6 +12,8 @@ from pulljobs.api import exceptions
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
 LARGEST_FORM = 16 * 1024
+ENCODING = "HTTP_CONTENT_ENCODING"
+"""Header Content-Encoding as WSGI and ASGI name it."""
 GZIP = 16 + zlib.MAX_WBITS
 MOST_MEMBERS = 100
 PART = 16 * 1024
@@ -54,7 +56,7 @@ def decompress(request: HttpRequest, body: bytes, largest: int) -> bytes:
 
     Views call this after authentication, and not on the event loop.
     """
-    coding = request.headers.get("Content-Encoding", "identity").lower()
+    coding = request.META.get(ENCODING, "identity").lower()
     if coding not in ("gzip", "identity"):
         raise exceptions.bad_body("Content-Encoding must be gzip or left out")
     if coding == "gzip":

@@ -79,7 +79,7 @@ def read_fields(body: type[B], given: GivenFields, refuse: Refuse) -> B:
                 raise _refusal(body, name, refuse) from error
         elif is_required:
             raise _refusal(body, name, refuse)
-    _check_limits(readers, values)
+    _check_limits(_limited_of(body), values)
     return cast("B", values)
 
 
@@ -138,6 +138,11 @@ def _readers_of(body: Any) -> tuple[FieldReader, ...]:
         FieldReader(field.name, field.key, _make_check(field), field.is_required, field.mark(UpTo))
         for field in fields_of(body)
     )
+
+
+@cache
+def _limited_of(body: Any) -> tuple[FieldReader, ...]:
+    return tuple(reader for reader in _readers_of(body) if reader.limit is not None)
 
 
 def _make_check(field: Field) -> Check:

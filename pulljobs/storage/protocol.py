@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -162,8 +163,15 @@ def _make_caller(using: str, row: Row) -> Caller:
 
 def _load(model: type[M], using: str, **fields: Any) -> M:
     """Return an instance with these fields only. Django wants them in the order of the model's."""
-    names = [field.attname for field in model._meta.concrete_fields if field.attname in fields]
+    names = _in_order(model, frozenset(fields))
     return model.from_db(using, names, [fields[name] for name in names])
+
+
+@cache
+def _in_order(model: type[M], names: frozenset[str]) -> dict[str, None]:
+    """Return names of fields in the order of the model, as a dict: Django looks up each field."""
+    ordered = (field.attname for field in model._meta.concrete_fields)
+    return dict.fromkeys(name for name in ordered if name in names)
 
 
 def jobs_of(using: str, consumer_id: int, job_ids: Collection[int]) -> set[int]:

@@ -12,7 +12,7 @@ from pulljobs.engine.sql import Params, Row
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage import batches
 from pulljobs.storage.rows import Finished
-from pulljobs.storage.statements import LOCK_SECONDS, brief, run, run_together
+from pulljobs.storage.statements import LOCK_SECONDS, after_commit, brief, run, run_together
 
 _USED_UP: Final = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
 
@@ -63,15 +63,27 @@ def revive(using: str, params: Params) -> Row:
 
 
 def find_lost(using: str, settlements: Sequence[Settlement], finished: Finished) -> Finished:
-    """Add the jobs that were settled before, and those that are lost."""
+    """Add the jobs that were settled before, and those that are lost.
+
+    If a lost connection hides which, the missing jobs count as locked, so that callers try again.
+    """
     states = finished.states
     if len(states) == len(settlements):
         return finished
     known = states.keys() | finished.locked
     missing = [settlement.held for settlement in settlements if settlement.held.job_id not in known]
-    before = _settled_before(using, missing, settlements)
-    lost = [held.job_id for held in missing if held.job_id not in before]
-    return replace(finished, states=states | before, lost=lost, repeated=frozenset(before))
+    before: dict[int, State] = {}
+    unknown = {held.job_id for held in missing}
+    with after_commit(using, "the search for outcomes that were repeated"):
+        before |= _settled_before(using, missing, settlements)
+        unknown.clear()
+    return replace(
+        finished,
+        states=states | before,
+        lost=[held.job_id for held in missing if held.job_id not in before.keys() | unknown],
+        repeated=frozenset(before),
+        locked=finished.locked | unknown,
+    )
 
 
 def _settled_before(

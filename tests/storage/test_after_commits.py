@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connections, transaction
 
-from pulljobs import batches, emission, operating, schedules
+from pulljobs import batches, emission, operating, pulling, schedules
 from pulljobs.engine import telemetry
+from pulljobs.engine.outcomes import all_held, deliver, retry
 from pulljobs.engine.telemetry import JobsExpired
 from pulljobs.models import Job
 from pulljobs.publishing import publish
 from pulljobs.schedules.models import Schedule
 from pulljobs.states import State
-from pulljobs.storage import limits, listen, statements
+from pulljobs.storage import jobs, limits, listen, settling, statements
 from pulljobs.storage.rows import Finished
 from pulljobs.workflows import signal
 from pulljobs.workflows.models import RunSignal
@@ -47,6 +49,30 @@ def test_a_connection_that_is_cut_after_a_commit_fails_nothing(
     WORKS[name]()
     connections[USING].close()
     assert events == ([JobsExpired("", "", {"DEAD": 1})] if name == "names for events" else [])
+
+
+def test_outcomes_that_a_cut_connection_hides_are_to_be_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others are written: to repeat a retry would count it as lost."""
+    consumer = ConsumerFactory.create()
+    published(consumer), published(consumer)
+    claim = pulling.Puller(USING, consumer).claim(2)
+    assert claim.taken is not None
+    first, second = all_held(claim.taken.lease_token, [job.id for job, _message in claim.jobs])
+    pulling.finish([deliver(first)])
+    run = statements.run
+
+    def cut(using: str, name: str, *args: Any, **more: Any) -> Any:
+        if name == "settled":
+            connections[USING].connection.close()
+        return run(using, name, *args, **more)
+
+    monkeypatch.setattr(settling, "run", cut)
+    finished = jobs.finish(USING, [deliver(first), retry(second, "late")])
+    assert (finished.states, finished.lost) == ({second.job_id: State.QUEUED}, [])
+    assert finished.locked == {first.job_id}
+    connections[USING].close()
 
 
 def test_what_fails_before_the_commit_is_raised() -> None:

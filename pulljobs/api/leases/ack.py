@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -22,14 +22,9 @@ from pulljobs.api.leases.bodies import (
 )
 from pulljobs.api.leases.lease_view import LeaseView
 from pulljobs.api.leases.long_poll.pending import PullAnswer, PullReason, PullRequest
+from pulljobs.api.leases.owned_items import AckItem
 from pulljobs.api.leases.pull import pull, render_pulled, render_refused, to_request
-from pulljobs.api.leases.settling import (
-    AckItem,
-    SettledItems,
-    settle,
-    settle_again,
-    settle_together,
-)
+from pulljobs.api.leases.settling import SettledItems, settle, settle_again, settle_together
 from pulljobs.api.reading import read_body
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
@@ -137,7 +132,9 @@ def find_held(given: HeldBody | OutcomeBody) -> Held | None:
         return None
 
 
+@lru_cache(1_000)
 def _parse_token(lease_token: str) -> UUID:
+    """Return the token, one object for all jobs of a claim: to make and compare them takes long."""
     try:
         return UUID(lease_token)
     except ValueError:
@@ -152,8 +149,8 @@ def _read_item(given: OutcomeBody) -> AckItem:
     held = find_held(given)
     if held is None:
         return AckItem(given["ID"], None)
-    text = clean(": ".join(filter(None, (given.get("Reason"), given.get("Error")))))
-    settlement = OUTCOMES[given["Outcome"]](held, text, given.get("DelaySeconds"))
+    text = ": ".join(filter(None, (given.get("Reason"), given.get("Error"))))
+    settlement = OUTCOMES[given["Outcome"]](held, text and clean(text), given.get("DelaySeconds"))
     throttle, is_of_key = given.get("ThrottleSeconds") or 0.0, bool(given.get("ThrottleKey"))
     return AckItem(given["ID"], settlement, throttle, is_of_key)
 

@@ -110,12 +110,11 @@ def render_pulled(
     """Render the answer to a pull."""
     claim = answer.claim
     jobs = claim.jobs if claim is not None and claim.taken is not None else []
-    size = sum(message.size for _job, message in jobs)
     status: PullStatusBody = {
         "Code": answer.reason.code,
         "Reason": answer.reason.reason,
         "PendingMessages": max(asked.batch - len(jobs), 0),
-        "PendingBytes": max((asked.max_bytes or size) - size, 0),
+        "PendingBytes": _pending_bytes(asked.max_bytes, jobs),
     }
     if answer.retry_after is not None:
         status["RetryAfterSeconds"] = answer.retry_after.total_seconds()
@@ -123,6 +122,11 @@ def render_pulled(
         "Result": _render_jobs(jobs, claim.taken, lease_duration) if claim and claim.taken else [],
         "Status": status,
     }
+
+
+def _pending_bytes(wanted: int | None, jobs: Sequence[tuple[HeldJob, StoredMessage]]) -> int:
+    """Return how many more bytes a pull with MaxBytes would have taken."""
+    return max(wanted - sum(message.size for _job, message in jobs), 0) if wanted else 0
 
 
 def render_refused(asked: PullRequest, refusal: APIException) -> PulledBody:

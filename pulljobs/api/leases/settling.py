@@ -7,48 +7,18 @@ from typing import Final, NamedTuple
 
 from pulljobs import emission, pulling
 from pulljobs.api.leases.bodies import ItemStatus
+from pulljobs.api.leases.owned_items import AckItem, OwnedItem, find_owned, not_owned
 from pulljobs.conf import settings
 from pulljobs.emission import ConsumerPaths
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.models import Consumer
 from pulljobs.states import Event
-from pulljobs.storage import limits, listen, protocol
-from pulljobs.storage.protocol import JobOwner
+from pulljobs.storage import limits, listen
+from pulljobs.storage.protocol import ConsumerPath
 from pulljobs.storage.rows import Finished
 
 FEW_ITEMS: Final = 10
 """Most items of a request whose outcomes share a statement with those of others."""
-
-
-class AckItem(NamedTuple):
-    """Job as the caller names it, with its settlement or None if no job has such an id."""
-
-    id: str
-    settlement: Settlement | None
-    throttle: float = 0.0
-    """Seconds for which no job of the consumer, or of the key, is claimed."""
-    is_of_key: bool = False
-
-
-class OwnedItem(NamedTuple):
-    """Item about a job that belongs to its consumer."""
-
-    consumer: Consumer
-    settlement: Settlement
-    throttle: float
-    is_of_key: bool
-    has_key: bool
-    """True if the job has a key."""
-
-    @property
-    def job_id(self) -> int:
-        return self.settlement.held.job_id
-
-    @property
-    def waits(self) -> bool:
-        """True if the outcome may have to wait for the lock of a key, a limit or a throttle."""
-        gives_back = self.settlement.event is Event.RELEASE
-        return gives_back or self.has_key or self.throttle > 0
 
 
 class SettledItems(NamedTuple):
@@ -61,7 +31,7 @@ class SettledItems(NamedTuple):
 
 def settle(consumer: Consumer, items: Sequence[AckItem]) -> SettledItems:
     """Settle items in their order. A later item about the same job finds it settled, or locked."""
-    [open_items] = _find_owned([(consumer, items)])
+    [open_items] = find_owned([(consumer, items)])
     _throttle(consumer, open_items.values())
     statuses = [ItemStatus.NOT_FOUND] * len(items)
     while open_items:
@@ -84,7 +54,7 @@ def settle_together(
     None stands for a request that has to be settled alone, because it may have to wait for a lock,
     takes long, or names a job more than once or one that another request settles here.
     """
-    every = _find_owned(asked)
+    every = find_owned(asked)
     sharing = list(_choose_sharing(every))
     together = [item for owned in compress(every, sharing) for item in owned.values()]
     by_job = _finish(together, pulling.finish_together)
@@ -129,25 +99,6 @@ def _with_set_aside(statuses: list[ItemStatus], owned: Mapping[int, OwnedItem]) 
     return SettledItems(statuses, locked)
 
 
-def _find_owned(
-    asked: Sequence[tuple[Consumer, Sequence[AckItem]]],
-) -> list[dict[int, OwnedItem]]:
-    """Return, for each request, the items about jobs of its consumer, by their numbers."""
-    every = [item.settlement for _consumer, items in asked for item in items if item.settlement]
-    job_ids = {settlement.held.job_id for settlement in every}
-    owners = protocol.owners_of(settings().DATABASE, job_ids)
-    return [dict(_own(consumer, items, owners)) for consumer, items in asked]
-
-
-def _own(
-    consumer: Consumer, items: Sequence[AckItem], owners: Mapping[int, JobOwner]
-) -> Iterator[tuple[int, OwnedItem]]:
-    for number, (_id, settlement, throttle, is_of_key) in enumerate(items):
-        owner = owners.get(settlement.held.job_id) if settlement else None
-        if settlement and owner and owner.consumer_id == consumer.pk:
-            yield number, OwnedItem(consumer, settlement, throttle, is_of_key, owner.has_key)
-
-
 def _throttle(consumer: Consumer, items: Iterable[OwnedItem]) -> None:
     """Throttle the consumer, or keys of jobs of it, before the outcomes are written."""
     using, throttled = settings().DATABASE, [item for item in items if item.throttle]
@@ -162,8 +113,7 @@ def _finish(
     items: Collection[OwnedItem], write: Callable[[Sequence[Settlement], ConsumerPaths], Finished]
 ) -> dict[int, ItemStatus]:
     """Settle different jobs, and return the status of each by its id."""
-    paths = {item.job_id: emission.path_of(item.consumer) for item in items}
-    finished = write([item.settlement for item in items], lambda: paths)
+    finished = write([item.settlement for item in items], partial(_paths_of, items))
     retried = {
         item.consumer.pk
         for item in items
@@ -171,7 +121,13 @@ def _finish(
     }
     # Waiting pulls have to learn when the job becomes available.
     listen.wake_on_commit(settings().DATABASE, retried)
-    return {job_id: _status_of(job_id, finished) for job_id in paths}
+    statuses = {item.job_id: _status_of(item.job_id, finished) for item in items}
+    lost = [item for item in items if statuses[item.job_id] is ItemStatus.LEASE_LOST]
+    return statuses | dict.fromkeys(not_owned(lost), ItemStatus.NOT_FOUND)
+
+
+def _paths_of(items: Iterable[OwnedItem]) -> Mapping[int, ConsumerPath]:
+    return {item.job_id: emission.path_of(item.consumer) for item in items}
 
 
 def _status_of(job_id: int, finished: Finished) -> ItemStatus:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from pulljobs.api import authentication
+from pulljobs.api import authentication, raw_bodies
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.storage import protocol
@@ -70,11 +70,12 @@ class LeaseRequest:
     @property
     def is_small(self) -> bool:
         """True if it takes no time to read the body."""
-        return len(self.sent) <= SMALL_BODY and "Content-Encoding" not in self.request.headers
+        return len(self.sent) <= SMALL_BODY and raw_bodies.ENCODING not in self.request.META
 
     def authenticate(self, caller: Caller | None) -> tuple[Consumer, Any]:
         """Authenticate the caller, and read the body. Raise a refusal otherwise."""
-        consumer = authentication.check_consumer(self.request.headers, caller)
+        tokens = authentication.tokens_of(self.request.META)
+        consumer = authentication.check_consumer(tokens, caller)
         return consumer, self.view.accept(self.request, consumer, self.sent)
 
 

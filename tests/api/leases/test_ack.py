@@ -1,7 +1,7 @@
 """Outcomes of pulled jobs: acks, retries, renewals and late answers."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +11,9 @@ from django.db.models.functions import Now
 from django.test import override_settings
 
 from pulljobs import ids, pulling
+from pulljobs.api.leases import owned_items
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.storage import protocol
 from tests.api.caller import publish, subscription
 from tests.api.leases.serving import LONG, Puller, in_flight, outcome_of, waiting
 from tests.factories import USING
@@ -262,8 +264,13 @@ def test_a_late_ack_counts_until_the_job_is_taken_back(puller: Puller) -> None:
     assert puller.statuses(outcome_of(too_late, "DELIVERED")) == ["lease_lost"]
 
 
-def test_tokens_of_other_jobs_and_consumers_settle_nothing(puller: Puller) -> None:
-    """Nothing changes, and no consumer learns of another's jobs."""
+@pytest.mark.parametrize("is_remembered", [True, False], ids=["this process", "another process"])
+def test_tokens_of_other_jobs_and_consumers_settle_nothing(
+    puller: Puller, is_remembered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing changes, and no consumer learns of another's jobs, whichever process claimed."""
+    if not is_remembered:
+        monkeypatch.setattr(owned_items, "MOST_CLAIMS", 0)
     other = Puller(puller._client, puller.base, subscription("invoices", "census"))
     publish()
     publish()
@@ -287,6 +294,22 @@ def test_tokens_of_other_jobs_and_consumers_settle_nothing(puller: Puller) -> No
     assert contents() == before
     other.ack(outcome_of(theirs, "DELIVERED"))
     assert puller.statuses(outcome_of(theirs, "DELIVERED")) == ["not_found"]
+
+
+def test_the_process_that_claimed_a_job_does_not_read_its_owner(
+    puller: Puller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish()
+    [job] = puller.taken()
+    read, asked = protocol.owners_of, set[int]()
+
+    def noted(using: str, job_ids: Collection[int]) -> Any:
+        asked.update(job_ids)
+        return read(using, job_ids)
+
+    monkeypatch.setattr(protocol, "owners_of", noted)
+    assert puller.statuses(outcome_of(job, "DELIVERED")) == ["ok"]
+    assert not asked
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from pulljobs import ids, operating, pulling
 from pulljobs.api.leases.lease_view import encode_answer
+from pulljobs.api.leases.long_poll import waiters
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
 from pulljobs.storage.limits import throttle
@@ -151,6 +152,22 @@ def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
         [taken] = polls.result().json()["Result"]
         assert time.monotonic() - published < LONG / 2
         assert taken["ID"] == ids.encode(job)
+
+
+def test_a_client_that_settles_and_pulls_again_changes_no_row_of_waiters(
+    puller: Puller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row follows the number of waiting pulls one pass later."""
+    monkeypatch.setattr(waiters.Waiters, "_maintain", lambda self: asyncio.sleep(0))
+    poll = puller.long_poll()
+    publish()
+    assert poll.result().json()["Result"]
+    running, rows = waiters.running_waiters(), []
+    assert running is not None
+    for _pass in range(2):
+        asyncio.run_coroutine_threadsafe(running._keep_counts(), running._loop).result(LONG)
+        rows.append(waiting())
+    assert rows == [1, 0]
 
 
 def test_a_long_poll_ends_after_its_time(puller: Puller) -> None:

@@ -16,6 +16,7 @@ from pulljobs.api.leases.long_poll.pending import (
     PullReason,
     lease_duration_of,
 )
+from pulljobs.api.leases.owned_items import recent_claims
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
@@ -32,6 +33,8 @@ PATIENCE: Final = timedelta(seconds=15)
 """Time that a row of waiting pulls counts without being renewed."""
 IDLE_SECONDS: Final = 60.0
 SHORTEST_PAUSE: Final = 0.001
+SMALL_GROUP: Final = 8
+"""Pulls that take no time to collect for one claim, however few jobs there may be."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 
@@ -57,6 +60,8 @@ class WaiterQueue:
         self._woken = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._failures = 0
+        self._supply = 0
+        """Number of jobs of the last claim."""
         self._is_dry = False
         """True if no job was available after registration: a notification ends this."""
         self._limited_until = 0.0
@@ -73,6 +78,11 @@ class WaiterQueue:
         self.pulls: dict[PendingPull, None] = {}
         self._immediate: dict[PendingPull, None] = {}
         """Those pulls that do not wait."""
+        self.most_waiting = 0
+        """Most long polls at a time since the last pass over the rows.
+
+        Clients that settle and pull again are away for moments only, which change no row.
+        """
         self.registered = 0
         """Number of waiting pulls in the row of this process."""
         self.registered_until = 0.0
@@ -103,6 +113,7 @@ class WaiterQueue:
         if pull.waits:
             loop = asyncio.get_running_loop()
             pull.timer = loop.call_later(pull.asked.expires, self._expire, pull)
+            self.most_waiting = max(self.most_waiting, self.waiting)
         else:
             self._end_repeated(pull)
             self._immediate[pull] = None
@@ -194,6 +205,7 @@ class WaiterQueue:
             immediate = list(self._immediate)
             claim = await self._on_thread(self._prepare_claim(group))
             self._note_limit(claim)
+            self._supply = len(claim.jobs)
             await self._distribute(group, claim)
             if claim.refusal is Refusal.DELETED:
                 self.end(exceptions.consumer_deleted())
@@ -212,13 +224,17 @@ class WaiterQueue:
         self._allowed_at = 0.0 if after is None else now + after.total_seconds()
 
     def _next_group(self) -> list[PendingPull]:
-        """Return the pulls at the head of the queue that one claim can serve together."""
+        """Return the pulls at the head of the queue that one claim can serve together.
+
+        Of hundreds of pulls it takes no more than may get a job: to collect all takes longer than
+        to answer one.
+        """
         group: list[PendingPull] = []
         wanted, most = 0, settings().MAX_BATCH
         for pull in self.pulls:
             wanted += pull.asked.batch
             fits = wanted <= most and pull.asked.shares_claim(group[0].asked) if group else True
-            if not fits:
+            if not fits or len(group) >= max(SMALL_GROUP, 2 * self._supply):
                 break
             group.append(pull)
             if not pull.asked.is_plain:
@@ -232,12 +248,14 @@ class WaiterQueue:
 
     def _claim(self, group: list[PendingPull]) -> Claim:
         asked = group[0].asked
-        return self._puller.claim(
+        claim = self._puller.claim(
             sum(pull.asked.batch for pull in group),
             lease_duration=lease_duration_of(group[0]),
             max_bytes=asked.max_bytes,
             request_id=asked.request_id,
         )
+        recent_claims.note(self.consumer.pk, claim)
+        return claim
 
     async def _distribute(self, group: list[PendingPull], claim: Claim) -> None:
         """Answer the pulls. Jobs of a pull whose client disconnected are given back untouched."""
@@ -287,12 +305,12 @@ class WaiterQueue:
         if not self.registered_until or self.row.locked():
             return False
         soon = time.monotonic() + PATIENCE.total_seconds() / 2
-        return self.waiting != self.registered or self.registered_until < soon
+        return self.most_waiting != self.registered or self.registered_until < soon
 
     async def leave_if_empty(self) -> None:
         """Delete the row if no pull waits."""
         async with self.row:
-            if self.registered_until and not self.waiting:
+            if self.registered_until and not self.most_waiting:
                 self.registered, self.registered_until = 0, 0.0
                 ids = [self.consumer.pk]
                 await self._on_thread(
@@ -306,7 +324,7 @@ class WaiterQueue:
     @property
     def counted(self) -> int:
         """Number of long polls that the row has: those above the limit are refused."""
-        return min(self.waiting, self.consumer.max_waiting)
+        return min(self.most_waiting, self.consumer.max_waiting)
 
     async def _register(self) -> bool:
         """Count the waiting pulls, so that publishers notify this process.
@@ -335,6 +353,7 @@ class WaiterQueue:
         room = max(self.consumer.max_waiting - elsewhere, 0)
         waiting = [pull for pull in self.pulls if pull.waits]
         excess = self._remove(waiting[room:])
+        self.most_waiting = self.waiting
         for pull in excess:
             pull.refuse(exceptions.too_many_waiting(self.consumer.max_waiting))
         return len(excess)

@@ -54,7 +54,7 @@ class Waiters:
         self._beat_at = float("-inf")
         self._registered = False
         self._ending = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
+        self._loop = _make_loop()
         self._thread = threading.Thread(target=self._run_loop, name="pulljobs-waiting", daemon=True)
         self._thread.start()
 
@@ -207,7 +207,7 @@ class Waiters:
         Rows of queues in which no pull waits are deleted.
         """
         miscounted = [queue for queue in self._queues.values() if queue.is_miscounted]
-        waiting = [queue for queue in miscounted if queue.waiting]
+        waiting = [queue for queue in miscounted if queue.most_waiting]
         if waiting:
             async with AsyncExitStack() as rows:
                 for queue in waiting:
@@ -215,6 +215,8 @@ class Waiters:
                 await self._write_counts(waiting)
         for queue in miscounted:
             await queue.leave_if_empty()
+        for queue in self._queues.values():
+            queue.most_waiting = queue.waiting
 
     async def _write_counts(self, queues: Sequence[WaiterQueue]) -> None:
         counts, now = [queue.counted for queue in queues], time.monotonic()
@@ -253,6 +255,14 @@ class Waiters:
                 queue.end(exceptions.consumer_deleted())
             elif types[id] != Consumer.Type.PULL:
                 queue.end(exceptions.push_consumer())
+
+
+def _make_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop of the kind that serves requests: that of uvloop is twice as fast."""
+    try:
+        return type(asyncio.get_running_loop())()
+    except RuntimeError:
+        return asyncio.new_event_loop()
 
 
 def _read_types(using: str, consumer_ids: list[int]) -> dict[int, str]:

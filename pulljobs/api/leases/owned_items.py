@@ -1,0 +1,131 @@
+"""Items of acks, and the consumers whose jobs they name."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from pulljobs.conf import settings
+from pulljobs.engine.outcomes import Settlement
+from pulljobs.models import Consumer
+from pulljobs.pulling import Claim
+from pulljobs.states import Event
+from pulljobs.storage import protocol, statements
+from pulljobs.storage.protocol import JobOwner
+
+MOST_CLAIMS: Final = 10_000
+"""Claims whose consumers a process knows."""
+
+
+class AckItem(NamedTuple):
+    """Job as the caller names it, with its settlement or None if no job has such an id."""
+
+    id: str
+    settlement: Settlement | None
+    throttle: float = 0.0
+    """Seconds for which no job of the consumer, or of the key, is claimed."""
+    is_of_key: bool = False
+
+
+class OwnedItem(NamedTuple):
+    """Item about a job that belongs to its consumer."""
+
+    consumer: Consumer
+    settlement: Settlement
+    throttle: float
+    is_of_key: bool
+    has_key: bool
+    """True if the job has a key."""
+
+    @property
+    def job_id(self) -> int:
+        return self.settlement.held.job_id
+
+    @property
+    def waits(self) -> bool:
+        """True if the outcome may have to wait for the lock of a key, a limit or a throttle."""
+        gives_back = self.settlement.event is Event.RELEASE
+        return gives_back or self.has_key or self.throttle > 0
+
+
+class RecentClaims:
+    """Consumers of the newest claims of this process, by lease token.
+
+    A token is that of one claim forever, so this is never out of date. Most acks come to the
+    process that answered the pull, which then reads no owners of jobs.
+    """
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[UUID, JobOwner] = OrderedDict()
+
+    def note(self, consumer_id: int, claim: Claim) -> None:
+        """Note the consumer of a claim, and whether any of its jobs may have a key."""
+        if claim.taken is None:
+            return
+        has_key = any(message.key is not None for _job, message in claim.jobs)
+        self._owners[claim.taken.lease_token] = JobOwner(consumer_id, has_key)
+        while len(self._owners) > MOST_CLAIMS:
+            self._owners.popitem(last=False)
+
+    def find(self, consumer_id: int, lease_token: UUID) -> JobOwner | None:
+        """Return the consumer, if it has a claim with this token, as the owner of its jobs."""
+        owner = self._owners.get(lease_token)
+        return owner if owner is not None and owner.consumer_id == consumer_id else None
+
+
+recent_claims: Final = RecentClaims()
+
+
+def find_owned(
+    asked: Sequence[tuple[Consumer, Sequence[AckItem]]],
+) -> list[dict[int, OwnedItem]]:
+    """Return, for each request, the items about jobs of its consumer, by their numbers.
+
+    With the token of a claim of the consumer an item counts as one about a job of it. If the
+    settlement finds no such job under the token, `not_owned` says whose it is.
+    """
+    known = [_find_claims(consumer, items) for consumer, items in asked]
+    unknown = {
+        item.settlement.held.job_id
+        for (_consumer, items), claims in zip(asked, known, strict=True)
+        for item in items
+        if item.settlement and (item.throttle or item.settlement.held.lease_token not in claims)
+    }
+    owners = protocol.owners_of(settings().DATABASE, unknown)
+    return [
+        dict(_own(consumer, items, claims, owners))
+        for (consumer, items), claims in zip(asked, known, strict=True)
+    ]
+
+
+def not_owned(items: Iterable[OwnedItem]) -> set[int]:
+    """Return the ids of jobs that do not belong to the consumers of these items after all."""
+    using, consumers = settings().DATABASE, {item.job_id: item.consumer.pk for item in items}
+    strange: set[int] = set()
+    with statements.after_commit(using, "the search for the owners of lost jobs"):
+        owners = protocol.owners_of(using, consumers)
+        strange |= {id for id, pk in consumers.items() if id not in owners or owners[id][0] != pk}
+    return strange
+
+
+def _find_claims(consumer: Consumer, items: Sequence[AckItem]) -> dict[UUID, JobOwner]:
+    """Return the owners of jobs by the tokens of known claims."""
+    tokens = {item.settlement.held.lease_token for item in items if item.settlement}
+    claims = {token: recent_claims.find(consumer.pk, token) for token in tokens}
+    return {token: owner for token, owner in claims.items() if owner is not None}
+
+
+def _own(
+    consumer: Consumer,
+    items: Sequence[AckItem],
+    claims: Mapping[UUID, JobOwner],
+    owners: Mapping[int, JobOwner],
+) -> Iterator[tuple[int, OwnedItem]]:
+    consumer_id = consumer.pk
+    for number, (_id, settlement, throttle, is_of_key) in enumerate(items):
+        if settlement is not None:
+            job_id, token = settlement.held
+            # A throttle comes before the settlement, which would show that the job is another's.
+            owner = owners.get(job_id) or (None if throttle else claims.get(token))
+            if owner and owner.consumer_id == consumer_id:
+                yield number, OwnedItem(consumer, settlement, throttle, is_of_key, owner.has_key)
