@@ -1,41 +1,78 @@
-"""Sessions and queries by ADBC, which returns results as Arrow batches."""
+"""Sessions and queries by ADBC, which returns results as Arrow batches.
+
+The DB-API of the driver imports pandas and, where it is installed, Polars. Both take longer to load
+than all else that an export of few rows needs, so this module uses the driver's lower layer.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
+import adbc_driver_postgresql
+import psycopg
 import pyarrow as pa
-from adbc_driver_postgresql import dbapi
+from adbc_driver_manager import AdbcConnection, AdbcStatement, Error
 from pyspark import TaskContext
 
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs.connecting import SESSION_SETTINGS, describe_failure, in_utf8
 
 BLOCK_BYTES: Final = 16 * 2**20
-_idle: Final[dict[str, dbapi.Connection]] = {}
+DRIVER_ERRORS: Final = (Error, OSError, pa.ArrowException)
+"""Errors of the driver. Those of a stream of batches come from Arrow."""
+
+
+class ArrowConnection:
+    """Connection in autocommit mode, for use in one thread."""
+
+    def __init__(self, dsn: str) -> None:
+        with ExitStack() as handles:
+            database = handles.enter_context(adbc_driver_postgresql.connect(dsn))
+            self._connection = handles.enter_context(AdbcConnection(database))
+            self._handles = handles.pop_all()
+
+    def close(self) -> None:
+        self._handles.close()
+
+    @contextmanager
+    def execute(self, query: str) -> Iterator[pa.RecordBatchReader]:
+        """Run a query, and provide its batches within the block."""
+        with AdbcStatement(self._connection) as statement:
+            statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": BLOCK_BYTES})
+            statement.set_sql_query(query)
+            stream, _rows = statement.execute_query()
+            with pa.RecordBatchReader.from_stream(stream) as reader:
+                yield reader
+
+
+_idle: Final[dict[str, ArrowConnection]] = {}
 """Connections that an earlier task of this process left open, by DSN."""
 
 
-def connect(dsn: str) -> dbapi.Connection:
+def connect(dsn: str) -> ArrowConnection:
     """Open an ADBC session in UTC and UTF-8, which returns results as Arrow batches."""
     with ExitStack() as opened:
         try:
-            connection = dbapi.connect(in_utf8(dsn), autocommit=True)
-            opened.enter_context(closing(connection))
-            with closing(connection.cursor()) as cursor:
-                cursor.execute(SESSION_SETTINGS)
-                cursor.fetchall()
-        except dbapi.Error as error:
+            connection = opened.enter_context(closing(ArrowConnection(in_utf8(dsn))))
+            with connection.execute(SESSION_SETTINGS) as done:
+                done.read_all()
+        except DRIVER_ERRORS as error:
             raise ConfigurationError(describe_failure(dsn, error)) from None
         opened.pop_all()
     return connection
 
 
 def select(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Run a query, and yield its batches with the types of the schema."""
-    with _fetch(dsn, query) as result:
-        for batch in result:
-            yield batch.cast(schema)
+    """Run a query, and yield its batches with the types of the schema.
+
+    Raise psycopg.OperationalError if the query fails, as a read by COPY does.
+    """
+    try:
+        with _fetch(dsn, query) as result:
+            for batch in result:
+                yield batch.cast(schema)
+    except DRIVER_ERRORS as error:
+        raise psycopg.OperationalError(str(error)) from error
 
 
 @contextmanager
@@ -45,38 +82,23 @@ def _fetch(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
     Spark reuses processes. A new connection is expensive, because ADBC first reads all types of the
     database.
     """
-    connection, cursor = _connect_and_execute(dsn, query)
     with ExitStack() as resources:
-        resources.enter_context(closing(connection))
-        resources.enter_context(closing(cursor))
-        yield cursor.fetch_record_batch()
+        connection = resources.enter_context(closing(_connect(dsn)))
+        with connection.execute(query) as result:
+            yield result
         if TaskContext.get() is not None and dsn not in _idle:
-            cursor.close()
             resources.pop_all()
             _idle[dsn] = connection
 
 
-def _connect_and_execute(dsn: str, query: str) -> tuple[dbapi.Connection, dbapi.Cursor]:
-    """Run a query on the connection that an earlier task left open, or on a new connection."""
+def _connect(dsn: str) -> ArrowConnection:
+    """Return the connection that an earlier task left open, if it still works, or a new one."""
     if idle := _idle.pop(dsn, None):
         try:
-            return idle, _execute(idle, query)
-        except dbapi.Error:  # The server may have closed the connection in the meantime.
+            with idle.execute("SELECT 1") as answer:
+                answer.read_all()
+        except DRIVER_ERRORS:  # The server may have closed the connection in the meantime.
             idle.close()
-    connection = connect(dsn)
-    try:
-        return connection, _execute(connection, query)
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _execute(connection: dbapi.Connection, query: str) -> dbapi.Cursor:
-    cursor = connection.cursor()
-    try:
-        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": BLOCK_BYTES})
-        cursor.execute(query)
-    except BaseException:
-        cursor.close()
-        raise
-    return cursor
+        else:
+            return idle
+    return connect(dsn)

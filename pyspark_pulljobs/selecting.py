@@ -21,7 +21,7 @@ def batches(reader: str, dsn: str, query: str, schema: pa.Schema) -> Iterator[pa
     """Run a query, and yield its batches. Its columns must be those of the schema, in its order."""
     if reader == COPY:
         return _select_by_copy(dsn, query, schema)
-    from pyspark_pulljobs import adbc  # not above: its driver imports pandas
+    from pyspark_pulljobs import adbc  # not above: COPY needs no driver
 
     return adbc.select(dsn, query, schema)
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from multiprocessing import get_context
 from typing import Final
@@ -58,6 +58,5 @@ def _ready(_number: int) -> None:
 
 
 def _read(dsn: str, text: str) -> int:
-    with adbc.connect(dsn) as session, session.cursor() as cursor:
-        cursor.execute(text)
-        return sum(batch.num_rows for batch in cursor.fetch_record_batch())
+    with closing(adbc.connect(dsn)) as connection, connection.execute(text) as batches:
+        return sum(batch.num_rows for batch in batches)

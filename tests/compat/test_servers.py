@@ -106,7 +106,7 @@ def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int)
     )
     settings = "current_setting('TimeZone'), current_setting('client_encoding')"
     with closing(connecting.connect(dsn)) as rows, closing(adbc.connect(dsn)) as arrow:
-        with closing(arrow.cursor()) as cursor:
-            cursor.execute(f"SELECT {settings}")
-            assert cursor.fetchall() == [("UTC", "UTF8")]
+        with arrow.execute(f"SELECT {settings}") as answer:
+            [row] = answer.read_all().to_pylist()
+        assert list(row.values()) == ["UTC", "UTF8"]
         assert rows.execute(f"SELECT {settings}".encode()).fetchall() == [("UTC", "UTF8")]

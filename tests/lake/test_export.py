@@ -6,14 +6,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from adbc_driver_postgresql import dbapi
 from django.core.management import CommandError
 from django.db import InterfaceError, connections, transaction
 from django.test import override_settings
@@ -291,11 +290,11 @@ def test_rows_that_are_not_all_written_are_not_published(
 def cut_off_from_the_server(place: Place) -> Iterator[None]:
     connect = adbc.connect
 
-    def cut(dsn: str) -> dbapi.Connection:
+    def cut(dsn: str) -> adbc.ArrowConnection:
         connection = connect(dsn)
-        with closing(connection.cursor()) as cursor:
-            cursor.execute("SELECT pg_backend_pid()")
-            query("SELECT pg_terminate_backend(%s)", list(cursor.fetchone() or ()))
+        with connection.execute("SELECT pg_backend_pid() AS pid") as answer:
+            [row] = answer.read_all().to_pylist()
+        query("SELECT pg_terminate_backend(%s)", [row["pid"]])
         connections.close_all()  # of the thread that writes
         return connection
 

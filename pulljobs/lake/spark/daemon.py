@@ -12,6 +12,7 @@ from typing import Final
 
 TASK_MODULES: Final = (
     "pyspark.worker",
+    "pandas",
     "pyspark_pulljobs.adbc",
     "pyspark_pulljobs.staging",
     "pyspark_pulljobs.writing",

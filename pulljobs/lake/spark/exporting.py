@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import psycopg
 import pyarrow as pa
-from adbc_driver_postgresql import dbapi
 from deltalake.exceptions import DeltaError
 
 from pulljobs.conf import settings
@@ -96,7 +96,7 @@ def _raising_lake_errors(where: str) -> Iterator[None]:
     """Turn errors of PostgreSQL, files and the Delta log into a LakeError."""
     try:
         yield
-    except (dbapi.Error, DeltaError, OSError, pa.ArrowException) as error:
+    except (psycopg.Error, DeltaError, OSError, pa.ArrowException) as error:
         reason = failures.summarize_store_error(error)
         raise LakeError(f"The export to {where} was interrupted: {reason}") from error
 
