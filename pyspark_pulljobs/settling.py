@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -21,7 +21,8 @@ import psycopg
 from pulljobs.engine import members, outcomes
 from pulljobs.engine.adapters import TOO_MUCH
 from pulljobs.engine.claiming import keyed, limits, turns
-from pulljobs.engine.encodings import array
+from pulljobs.engine.claiming.keyed import Key
+from pulljobs.engine.encodings import array, integer_array
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import DATABASE_CHANNEL, Row
 from pulljobs.engine.telemetry import JobsFinished, emit
@@ -31,6 +32,19 @@ from pyspark_pulljobs.database_session import Session, open_session
 MAX_ERROR_CHARS: Final = 8_000
 Job = tuple[int, str | UUID]
 """Columns `job_id` and `lease_token` of a row of a stream."""
+
+
+class Settled(NamedTuple):
+    """Jobs that a transaction settled, by state, and consumers of which others may be claimed."""
+
+    states: Counter[str]
+    roomier: frozenset[int]
+    grouped: frozenset[int]
+    """Those of `roomier` whose group has room, too."""
+
+    @property
+    def jobs(self) -> int:
+        return self.states.total()
 
 
 def retry(
@@ -73,7 +87,7 @@ def end_batch(
 ) -> list[Row]:
     """Settle all held jobs of a batch in the current transaction. Return the rows of finish.sql.
 
-    The caller passes these rows to `emit_and_notify` after the commit.
+    The caller passes their `summarize` to `emit_and_notify` after the commit.
     """
     count = len(job_ids)
     nulls = _repeat("NULL", count)
@@ -99,21 +113,56 @@ def end_batch(
     return rows
 
 
-def emit_and_notify(session: Session, rows: Sequence[Row]) -> None:
+def deliver_batch(session: Session, token: UUID, job_ids: Sequence[int]) -> Settled:
+    """Deliver all held jobs of a batch in the current transaction.
+
+    The caller passes the result to `emit_and_notify` after the commit.
+    """
+    params = {
+        "lease_token": token,
+        "job_ids": integer_array(sorted(job_ids)),
+        "run_clock": 0.0,  # Spark does not report runs.
+        "run_begins": "{}",
+        "run_seconds": "{}",
+    }
+    rows = members.deliver(partial(session.run, params=params))
+    for row in rows:
+        _free_delivered(session, row)
+    jobs = sum(len(job_ids) if row.delivered is None else len(row.delivered) for row in rows)
+    return Settled(
+        Counter({State.DELIVERED: jobs}),
+        frozenset(row.consumer_id for row in rows) - {None},
+        frozenset(row.consumer_id for row in rows if row.is_grouped),
+    )
+
+
+def _free_delivered(session: Session, row: Row) -> None:
+    """Free the keys and slots of the jobs of a row of deliver.sql."""
+    freed = {(row.consumer_id, key) for key in row.freed_keys or ()}
+    turned = {(row.consumer_id, key) for key in row.turn_keys or ()}
+    _free(session, freed, row.keyed_ids or (), turned)
+
+
+def summarize(rows: Sequence[Row]) -> Settled:
+    """Return what `emit_and_notify` needs of rows of finish.sql."""
+    return Settled(
+        Counter(row.state for row in rows),
+        frozenset(row.consumer_id for row in rows) - {None},
+        frozenset(row.consumer_id for row in rows if row.is_grouped),
+    )
+
+
+def emit_and_notify(session: Session, settled: Settled) -> None:
     """Emit telemetry of settled jobs, and notify consumers that wait. Call it after the commit."""
-    if rows:
-        emit(JobsFinished(Counter(("", row.state) for row in rows)))
-    if consumer_ids := sorted(_find_roomier(session, rows)):
-        params = {"consumer_ids": consumer_ids, "database_channel": DATABASE_CHANNEL}
-        session.run("notify", params)
-
-
-def _find_roomier(session: Session, rows: Sequence[Row]) -> set[int]:
-    """Return the consumers of which others of the jobs may be claimed now."""
-    roomier: set[int] = {row.consumer_id for row in rows} - {None}
-    if grouped := sorted({row.consumer_id for row in rows if row.is_grouped}):
-        roomier |= {row.id for row in session.run("members", {"consumer_ids": grouped})}
-    return roomier
+    if settled.jobs:
+        emit(JobsFinished(Counter({("", state): jobs for state, jobs in settled.states.items()})))
+    roomier = settled.roomier
+    if settled.grouped:
+        params = {"consumer_ids": sorted(settled.grouped)}
+        roomier |= {row.id for row in session.run("members", params)}
+    if roomier:
+        notified = {"consumer_ids": sorted(roomier), "database_channel": DATABASE_CHANNEL}
+        session.run("notify", notified)
 
 
 def to_error_text(error: str) -> str:
@@ -136,7 +185,7 @@ def _settle(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
         if settlement.delay is None and settlement.result is None:
             raise  # Only a delay or a result can be unwritable.
         return _settle(session, [retry_unwritable(settlement.held, error)])
-    emit_and_notify(session, rows)
+    emit_and_notify(session, summarize(rows))
     return rows
 
 
@@ -147,13 +196,22 @@ def finish(session: Session, params: Mapping[str, Any], jobs: int) -> list[Row]:
     """
     rows, _batch_ids = members.finish(partial(session.run, params=params), jobs)
     freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
-    if freed:
-        locked = keyed.lock_keys(session, {(row.consumer_id, row.freed_key) for row in freed})
-        keyed.free_keys(session, locked, [row.job_id for row in freed])
     turned = [row for row in rows if row.turn_key is not None and row.consumer_id is not None]
-    if turned:
-        turns.free_turns(session, {(row.consumer_id, row.turn_key) for row in turned})
+    _free(
+        session,
+        {(row.consumer_id, row.freed_key) for row in freed},
+        [row.job_id for row in freed],
+        {(row.consumer_id, row.turn_key) for row in turned},
+    )
     return rows
+
+
+def _free(session: Session, freed: set[Key], let_go: Sequence[int], turned: set[Key]) -> None:
+    """Free these keys, which the jobs `let_go` held, and the slots of the keys in `turned`."""
+    if freed:
+        keyed.free_keys(session, keyed.lock_keys(session, freed), let_go)
+    if turned:
+        turns.free_turns(session, turned)
 
 
 def _count_on_batches(session: Session, settlements: Sequence[Settlement], done: set[int]) -> None:

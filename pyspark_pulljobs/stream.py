@@ -292,13 +292,13 @@ class Stream:
             ownership.hold(session, link.owned, self._options.stream)
             params = {"stream_id": link.owned.stream_id, "after": self._acked, "until": seq}
             for batch in session.run("lock_batches", params):
-                rows = settling.end_batch(session, batch.lease_token, batch.job_ids, Event.DELIVER)
-                params = {"batch_id": batch.batch_id, "acked": len(rows), "kept": KEPT_BATCHES}
+                settled = settling.deliver_batch(session, batch.lease_token, batch.job_ids)
+                params = {"batch_id": batch.batch_id, "acked": settled.jobs, "kept": KEPT_BATCHES}
                 [acked] = session.run("ack_batch", params)
-                done.append((rows, acked.lost))
-        for rows, _lost in done:
-            settling.emit_and_notify(session, rows)
-        return [(len(rows), lost) for rows, lost in done]
+                done.append((settled, acked.lost))
+        for settled, _lost in done:
+            settling.emit_and_notify(session, settled)
+        return [(settled.jobs, lost) for settled, lost in done]
 
     def _record_ack(self, seq: int, acked: Acked) -> None:
         """Record that all batches up to `seq` are acked, and emit how many jobs were lost."""
@@ -329,7 +329,7 @@ class Stream:
                     "state": claiming.RELEASED,
                 }
                 link.session.run("move_batch", released_as)
-        settling.emit_and_notify(link.session, released)
+        settling.emit_and_notify(link.session, settling.summarize(released))
         return len(released)
 
 

@@ -47,6 +47,20 @@ def finish(run: Callable[[str], list[Row]], jobs: int) -> tuple[list[Row], froze
     return rows + left, note_ended(left)
 
 
+def deliver(run: Callable[[str], list[Row]]) -> list[Row]:
+    """Deliver jobs of one claim, and return the row of deliver.sql, or two rows if it left some.
+
+    `run` runs the statement of that name with the parameters of the jobs. The second row is that of
+    deliver_members.sql, which finds only the jobs that were left.
+    """
+    rows = run(name := choose("deliver"))
+    if name == "deliver" and rows[0].delivered is not None:
+        rows += run(name := for_members(name))
+    if name != "deliver" and rows[-1].batch_ids:
+        expect()
+    return rows
+
+
 def note_ended(rows: Iterable[Row]) -> frozenset[int]:
     """Return the batches of these rows of finish_members.sql whose members ended."""
     ended = frozenset(row.batch_id for row in rows if row.state != State.QUEUED) - {None}

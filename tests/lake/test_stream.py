@@ -8,7 +8,8 @@ import pytest
 from django.utils import timezone
 from psycopg import OperationalError
 
-from pulljobs.engine import outcomes
+from pulljobs import batches as batches_of_jobs
+from pulljobs.engine import members, outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.errors import ConfigurationError, LakeError, StreamTaken
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
@@ -18,6 +19,7 @@ from pyspark_pulljobs import batches, link, ownership, settling, streaming, wait
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.lake.streams import batch, job_ids, options, source, states
 from tests.sessions import PATIENCE_SECONDS, query, wait_until
+from tests.workflows.conftest import fill, sweep
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -125,6 +127,22 @@ def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> N
         assert states() == {State.INFLIGHT: 3, State.QUEUED: 1}
         stream.run()
         assert stream.at.items() >= {"claimed": 5, "redelivered": 1, "lost": 4}.items()
+
+
+def test_members_of_a_batch_are_delivered_with_other_jobs(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statement for jobs without a batch leaves them to another."""
+    monkeypatch.setattr(members, "_until", float("-inf"))
+    published(consumer, 2)
+    made = fill(consumer, 3)
+    with source(consumer) as stream:
+        assert len(stream.run()) == 5
+        stream.reader.stream.ack(1)
+    assert (batch(1).acked, batch(1).lost) == (5, 0)
+    sweep()
+    assert batches_of_jobs.get(made.id).live == 0
+    assert members.choose("deliver") == "deliver_members"
 
 
 def test_single_jobs_fail_without_their_batch(consumer: Consumer) -> None:
