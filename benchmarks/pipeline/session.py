@@ -30,7 +30,8 @@ TARGETS: Final = {
     "python_memory_growth": ("<=", 1.1),
     "jvm_memory_growth": ("<=", 1.1),
 }
-WARM_UP: Final = 50_000
+WARM_UP: Final = 200_000
+"""Rows after which the JVM has compiled what each batch of a stream runs."""
 WORDS: Final = {
     "export": "export",
     "rollup": "rollup",

@@ -188,10 +188,14 @@ def test_a_checkpoint_that_cannot_be_read_from_here_is_logged_and_the_query_goes
 def test_a_checkpoint_that_java_cannot_write_is_one_line_before_anything_is_claimed(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
+    """One that the caller did not name is in a temporary directory, if the lake is in a bucket."""
     published(consumer)
     with pytest.raises(CommandError, match=r"no filesystem for the checkpoint 's3://a/b'.*-aws:"):
         consume(consumer, tmp_path, "is_fine", "--checkpoint", "s3://a/b")
     assert states() == {State.QUEUED: 1}
+    with override_settings(PULLJOBS={"LAKE": "s3a://a/b"}):
+        done = consume(consumer, tmp_path, "is_fine", "--form", "arrow", "--checkpoint", "")
+    assert done["acked"] == 1
 
 
 def test_wrong_arguments_are_reported_in_one_line(

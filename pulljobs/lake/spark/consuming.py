@@ -5,7 +5,8 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from pulljobs.conf import settings
@@ -35,7 +36,8 @@ class ConsumeOptions:
     """`module:function`, importable where tasks run."""
     form: str = "pandas"
     stream: str
-    checkpoint: str
+    checkpoint: str = ""
+    """Directory or URL, or empty for one in the lake or a temporary directory."""
     every: float | None = None
     """Seconds between the starts of batches, or None to take the jobs that wait now, and end."""
     options: Mapping[str, str]
@@ -51,13 +53,6 @@ class ConsumeOptions:
         }
 
 
-def default_checkpoint(stream: str) -> str:
-    """Return a directory in the lake, or raise ConfigurationError if there is no lake."""
-    if not settings().LAKE:
-        raise ConfigurationError("PULLJOBS['LAKE'] is not set: give a --checkpoint.")
-    return f"{settings().LAKE.rstrip('/')}/_streams/{stream.replace('/', '.')}"
-
-
 def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
     """Run the function until it is done, or until SIGTERM or SIGINT. Return the counts of this run.
 
@@ -67,7 +62,8 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
 
     resolve(options.handler)
     before, seconds = _counts(options.stream), _lease_seconds(options)
-    with _catch_signals() as stopped:
+    with _catch_signals() as stopped, _choose_checkpoint(spark, options) as checkpoint:
+        options = replace(options, checkpoint=checkpoint)
         error = _wait_for_failure(_start(spark, options), stopped)
         _release_after(error, options, seconds)
     if error is not None:
@@ -159,6 +155,26 @@ def _start(spark: "SparkSession", options: ConsumeOptions) -> "StreamingQuery":
     if options.every is None:
         return writing.trigger(availableNow=True).start()
     return writing.trigger(processingTime=f"{options.every} seconds").start()
+
+
+@contextmanager
+def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterator[str]:
+    """Provide the given checkpoint, else one in the lake, or in a temporary directory.
+
+    Spark may have no filesystem for the lake. The database has the last ack, so a query that was
+    killed and lost its checkpoint only repeats the batches that were not acked.
+    """
+    lake, folder = settings().LAKE.rstrip("/"), options.stream.replace("/", ".")
+    place = options.checkpoint or (lake and f"{lake}/_streams/{folder}")
+    if place and (options.checkpoint or remote.is_remote(spark) or jvm.find_url(spark, place)):
+        yield place
+    elif remote.is_remote(spark):
+        raise ConfigurationError(
+            "There is no lake: give a --checkpoint, a directory of the server."
+        )
+    else:
+        with TemporaryDirectory(prefix="pulljobs-stream-") as directory:
+            yield directory
 
 
 def _find_checkpoint(spark: "SparkSession", checkpoint: str) -> str:

@@ -50,12 +50,20 @@ DEFAULTS: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
     # Two more files for each batch of a stream, next to those that the filesystem itself checks.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # Without Hadoop's native library the other manager starts programs such as `readlink` for each
+    # file: a tenth of a second for each batch of a stream. The stream has one writer in any case.
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
+    "checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 LOCAL: Final = ("local", "local[")
 """Masters on this machine alone. For other masters the driver must be reachable."""
+LOCAL_PROPERTIES: Final = (
+    "spark.driver.", "spark.python.daemon.", "spark.sql.streaming.checkpointFileManagerClass",
+)  # fmt: skip
+"""Begins of the properties whose defaults are for masters on this machine."""
 
 
 @contextmanager
@@ -264,8 +272,7 @@ def _parameters(using: str = "") -> dict[str, Any]:
 
 
 def _only_local(name: str, value: str) -> bool:
-    is_driver_property = name.startswith(("spark.driver.", "spark.python.daemon."))
-    return is_driver_property and DEFAULTS.get(name) == value
+    return name.startswith(LOCAL_PROPERTIES) and DEFAULTS.get(name) == value
 
 
 def _refuse_missing(names: Iterable[str], install: str = INSTALL) -> None:

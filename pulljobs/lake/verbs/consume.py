@@ -24,7 +24,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--stream", help="the query's name across restarts (CHANNEL/CONSUMER)")
     parser.add_argument(
         "--checkpoint", metavar="DIRECTORY",
-        help="where Spark stores the progress of the query (_streams of PULLJOBS['LAKE'])",
+        help="where Spark stores the progress of the query (_streams of PULLJOBS['LAKE'], or a "
+        "temporary directory where Spark has no filesystem for the lake)",
     )  # fmt: skip
     parser.add_argument(
         "--batch", type=int, default=10_000, metavar="JOBS", help="jobs of one batch (%(default)s)"
@@ -52,7 +53,7 @@ def handle(**options: Any) -> CommandResult:
         handler=options["handler"],
         form=options["form"],
         stream=stream,
-        checkpoint=options["checkpoint"] or consuming.default_checkpoint(stream),
+        checkpoint=options["checkpoint"] or "",
         every=options["every"],
         options=_source_options(options),
     )
