@@ -33,7 +33,10 @@ def names(place: Place, table: str) -> set[str]:
     return {path.name for path in place.glob(f"{table}/day=*/*.parquet")}
 
 
-def test_many_exports_of_one_row_become_one_file_a_day(place: Place) -> None:
+def test_many_exports_of_one_row_become_one_file_a_day(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pulljobs.progress.LINE_SECONDS", 0.0)
     consumer = ConsumerFactory.create()
     settled_on(OLD, consumer, 3)
     run("export")
@@ -53,6 +56,13 @@ def test_many_exports_of_one_row_become_one_file_a_day(place: Place) -> None:
     assert {table["days"] for table in run("compact").values()} == {0}
     assert run("export")["runs"] == []
     assert_same(place)
+    shown = set(capsys.readouterr().err.splitlines())
+    titles = {line.partition(",")[0] for line in shown}
+    assert titles >= {
+        "export: 1 of 2 slices",
+        "compact archive: 1 of 1 days",
+        "vacuum: 1 of 2 tables",
+    }
 
 
 def secret(consumer: Consumer, *payloads: bytes) -> list[int]:
@@ -88,8 +98,9 @@ def found_in(place: Place, text: str) -> list[str]:
 
 @pytest.mark.parametrize("by", ["key", "message", "where"])
 def test_no_byte_of_an_erased_message_is_left_and_every_row_is_accounted_for(
-    place: Place, by: str
+    place: Place, by: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("pulljobs.progress.LINE_SECONDS", 0.0)
     consumer = ConsumerFactory.create()
     publish(consumer.channel.name, b"PUBLIC")
     jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer)])
@@ -109,6 +120,7 @@ def test_no_byte_of_an_erased_message_is_left_and_every_row_is_accounted_for(
         assert query(f"SELECT t FROM {table} AS t WHERE t::text LIKE %s", [f"%{KEY}%"]) == []
     assert HotKey.objects.count() == Rollup.objects.exclude(keys_sketch=None).count() == 0
     assert ErrorFingerprint.objects.get().sample == ""
+    assert "erase from messages: 1 of 1 days" in capsys.readouterr().err
     run("export", "--with-payload")
     assert_same(place)
 

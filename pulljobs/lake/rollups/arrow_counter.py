@@ -21,6 +21,7 @@ from pulljobs.lake.rollups.counts import Counts, Rows, Sketches
 from pulljobs.lake.rollups.hours import EPOCH, HOUR, hour_at
 from pulljobs.lake.rollups.published import Audience
 from pulljobs.lake.spark.tables import LoggedFile, Table
+from pulljobs.progress import show_progress
 
 HOUR_MICROSECONDS: Final = 3_600_000_000
 
@@ -57,9 +58,11 @@ def _count_settled(sources: Sources, rows: Rows) -> None:
     first_deaths = arrow_settled.find_first_deaths(deaths)
     counts, errors = SettlementTally(first_deaths, rows), ErrorTally(rows)
     settled = sources.archive.read_here(sources.settled, SETTLED_COLUMNS)
-    for settlements in _filter_hours(settled, "settled_at", sources.hours):
-        counts.add(settlements)
-        errors.add(settlements)
+    with show_progress("rollup", "rows", sum(file.rows for file in sources.settled)) as shown:
+        for settlements in _filter_hours(settled, "settled_at", sources.hours):
+            counts.add(settlements)
+            errors.add(settlements)
+            shown.advance(len(settlements))
     counts.end()
     errors.end()
 

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from pulljobs.lake import lock
 from pulljobs.lake.lock import Owner
 from pulljobs.lake.spark.tables import WRITER, LoggedFile, Table
+from pulljobs.progress import count_items, show_progress
 from pyspark_pulljobs.schemas import TABLES
 
 TARGET_BYTES: Final = 256 * 2**20
@@ -54,8 +55,9 @@ def vacuum(using: str, where: str, age: timedelta) -> list[Vacuumed]:
     entries that are older than 30 days are removed. Raise LakeError if another process writes to
     the lake.
     """
-    with lock.hold_lock(using):
-        return [Vacuumed(table.name, _vacuum(delta, age)) for table, delta in _existing(where)]
+    with lock.hold_lock(using), show_progress("vacuum", "tables", len(TABLES)) as shown:
+        known = count_items(_existing(where), shown)
+        return [Vacuumed(table.name, _vacuum(delta, age)) for table, delta in known]
 
 
 def vacuum_table(table: Table, age: timedelta) -> int:
@@ -74,13 +76,14 @@ def _existing(where: str) -> Iterator[tuple[Table, DeltaTable]]:
 def _compact(table: Table, delta: DeltaTable, owner: Owner) -> Compacted:
     before, today = table.list_files(), datetime.now(UTC).date()
     days = list_fragmented(before)
-    for day in days:
-        owner.check()
-        filters = [("day", "=", day.isoformat())]
-        if day < today:
-            delta.optimize.z_order(["id"], partition_filters=filters, **AS_WRITTEN)
-        else:
-            delta.optimize.compact(partition_filters=filters, **AS_WRITTEN)
+    with show_progress(f"compact {table.name}", "days", len(days)) as shown:
+        for day in count_items(days, shown):
+            owner.check()
+            filters = [("day", "=", day.isoformat())]
+            if day < today:
+                delta.optimize.z_order(["id"], partition_filters=filters, **AS_WRITTEN)
+            else:
+                delta.optimize.compact(partition_filters=filters, **AS_WRITTEN)
     if days:
         delta.create_checkpoint()
     return Compacted(table.name, len(before), len(table.list_files()), len(days))

@@ -6,12 +6,15 @@ from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow as pa
+
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.lake import ledger, replicas
 from pulljobs.lake.spark import checksums, progress, session
 from pulljobs.lake.spark.export_run import Sessions
 from pulljobs.lake.spark.tables import LoggedFile, Table
+from pulljobs.progress import count_items, show_progress
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import checking, tasks
 from pyspark_pulljobs.checking import DayPart, PartSums, Sums
@@ -122,7 +125,8 @@ def _sum_in_tasks(spark: "SparkSession", source: str, parts: list[DayPart]) -> l
 def _sum_here(source: str, parts: list[DayPart]) -> list[PartSums]:
     with ThreadPoolExecutor(replicas.bound_connections()) as pool:
         summed = pool.map(lambda part: list(checking.sum_parts(source, ADBC, [part])), parts)
-        return [sums for some in summed for sums in some]
+        with show_progress("read PostgreSQL", "parts", len(parts)) as shown:
+            return [sums for some in count_items(summed, shown) for sums in some]
 
 
 def _sum_days(days: Days, part_sums: Iterable[PartSums]) -> dict[str, DaySums]:
@@ -136,14 +140,24 @@ def _sum_days(days: Days, part_sums: Iterable[PartSums]) -> dict[str, DaySums]:
 def _sum_lake_here(snapshot: LakeSnapshot, table: str, days: Collection[date]) -> DaySums:
     total: DaySums = {}
     lake, columns = Table(snapshot.where, table), _list_read(table)
-    for file in (each for each in snapshot.files[table] if each.day in days):
-        for rows in lake.read_here([file], columns):
-            ids, hashes = rows["id"].to_pylist(), checksums.compute(table, rows)
-            read = Sums(len(rows), sum(ids), sum(hashes))
-            broken = checksums.count_broken_payloads(rows) if table == "messages" else 0
-            sums, broken_before = total.get(file.day, (Sums(), 0))
-            total[file.day] = (sums.plus(read), broken_before + broken)
+    held = [file for file in snapshot.files[table] if file.day in days]
+    with show_progress(f"read {table}", "files", len(held)) as shown:
+        for file in count_items(held, shown):
+            for rows in lake.read_here([file], columns):
+                sums, broken = total.get(file.day, (Sums(), 0))
+                total[file.day] = (
+                    sums.plus(_sum_rows(table, rows)),
+                    broken + _count_broken(table, rows),
+                )
     return total
+
+
+def _sum_rows(table: str, rows: pa.RecordBatch) -> Sums:
+    return Sums(len(rows), sum(rows["id"].to_pylist()), sum(checksums.compute(table, rows)))
+
+
+def _count_broken(table: str, rows: pa.RecordBatch) -> int:
+    return checksums.count_broken_payloads(rows) if table == "messages" else 0
 
 
 def _list_read(table: str) -> list[str]:

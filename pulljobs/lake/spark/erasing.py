@@ -26,6 +26,7 @@ from pulljobs.lake.spark import compacting
 from pulljobs.lake.spark.comparing import PARTITIONED
 from pulljobs.lake.spark.tables import WRITER, Table
 from pulljobs.models import ArchivedJob, Message
+from pulljobs.progress import count_items, show_progress
 from pulljobs.storage.statements import run
 from pyspark_pulljobs.schemas import TABLES
 
@@ -161,13 +162,14 @@ def _update(table: Table, days: Mapping[date, Collection[int]]) -> None:
     """Rewrite the files of these days that hold these rows."""
     if (delta := table.delta()) is None:
         return
-    for day, row_ids in days.items():
-        for part in _lists(row_ids):
-            delta.update(
-                updates=dict(EMPTIED[table.name]),
-                predicate=f"day = '{day}' AND id IN ({part})",
-                writer_properties=WRITER,
-            )
+    with show_progress(f"erase from {table.name}", "days", len(days)) as shown:
+        for day in count_items(days, shown):
+            for part in _lists(days[day]):
+                delta.update(
+                    updates=dict(EMPTIED[table.name]),
+                    predicate=f"day = '{day}' AND id IN ({part})",
+                    writer_properties=WRITER,
+                )
 
 
 def _lists(row_ids: Collection[int]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from pulljobs.lake.spark import files, progress, session, slices
 from pulljobs.lake.spark.tables import Table
 from pulljobs.lake.telemetry import LakeExported
 from pulljobs.models import Channel, Consumer
+from pulljobs.progress import count_items, show_progress
 from pyspark_pulljobs import tasks, writing
 from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.writing import ExportedFile, ExportParameters, Names, Slice
@@ -108,9 +109,11 @@ def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> lis
     def write(piece: Slice) -> list[ExportedFile]:
         return list(writing.write(parameters, [piece]))
 
+    pool = ThreadPoolExecutor(replicas.bound_connections())
     try:
-        with ThreadPoolExecutor(replicas.bound_connections()) as pool:
-            return [file for files in pool.map(write, planned) for file in files]
+        with pool, show_progress("export", "slices", len(planned)) as shown:
+            written = count_items(pool.map(write, planned), shown)
+            return [file for files in written for file in files]
     except ConfigurationError as error:
         # The settings are right, because Django connects with them.
         raise LakeError(str(error)) from error

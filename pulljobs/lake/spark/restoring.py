@@ -19,6 +19,7 @@ from pulljobs.errors import LakeError
 from pulljobs.lake import ledger, lock, verified_days
 from pulljobs.lake.spark.comparing import PARTITIONED
 from pulljobs.lake.spark.tables import Table
+from pulljobs.progress import show_progress
 from pulljobs.storage import partition_making
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs.schemas import TABLES
@@ -89,16 +90,21 @@ def _filled(
 ) -> int:
     columns = [name for name in TABLES[table.name].names if name not in LAKE_ONLY]
 
+    total = sum(held.rows for held in table.list_files([partition.day]))
+
     def load(name: str) -> int:
-        count = 0
         text = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             sql.Identifier(name), sql.SQL(", ").join(map(sql.Identifier, columns))
         )
-        with connections[using].cursor() as cursor, cursor.copy(text) as copy:
+        with (
+            show_progress(f"restore {table.name}", "rows", total) as shown,
+            connections[using].cursor() as cursor,
+            cursor.copy(text) as copy,
+        ):
             for batch in _batches(table, partition.day):
                 copy.write(_as_csv(_with_old_xids(batch, XIDS[table.name], high).select(columns)))
-                count += len(batch)
-        return count
+                shown.advance(len(batch))
+        return shown.done
 
     return partition_making.fill(using, partition, load, note)
 
