@@ -1,7 +1,7 @@
 """Sessions and queries by ADBC, which returns results as Arrow batches.
 
-The DB-API of the driver imports pandas and, where it is installed, Polars. Both take longer to load
-than all else that an export of few rows needs, so this module uses the driver's lower layer.
+The DB-API of the driver imports Polars, where it is installed, and Arrow's data sets with pandas.
+This module uses the lower layer of the driver, which imports none of them.
 """
 
 from collections.abc import Iterator
