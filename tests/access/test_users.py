@@ -40,6 +40,9 @@ WRITTEN = [
 ]
 
 pytestmark = pytest.mark.django_db
+quick_passwords = override_settings(
+    PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]
+)
 
 
 @pytest.fixture
@@ -117,6 +120,7 @@ def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
     assert answer.status_code == 200
 
 
+@quick_passwords
 @pytest.mark.parametrize("type", ["text/plain", FORM, "multipart/form-data; boundary=x", ""])
 def test_a_page_of_another_site_can_t_pause_in_a_user_s_name(
     type: str, orders: Subscription
@@ -134,6 +138,7 @@ def test_a_page_of_another_site_can_t_pause_in_a_user_s_name(
         assert answer.status_code == 200
 
 
+@quick_passwords
 @pytest.mark.parametrize("scheme", ["Token nonsense", "Basic bm9ib2R5Om5vbmU=", "Basic ?", "Token"])
 def test_a_login_that_is_wrong_is_401_even_where_all_is_open(
     scheme: str, orders: Subscription
