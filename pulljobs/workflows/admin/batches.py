@@ -19,7 +19,6 @@ from pulljobs.admin import looks
 from pulljobs.admin.changelist import KeysetChangeList, ReadOnlyAdmin
 from pulljobs.workflows.admin import batch_actions, job_links
 from pulljobs.workflows.batches import reading
-from pulljobs.workflows.batches.reading import BatchView, DeadMember
 from pulljobs.workflows.models import Batch
 
 GROUPED: Final = 1_000
@@ -137,14 +136,14 @@ class BatchAdmin(ReadOnlyAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
 
-def badge(view: BatchView) -> SafeString:
+def badge(view: reading.BatchView) -> SafeString:
     """Render the state of a batch."""
     return format_html(
         '<span class="pulljobs-badge pulljobs-{}">{}</span>', KINDS[view.state], view.state
     )
 
 
-def draw_bar(view: BatchView) -> SafeString:
+def draw_bar(view: reading.BatchView) -> SafeString:
     """Render the progress: delivered and dead members, and the percentage as text."""
     delivered, dead = _share(view, view.delivered), _share(view, view.dead)
     return format_html(
@@ -160,11 +159,11 @@ def draw_bar(view: BatchView) -> SafeString:
     )
 
 
-def _share(view: BatchView, members: int) -> float:
+def _share(view: reading.BatchView, members: int) -> float:
     return 100 * members / view.members if view.members else 0.0
 
 
-def _describe(request: HttpRequest, view: BatchView) -> dict[str, Any]:
+def _describe(request: HttpRequest, view: reading.BatchView) -> dict[str, Any]:
     in_flight = min(view.live, reading.count_in_flight(view.id))
     dead = reading.read_dead(view.id, limit=GROUPED)
     nested = view.nested()
@@ -190,7 +189,7 @@ def _describe(request: HttpRequest, view: BatchView) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def group_by_error(request: HttpRequest, dead: Iterable[DeadMember]) -> list[ErrorGroup]:
+def group_by_error(request: HttpRequest, dead: Iterable[reading.DeadMember]) -> list[ErrorGroup]:
     """Group dead members by reason and first line of the error, the most frequent first."""
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
