@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any, Final, cast
 from weakref import ReferenceType
 
@@ -137,13 +136,8 @@ async def _unless_disconnected(
 
 def _has_foreign_receivers() -> bool:
     """Return True if code outside of Django receives a request signal, and may rely on a thread."""
-    return _are_foreign(*request_started.receivers, *request_finished.receivers)
-
-
-@lru_cache(1)
-def _are_foreign(*entries: tuple[Any, ...]) -> bool:
-    """Return True if receivers belong to code outside of Django. Signals rarely get others."""
-    connected = (entry[1] for entry in entries)
+    signals = (request_started, request_finished)
+    connected = (entry[1] for signal in signals for entry in signal.receivers)
     receivers = (ref() if isinstance(ref, ReferenceType) else ref for ref in connected)
     return any(
         receiver is not None and not receiver.__module__.startswith("django.")
