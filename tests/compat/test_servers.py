@@ -104,7 +104,7 @@ def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int)
     dsn = connecting.parse_dsn(
         {"dsn": f"host=127.0.0.1 port={pooled} dbname=postgres user=pulljobs"}
     )
-    settings = "current_setting('TimeZone'), current_setting('client_encoding')"
+    settings = "current_setting('TimeZone') AS zone, current_setting('client_encoding') AS encoding"
     with closing(connecting.connect(dsn)) as rows, closing(adbc.connect(dsn)) as arrow:
         with arrow.execute(f"SELECT {settings}") as answer:
             [row] = answer.read_all().to_pylist()

@@ -3,6 +3,8 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -27,10 +29,21 @@ def end_terminal(pid: int) -> None:
     os.killpg(pid, signal.SIGHUP)
 
 
+@contextmanager
+def hearing_hangups() -> Iterator[None]:
+    """Start processes in this block that do not ignore SIGHUP, also if nohup runs the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "group", "terminal"])
 def test_running_jobs_end_and_the_rest_is_released(stage: Stage, how: str) -> None:
     stage.consumer()
-    worker = stage.warm_worker("--concurrency", "2", "--graceful-timeout", "600")
+    with hearing_hangups():
+        worker = stage.warm_worker("--concurrency", "2", "--graceful-timeout", "600")
     stage.until_gate(12)
     running = {line.job for line in stage.wait_for("started", 2)}
     wait_until(lambda: in_flight() > 2)
