@@ -15,6 +15,7 @@ from pulljobs.emission import ConsumerPaths
 from pulljobs.engine import tracing
 from pulljobs.engine.claiming import plain
 from pulljobs.engine.claiming.claimer import Claimer
+from pulljobs.engine.claiming.guarded import Guards
 from pulljobs.engine.claiming.rows import Terms
 from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
 from pulljobs.engine.outcomes import Held, Settlement
@@ -151,6 +152,11 @@ class Puller:
         """True if no job of the consumer was seen, so that a claim enters the index at its head."""
         marks = self._claimer.marks
         return not marks.positions and marks.below is None
+
+    @property
+    def guards(self) -> Guards:
+        """Guards of the consumer, under which the last claim was made."""
+        return self._claimer.guards
 
     def _with_telemetry(self, claimed: Claimed, wanted: int, began: int) -> Claim:
         emission.emit_limited(self.using, self.consumer, _limit_of(claimed))

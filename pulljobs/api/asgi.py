@@ -103,10 +103,17 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
             request, refused = handler.create_request(scope, body)
             answer = _answer(handler, request, send) if request else _send(handler, refused, send)
             response = await _unless_disconnected(answer, receive)
-            if response is not None and response._resource_closers:  # type: ignore[attr-defined]  # not in its types
-                response.close()
+            if response is not None:
+                _release_resources(response)
 
     return serve
+
+
+def _release_resources(response: Any) -> None:
+    """Close what a response and its request opened, as `close` does, which sends a signal, too."""
+    for close in response._resource_closers:
+        with suppress(Exception):
+            close()
 
 
 async def _answer(handler: ASGIHandler, request: Any, send: Any) -> HttpResponseBase:

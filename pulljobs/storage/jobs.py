@@ -247,8 +247,11 @@ def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
     """Lock the jobs that are free, and write their outcomes, in the open transaction."""
-    ids = [settlement.held.job_id for settlement in settlements]
-    locked = {row.id for row in run(using, "locked_jobs", {"job_ids": integer_array(ids)})}
+    params = {
+        "job_ids": integer_array(each.held.job_id for each in settlements),
+        "lease_tokens": array({each.held.lease_token for each in settlements}),
+    }
+    locked = {row.id for row in run(using, "locked_jobs", params)}
     free = [each for each in settlements if each.held.job_id not in locked]
     finished = _finish_together(using, free) if free else Finished({}, [], {})
     return replace(finished, locked=frozenset(locked))

@@ -111,6 +111,15 @@ def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
     return not ours.isdisjoint(rows.values_list("consumer_id", _VIA))
 
 
+def select_held(using: str, held: Collection[Held]) -> set[Held]:
+    """Return which of these jobs are in flight under their lease tokens."""
+    if not held:
+        return set()
+    rows = Job.objects.using(using).filter(id__in=[job.job_id for job in held])
+    tokens = dict(rows.values_list("id", "lease_token"))
+    return {job for job in held if tokens.get(job.job_id) == job.lease_token}
+
+
 def addressed(using: str, job_id: int) -> AddressedJob | None:
     """Return a live job, or a DELIVERED job that the archive still has, or None for others."""
     live = Job.objects.using(using).annotate(via=_VIA).filter(id=job_id).first()

@@ -36,6 +36,8 @@ LOCK_PAUSES: Final = (0.01, 0.03, 0.06, 0.1, 0.15, 0.25, 0.4, 0.5, 0.5)
 """Seconds before each attempt to settle jobs whose rows are locked: LOCK_SECONDS together."""
 NO_LEASE: Final = UUID(int=0)
 """Token that no lease has, for those are random."""
+LONGEST_TOKEN: Final = 45
+"""Characters of the longest form of a UUID."""
 NO_REASON: Final = "The consumer rejected the job (ack)."
 NO_ERROR: Final = "The consumer asked for a retry (ack)."
 
@@ -132,8 +134,13 @@ def find_held(given: HeldBody | OutcomeBody) -> Held | None:
         return None
 
 
-@lru_cache(1_000)
 def _parse_token(lease_token: str) -> UUID:
+    """Return the token. The newest texts are kept, also wrong ones, so none of them is long."""
+    return _make_token(lease_token) if len(lease_token) <= LONGEST_TOKEN else NO_LEASE
+
+
+@lru_cache(1_000)
+def _make_token(lease_token: str) -> UUID:
     """Return the token, one object for all jobs of a claim: to make and compare them takes long."""
     try:
         return UUID(lease_token)

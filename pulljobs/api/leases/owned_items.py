@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from pulljobs.conf import settings
+from pulljobs.engine.claiming.guarded import Guards
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.models import Consumer
 from pulljobs.pulling import Claim
@@ -35,7 +36,7 @@ class OwnedItem(NamedTuple):
     throttle: float
     is_of_key: bool
     has_key: bool
-    """True if the job has a key."""
+    """True if the end of the job may free a key."""
 
     @property
     def job_id(self) -> int:
@@ -58,12 +59,17 @@ class RecentClaims:
     def __init__(self) -> None:
         self._owners: OrderedDict[UUID, JobOwner] = OrderedDict()
 
-    def note(self, consumer_id: int, claim: Claim) -> None:
-        """Note the consumer of a claim, and whether any of its jobs may have a key."""
-        if claim.taken is None:
+    def note(self, consumer_id: int, claim: Claim, guards: Guards) -> None:
+        """Note the consumer of a claim under these guards, which say if its jobs may hold keys.
+
+        Where keys take turns, jobs without a key share one. A repeat was noted before, or by
+        another process, whose guards are not known here.
+        """
+        if claim.taken is None or claim.repeated:
             return
-        has_key = any(message.key is not None for _job, message in claim.jobs)
-        self._owners[claim.taken.lease_token] = JobOwner(consumer_id, has_key)
+        holds_key = guards.exclusive and any(message.key is not None for _, message in claim.jobs)
+        owner = JobOwner(consumer_id, has_key=guards.by_turn or holds_key)
+        self._owners[claim.taken.lease_token] = owner
         while len(self._owners) > MOST_CLAIMS:
             self._owners.popitem(last=False)
 

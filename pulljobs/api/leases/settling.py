@@ -13,7 +13,7 @@ from pulljobs.emission import ConsumerPaths
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.models import Consumer
 from pulljobs.states import Event
-from pulljobs.storage import limits, listen
+from pulljobs.storage import limits, listen, protocol
 from pulljobs.storage.protocol import ConsumerPath
 from pulljobs.storage.rows import Finished
 
@@ -100,8 +100,13 @@ def _with_set_aside(statuses: list[ItemStatus], owned: Mapping[int, OwnedItem]) 
 
 
 def _throttle(consumer: Consumer, items: Iterable[OwnedItem]) -> None:
-    """Throttle the consumer, or keys of jobs of it, before the outcomes are written."""
-    using, throttled = settings().DATABASE, [item for item in items if item.throttle]
+    """Throttle the consumer, or keys of jobs of it, before the outcomes are written.
+
+    An item throttles nothing if the lease of its job is lost: late items change nothing.
+    """
+    using, asked = settings().DATABASE, [item for item in items if item.throttle]
+    held = protocol.select_held(using, [item.settlement.held for item in asked])
+    throttled = [item for item in asked if item.settlement.held in held]
     if seconds := max((item.throttle for item in throttled if not item.is_of_key), default=0.0):
         limits.throttle(using, {consumer.pk: seconds})
     of_keys = {item.job_id: item.throttle for item in throttled if item.is_of_key}

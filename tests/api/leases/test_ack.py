@@ -123,12 +123,15 @@ def test_an_outcome_throttles_the_consumer_or_a_key(puller: Puller) -> None:
     assert puller.pull(NoWait=True)["Status"]["Reason"] == "throttled"
 
 
-def test_a_job_of_another_consumer_throttles_nothing(puller: Puller) -> None:
+def test_a_job_that_the_consumer_does_not_hold_throttles_nothing(puller: Puller) -> None:
     publish()
     [job] = puller.taken()
     stranger = {**job, "ID": ids.encode(ids.decode(job["ID"]) + 1)}
     named = outcome_of(stranger, "RETRY", ThrottleSeconds=60)
     assert puller.statuses(named) == ["not_found"]
+    late = outcome_of(job, "RETRY", ThrottleSeconds=60)
+    assert puller.statuses(outcome_of(job, "RETRY")) == ["ok"]
+    assert puller.statuses(late) == ["lease_lost"]
     assert not Consumer.objects.exclude(throttled_until=None).exists()
 
 
@@ -281,11 +284,10 @@ def test_tokens_of_other_jobs_and_consumers_settle_nothing(
     mixed = {**y, "LeaseToken": x["LeaseToken"]}
     unknown = {**x, "ID": ids.encode(2**40)}
     nonsense = {**x, "ID": "x"}
-    no_token = {**x, "LeaseToken": "x"}
-    statuses = puller.statuses(
-        *(outcome_of(job, "DELIVERED") for job in (mixed, no_token, theirs, unknown, nonsense))
-    )
-    assert statuses == ["lease_lost"] * 2 + ["not_found"] * 3
+    no_token, long_token = ({**x, "LeaseToken": text} for text in ("x", x["LeaseToken"] + "-" * 99))
+    strange = (mixed, no_token, long_token, theirs, unknown, nonsense)
+    statuses = puller.statuses(*(outcome_of(job, "DELIVERED") for job in strange))
+    assert statuses == ["lease_lost"] * 3 + ["not_found"] * 3
     assert [result["Status"] for result in puller.renew(mixed, theirs, unknown)] == [
         "lease_lost",
         "not_found",

@@ -78,7 +78,7 @@ def test_requests_that_come_together_share_statements(
 ) -> None:
     stranger = Puller(client, base, subscription("invoices", "b"))
     stranger.tokens["X-Broker-Consumer-Token"] = "guessed"
-    publish("orders"), publish("orders"), publish("orders"), publish("invoices")
+    publish("orders", key="k"), publish("orders"), publish("orders"), publish("invoices")
     [first], [second, third], [theirs] = puller.taken(), puller.taken(Batch=2), other.taken()
     third["LeaseToken"] = first["LeaseToken"]
     calls.clear()
@@ -120,10 +120,12 @@ def test_a_locked_row_delays_its_own_caller_only(
         with busy_threads() as database:
             delayed = [settle(puller, *(outcome_of(job, "DELIVERED") for job in (locked[0], free)))]
             _await_arrival(database, 1)
-            answer = settle(other, outcome_of(theirs[0], "DELIVERED"))
+            strange = {**locked[-1], "LeaseToken": theirs[0]["LeaseToken"]}
+            results = (outcome_of(job, "DELIVERED") for job in (theirs[0], strange))
+            answer = settle(other, *results)
             _await_arrival(database, 2)
         assert _answered_meanwhile(answer, holder) == 0, "it waited for the row of another caller"
-        assert _report_of(answer) == ["ok"]
+        assert _report_of(answer) == ["ok", "not_found"]
         for number, job in enumerate(locked[1 : threads.THREADS + 1], start=1):  # each alone
             delayed.append(settle(puller, outcome_of(job, "DELIVERED")))
             wait_briefly(partial(_waits, holder, min(number, threads.THREADS - 1)))
@@ -136,15 +138,29 @@ def test_a_locked_row_delays_its_own_caller_only(
     assert [_report_of(answer) for answer in delayed] == [["ok", "ok"], *[["ok"]] * threads.THREADS]
 
 
+@pytest.mark.parametrize(
+    ("fields", "key", "table"),
+    [
+        ({"exclusive_keys": True}, "k", "pulljobs_exclusive_key"),
+        ({"max_in_flight_per_key": 1}, None, "pulljobs_flow_key"),
+    ],
+)
 def test_a_locked_key_delays_its_own_caller_only(
-    client: httpx.Client, base: str, puller: Puller, monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client,
+    base: str,
+    puller: Puller,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, Any],
+    key: str | None,
+    table: str,
 ) -> None:
+    """Jobs without a key share one where keys take turns."""
     monkeypatch.setattr(statements, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")
-    keyed = Puller(client, base, subscription("keyed", "k", exclusive_keys=True))
-    publish("orders"), publish("keyed", key="k")
+    keyed = Puller(client, base, subscription("keyed", "k", **fields))
+    publish("orders"), publish("keyed", key=key)
     [job], [its_job] = puller.taken(), keyed.taken()
     with session() as holder:
-        holder.execute("SELECT FROM pulljobs_exclusive_key FOR UPDATE")
+        holder.execute(f"SELECT FROM {table} FOR UPDATE")
         with busy_threads() as database:
             delayed = settle(keyed, outcome_of(its_job, "DELIVERED"))
             _await_arrival(database, 1)

@@ -254,7 +254,7 @@ class WaiterQueue:
             max_bytes=asked.max_bytes,
             request_id=asked.request_id,
         )
-        recent_claims.note(self.consumer.pk, claim)
+        recent_claims.note(self.consumer.pk, claim, self._puller.guards)
         return claim
 
     async def _distribute(self, group: list[PendingPull], claim: Claim) -> None:
