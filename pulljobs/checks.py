@@ -30,6 +30,7 @@ from pulljobs.conf import (
     unknown,
 )
 from pulljobs.engine.addresses import is_absolute
+from pulljobs.engine.validation import encodable
 from pulljobs.errors import LONGEST_DELAY
 
 MOST_RETRIES = 32_767
@@ -113,7 +114,15 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
                 f"{SETTING}['HEALTH_PORT']: {settings.HEALTH_PORT} is no port.", id="pulljobs.E024"
             )
         )
-    return problems
+    return problems + _wrong_worker_id(settings.WORKER_ID)
+
+
+def _wrong_worker_id(name: str) -> list[CheckMessage]:
+    """Check that the database can store the name. Otherwise no child of a worker would start."""
+    if encodable(name):
+        return []
+    problem = f"{SETTING}['WORKER_ID']: {name!r} has a NUL or half of a surrogate pair."
+    return [Error(problem, hint="Use plain text.", id="pulljobs.E028")]
 
 
 def _lake_not_installed(settings: Settings) -> list[CheckMessage]:

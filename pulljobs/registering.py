@@ -44,7 +44,9 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
     check_name(name)
     title, token = fields.get("title", ""), fields["token"]
     if len(title) > LONGEST or not encodable(title):
-        raise InvalidRegistration(f"The name must have {LONGEST} characters or fewer, no NUL.")
+        raise InvalidRegistration(
+            f"The name must have {LONGEST} characters or fewer, no NUL and no half surrogate pair."
+        )
     if not (TOKEN.fullmatch(token) and len(token) <= LONGEST):
         raise InvalidRegistration(
             f"The token must be up to {LONGEST} ASCII letters, digits and signs, without spaces."

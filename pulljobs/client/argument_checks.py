@@ -40,11 +40,14 @@ def check_counts(least: int, **counts: object) -> None:
     """Check whole numbers, which may be as small as `least`."""
     for name, count in counts.items():
         if type(count) is not int or count < least:
-            raise ConfigurationError(f"{name} must be {least} or more, not {count!r}.")
+            raise ConfigurationError(
+                f"{name} must be a whole number from {least} on, not {count!r}."
+            )
 
 
-def check_seconds(name: str, seconds: object) -> None:
+def check_seconds(name: str, seconds: object, *, may_be_zero: bool = True) -> None:
     """Check a number of seconds. NaN is none."""
-    is_bool = isinstance(seconds, bool)
-    if is_bool or not isinstance(seconds, int | float) or not seconds >= 0:
-        raise ConfigurationError(f"{name} must be a number of seconds from 0 on, not {seconds!r}.")
+    number = seconds if isinstance(seconds, int | float) and not isinstance(seconds, bool) else -1
+    if not (number > 0 or (may_be_zero and number == 0)):
+        least = "from 0 on" if may_be_zero else "above 0"
+        raise ConfigurationError(f"{name} must be a number of seconds {least}, not {seconds!r}.")

@@ -149,7 +149,7 @@ def _reading(answer: Answer) -> Iterator[dict[str, Any]]:
     """Yield the body of an answer. Raise NotFound if the block finds it to be no broker's."""
     try:
         yield answer.json()
-    except (LookupError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise answer.not_of_a_broker() from error
 
 

@@ -164,7 +164,7 @@ class Received(Generic[Done, Left]):
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Note how far the handler is. The next renewal reports it, such as `in_progress()`.
 
-        Raise ValueError for what is no number from 0 on.
+        Raise ValueError unless both are finite numbers from 0 on.
         """
         whole = None if total is None else check_amount("total", total)
         self.report = Progress(check_amount("done", done), whole, str(note))

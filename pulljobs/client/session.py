@@ -60,8 +60,9 @@ class ConsumerOptions:
             )
         check_counts(1, concurrency=self.concurrency)
         check_hooks(on_stop=self.on_stop, reconnect=self.reconnect)
-        for name in ("lookup_interval", "flush_interval", "graceful_timeout"):
-            check_seconds(name, getattr(self, name))
+        check_seconds("lookup_interval", self.lookup_interval, may_be_zero=False)
+        check_seconds("flush_interval", self.flush_interval)
+        check_seconds("graceful_timeout", self.graceful_timeout)
 
 
 class Session:

@@ -169,7 +169,7 @@ def result_text(text: str, limit: int, what: str = "result") -> str:
     if len(stored) > limit:
         raise ValueError(
             f"The {what} has {len(stored)} bytes of JSON, the limit is {limit}: store the data "
-            "elsewhere and use where it is, or raise MAX_RESULT_BYTES."
+            "elsewhere and use its id, or raise MAX_RESULT_BYTES."
         )
     return stored.decode()
 

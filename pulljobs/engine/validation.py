@@ -172,7 +172,7 @@ def check_iterable(drafts: object) -> None:
 
 
 def check_amount(name: str, value: object) -> float:
-    """Return a number of any type as a float. Raise ValueError for what is no number from 0 on."""
+    """Return a finite number from 0 on, of any type, as a float. Raise ValueError for others."""
     try:
         amount = math.nan if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]  # the check
     except (TypeError, ValueError, OverflowError):

@@ -39,7 +39,7 @@ def report(held: Held, done: float, total: float | None, note: str) -> None:
 
 
 def make_report(done: float, total: float | None, note: str) -> ReportedProgress:
-    """Return a report. Raise ValueError for what is no number from 0 on."""
+    """Return a report. Raise ValueError unless both amounts are finite numbers from 0 on."""
     amount = check_amount("done", done)
     whole = None if total is None else check_amount("total", total)
     text = str(note).replace("\x00", "").encode("utf-8", "replace").decode()[:LONGEST_NOTE]

@@ -205,11 +205,12 @@ def test_nothing_is_published_where_one_can_not_be_encoded(mocked: Mock) -> None
     assert broker.requests == []
 
 
-def test_an_answer_of_no_broker_is_a_clear_error(mocked: Mock) -> None:
+@pytest.mark.parametrize("body", [{"status": "fine"}, {"Result": "fine", "Results": "fine"}])
+def test_an_answer_of_no_broker_is_a_clear_error(mocked: Mock, body: dict[str, str]) -> None:
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
-    broker.failing = lambda request: httpx.Response(200, json={"status": "fine"})
+    broker.failing = lambda request: httpx.Response(200, json=body)
     for ask in (
         lambda: side.consumer().fetch(1),
         message.ack,

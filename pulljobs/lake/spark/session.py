@@ -63,7 +63,7 @@ LOCAL: Final = ("local", "local[")
 LOCAL_PROPERTIES: Final = (
     "spark.driver.", "spark.python.daemon.", "spark.sql.streaming.checkpointFileManagerClass",
 )  # fmt: skip
-"""Begins of the properties whose defaults are for masters on this machine."""
+"""Prefixes of the properties whose defaults are for masters on this machine."""
 
 
 @contextmanager
