@@ -182,8 +182,9 @@ def run(
 def in_transaction(using: str) -> bool:
     """Return True inside the caller's transaction, and where the caller commits by hand."""
     connection = connections[using]
-    is_by_hand = connection.connection is not None and not connection.autocommit
-    return connection.in_atomic_block or is_by_hand
+    is_open = connection.connection is not None
+    commits = connection.autocommit if is_open else connection.settings_dict["AUTOCOMMIT"]
+    return connection.in_atomic_block or not commits
 
 
 def _keeps_plan(using: str) -> bool:

@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 
 from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.engine.sql import DATABASE_CHANNEL, Row
+from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.errors import RunEnded, UnknownRun
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.outcome_texts import encoded
@@ -18,6 +18,7 @@ from pulljobs.storage import listen
 from pulljobs.storage.statements import (
     LOCK_SECONDS,
     LONGEST_SECONDS,
+    behind_pooler,
     brief,
     call_on_commit,
     in_transaction,
@@ -45,7 +46,8 @@ def signal(
     The run keeps it until a wait of that name consumes it, or until the run ends. A second signal
     with a `dedupe_id` of the run is not sent. UnknownRun or RunEnded is raised for a run that can't
     get it, unless `ignore_missing` is set. TypeError or ValueError if the payload is not JSON, or
-    larger than `MAX_RESULT_BYTES`.
+    larger than `MAX_RESULT_BYTES`. A database error outside of a transaction leaves open whether
+    the signal was sent: send it again, with the same `dedupe_id`.
     """
     check_name(name)
     if dedupe_id is not None:
@@ -56,7 +58,7 @@ def signal(
         "name": name,
         "payload": encoded(payload, "payload"),
         "dedupe_id": dedupe_id,
-        "is_alone": not in_transaction(using),
+        "is_alone": is_alone(using),
         "database_channel": DATABASE_CHANNEL,
     }
     rows = run(using, "send_signal", params, seconds=LONGEST_SECONDS, keeps_plan=True)
@@ -64,20 +66,21 @@ def signal(
         if ignore_missing:
             return False
         raise _missing(using, run_id, number, rows[0].state if rows else None)
-    _finish_sending(using, number, rows[0])
+    if rows[0].is_sent and not rows[0].is_woken:
+        call_on_commit(using, partial(wake_one, using, number))
+    if params["is_alone"]:
+        run(using, "flush_commits", {}, seconds=LONGEST_SECONDS)
     return bool(rows[0].is_sent)
 
 
-def _finish_sending(using: str, run_id: int, sent: Row) -> None:
-    """Wait until the signal is on disk, and wake the run unless it is woken.
+def is_alone(using: str) -> bool:
+    """Return True if a signal wakes its run before it is on disk, and is flushed afterwards.
 
-    A signal outside of a transaction wakes its run before it is on disk. All that the run writes
-    comes later in the log, so a crash of the server never keeps the effect of a lost signal.
+    All that the run writes comes later in the log, so a crash of the server never keeps the effect
+    of a lost signal. The sender's connection is lost as well, and the sender gets an error. Behind
+    a pooler the flush may reach a server that has restarted, and the sender would learn of nothing.
     """
-    if not in_transaction(using) or not sent.is_sent:  # Another sender may not have come so far.
-        run(using, "flush_commits", {})
-    if sent.is_sent and not sent.is_woken:
-        call_on_commit(using, partial(wake_one, using, run_id))
+    return not (in_transaction(using) or behind_pooler(using))
 
 
 async def asignal(

@@ -95,6 +95,15 @@ def by_hand() -> Iterator[None]:
     transaction.set_autocommit(True, USING)
 
 
+def test_a_connection_is_in_a_transaction_before_it_opens_where_commits_are_made_by_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections[USING].close()
+    assert not statements.in_transaction(USING)
+    monkeypatch.setitem(connections[USING].settings_dict, "AUTOCOMMIT", False)
+    assert statements.in_transaction(USING)
+
+
 def test_verbs_join_a_transaction_that_is_ended_by_hand(by_hand: None) -> None:
     """Django reports no commit then, so loops find what they wake otherwise."""
     consumer = ConsumerFactory.create()

@@ -1,12 +1,12 @@
 """Runs, their senders and operators at the same time: no step without a lease, no signal lost."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import OperationalError
+from django.db import OperationalError, connections, transaction
 
 from pulljobs import ids, operating
 from pulljobs.models import Job
@@ -141,6 +141,47 @@ def test_a_signal_outside_of_a_transaction_wakes_its_run_in_the_same_statement(
     assert sent.is_woken
     [ran] = drain()
     assert ran.job.result == [7, 7]
+
+
+@pytest.mark.own_session
+def test_a_signal_is_on_disk_before_its_sender_goes_on(bench: Bench) -> None:
+    """The first sender of a dedupe id may not have come so far when the second one is answered."""
+    run_id = bench.start()
+    query("SET synchronous_commit = on")
+
+    def send(dedupe_id: str | None, *, joins: bool) -> bool:
+        [[before]] = query("SELECT pg_current_wal_insert_lsn()::text")
+        with transaction.atomic(USING) if joins else nullcontext():
+            is_sent = signal(run_id, "approval", dedupe_id=dedupe_id)
+        assert query("SELECT pg_current_wal_flush_lsn() > %s::pg_lsn", [before]) == [(True,)]
+        return is_sent
+
+    assert send(None, joins=False)
+    for dedupe_id, joins in (("first", False), ("second", True)):
+        with session() as other:
+            run(
+                other,
+                "send_signal",
+                {
+                    "run_id": run_id, "name": "approval", "payload": "1", "dedupe_id": dedupe_id,
+                    "is_alone": True, "database_channel": "pulljobs",
+                },
+            )  # fmt: skip
+            other.commit()
+        assert not send(dedupe_id, joins=joins)
+    query("RESET synchronous_commit")
+
+
+def test_a_signal_is_on_disk_before_its_run_wakes_where_a_flush_may_reach_another_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with transaction.atomic(USING):
+        assert not signals.is_alone(USING)
+    given = connections[USING].settings_dict
+    monkeypatch.setitem(given, "DISABLE_SERVER_SIDE_CURSORS", True)
+    assert not signals.is_alone(USING)
+    monkeypatch.setitem(given, "DISABLE_SERVER_SIDE_CURSORS", False)
+    assert signals.is_alone(USING)
 
 
 def test_a_claim_takes_a_signal_only_under_its_lease_and_for_its_version(bench: Bench) -> None:

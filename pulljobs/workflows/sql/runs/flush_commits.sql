@@ -1,5 +1,5 @@
 -- Wait until the commits before this one are on disk, and on the standbys that the server waits for.
--- Event: none. An own transaction waits at its end, and the caller's at its commit. The message only makes the transaction one that has something to write.
+-- Event: none; a transaction of its own, on the connection of those commits. The message only makes it one that has something to write.
 -- Parameters: none.
 -- Returns: nothing of use.
 -- Locks: none. Index: none.

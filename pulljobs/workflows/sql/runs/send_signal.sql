@@ -2,7 +2,7 @@
 -- Event: none; in the sender's transaction.
 -- Parameters: run_id bigint, name text, payload jsonb (NULL: null), dedupe_id text (NULL: none), is_alone boolean (true: a transaction of its own.
 --   It wakes the waiters of the consumer as notify.sql does, and its commit does not wait for the disk: flush_commits.sql does so afterwards, while the
---   run resumes), database_channel text.
+--   run resumes. false: the commit waits, also if the dedupe id is known, whose sender may not have come so far), database_channel text.
 -- Returns: state of the job, whether the signal is_sent (false with a live state: its dedupe id is known), and whether the run is_woken (false: wake_runs.sql
 --   has to look, because the run may have suspended since this snapshot); notified, commits (of no use); no row: there is no such job.
 -- Locks: the job of a run that waits, SKIP LOCKED; it waits for another sender of the same dedupe id. Index: job and run primary key, signal pulljobs_signal_dedupe.
@@ -48,5 +48,9 @@ SELECT
         FROM woken
         JOIN pulljobs_pull_waiter AS waiter ON waiter.consumer_id = woken.consumer_id AND waiter.waiting_until > clock_timestamp()
     ) AS notified,
-    CASE WHEN %(is_alone)s::boolean THEN set_config('synchronous_commit', 'off', true) END AS commits
+    CASE
+        WHEN %(is_alone)s::boolean THEN set_config('synchronous_commit', 'off', true)
+        WHEN %(dedupe_id)s::text IS NOT NULL AND NOT EXISTS (SELECT FROM sent)
+            THEN pg_logical_emit_message(true, 'pulljobs', ''::text)::text  -- as in flush_commits.sql
+    END AS commits
 FROM job
