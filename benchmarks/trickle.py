@@ -22,6 +22,8 @@ OPEN_SECONDS: Final = 5.0
 CLAIM: Final = 100
 LEAST_SECONDS: Final = 3.0
 IDLE_SECONDS: Final = 0.005
+REST_SECONDS: Final = 0.1
+"""Pause between claims once nothing is published any more: these claims are not timed."""
 GRACE: Final = timedelta(seconds=15)
 WITHOUT: Final = 0.1
 """Length of the stretch without a snapshot, as a share of the stretch with a snapshot."""
@@ -123,7 +125,7 @@ def _claim(publishing: Any) -> ClaimTimes:
         if publishing.value:
             worked.claims.append(now - start)
         if claimed is None:
-            time.sleep(IDLE_SECONDS)
+            time.sleep(IDLE_SECONDS if publishing.value else REST_SECONDS)
             continue
         worked.claimed.update(dict.fromkeys(claimed.ids, now))
         loop.finish(claimed)

@@ -51,6 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     every = int(os.environ.get("PULLJOBS_TEST_EVERY") or 1)
     if every > 1:
         chosen = set(sorted(item.nodeid for item in items)[::every])
+        chosen |= {item.nodeid for item in items if item.get_closest_marker("always")}
         # In the order of pytest, which makes each fixture of a module once.
         items[:] = [item for item in items if item.nodeid in chosen]
     longest = ("spark", "xdist_group", "slow")

@@ -145,7 +145,11 @@ def own_repository(tmp_path: Path) -> Path:
     """Repository with one commit of the files that are tested, whether they are in git or not."""
     repository = tmp_path / "repository"
     for package in ("pulljobs", "pyspark_pulljobs", "benchmarks", "example_project"):
-        shutil.copytree(BASE_DIR / package, repository / package)
+        shutil.copytree(
+            BASE_DIR / package,
+            repository / package,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     git(repository, "init", "-q")
     commit_all(repository)
     return repository

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import (
@@ -24,6 +24,7 @@ PHONE: Final = (390, 844)
 WIDE: Final = (1280, 900)
 NARROW: Final = (360, 780)
 SERIOUS: Final = {"serious", "critical"}
+Theme = Literal["light", "dark"]
 STRICT: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -130,6 +131,14 @@ def strict_policy(page: Page) -> Iterator[list[str]]:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     yield complaints
     page.unroute_all(behavior="wait")  # otherwise a page that closes fails its own refresh
+
+
+def change_look(page: Page, theme: Theme, size: tuple[int, int]) -> None:
+    """Change the theme and the size of an open page, and end the transitions between colors."""
+    width, height = size
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": height})
+    page.evaluate("document.getAnimations().forEach(animation => animation.cancel())")
 
 
 def violations(page: Page) -> list[str]:

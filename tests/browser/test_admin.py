@@ -6,11 +6,19 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, violations
+from tests.browser.pages import (
+    NARROW,
+    WIDE,
+    Theme,
+    Visitor,
+    change_look,
+    is_too_wide,
+    violations,
+)
 from tests.demo.running import wait_until
 
 DEATHS = "SELECT count(*) FROM pulljobs_archived_job WHERE state = 'DEAD'"
@@ -214,23 +222,21 @@ VALUES (
 ON CONFLICT (id) DO UPDATE SET round = 1
 RETURNING id
 """
-LOOKS = [("light", WIDE), ("dark", NARROW)]
+LOOKS: Final[list[tuple[Theme, tuple[int, int]]]] = [("light", WIDE), ("dark", NARROW)]
 
 
-@pytest.mark.parametrize(("theme", "size"), LOOKS, ids=["light wide", "dark narrow"])
-def test_pages_are_accessible_and_fit_the_screen(
-    theme: str, size: tuple[int, int], visitor: Visitor
-) -> None:
-    """No page has a serious violation of axe-core, and none scrolls sideways."""
-    problems, page = [], None
+def test_pages_are_accessible_and_fit_the_screen(visitor: Visitor) -> None:
+    """No page has a serious violation of axe-core in either look, and none scrolls sideways."""
+    problems, page, ids = [], visitor.page(), Ids(visitor)
     for name, path in PATHS.items():
-        url = path.format_map(Ids(visitor))
-        page = visitor.open(url, theme=theme, size=size) if page is None else page
-        page.goto(visitor.site.address + url)
-        problems += [f"{name}: {violation}" for violation in violations(page)]
-        problems += [f"{name} scrolls sideways"] if is_too_wide(page) else []
-        if name in {"jobs", "job", "consumers", "batch"}:
-            save_screenshot(page, f"admin-{name}-{theme}-{'narrow' if size == NARROW else 'wide'}")
+        page.goto(visitor.site.address + path.format_map(ids))
+        for theme, size in LOOKS:
+            look = f"{theme}-{'narrow' if size == NARROW else 'wide'}"
+            change_look(page, theme, size)
+            problems += [f"{name}, {look}: {violation}" for violation in violations(page)]
+            problems += [f"{name}, {look} scrolls sideways"] if is_too_wide(page) else []
+            if name in {"jobs", "job", "consumers", "batch"}:
+                save_screenshot(page, f"admin-{name}-{look}")
     assert problems == []
 
 

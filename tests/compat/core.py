@@ -14,7 +14,7 @@ from pulljobs.storage import grants
 from tests.admin.conftest import browser_of
 from tests.dashboard.test_page import read_dashboard
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.always]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import psycopg
 from example_project.postgres.binaries import TREES, installed
 from tests import second
 
+WHOLE: Final = os.environ.get("PULLJOBS_TEST_SERVERS") == "1"
 START_SECONDS = 180
 QUICK = {"fsync": "off", "max_connections": "120", "shared_buffers": "64MB"}
 

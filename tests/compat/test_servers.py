@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from pyspark_pulljobs import adbc, connecting
-from tests.compat.servers import own, pgbouncer, postgres, storage_suite, suite, wheel_programs
+from tests.compat.servers import (
+    WHOLE,
+    own,
+    pgbouncer,
+    postgres,
+    storage_suite,
+    suite,
+    wheel_programs,
+)
 from tests.example.processes import open_directory
 from tests.requirements import debian_postgres, require
 
@@ -18,7 +26,6 @@ of_debian = pytest.mark.xdist_group("postgresql 15")
 behind_pgbouncer = pytest.mark.xdist_group("pgbouncer")
 """Groups of tests that share a server: each would take longer to make than to use."""
 WORKER = [f"tests/worker/test_{part}.py" for part in ("settling", "passes", "flusher", "leases")]
-WHOLE = os.environ.get("PULLJOBS_TEST_SERVERS") == "1"
 EVERY = 1 if WHOLE else 6
 OTHER = os.environ.get("PULLJOBS_TEST_POSTGRES", "")
 
@@ -108,5 +115,5 @@ def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int)
     with closing(connecting.connect(dsn)) as rows, closing(adbc.connect(dsn)) as arrow:
         with arrow.execute(f"SELECT {settings}") as answer:
             [row] = answer.read_all().to_pylist()
-        assert list(row.values()) == ["UTC", "UTF8"]
+        assert row == {"zone": "UTC", "encoding": "UTF8"}
         assert rows.execute(f"SELECT {settings}".encode()).fetchall() == [("UTC", "UTF8")]

@@ -23,6 +23,7 @@ from tests.worker.claiming import FlusherBench, claim_of
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(not second.IS_ON, reason="for PULLJOBS_TEST_SECOND=1"),
+    pytest.mark.always,
 ]
 
 

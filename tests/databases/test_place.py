@@ -19,6 +19,7 @@ __all__ = ["stage"]
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(not second.IS_ON, reason="for PULLJOBS_TEST_SECOND=1"),
+    pytest.mark.always,
 ]
 TABLES = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'pulljobs_%'"
 

@@ -88,9 +88,10 @@ def newcomer(database: str, programs: Path) -> Iterator[dict[str, str]]:
     }
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     kept |= {f"PG{key.upper()}": value for key, value in place.items()}
+    # pip takes PIP_NO_COMPILE as the value of "compile": most modules are never imported.
     path = [str(programs), kept["PATH"], str(installed() / TREES[18] / "bin")]
     try:
-        yield kept | {"PATH": os.pathsep.join(path), "PIP_NO_COMPILE": "1"}
+        yield kept | {"PATH": os.pathsep.join(path), "PIP_NO_COMPILE": "0"}
     finally:
         with psycopg.connect(**place, dbname="postgres", autocommit=True) as server:
             drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")

@@ -3,7 +3,7 @@
 They are an archive of the classes that a JVM loads and a home of Spark without its archive of
 Python modules.
 
-`python -m tests.lake.class_archive FILE` writes it. Java ignores an archive of another Java.
+`python -m tests.lake.class_archive DIRECTORY` makes both. Java ignores an archive of another Java.
 """
 
 import fcntl
@@ -19,8 +19,20 @@ import pyspark
 JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of the JVM: no test runs long enough for the optimizing compiler to pay off."""
 QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+ARCHIVE: Final = "spark.jsa"
 WRITE_SECONDS: Final = 300
 PARTS: Final = ("bin", "jars", "sbin")
+
+
+def variables_of(directory: Path, *, has_archive: bool) -> dict[str, str]:
+    """Return variables of processes that start sessions. The first caller makes the parts."""
+    home = home_without_archive(directory)
+    archive = directory / ARCHIVE
+    java = f"{JAVA} {QUIET} -XX:SharedArchiveFile={archive}" if has_archive else JAVA
+    if has_archive and not archive.exists():
+        command = [sys.executable, "-m", "tests.lake.class_archive", str(directory)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return {"SPARK_HOME": str(home), "JAVA_TOOL_OPTIONS": java}
 
 
 def home_without_archive(directory: Path) -> Path:
@@ -28,21 +40,22 @@ def home_without_archive(directory: Path) -> Path:
 
     Spark puts an archive of its modules before them, which every process would compile again.
     """
-    directory.mkdir(exist_ok=True)
+    home = directory / "home"
+    home.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         with suppress(FileExistsError):  # of another process of xdist
-            (directory / part).symlink_to(Path(pyspark.__file__).parent / part)
-    return directory
+            (home / part).symlink_to(Path(pyspark.__file__).parent / part)
+    return home
 
 
-def options_with(archive: Path) -> str:
-    """Return options of a JVM that uses the archive. The first caller writes it."""
-    with Path(f"{archive}.lock").open("w") as lock:
+def make(directory: Path) -> None:
+    """Make the parts, or wait until another process has made them."""
+    os.environ["SPARK_HOME"] = str(home_without_archive(directory))
+    archive = directory / ARCHIVE
+    with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
-            command = [sys.executable, "-m", "tests.lake.class_archive", str(archive)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return f"{JAVA} {QUIET} -XX:SharedArchiveFile={archive}"
+            write(archive)
 
 
 def write(archive: Path) -> None:
@@ -67,4 +80,4 @@ def write(archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    make(Path(sys.argv[1]))

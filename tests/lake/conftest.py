@@ -37,12 +37,11 @@ def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Start sessions quickly. An archive of classes pays off in runs of many tests, as of xdist."""
     is_of_many = "PYTEST_XDIST_WORKER" in os.environ
     own = tmp_path_factory.getbasetemp()
-    place = own.parent if is_of_many else own
+    place = os.environ.get("PULLJOBS_TEST_SPARK") or (own.parent if is_of_many else own) / "spark"
+    variables = class_archive.variables_of(Path(place), has_archive=is_of_many)
     with pytest.MonkeyPatch.context() as patch:
-        home = class_archive.home_without_archive(place / "spark")
-        patch.setenv("SPARK_HOME", str(home))
-        java = class_archive.options_with(place / "spark.jsa") if is_of_many else class_archive.JAVA
-        patch.setenv("JAVA_TOOL_OPTIONS", java)
+        for name, value in variables.items():
+            patch.setenv(name, value)
         yield
 
 

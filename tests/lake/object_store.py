@@ -18,7 +18,7 @@ from pyspark_pulljobs.filesystems import open_location
 from tests.sessions import wait_until
 
 BUCKET: Final = "lakes"
-START_SECONDS: Final = 60
+START_SECONDS: Final = 180
 
 
 def choose_port() -> int:
