@@ -20,6 +20,11 @@ def choose(name: str) -> str:
     return for_members(name) if time.monotonic() < _until else name
 
 
+def for_one(name: str) -> str:
+    """Return the name of the statement to run for a single job where `choose` returned `name`."""
+    return "deliver_member" if name == "deliver_members" else name
+
+
 def for_members(name: str) -> str:
     """Return the name of the statement that settles members of batches as well."""
     return f"{name}_members"

@@ -28,12 +28,14 @@ def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
 def run_deliver(using: str, claims: Mapping[UUID, Deliveries]) -> list[tuple[Sequence[int], Row]]:
     """Run deliver.sql for each claim. Return the ids of the claims' jobs and the rows.
 
-    If it leaves jobs of a claim, deliver_members.sql runs for all of that claim.
+    If it leaves jobs of a claim, deliver_members.sql runs for all of that claim. A process that
+    expects members runs that at once, or deliver_member.sql for a single job.
     """
     every = [deliver_parameters(token, deliveries) for token, deliveries in claims.items()]
     ids = [job_ids for job_ids, _runs in claims.values()]
     name = members.choose("deliver")
-    rows = _deliver_each(using, name, every)
+    is_one = len(ids) == 1 == len(ids[0])
+    rows = _deliver_each(using, members.for_one(name) if is_one else name, every)
     if name != "deliver":
         return list(zip(ids, rows, strict=True))
     left = [number for number, row in enumerate(rows) if row.delivered is not None]

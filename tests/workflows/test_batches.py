@@ -229,6 +229,9 @@ def test_a_process_without_members_runs_the_statements_that_know_no_batches(
     fill(consumer, 1)
     settle(consumer, 1)
     assert members.choose("deliver") == "deliver_members"
+    made = fill(consumer, 1)
+    settle(consumer, 1)
+    assert batches.get(made.id).delivered == 1
 
 
 def test_a_killed_member_is_dead_for_its_batch_and_a_deleted_batch_leaves_no_sums(

@@ -154,6 +154,7 @@ STATEMENTS: Final[dict[str, dict[str, Any]]] = {
         "batch_id": None,
         "children": None,
     },
+    "deliver_member": PARAMS["deliver"],
     "deliver_members": PARAMS["deliver"],
     "finish_members": PARAMS["finish"],
     "revive_member": {"job_id": 1_001},

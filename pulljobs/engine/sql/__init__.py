@@ -27,7 +27,7 @@ _packages: Final = [__name__]
 FRAGMENTS: Final = "fragments"
 """Folder of the parts that several statements have in common."""
 _FRAGMENT: Final = re.compile(r"\$\{(\w+)\}")
-_MARK: Final = re.compile(r" *-- (only|not) in (\w+)$")
+_MARK: Final = re.compile(r" *-- (only|not) in (\w+(?:, \w+)*)$")
 _CONSTANTS: Final = {
     "epoch_milliseconds": str(EPOCH_MILLISECONDS),
     "epoch_seconds": str(EPOCH_MILLISECONDS // 1_000),
@@ -67,9 +67,9 @@ def statement(name: str) -> LiteralString:
 
 
 def select_lines(text: LiteralString, name: str) -> LiteralString:
-    """Leave out the lines that end with `-- not in NAME`, or with `-- only in` another statement.
+    """Leave out the lines that end with `-- not in NAME`, or with `-- only in` others.
 
-    Two statements that differ in a few lines are written once: the second includes the first.
+    Statements that differ in a few lines are written once: the others include the first.
     """
     lines = (line for line in text.splitlines() if _is_line_of(line, name))
     return "\n".join(_MARK.sub("", line) for line in lines)
@@ -77,7 +77,7 @@ def select_lines(text: LiteralString, name: str) -> LiteralString:
 
 def _is_line_of(line: str, name: str) -> bool:
     mark = _MARK.search(line)
-    return mark is None or (mark[1] == "only") == (mark[2] == name)
+    return mark is None or (mark[1] == "only") == (name in mark[2].split(", "))
 
 
 def expand(text: str, fragments: Traversable) -> LiteralString:

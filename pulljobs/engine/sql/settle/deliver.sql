@@ -20,9 +20,9 @@ WITH lease AS MATERIALIZED (
 delivered AS (
     DELETE FROM pulljobs_job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND state = 'INFLIGHT' AND lease_token = %(lease_token)s::uuid
-        AND batch_id IS NULL  -- not in deliver_members
+        AND batch_id IS NULL  -- not in deliver_members, deliver_member
     RETURNING
-        batch_id,  -- only in deliver_members
+        batch_id,  -- only in deliver_members, deliver_member
         id, message_id, consumer_id, retry_count, deliveries, key, turn_key,
         -- The place of the job among the sorted ids, by a binary search.
         width_bucket(id, %(job_ids)s::bigint[]) AS number
@@ -106,14 +106,15 @@ ended AS (
         FOR UPDATE SKIP LOCKED
     ))
 ),
-summed AS (  -- only in deliver_members
-    INSERT INTO pulljobs_batch_sum (batch_id, delivered)  -- only in deliver_members
+summed AS (  -- only in deliver_members, deliver_member
+    INSERT INTO pulljobs_batch_sum (batch_id, delivered)  -- only in deliver_members, deliver_member
     SELECT batch_id, count(*)  -- only in deliver_members
-    FROM delivered  -- only in deliver_members
-    WHERE batch_id IS NOT NULL  -- only in deliver_members
+    SELECT batch_id, 1  -- only in deliver_member
+    FROM delivered  -- only in deliver_members, deliver_member
+    WHERE batch_id IS NOT NULL  -- only in deliver_members, deliver_member
     GROUP BY batch_id  -- only in deliver_members
-    RETURNING batch_id  -- only in deliver_members
-),  -- only in deliver_members
+    RETURNING batch_id  -- only in deliver_members, deliver_member
+),  -- only in deliver_members, deliver_member
 guarded AS MATERIALIZED (
     SELECT id, limit_group_id IS NOT NULL AS is_grouped, max_in_flight_per_key IS NOT NULL AS has_slots
     FROM pulljobs_consumer
@@ -135,6 +136,6 @@ SELECT
     CASE
         WHEN guarded.has_slots THEN (SELECT array_agg(DISTINCT turn_key) FROM delivered WHERE turn_key IS NOT NULL)
     END AS turn_keys
-    , ARRAY(SELECT batch_id FROM summed) AS batch_ids  -- only in deliver_members
+    , ARRAY(SELECT batch_id FROM summed) AS batch_ids  -- only in deliver_members, deliver_member
 FROM summary
 LEFT JOIN guarded ON true
