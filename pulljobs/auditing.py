@@ -106,9 +106,9 @@ def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = 
 
 
 def proceed(seconds: float, entry_id: int | None = None) -> bool:
-    """Carry out unfinished actions, or one of them, for about that long.
+    """Carry out all unfinished actions, or the one with that id, for about that many seconds.
 
-    Return True if work is left, but False if another process is working on it.
+    Return True if work is left that no other process is doing.
     """
     using = settings().DATABASE
     until = time.monotonic() + seconds

@@ -116,9 +116,9 @@ class Stream:
             self._links.run(lambda link: self._start_ack(link, seq))
 
     def slices(self, after: int, until: int) -> list[BatchSlice]:
-        """Return slices of the batches after `after` up to `until`.
+        """Return slices of the batches with numbers above `after` and up to `until`.
 
-        Batches of an earlier owner are taken over.
+        Batches of an earlier owner of the stream are taken over.
         """
         return self._links.run(lambda link: self._slices(link, after, until))
 

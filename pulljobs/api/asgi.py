@@ -92,9 +92,9 @@ def _limited(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[An
 
 
 def _on_event_loop(handler: ASGIHandler) -> Application:
-    """Serve requests as the handler does, without the signals of the begin and the end.
+    """Serve requests as the handler does, but send neither `request_started` nor `_finished`.
 
-    Their receivers in Django end connections and caches of a thread, which the event loop has not.
+    Django's own receivers close connections and caches of a thread. The event loop has none.
     """
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
@@ -110,7 +110,7 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
 
 
 def _release_resources(response: Any) -> None:
-    """Close what a response and its request opened, as `close` does, which sends a signal, too."""
+    """Close what a response and its request opened, as `close` does, but send no signal."""
     for close in response._resource_closers:
         with suppress(Exception):
             close()

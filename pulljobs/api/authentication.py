@@ -83,9 +83,9 @@ def authenticate_consumer(
 
 
 def tokens_of(meta: Mapping[str, str]) -> dict[str, str]:
-    """Return the tokens among the headers of a request, by the environment of WSGI and ASGI.
+    """Return the tokens among the headers in `request.META`, by the names of the headers.
 
-    To make `request.headers`, with all headers, takes longer than all the rest of this.
+    `request.headers` parses all headers, which takes longer than the rest of authentication.
     """
     return {name: meta[key] for name, key in _TOKEN_KEYS.items() if key in meta}
 

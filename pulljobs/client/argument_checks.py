@@ -46,7 +46,7 @@ def check_counts(least: int, **counts: object) -> None:
 
 
 def check_seconds(name: str, seconds: object, *, may_be_zero: bool = True) -> None:
-    """Check a number of seconds. NaN is none."""
+    """Check a number of seconds, which NaN and True are not."""
     number = seconds if isinstance(seconds, int | float) and not isinstance(seconds, bool) else -1
     if not (number > 0 or (may_be_zero and number == 0)):
         least = "from 0 on" if may_be_zero else "above 0"

@@ -78,6 +78,8 @@ REFUSALS: Mapping[int, type[Refused]] = {
 TOO_EARLY = (425, 429)
 """Statuses after which the broker has done nothing."""
 LATER = (408, *TOO_EARLY)
+LONGEST_RETRY_AFTER = 300.0
+"""Seconds. A broker or proxy that names a longer time is asked again after this one."""
 
 
 def checked(answer: Answer) -> Answer:
@@ -107,6 +109,6 @@ def _problem(answer: Answer) -> tuple[str, str | None]:
 
 def _retry_after(headers: Mapping[str, str]) -> float:
     try:
-        return max(0.0, float(headers.get("retry-after", 0)))
+        return min(max(0.0, float(headers.get("retry-after", 0))), LONGEST_RETRY_AFTER)
     except ValueError:  # a date counts as no value
         return 0.0

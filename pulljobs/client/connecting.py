@@ -112,7 +112,7 @@ def check_subscription(given: object) -> None:
 
 
 def urls_of(given: str | Iterable[str]) -> list[str]:
-    """Return the given URLs as a list, of one if the argument is no list."""
+    """Return the given URLs as a list. A single URL, or a wrong argument, is its only item."""
     is_list = isinstance(given, Iterable) and not isinstance(given, str)
     return list(given) if is_list else [str(given)]
 

@@ -171,7 +171,7 @@ class LeftBehind:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the class and the first line of an error. Others of a database may quote a row."""
+    """Return the class and the first line of an error: the next ones may quote a row."""
     line = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 

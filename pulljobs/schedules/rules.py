@@ -140,7 +140,7 @@ class Rule:
         return CronSim(self._expression, after.replace(tzinfo=None) + offset)
 
     def _once_a_local_time(self, after: datetime) -> Iterator[datetime]:
-        """Yield each local time once: at its first occurrence, or at the change that skips it."""
+        """Yield an instant for each local time: its first one, or the change that skips it."""
         last = after
         for local in self._local_times(after, offset_at(self.zone, after)):
             slot = _first_instant(self.zone, local)

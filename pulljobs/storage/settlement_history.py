@@ -13,7 +13,7 @@ from pulljobs.storage.statements import run
 UNCOUNTED: Final = 100_000
 """Settlements that are read from the archive. There are more only if no process counts them."""
 REACH: Final = timedelta(minutes=2)
-"""Time before the last count of which the archive is read again.
+"""Time that ends with the last count, for which the archive is read again.
 
 The settlements of a transaction that was open for longer show once they are counted.
 """
@@ -23,7 +23,7 @@ LATEST: Final = 200_000
 
 
 class CountSpan(NamedTuple):
-    """Counts of a period to read."""
+    """Time span of which counts are read, and their period: a minute, an hour or a day."""
 
     period: str
     since: datetime

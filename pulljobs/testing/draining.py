@@ -170,7 +170,7 @@ def _usable_transactions() -> Iterator[None]:
 
 @contextmanager
 def _usable_transaction(using: str) -> Iterator[None]:
-    """Undo, in a test's transaction, the writes of a handler whose error has broken all of it."""
+    """Roll back what the block wrote in a test's transaction if it left that transaction broken."""
     connection = connections[using]
     if not connection.in_atomic_block:
         yield

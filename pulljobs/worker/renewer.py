@@ -26,9 +26,9 @@ from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.runs import CancelReason, HandlerRuns
 
 CHECK_EVERY: Final = 0.2
+"""Longest time in seconds between two checks of all in-flight jobs."""
 PROGRESS_EVERY: Final = 1.0
 """Seconds between two writes of the progress of jobs."""
-"""Longest time in seconds between two checks of all in-flight jobs."""
 LOCKED_AGAIN: Final = 0.5
 """Seconds after which a lease that another transaction has locked is renewed."""
 NEVER: Final = float("inf")

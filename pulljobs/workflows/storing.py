@@ -49,7 +49,7 @@ class RunStore:
         self._has_used_retries = self.job.retry_count > 0 or self.job.deliveries > RESUMED
 
     def before_effect(self, step: Step) -> None:
-        """Allow the effect of a step that has not ended. A dry replay ends here."""
+        """Refuse the effect of a step inside a transaction. The store of a dry replay ends here."""
         self.refuse_transaction(f"{step.kind} {step}")
 
     def refuse_transaction(self, what: str) -> None:

@@ -25,6 +25,7 @@ from pulljobs.client import (
     full_jitter,
     pulling,
 )
+from pulljobs.client.calls import Answer, checked
 from pulljobs.client.publishing import PATIENCE
 from pulljobs.client.strategies import RECONNECT
 from pulljobs.errors import InvalidMessage
@@ -356,6 +357,15 @@ def test_a_broker_that_fails_is_asked_less_and_less_and_at_full_rate_again(statu
         wait_until(lambda: is_done(broker))
     waits = list(gaps([request.at for request in broker.requests]))[:4]
     assert min(waits) >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("86400", 300.0), ("inf", 300.0), ("nan", 0.0), ("-5", 0.0), ("7", 7.0)]
+)
+def test_no_broker_sends_its_clients_away_for_long(given: str, seconds: float) -> None:
+    with pytest.raises(Unreachable) as refused:
+        checked(Answer(503, {"retry-after": given}, b"maintenance", 0.0, 0.0))
+    assert refused.value.retry_after == seconds
 
 
 def test_refused_connections_give_few_attempts_and_then_recovery(

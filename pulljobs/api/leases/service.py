@@ -67,7 +67,7 @@ class LiveView(ProblemMixin, ProtocolView):
 
 
 class ReadyView(LiveView):
-    """View that answers 200 if the process can do its work."""
+    """View that answers 200 if the process can do its work, and 503 with the reason if not."""
 
     def get(self, request: Request) -> Response:
         if problem := _find_problem():
@@ -116,7 +116,7 @@ _applied: set[str] = set()
 
 
 def _has_unapplied_migrations() -> bool:
-    """Return True if migrations are missing. Once they are applied they stay so."""
+    """Return True if migrations are missing. A process that finds none does not look again."""
     using = settings().DATABASE
     if using not in _applied:
         executor = MigrationExecutor(connections[using])

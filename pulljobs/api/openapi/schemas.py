@@ -48,7 +48,7 @@ def list_components(answers: Iterable[Any], requests: Iterable[Any]) -> dict[str
 
 
 def reach(bodies: Iterable[Any]) -> Iterator[Any]:
-    """Yield the bodies and all bodies in their fields."""
+    """Yield the bodies, and all bodies that their fields hold. Some come more than once."""
     for body in bodies:
         if is_typeddict(body):
             yield body

@@ -141,7 +141,7 @@ def _encoded(frame: DataFrame) -> DataFrame:
 
 
 def _as_json(value: Column) -> Column:
-    """Encode any value, also a number, which `to_json` takes in an array only."""
+    """Encode a value as JSON, by way of an array, because `to_json` takes no plain number."""
     text = F.to_json(F.array(value), WHOLE)
     return F.when(value.isNotNull(), F.substring(text, F.lit(2), F.length(text) - 2))
 

@@ -63,7 +63,7 @@ def add_payload_arguments(parser: ArgumentParser) -> None:
 
 
 def choose_options(options: dict[str, Any]) -> "ExportOptions":
-    """Return the options of an export, of the arguments of `add_payload_arguments`."""
+    """Return the options of an export that the arguments of `add_payload_arguments` choose."""
     from pulljobs.lake.spark.exporting import ExportOptions
 
     return ExportOptions(

@@ -100,9 +100,9 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Allow only the site's own scripts, because the page shows payloads.
+        """Render the page of a run, which runs only the site's own scripts: it shows payloads.
 
-        Runs are forgotten after their jobs, so the job may be gone already.
+        Redirect to the list if the job of the run is gone: runs are forgotten after their jobs.
         """
         try:
             response = super().changeform_view(request, object_id, form_url, extra_context)
