@@ -134,7 +134,11 @@ PEERS: Final = (
         runtime=Runtime.PYTHON,
         packages=("awa-pg==0.6.9",),
         adapter="awa_peer.py",
-        left="SELECT count(*) FROM awa.jobs WHERE state IN ('available', 'running')",
+        # Its view of jobs takes seconds to count, and minutes while jobs run.
+        left=(
+            "SELECT (SELECT count(*) FROM awa.ready_entries)"
+            " - (SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches)"
+        ),
         settings="queue storage, 256 workers, 50 connections, poll 50 ms, enqueue_many_copy",
         history="ready and done entries, until their partition is pruned",
         holds="lease, heartbeat and deadline",
@@ -154,6 +158,19 @@ PEERS: Final = (
         fan_out="no",
         acks="one by one",
         retries="of steps; recovery attempts of workflows",
+    ),
+    Peer(
+        name="absurd",
+        runtime=Runtime.PYTHON,
+        packages=("absurd-sdk==0.5.1", "absurdctl==0.5.1", "psycopg[binary]"),
+        adapter="absurd_peer.py",
+        left="SELECT count(*) FROM absurd.t_jobs WHERE state NOT IN ('completed', 'failed')",
+        settings="a task a job, async worker, concurrency 100, polls 20 ms",
+        history="task and run rows with parameters and result",
+        holds="lease, not renewed without steps",
+        fan_out="no",
+        acks="one by one",
+        retries="database, strategy and max_attempts",
     ),
     Peer(
         name="oban",
@@ -194,6 +211,19 @@ PEERS: Final = (
         fan_out="publish and subscribe",
         acks="batched",
         retries="database, back-off and limit",
+    ),
+    Peer(
+        name="bullmq",
+        runtime=Runtime.NODE,
+        packages=("bullmq@6.7.0", "pg"),
+        adapter="bullmq_peer.mjs",
+        left="SELECT count(*) FROM bullmq.job WHERE state NOT IN ('completed', 'failed')",
+        settings="concurrency 32, pool of 32, LISTEN, addBulk, removeOnComplete",
+        history="none: the row is deleted",
+        holds="lock with a token, renewed; checked for stalled jobs",
+        fan_out="no",
+        acks="one by one, with the next claim",
+        retries="database, back-off and attempts",
     ),
 )
 
