@@ -24,7 +24,7 @@ from pulljobs.engine.claiming import keyed, limits, turns
 from pulljobs.engine.claiming.keyed import Key
 from pulljobs.engine.encodings import array, integer_array
 from pulljobs.engine.outcomes import Held, Settlement
-from pulljobs.engine.sql import DATABASE_CHANNEL, Row
+from pulljobs.engine.sql import DATABASE_CHANNEL, Params, Row
 from pulljobs.engine.telemetry import JobsFinished, emit
 from pulljobs.states import Event, State
 from pyspark_pulljobs.database_session import Session, open_session
@@ -70,7 +70,7 @@ def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
         return {}
     with open_session(dsn) as session:
         rows = _settle(session, settlements)
-    return {job_id: State(state) for job_id, state, *_ in rows}
+    return {row.job_id: State(row.state) for row in rows}
 
 
 def retry_unwritable(held: Held, error: Exception) -> Settlement:
@@ -125,7 +125,8 @@ def deliver_batch(session: Session, token: UUID, job_ids: Sequence[int]) -> Sett
         "run_begins": "{}",
         "run_seconds": "{}",
     }
-    rows = members.deliver(partial(session.run, params=params))
+    delivered, _batch_ids = members.deliver(partial(_run_each, session), [(job_ids, params)])
+    rows = [row for _job_ids, row in delivered]
     for row in rows:
         _free_delivered(session, row)
     jobs = sum(len(job_ids) if row.delivered is None else len(row.delivered) for row in rows)
@@ -134,6 +135,10 @@ def deliver_batch(session: Session, token: UUID, job_ids: Sequence[int]) -> Sett
         frozenset(row.consumer_id for row in rows) - {None},
         frozenset(row.consumer_id for row in rows if row.is_grouped),
     )
+
+
+def _run_each(session: Session, name: str, every: Sequence[Params]) -> list[Row]:
+    return [row for params in every for row in session.run(name, params)]
 
 
 def _free_delivered(session: Session, row: Row) -> None:

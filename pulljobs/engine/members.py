@@ -5,13 +5,19 @@ leave with the other statements, and then expects members for a while.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pulljobs.engine.sql import Row
+from pulljobs.engine.sql import Params, Row
 from pulljobs.states import State
 
 EXPECTED_SECONDS: Final = 60.0
+Claim = tuple[Sequence[int], Params]
+"""Ids of the jobs of a claim, and the parameters of deliver.sql for them."""
+Delivered = tuple[Sequence[int], Row]
+"""Ids of the jobs of a claim, and the row of the statement that delivered them."""
+RunEach = Callable[[str, Sequence[Params]], list[Row]]
+"""Function that runs the statement of that name for each of the parameters, with a row for each."""
 _until = float("-inf")
 
 
@@ -52,18 +58,34 @@ def finish(run: Callable[[str], list[Row]], jobs: int) -> tuple[list[Row], froze
     return rows + left, note_ended(left)
 
 
-def deliver(run: Callable[[str], list[Row]]) -> list[Row]:
-    """Deliver jobs of one claim, and return the row of deliver.sql, or two rows if it left some.
+def deliver(run: RunEach, claims: Sequence[Claim]) -> tuple[list[Delivered], frozenset[int]]:
+    """Deliver jobs of claims. Return rows of deliver.sql, and batches whose members ended.
 
-    `run` runs the statement of that name with the parameters of the jobs. The second row is that of
-    deliver_members.sql, which finds only the jobs that were left.
+    If deliver.sql leaves jobs of a claim, deliver_members.sql runs for all of that claim, which has
+    two rows then. A process that expects members runs that at once, or deliver_member.sql for a
+    single job.
     """
-    rows = run(name := choose("deliver"))
-    if name == "deliver" and rows[0].delivered is not None:
-        rows += run(name := for_members(name))
-    if name != "deliver" and rows[-1].batch_ids:
+    if (name := choose("deliver")) != "deliver":
+        is_one = len(claims) == 1 == len(claims[0][0])
+        rows = _deliver_each(run, for_one(name) if is_one else name, claims)
+        return rows, _note_delivered(rows)
+    rows = _deliver_each(run, name, claims)
+    pairs = zip(claims, rows, strict=True)
+    left = [claim for claim, (_ids, row) in pairs if row.delivered is not None]
+    more = _deliver_each(run, for_members(name), left) if left else []
+    return rows + more, _note_delivered(more)
+
+
+def _deliver_each(run: RunEach, name: str, claims: Sequence[Claim]) -> list[Delivered]:
+    rows = run(name, [params for _job_ids, params in claims])
+    return [(job_ids, row) for (job_ids, _), row in zip(claims, rows, strict=True)]
+
+
+def _note_delivered(delivered: Iterable[Delivered]) -> frozenset[int]:
+    batch_ids = frozenset(batch_id for _job_ids, row in delivered for batch_id in row.batch_ids)
+    if batch_ids:
         expect()
-    return rows
+    return batch_ids
 
 
 def note_ended(rows: Iterable[Row]) -> frozenset[int]:

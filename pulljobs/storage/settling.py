@@ -25,34 +25,19 @@ def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
     return rows
 
 
-def run_deliver(using: str, claims: Mapping[UUID, Deliveries]) -> list[tuple[Sequence[int], Row]]:
-    """Run deliver.sql for each claim. Return the ids of the claims' jobs and the rows.
-
-    If it leaves jobs of a claim, deliver_members.sql runs for all of that claim. A process that
-    expects members runs that at once, or deliver_member.sql for a single job.
-    """
-    every = [deliver_parameters(token, deliveries) for token, deliveries in claims.items()]
-    ids = [job_ids for job_ids, _runs in claims.values()]
-    name = members.choose("deliver")
-    is_one = len(ids) == 1 == len(ids[0])
-    rows = _deliver_each(using, members.for_one(name) if is_one else name, every)
-    if name != "deliver":
-        return list(zip(ids, rows, strict=True))
-    left = [number for number, row in enumerate(rows) if row.delivered is not None]
-    more = _deliver_each(using, members.for_members(name), [every[number] for number in left])
-    return [*zip(ids, rows, strict=True), *zip((ids[number] for number in left), more, strict=True)]
-
-
-def _deliver_each(using: str, name: str, every: Sequence[Params]) -> list[Row]:
-    if not every:
-        return []
-    rows = [row for [row] in run_together(using, name, every, seconds=LOCK_SECONDS)]
-    if name != "deliver":
-        batch_ids = frozenset(id for row in rows for id in row.batch_ids)
-        if batch_ids:
-            members.expect()
-        batches.announce(using, batch_ids)
+def run_deliver(using: str, claims: Mapping[UUID, Deliveries]) -> list[members.Delivered]:
+    """Deliver the jobs of each claim, and return the rows of deliver.sql."""
+    every = [
+        (deliveries[0], deliver_parameters(token, deliveries))
+        for token, deliveries in claims.items()
+    ]
+    rows, batch_ids = members.deliver(partial(_run_each, using), every)
+    batches.announce(using, batch_ids)
     return rows
+
+
+def _run_each(using: str, name: str, every: Sequence[Params]) -> list[Row]:
+    return [row for [row] in run_together(using, name, every, seconds=LOCK_SECONDS)]
 
 
 def revive(using: str, params: Params) -> Row:
