@@ -105,8 +105,13 @@ def _history(
         _add_row(table, rows, "bare read and group by, counts only", rows, rolled.counts)
         _add_row(table, rows, "bare read and group by, the same figures", rows, rolled.bare)
         _add_row(table, rows, "rollup", rows, rolled.ours)
-        figures["rollup_of_bare"] = rolled.of_bare
-        figures["rollup_of_counts"] = rolled.ours / rolled.counts
+        _keep_largest(figures, "rollup_of_bare", rolled.of_bare)
+        _keep_largest(figures, "rollup_of_counts", rolled.ours / rolled.counts)
+
+
+def _keep_largest(figures: dict[str, Any], name: str, ratio: float) -> None:
+    """Keep the largest ratio of all sizes, which must not exceed its target."""
+    figures[name] = max(ratio, figures.get(name, ratio))
 
 
 def _jobs(

@@ -79,7 +79,8 @@ def _filter_hours(
     wanted = pa.array([(hour - EPOCH) // HOUR for hour in hours], pa.int64())
     for batch in batches:
         rows = pa.Table.from_batches([batch]).append_column("hour", _find_hours(batch[time]))
-        yield rows.filter(pc.is_in(rows["hour"], value_set=wanted))
+        is_wanted = pc.is_in(rows["hour"], value_set=wanted)
+        yield rows if pc.all(is_wanted).as_py() else rows.filter(is_wanted)
 
 
 def _find_hours(times: pa.Array) -> pa.Array:

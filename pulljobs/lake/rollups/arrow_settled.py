@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,13 +14,16 @@ from pulljobs.lake.rollups.counts import ADDED, Cost, Counts, Key, Rows
 from pulljobs.lake.rollups.hours import EPOCH, hour_at
 
 SUMMED: Final = tuple(name for name in ADDED if name != "published")
+LISTED: Final = ("job_id", *MEASURES)
 GROUPED: Final = ["consumer_id", "hour", "node_id"]
 BY_NODE: Final = [
     *((name, "sum") for name in SUMMED),
     ("settled_at", "min"),
     ("settled_at", "max"),
-    *((name, "list") for name in ("job_id", *MEASURES)),
+    *((name, "list") for name in LISTED),
 ]
+LIST_COLUMNS: Final = [f"{name}_list" for name in LISTED]
+"""Columns that stay in Arrow, because Python objects for all rows would take most of the time."""
 DEATHS: Final = pa.schema([("job_id", pa.int64()), ("id", pa.int64())])
 MICROSECONDS: Final = 1e6
 
@@ -34,13 +36,15 @@ class SettlementTally:
         self._times: dict[Key, dict[str, Any]] = defaultdict(arrow_sketches.begin_times)
 
     def add(self, settlements: pa.Table) -> None:
-        groups = _columns(settlements, self._first_deaths).group_by(GROUPED, use_threads=False)
-        for group in groups.aggregate(BY_NODE).to_pylist():
+        grouped = _columns(settlements, self._first_deaths).group_by(GROUPED, use_threads=False)
+        groups = grouped.aggregate(BY_NODE)
+        for number, group in enumerate(groups.drop_columns(LIST_COLUMNS).to_pylist()):
+            lists = {name: groups[f"{name}_list"][number].values for name in LISTED}
             key = Key(group["consumer_id"], hour_at(group["hour"]))
-            self._rows[key].add(_counts(group))
+            self._rows[key].add(_counts(group, lists))
             for measure, sketch in self._times[key].items():
-                known = [seconds for seconds in group[f"{measure}_list"] if seconds is not None]
-                sketch.update(np.array(known, float))
+                known = lists[measure].drop_null()
+                sketch.update(known.to_numpy(zero_copy_only=False, writable=True))
 
     def end(self) -> None:
         """Store the sketches of all batches."""
@@ -102,14 +106,22 @@ def _is_first_delivery(settlements: pa.Table) -> pa.Array:
     return pc.and_(pc.equal(settlements["deliveries"], 1), pc.equal(settlements["retry_count"], 0))
 
 
-def _counts(group: Mapping[str, Any]) -> Counts:
+def _counts(group: Mapping[str, Any], lists: Mapping[str, pa.Array]) -> Counts:
     sums: dict[str, Any] = {name: group[f"{name}_sum"] or 0 for name in SUMMED}
-    runs = zip(group["run_list"], group["job_id_list"], strict=True)
     cost = Cost(sums["delivered"] + sums["dead"], sums["dead"], sums["run_seconds"])
     return Counts(
         **sums,
         first_settled_at=EPOCH + timedelta(microseconds=group["settled_at_min"]),
         last_settled_at=EPOCH + timedelta(microseconds=group["settled_at_max"]),
-        slowest=max((run for run in runs if run[0] is not None), default=None),
+        slowest=_find_slowest(lists["run"], lists["job_id"]),
         nodes={group["node_id"]: cost},
     )
+
+
+def _find_slowest(runs: pa.Array, job_ids: pa.Array) -> tuple[float, int] | None:
+    """Return the longest run with its job, the newest of jobs that took as long."""
+    longest = pc.max(runs)
+    if not longest.is_valid:
+        return None
+    jobs: int = pc.max(job_ids.filter(pc.equal(runs, longest))).as_py()
+    return longest.as_py(), jobs
