@@ -3,18 +3,22 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from django.core.management import CommandError
 
 from pulljobs import ids
 from pulljobs.engine import outcomes
 from pulljobs.lake.models import ErrorFingerprint, HotKey, LakeDay, Rollup
+from pulljobs.lake.spark import tables
+from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Consumer, Message
 from pulljobs.publishing import publish
 from pulljobs.storage import jobs
+from pyspark_pulljobs.schemas import TABLES
 from tests.days import no_days
-from tests.factories import USING, ConsumerFactory, claimed
-from tests.lake.lakes import Place, assert_same, delta, files, lake_at, lakes, run
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.lake.lakes import Place, assert_same, delta, files, lakes, run
 from tests.lake.test_retention import OLD, settled_on, verified
 from tests.sessions import query
 
@@ -24,9 +28,27 @@ EXPORTS = 6
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path) -> Iterator[Place]:
-    with no_days(), lake_at(tmp_path / "lake") as path:
-        yield path
+def place(place: Place) -> Iterator[Place]:
+    with no_days():
+        yield place
+
+
+def test_an_export_adds_the_columns_that_an_older_release_did_not_know(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        known = [field for field in TABLES["archive"] if field.name != "result"]
+        older.setitem(TABLES, "archive", pa.schema(known))
+        older.setattr(tables, "DESCRIPTION", "pulljobs, schema 0")
+        Table(str(place), "archive").create()
+    consumer = ConsumerFactory.create()
+    published(consumer)
+    jobs.finish(USING, [outcomes.deliver(held, '{"n": 1}') for held in claimed(consumer, 1)])
+    run("export")
+    table = delta(place, "archive")
+    [result] = table.to_pyarrow_table(columns=["result"])["result"].to_pylist()
+    assert (result, table.metadata().description) == ('{"n": 1}', tables.DESCRIPTION)
+    assert_same(place)
 
 
 def names(place: Place, table: str) -> set[str]:

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
@@ -27,6 +27,8 @@ from pyspark_pulljobs.writing import ExportedFile
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+DESCRIPTION: Final = f"pulljobs, schema {VERSION}"
+"""Description of every table, which names the version of its schema."""
 WRITER: Final = WriterProperties(compression="ZSTD")
 """Properties of files that are rewritten, as the export writes them."""
 
@@ -144,17 +146,30 @@ class Table:
         return locations.choose_storage_options(self.location, os.environ)
 
     def create(self) -> DeltaTable:
-        """Open the table, and create it first if it does not exist."""
-        return self.delta() or DeltaTable.create(
+        """Open the table, with all columns of this release, and create it if it does not exist."""
+        table = self.delta() or self._create()
+        self._add_columns(table)
+        return table
+
+    def _create(self) -> DeltaTable:
+        return DeltaTable.create(
             self.location,
             pa.schema([*TABLES[self.name], DAY]),
             mode="ignore",
             partition_by=["day"],
             name=f"pulljobs_{self.name}",
-            description=f"pulljobs, schema {VERSION}",
+            description=DESCRIPTION,
             configuration=self._configuration(),
             storage_options=self._options,
         )
+
+    def _add_columns(self, table: DeltaTable) -> None:
+        """Add the columns that an earlier release did not know. They are NULL in its files."""
+        known = {field.name for field in table.schema().fields}
+        new = [field.with_nullable(True) for field in TABLES[self.name] if field.name not in known]
+        if new:
+            table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields)
+            table.alter.set_table_description(DESCRIPTION)
 
     def _configuration(self) -> dict[str, str | None]:
         columns = [name for name in STATISTICS if name in TABLES[self.name].names]
