@@ -56,6 +56,20 @@ def choose_storage_options(location: str, environment: Mapping[str, str]) -> dic
     return {**RETRIES, "allow_http": "true"} if is_plain else dict(RETRIES)
 
 
+def choose_hadoop_options(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return options of Hadoop's filesystem for S3, with which it behaves like the object store.
+
+    Spark itself passes on the keys and the address of the server. Another server than Amazon's has
+    its buckets in the path of a URL.
+    """
+    options = {}
+    if "AWS_ENDPOINT_URL" in environment:
+        options["fs.s3a.path.style.access"] = "true"
+    if region := environment.get("AWS_REGION"):
+        options["fs.s3a.endpoint.region"] = region
+    return options
+
+
 def select_credentials(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that processes of Spark on other machines need for the lake."""
     return {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT)}

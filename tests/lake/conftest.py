@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from pulljobs.lake.spark import session
 from tests.lake import class_archive, lakes, object_store
+from tests.lake.lakes import Place
 
 HERE: Final = Path(__file__).parent
 CONF: Final = (
@@ -65,6 +66,13 @@ def store_port() -> Iterator[int]:
         if lakes.SCHEME:
             stack.enter_context(object_store.serve(port))
         yield port
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path) -> Iterator[Place]:
+    """Place of the test's own lake, in the bucket if PULLJOBS_TEST_LAKE has its scheme."""
+    with lakes.lake_at(tmp_path / "lake") as path:
+        yield path
 
 
 @pytest.fixture(scope="session")

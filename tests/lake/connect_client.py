@@ -13,7 +13,9 @@ import django
 
 def main(orders: dict[str, Any]) -> None:
     django.setup()
-    from django.core.management import call_command
+    from django.conf import settings
+    from django.core.management import CommandError, call_command
+    from django.test import override_settings
 
     from pulljobs.errors import ConfigurationError
     from pulljobs.lake.spark import session
@@ -48,7 +50,13 @@ def main(orders: dict[str, Any]) -> None:
     messages.write_text("more\n" * orders["rows"])
     run("publish", str(messages), "--channel", orders["channel"])
     place = ("--channel", orders["channel"], "--consumer", orders["consumer"])
-    run("consume", *place, "--handler", "tests.lake.handled:is_fine", "--form", "arrow")
+    handler = ("--form", "arrow", "--handler")
+    with override_settings(PULLJOBS={**settings.PULLJOBS, "LAKE": "s3://out/of/reach"}):
+        try:
+            run("consume", *place, *handler, "tests.lake.handled:fails_its_query")
+        except CommandError as error:
+            print(error)
+    run("consume", *place, *handler, "tests.lake.handled:is_fine")
     run("export")
     run("rollup")
     try:

@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import django
+from pyarrow import fs
 
 django.setup()
 
@@ -21,6 +21,7 @@ from example_project.state import BASE_DIR  # noqa: E402  after the setup
 from pulljobs.lake import ledger  # noqa: E402
 from pulljobs.lake.spark import exporting, session, tables  # noqa: E402
 from pyspark_pulljobs import writing  # noqa: E402
+from pyspark_pulljobs.filesystems import open_location  # noqa: E402
 
 Place = tuple[Any, str]
 STEPS: Final[dict[str, tuple[str, Place]]] = {
@@ -59,16 +60,17 @@ def prepare(step: str) -> None:
     setattr(owner, name, dying)
 
 
-def die_once_there_are_files(root: Path) -> None:
+def die_once_there_are_files(location: str) -> None:
     """Kill this process once a task has written a file. Other processes run the tasks."""
-    while not any(root.glob("*/day=*/*.parquet")):
+    lake, entries = open_location(location), fs.FileSelector("", True, recursive=True)
+    while not any(entry.path.endswith(".parquet") for entry in lake.get_file_info(entries)):
         time.sleep(0.002)
     die()
 
 
 def export(step: str, master: str) -> None:
     if step == "in the write" and master:
-        watch = partial(die_once_there_are_files, Path(tables.location()))
+        watch = partial(die_once_there_are_files, tables.location())
         threading.Thread(target=watch, daemon=True).start()
     elif step:
         prepare(step)

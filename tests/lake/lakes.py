@@ -15,11 +15,13 @@ from urllib.parse import urlencode
 import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from django.conf import settings as django_settings
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test import override_settings
 
 from example_project.state import BASE_DIR
+from pulljobs.conf import settings
 from pulljobs.engine.sql import statement
 from pulljobs.lake.locations import choose_storage_options
 from tests.lake.object_store import StorePlace
@@ -53,9 +55,13 @@ def lake_at(place: Place) -> Iterator[Place]:
     """Set `PULLJOBS['LAKE']` to this place within the block, or to one in the bucket."""
     if SCHEME and isinstance(place, Path):
         place = StorePlace(SCHEME)
-    setting = str(place) if isinstance(place, Path) else place.setting
-    with override_settings(PULLJOBS={"LAKE": setting}):
+    with override_settings(PULLJOBS={**django_settings.PULLJOBS, "LAKE": setting_of(place)}):
         yield place
+
+
+def setting_of(place: Place) -> str:
+    """Return the setting of a lake at this place, whose URL may have another form in the ledger."""
+    return str(place) if isinstance(place, Path) else place.setting
 
 
 def run(verb: str, *flags: str) -> dict[str, Any]:
@@ -122,11 +128,11 @@ def assert_same(lake: Place) -> None:
 class Cutter:
     """Exports that are killed at a step, each in a fork of one process that has loaded all."""
 
-    def __init__(self, lake: Place, *flags: str) -> None:
+    def __init__(self, *flags: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.lake.cutting", *flags],
             cwd=BASE_DIR,
-            env={**os.environ, **environment(), "LAKE": str(lake)},
+            env={**os.environ, **environment()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -152,10 +158,14 @@ class Cutter:
 
 
 def environment(password: str = "") -> dict[str, str]:
-    """Return the environment of a process, with this password if the server needs none."""
+    """Return the environment of a process, with this password if the server needs none.
+
+    The process has the lake and the database of this test.
+    """
     known = {"password": password, **connections["default"].get_connection_params()}
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     return {
         "DATABASE_URL": f"postgres:///{known['dbname']}?{urlencode(place)}",
         "DJANGO_SETTINGS_MODULE": "example_project.settings",
+        "LAKE": settings().LAKE,
     }

@@ -1,5 +1,6 @@
 """S3 server of these tests, on the loopback, and places of lakes in its bucket."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
@@ -83,6 +85,11 @@ class Key:
         with self.place.filesystem.open_input_stream(self.path) as stream:
             content: bytes = stream.read()
         return content
+
+    def write_bytes(self, content: bytes) -> None:
+        port = urlsplit(os.environ["AWS_ENDPOINT_URL"]).port
+        assert port
+        request("PUT", f"/{BUCKET}/{self.place.folder}/{self.path}", port, content)
 
 
 class StorePlace:

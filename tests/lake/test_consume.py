@@ -12,7 +12,6 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test import override_settings
-from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from pulljobs.lake.models import StreamBatch
@@ -21,7 +20,9 @@ from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.states import State
 from pyspark_pulljobs import stream as stream_of_jobs
 from tests.factories import ConsumerFactory, published
-from tests.lake.lakes import environment
+from tests.lake import lakes
+from tests.lake.lakes import Place, environment, setting_of
+from tests.lake.object_store import StorePlace
 from tests.lake.streams import options, source, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -36,12 +37,14 @@ def consumer() -> Consumer:
 
 
 def consume(consumer: Consumer, directory: Path, handler: str, *flags: str) -> dict[str, Any]:
+    """Run the command. With a lake in the bucket, its checkpoint is a temporary directory."""
     output = StringIO()
+    checkpoint = () if lakes.SCHEME else ("--checkpoint", str(directory / "checkpoint"))
     call_command(
         *("pulljobs", "lake", "consume", "--json"),
         *("--channel", consumer.channel.name, "--consumer", consumer.name),
         *("--handler", f"tests.lake.handled:{handler}"),
-        *("--checkpoint", str(directory / "checkpoint"), "--partitions", "1", *flags),
+        *(*checkpoint, "--partitions", "1", *flags),
         stdout=output,
     )
     answer: dict[str, Any] = json.loads(output.getvalue())
@@ -208,11 +211,10 @@ def test_wrong_arguments_are_reported_in_one_line(
         consume(consumer, tmp_path, "is_fine")
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("in_bucket", [False, True])
 def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest(
-    consumer: Consumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+    consumer: Consumer, tmp_path: Path, request: pytest.FixtureRequest, in_bucket: bool
 ) -> None:
-    """The checkpoint is a directory, or lies in another file system of Arrow."""
     published(consumer, 15)
     with source(consumer) as stream:
         stream.run()
@@ -222,13 +224,12 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
         owner.leave()
     assert states() == {State.INFLIGHT: 15}
     name = f"{consumer.channel.name}/{consumer.name}"
-    checkpoint(tmp_path / "a b" if elsewhere else tmp_path, done)
-    where = str(tmp_path)
-    if elsewhere:
-        there = {"s3://bucket/a%20b": fs.SubTreeFileSystem(f"{where}/a b", fs.LocalFileSystem())}
-        monkeypatch.setattr(checkpoints, "open_location", there.__getitem__)
-        where = "s3a://bucket/a%20b"
-    call_command("pulljobs", "lake", "release", name, "--checkpoint", where)
+    place: Place = tmp_path / "a b"
+    if in_bucket:
+        request.getfixturevalue("store")
+        place = StorePlace("s3a")
+    write_checkpoint(place, done)
+    call_command("pulljobs", "lake", "release", name, "--checkpoint", setting_of(place))
     assert states() == {State.QUEUED: 5}
     assert ArchivedJob.objects.count() == 10
     with pytest.raises(CommandError, match="There is no stream 'nothing'"):
@@ -253,12 +254,12 @@ def test_a_release_has_the_password(consumer: Consumer) -> None:
     assert ran.stdout.splitlines()[-1] == password
 
 
-def checkpoint(directory: Path, offset: dict[str, Any]) -> None:
+def write_checkpoint(place: Place, offset: dict[str, Any]) -> None:
     """Write a checkpoint as Spark leaves it after its first batch."""
-    for name in ("offsets", "commits"):
-        (directory / name).mkdir(parents=True)
-    (directory / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
-    (directory / "commits" / "0").write_text("v1\n{}")
+    for name, text in (("offsets", f"v1\n{{}}\n{json.dumps(offset)}"), ("commits", "v1\n{}")):
+        if isinstance(place, Path):
+            (place / name).mkdir(parents=True)
+        (place / f"{name}/0").write_bytes(text.encode())
 
 
 def test_a_run_counts_what_is_forgotten_of_it_too(

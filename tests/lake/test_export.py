@@ -45,7 +45,7 @@ from tests.factories import (
     published,
 )
 from tests.lake.cutting import STEPS
-from tests.lake.lakes import Cutter, Place, assert_same, files, lake_at, lakes, ours, read_rows, run
+from tests.lake.lakes import Cutter, Place, assert_same, files, lakes, ours, read_rows, run
 from tests.sessions import Thread, query, wait_for_other_transactions
 from tests.sessions import session as other_session
 
@@ -53,12 +53,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ROUNDS = int(os.environ.get("PULLJOBS_TEST_EXPORTS", len(STEPS)))
 MASTER = os.environ.get("PULLJOBS_TEST_EXPORT_MASTER", "")
 WRITERS = 4
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path) -> Iterator[Place]:
-    with lake_at(tmp_path / "lake") as path:
-        yield path
 
 
 def settled(consumer: Consumer, count: int = 1) -> None:
@@ -123,7 +117,7 @@ def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_kill
         request.getfixturevalue("spark")
     writers = [Writer(ConsumerFactory.create(), seed) for seed in range(WRITERS)]
     threads = [Thread(writer.work) for writer in writers]
-    cutter = Cutter(place, MASTER)
+    cutter = Cutter(MASTER)
     try:
         for number in range(ROUNDS):
             step = list(STEPS)[number % len(STEPS)]

@@ -1,5 +1,6 @@
 """A lake is in a directory or in an object store, and a wrong URL leaves nothing behind."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -72,6 +73,9 @@ def test_credentials_reach_executors_and_plain_http_needs_a_named_server() -> No
     assert "allow_http" not in locations.choose_storage_options("s3://b/l", {"HOME": "/"})
     assert locations.choose_storage_options("/srv/lake", given) == {}
     assert locations.select_credentials(given).keys() == given.keys() - {"HOME"}
+    assert locations.choose_hadoop_options({"AWS_REGION": "eu", "HOME": "/"}) == {
+        "fs.s3a.endpoint.region": "eu"
+    }
 
 
 def wrong_bucket(place: Path) -> str:
@@ -145,6 +149,9 @@ def test_a_wrong_key_is_one_clear_line_and_the_right_one_works_at_once(store: in
 def test_a_lake_in_a_bucket_is_read_by_spark_without_a_jar(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    context, wanted = spark.sparkContext, ["fs.s3a.endpoint", "fs.s3a.path.style.access"]
+    of_hadoop = context._jsc.hadoopConfiguration()  # for users who add Hadoop's filesystem
+    assert [of_hadoop.get(name) for name in wanted] == [os.environ["AWS_ENDPOINT_URL"], "true"]
     settled(20)
     monkeypatch.setattr(session, "SMALL_ROWS", 0)  # else this process verifies it
     with lake_at(StorePlace("s3a")) as place:

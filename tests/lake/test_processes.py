@@ -24,7 +24,7 @@ from pulljobs.models import Lease
 from pulljobs.states import State
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.lake.lakes import Cutter, assert_same, environment, files
+from tests.lake.lakes import Cutter, Place, assert_same, environment, files
 from tests.lake.streams import states
 from tests.lake.test_session import path_without_java
 from tests.sessions import wait_for_other_transactions, wait_until
@@ -42,11 +42,11 @@ def settled(count: int) -> None:
 
 
 @contextmanager
-def lake_command(place: Path, *flags: str, **changed: str) -> Iterator["subprocess.Popen[str]"]:
+def lake_command(*flags: str, **changed: str) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
         [sys.executable, "manage.py", "pulljobs", "lake", *flags],
         cwd=BASE_DIR,
-        env={**os.environ, **environment(), "LAKE": str(place), **changed},
+        env={**os.environ, **environment(), **changed},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -67,13 +67,12 @@ def answer(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_next(
-    tmp_path: Path,
+    place: Place, tmp_path: Path
 ) -> None:
     """The export is killed in its write, while tasks run on the workers."""
     settled(1500)
-    place = tmp_path / "lake"
     with serve_cluster(tmp_path, workers=2) as cluster:
-        cutter = Cutter(place, cluster.url)
+        cutter = Cutter(cluster.url)
         try:
             assert cutter.cut("in the write") == signal.SIGKILL
             assert LakeRun.objects.get().state == LakeRun.State.OPEN
@@ -86,27 +85,27 @@ def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_ne
 
 
 @contextmanager
-def endless_query(place: Path) -> Iterator["subprocess.Popen[str]"]:
+def endless_query() -> Iterator["subprocess.Popen[str]"]:
     """Start a query in a process group of its own, which then holds five jobs."""
     consumer = ConsumerFactory.create()
     published(consumer, 5)
     flags = ("--channel", consumer.channel.name, "--consumer", consumer.name)
     handler = ("--handler", "tests.lake.handled:never_ends", "--master", "local[1]")
-    with lake_command(place, "consume", *flags, *handler, "--json") as process:
+    with lake_command("consume", *flags, *handler, "--json") as process:
         wait_until(lambda: states() == {State.INFLIGHT: 5}, PATIENCE_SECONDS)
         yield process
 
 
-def test_a_signal_to_the_process_group_of_a_query_gives_its_jobs_back(tmp_path: Path) -> None:
-    with endless_query(tmp_path / "lake") as process:
+def test_a_signal_to_the_process_group_of_a_query_gives_its_jobs_back() -> None:
+    with endless_query() as process:
         os.killpg(process.pid, signal.SIGTERM)
         assert answer(process)["acked"] == 0
     assert states() == {State.QUEUED: 5}
     assert not Lease.objects.exists()
 
 
-def test_a_query_whose_java_is_killed_gives_its_jobs_back(tmp_path: Path) -> None:
-    with endless_query(tmp_path / "lake") as process:
+def test_a_query_whose_java_is_killed_gives_its_jobs_back() -> None:
+    with endless_query() as process:
         children = psutil.Process(process.pid).children(recursive=True)
         [java_process] = [child for child in children if child.name() == "java"]
         java_process.kill()
@@ -122,12 +121,13 @@ def rolled_up() -> int:
     return sum(Rollup.objects.filter(period="hour").values_list("delivered", flat=True))
 
 
-def test_a_watch_follows_new_rows_until_a_signal_to_its_process_group(tmp_path: Path) -> None:
+def test_a_watch_follows_new_rows_until_a_signal_to_its_process_group(
+    place: Place, tmp_path: Path
+) -> None:
     """Java is not on PATH, and its warnings and those of Spark are not the user's."""
-    place = tmp_path / "lake"
     flags = ("--every", "0.2", "--rollup-every", "0.2", "--master", "local[1]")
     without_java = {"JAVA_HOME": "", "PATH": path_without_java(tmp_path / "bin")}
-    with lake_command(place, "watch", *flags, **without_java) as process:
+    with lake_command("watch", *flags, **without_java) as process:
         for rows in (5, 10):
             settled(5)
             wait_until(lambda rows=rows: rolled_up() == rows, PATIENCE_SECONDS)  # type: ignore[misc]  # mypy can't type a default
@@ -147,9 +147,8 @@ def exported() -> tuple[int, int]:
     return sum(rows["archive"] for rows in done), sum(rows["messages"] for rows in done)
 
 
-def test_an_export_that_watches_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
-    place = tmp_path / "lake"
-    with lake_command(place, "export", "--watch", "0.1", "--json") as process:
+def test_an_export_that_watches_goes_on_until_it_is_stopped(place: Place) -> None:
+    with lake_command("export", "--watch", "0.1", "--json") as process:
         for rows in (5, 10):
             settled(5)
             wait_until(lambda rows=rows: exported() == (rows, rows), PATIENCE_SECONDS)  # type: ignore[misc]  # mypy can't type a default

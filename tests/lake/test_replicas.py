@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from pulljobs.lake import replicas
 from pulljobs.lake.spark import slices
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.lake.lakes import Place, assert_same, files, lake_at, run
+from tests.lake.lakes import Place, assert_same, files, run
 from tests.lake.standby import serve_standby
 from tests.sessions import wait_until
 
@@ -26,12 +25,6 @@ pytestmark = [pytest.mark.django_db(transaction=True, databases="__all__"), pyte
 ALIAS = "replica"
 REFUSED = {"nosuch": "must name another", USING: "must name", ALIAS: "must have the password"}
 READS = "SELECT sum(seq_scan + idx_scan) > 0 FROM pg_stat_user_tables WHERE relname LIKE %s"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with lake_at(tmp_path / "lake") as path:
-        yield path
 
 
 def settled(count: int) -> None:

@@ -37,7 +37,7 @@ from pyspark_pulljobs import adbc
 from pyspark_pulljobs.filesystems import open_location
 from tests.days import drop_days, no_days
 from tests.factories import USING, ConsumerFactory, TimedRun, claimed, published
-from tests.lake.lakes import Place, assert_same, files, lake_at, lakes, ours, run
+from tests.lake.lakes import Place, assert_same, files, lakes, ours, run, setting_of
 from tests.sessions import query, session, wait_for_other_transactions
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
@@ -49,9 +49,9 @@ RETENTION = timedelta(days=30)
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path) -> Iterator[Place]:
-    with no_days(), lake_at(tmp_path / "lake") as path:
-        yield path
+def place(place: Place) -> Iterator[Place]:
+    with no_days():
+        yield place
 
 
 def settled_on(day: date, consumer: Consumer, count: int = 5) -> None:
@@ -214,7 +214,7 @@ def test_drops_before_a_locked_partition_are_recorded_and_reported(
 def test_upkeep_drops_only_what_was_verified(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
-    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+    with override_settings(PULLJOBS={"LAKE": setting_of(place), "RETENTION": RETENTION}):
         assert operating.maintain().dropped == []
         verified(OLD, place)
         assert sorted(day.name for day in operating.maintain().dropped) == sorted(names(OLD))
@@ -231,7 +231,7 @@ def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
     run("export", "--with-payload")
     drop_days()
     run("restore", "--day", str(OLD))
-    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+    with override_settings(PULLJOBS={"LAKE": setting_of(place), "RETENTION": RETENTION}):
         for table in partitions.PARTITIONED:
             verified_days.record_doubt(USING, str(place), table, OLD)
         verified_days.record_doubts(USING, str(place))  # as a rebase does
@@ -267,7 +267,7 @@ def test_a_row_that_came_after_the_last_look_keeps_its_day(place: Place) -> None
         "t, jsonb_build_object('id', id + 1000, 'settled_xid', pg_current_xact_id()::text)) AS row"
         " FROM pulljobs_archived_job AS t LIMIT 1) AS one"
     )
-    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+    with override_settings(PULLJOBS={"LAKE": setting_of(place), "RETENTION": RETENTION}):
         assert operating.maintain().dropped == [Partition("pulljobs_message", OLD)]
 
 
@@ -280,7 +280,7 @@ def test_a_day_that_a_live_job_needs_stays(place: Place) -> None:
         [Partition("", OLD).bounds[1]],
     )
     verified(OLD, place)
-    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+    with override_settings(PULLJOBS={"LAKE": setting_of(place), "RETENTION": RETENTION}):
         assert operating.maintain().dropped == [Partition("pulljobs_archived_job", OLD)]
 
 

@@ -1,8 +1,6 @@
 """Rollups equal a plain count over the archive, whatever comes late or twice."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -27,7 +25,6 @@ from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Consumer
 from tests.factories import USING, ConsumerFactory
 from tests.lake.history import NODES, NOON, SECOND, History, Lake
-from tests.lake.lakes import lake_at
 from tests.sessions import session as database_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -66,10 +63,9 @@ def history() -> History:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
+def lake() -> Lake:
     """Lake whose rows this process counts."""
-    with lake_at(tmp_path / "lake"):
-        yield Lake()
+    return Lake()
 
 
 @pytest.fixture

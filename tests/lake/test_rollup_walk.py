@@ -27,7 +27,7 @@ from pulljobs.testing import drain
 from tests import second
 from tests.demo.running import Project, own_database
 from tests.guides import forget, modules_of, texts
-from tests.lake.lakes import lake_at
+from tests.lake.lakes import Place, setting_of
 from tests.sessions import wait_for_other_transactions
 
 FILES = 40
@@ -78,13 +78,13 @@ def commands_of(page: str) -> list[list[str]]:
 @pytest.mark.django_db
 @pytest.mark.slow
 @pytest.mark.processes
-def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Path) -> None:
+def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, place: Place) -> None:
     """The commands run after the demo, and the admin shows equal rows."""
     demo = project.demo(f"--limit={FILES}")
     assert demo.end() == 0, demo.err
     environment = {
         **os.environ,
-        "LAKE": str(tmp_path / "lake"),
+        "LAKE": setting_of(place),
         "DATABASE_URL": project.url,
         "DJANGO_SETTINGS_MODULE": "example_project.settings",
         **second.NOT,
@@ -110,14 +110,14 @@ def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Pa
     for period in ("hour", "day", "month"):
         assert project.query(ROLLED_UP, period) == counted
     page = output_of("-c", ADMIN)
-    for field, place in (("delivered", 1), ("dead", 2)):
+    for field, column in (("delivered", 1), ("dead", 2)):
         shown = Counter(map(int, re.findall(rf'field-{field}">(\d+)<', page)))
-        assert shown == Counter(row[place] for row in counted)
+        assert shown == Counter(row[column] for row in counted)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_walk_of_the_guide(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every block of the guide runs, in its order."""
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")  # the guide's readers, of a local server
@@ -125,13 +125,12 @@ def test_the_walk_of_the_guide(
     runs.begin(python_files(FILES))
     drain(delayed=True)
     try:
-        with lake_at(tmp_path / "lake"):
-            code = modules_of("guides/lake.md")
-            wait_for_other_transactions()
-            for command in commands_of("docs/guides/lake.md"):
-                call_command(*command)
-            assert capsys.readouterr().out.count("All days are equal.") == 1
-            _check_walk(code)
+        code = modules_of("guides/lake.md")
+        wait_for_other_transactions()
+        for command in commands_of("docs/guides/lake.md"):
+            call_command(*command)
+        assert capsys.readouterr().out.count("All days are equal.") == 1
+        _check_walk(code)
     finally:
         forget("walk")
 

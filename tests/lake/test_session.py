@@ -182,6 +182,7 @@ def test_flags_come_before_settings_and_settings_before_ours() -> None:
     assert session.properties(None)["spark.master"] == "local[3]"
     far = session.properties("spark://far:7077")
     assert not {"spark.driver.host", "spark.python.daemon.module"} & far.keys()
+    assert session.JAVA_OPTIONS in far  # so that Spark's warnings are not the user's there either
 
 
 def test_the_password_goes_where_spark_redacts_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,6 +391,35 @@ def test_no_secret_is_among_the_arguments_of_a_process(tmp_path: Path) -> None:
     for arguments in seen["arguments"]:
         assert not re.search(r"a token|PGPASSWORD", arguments)
     assert not list(tmp_path.glob("pulljobs-*.conf"))
+
+
+CONSUME = ("pulljobs", "lake", "consume", *VERBS["consume"])
+WRONG_MASTERS = (
+    "local[]", "local[0]", "local[2", "local-cluster", "local-cluster[2,1]", "local-cluster[0,1,9]",
+    "local-cluster[2,1,1g]", "local-cluster[2,1,1024", "spark://", "sparc://a:7077", "a:7077",
+)  # fmt: skip
+RIGHT_MASTERS = (
+    "local", "local[*]", "local[2, 4]", "local-cluster[2, 1, 1024]", "spark://a:7077,b:7077",
+    "k8s://https://a:443", "yarn", "sc://a/;token=x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("master", WRONG_MASTERS)
+def test_a_wrong_master_is_one_clear_line(master: str) -> None:
+    """Java would say nothing of it, or wait for ever, as for a cluster without workers."""
+    start = re.escape(f"There is no Spark master {master!r}: use one like local[4], local-cl")
+    with pytest.raises(CommandError, match=rf"\A{start}[^\n]+\Z"):
+        call_command(*CONSUME, "--master", master)
+    with (
+        override_settings(PULLJOBS={"SPARK": {"spark.master": master}}),
+        pytest.raises(CommandError, match=start),
+    ):
+        call_command(*CONSUME)
+
+
+def test_other_masters_are_left_to_spark() -> None:
+    for master in RIGHT_MASTERS:
+        assert session.MASTERS.fullmatch(master), master
 
 
 def test_a_property_without_a_value_is_refused() -> None:

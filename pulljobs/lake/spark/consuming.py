@@ -1,5 +1,6 @@
 """Runs of a function over a consumer's jobs on Spark, and release of jobs left by a query."""
 
+import json
 import logging
 import signal
 import threading
@@ -9,9 +10,11 @@ from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
+from django.db.models import QuerySet
+
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.lake.models import Stream
+from pulljobs.lake.models import Stream, StreamBatch
 from pulljobs.lake.spark import failures, jvm, remote, session
 from pulljobs.models import Consumer
 
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pulljobs.lake")
 
 POLL_SECONDS: Final = 1
+UNRELEASED: Final = (
+    "Jobs of stream %s are not released (%s): run `pulljobs lake release %s`, or wait for the end "
+    "of their leases, which is in %.0f seconds at most."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +44,10 @@ class ConsumeOptions:
     form: str = "pandas"
     stream: str
     checkpoint: str = ""
-    """Directory or URL, or empty for one in the lake or a temporary directory."""
+    """Directory or URL, or empty for one in the lake or a temporary directory.
+
+    A query that has started has none here only if the server chose the directory.
+    """
     every: float | None = None
     """Seconds between the starts of batches, or None to take the jobs that wait now, and end."""
     options: Mapping[str, str]
@@ -61,15 +71,24 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
     from pyspark_pulljobs.handling import resolve
 
     resolve(options.handler)
-    before, seconds = _counts(options.stream), _lease_seconds(options)
+    before = _counts(options.stream)
     with _catch_signals() as stopped, _choose_checkpoint(spark, options) as checkpoint:
-        options = replace(options, checkpoint=checkpoint)
-        error = _wait_for_failure(_start(spark, options), stopped)
-        _release_after(error, options, seconds)
+        error = _run_query(spark, replace(options, checkpoint=checkpoint), stopped)
     if error is not None:
         raise error
     after = _counts(options.stream)
     return {name: after[name] - before[name] for name in after}
+
+
+def _run_query(
+    spark: "SparkSession", options: ConsumeOptions, stopped: threading.Event
+) -> Exception | None:
+    """Run the query, release what it then holds, and return its error, if any."""
+    seconds = _lease_seconds(options)
+    query = _start(spark, options)
+    error = _wait_for_failure(query, stopped)
+    _release_after(query, error, options, seconds)
+    return error
 
 
 def release(
@@ -82,22 +101,45 @@ def release(
     if there is no such stream.
     """
     from pulljobs.lake.spark import checkpoints
+
+    if checkpoint is None:
+        return _release(stream)
+    done = _seq(checkpoints.read_done(checkpoint), stream)
+    begun = 0 if failure is None else _seq(checkpoints.read_begun(checkpoint), stream)
+    return _release(stream, done, begun, failure)
+
+
+def _release(
+    stream: str, done: int = 0, begun: int = 0, failure: str | None = None
+) -> dict[str, int]:
+    """Ack batches up to `done`, let those up to `begun` expire, and release the others."""
     from pyspark_pulljobs import stream_options
     from pyspark_pulljobs.stream import Stream as Owner
 
     session.share_password()  # this process may have opened no session of Spark
     owner = Owner(stream_options.parse_options(_options(stream)))
     try:
-        if checkpoint is None:
-            return {"released": owner.release_all()}
-        owner.ack(_seq(checkpoints.read_done(checkpoint), stream))
-        begun = 0 if failure is None else _seq(checkpoints.read_begun(checkpoint), stream)
+        owner.ack(done)
         return {"released": owner.release_all(begun, failure)}
     finally:
         owner.leave()
 
 
-def _release_after(error: Exception | None, options: ConsumeOptions, seconds: float) -> None:
+def _release_by_progress(query: "StreamingQuery", stream: str, failure: str | None) -> None:
+    """Release the jobs of a server's query, whose checkpoint may be out of reach.
+
+    A batch is in the progress once it is done. The next one had begun if the query failed.
+    """
+    progress = query.lastProgress
+    done = _seq(json.loads(progress.sources[0].endOffset) if progress else None, stream)
+    others = _open_batches(stream).filter(seq__gt=done).order_by("seq")
+    begun = None if failure is None else others.values_list("seq", flat=True).first()
+    _release(stream, done, begun or 0, failure)
+
+
+def _release_after(
+    query: "StreamingQuery", error: Exception | None, options: ConsumeOptions, seconds: float
+) -> None:
     """Release the jobs, and only log a failure, so that it does not hide the query's error.
 
     `seconds` is the duration of a lease: the longest time for which the jobs are then still held.
@@ -106,15 +148,18 @@ def _release_after(error: Exception | None, options: ConsumeOptions, seconds: fl
 
     failure = None if error is None else failures.summarize_error(error)
     try:
-        if checkpoints.exists(options.checkpoint):
+        if options.checkpoint and checkpoints.exists(options.checkpoint):
             release(options.stream, options.checkpoint, failure)
+        elif remote.is_remote(query) and _open_batches(options.stream).exists():
+            _release_by_progress(query, options.stream, failure)
     except Exception as failed:
         reason = f"{type(failed).__name__}: {failed}".partition("\n")[0]
-        text = (
-            "Jobs of stream %s are not released (%s): run `pulljobs lake release %s`, or wait for "
-            "the end of their leases, which is in %.0f seconds at most."
-        )
-        logger.error(text, options.stream, reason, options.stream, seconds)
+        logger.error(UNRELEASED, options.stream, reason, options.stream, seconds)
+
+
+def _open_batches(stream: str) -> QuerySet[StreamBatch]:
+    batches = StreamBatch.objects.using(settings().DATABASE)
+    return batches.filter(stream__name=stream, state=StreamBatch.State.OPEN)
 
 
 def _lease_seconds(options: ConsumeOptions) -> float:
@@ -151,7 +196,8 @@ def _start(spark: "SparkSession", options: ConsumeOptions) -> "StreamingQuery":
     handling = Handling(source["dsn"], options.handler, options.form, limit)
     jobs = spark.readStream.format("pulljobs").options(**source).load()
     writing = jobs.mapInArrow(handling, COUNTS).writeStream.format("noop")
-    writing = writing.option("checkpointLocation", _find_checkpoint(spark, options.checkpoint))
+    if options.checkpoint:
+        writing = writing.option("checkpointLocation", _find_checkpoint(spark, options.checkpoint))
     if options.every is None:
         return writing.trigger(availableNow=True).start()
     return writing.trigger(processingTime=f"{options.every} seconds").start()
@@ -162,16 +208,15 @@ def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterat
     """Provide the given checkpoint, else one in the lake, or in a temporary directory.
 
     Spark may have no filesystem for the lake. The database has the last ack, so a query that was
-    killed and lost its checkpoint only repeats the batches that were not acked.
+    killed and lost its checkpoint only repeats the batches that were not acked. A server makes a
+    temporary directory of its own where this provides none.
     """
     lake, folder = settings().LAKE.rstrip("/"), options.stream.replace("/", ".")
     place = options.checkpoint or (lake and f"{lake}/_streams/{folder}")
-    if place and (options.checkpoint or remote.is_remote(spark) or jvm.find_url(spark, place)):
+    if place and (options.checkpoint or jvm.find_url(spark, place)):
         yield place
     elif remote.is_remote(spark):
-        raise ConfigurationError(
-            "There is no lake: give a --checkpoint, a directory of the server."
-        )
+        yield ""
     else:
         with TemporaryDirectory(prefix="pulljobs-stream-") as directory:
             yield directory
@@ -179,7 +224,8 @@ def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterat
 
 def _find_checkpoint(spark: "SparkSession", checkpoint: str) -> str:
     """Return the checkpoint as Spark's JVM names it, or raise ConfigurationError if it cannot."""
-    url = checkpoint if remote.is_remote(spark) else jvm.find_url(spark, checkpoint)
+    is_server = remote.is_remote(spark)
+    url = jvm.name_url(checkpoint) if is_server else jvm.find_url(spark, checkpoint)
     if url is None:
         package = jvm.HADOOP_PACKAGES.get(checkpoint.partition("://")[0])
         hint = f", or add --conf spark.jars.packages={package}:VERSION" if package else ""

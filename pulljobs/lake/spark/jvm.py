@@ -45,23 +45,28 @@ def find_url(spark: "SparkSession", location: str) -> str | None:
 
     A client cannot ask the JVM of a server, and the object store is sure to work.
     """
-    scheme, separator, rest = location.partition("://")
-    if not separator:
+    if "://" not in location:
         return location
     if remote.is_remote(spark):
         return None
     from py4j.protocol import Py4JError
 
-    scheme = HADOOP_SCHEMES.get(scheme, scheme)
+    url = name_url(location)
     context = spark.sparkContext
     assert context._jvm is not None
     try:
         context._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
-            scheme, context._jsc.hadoopConfiguration()
+            url.partition("://")[0], context._jsc.hadoopConfiguration()
         )
     except Py4JError:  # UnsupportedFileSystemException
         return None
-    return f"{scheme}://{rest}"
+    return url
+
+
+def name_url(location: str) -> str:
+    """Return a URL as Hadoop's filesystems name it, or a directory as it is."""
+    scheme, separator, rest = location.partition("://")
+    return f"{HADOOP_SCHEMES.get(scheme, scheme)}{separator}{rest}"
 
 
 def start(properties: Mapping[str, str]) -> None:

@@ -15,9 +15,12 @@ from pulljobs.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SCHEME: Final = "sc://"
 PORT: Final = 15002
+STANDALONE: Final = "spark://"
+MASTER_PORT: Final = 7077
 PACKAGES: Final = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,connect]'"
 CONNECT_SECONDS: Final = 10.0
@@ -25,8 +28,8 @@ OWN_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 """Variable that lets PySpark's functions build expressions for a server."""
 
 
-def is_remote(spark: "SparkSession") -> bool:
-    """Return True for a session of a server."""
+def is_remote(spark: "SparkSession | StreamingQuery") -> bool:
+    """Return True for a session of a server, and for a query of such a session."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -72,12 +75,31 @@ def _configure(
 
 def _check_server(url: str) -> None:
     """Raise ConfigurationError if nothing listens: Spark's client would try for ten minutes."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or PORT
-        with socket.create_connection((host, port), CONNECT_SECONDS):
-            return
-    except (OSError, ValueError) as error:
+    if error := _find_connect_error(url, PORT):
         raise ConfigurationError(
             f"There is no Spark Connect server at {url} ({error}): start it, or correct the URL."
         ) from error
+
+
+def check_master(url: str) -> None:
+    """Raise ConfigurationError if no master of a standalone cluster listens.
+
+    A cluster may have standby masters, `spark://a:7077,b:7077`. Spark would try all of them for a
+    minute and print a stack trace each time.
+    """
+    hosts = url.removeprefix(STANDALONE).split(",")
+    errors = [_find_connect_error(f"{STANDALONE}{host}", MASTER_PORT) for host in hosts]
+    if all(errors):
+        raise ConfigurationError(
+            f"There is no Spark master at {url} ({errors[0]}): start it, or correct the URL."
+        )
+
+
+def _find_connect_error(url: str, default_port: int) -> Exception | None:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or default_port
+        with socket.create_connection((host, port), CONNECT_SECONDS):
+            return None
+    except (OSError, ValueError) as error:
+        return error

@@ -1,6 +1,7 @@
 """Spark sessions configured with Java, this Python, the database password and our data source."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -58,10 +59,17 @@ DEFAULTS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
+MASTERS: Final = re.compile(
+    r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?"
+    r"|local-cluster\[\s*[1-9]\d*\s*,\s*[1-9]\d*\s*,\s*[1-9]\d*\s*\]"
+    r"|(spark|sc|k8s)://.+|yarn"
+)
+"""Forms of a master. Java would end without a reason for most others, or wait for ever."""
 LOCAL: Final = ("local", "local[")
 """Masters on this machine alone. For other masters the driver must be reachable."""
 LOCAL_PROPERTIES: Final = (
-    "spark.driver.", "spark.python.daemon.", "spark.sql.streaming.checkpointFileManagerClass",
+    "spark.driver.host", "spark.driver.bindAddress", "spark.python.daemon.",
+    "spark.sql.streaming.checkpointFileManagerClass",
 )  # fmt: skip
 """Prefixes of the properties whose defaults are for masters on this machine."""
 
@@ -84,6 +92,7 @@ def open_session(
     require()
     chosen = dict(conf)
     given = properties(master, chosen.items())
+    _check_master(given["spark.master"])
     with failures.raising_lake_errors():
         if given["spark.master"].startswith(remote.SCHEME):
             _refuse_missing(remote.PACKAGES, remote.INSTALL)
@@ -170,6 +179,8 @@ def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict
         given = {name: value for name, value in given.items() if not _only_local(name, value)}
         for variable, value in locations.select_credentials(os.environ).items():
             given.setdefault(f"spark.executorEnv.{variable}", value)
+    for name, value in locations.choose_hadoop_options(os.environ).items():
+        given.setdefault(f"spark.hadoop.{name}", value)
     if password := _parameters().get("password"):
         given["spark.executorEnv.PGPASSWORD"] = str(password)
     return given
@@ -273,6 +284,17 @@ def _parameters(using: str = "") -> dict[str, Any]:
 
 def _only_local(name: str, value: str) -> bool:
     return name.startswith(LOCAL_PROPERTIES) and DEFAULTS.get(name) == value
+
+
+def _check_master(master: str) -> None:
+    """Raise ConfigurationError for a master that is none, or where no cluster is."""
+    if not MASTERS.fullmatch(master):
+        raise ConfigurationError(
+            f"There is no Spark master {master!r}: use one like local[4], local-cluster[2,1,1024], "
+            "spark://host:7077, k8s://https://host:443, yarn or sc://host:15002."
+        )
+    if master.startswith(remote.STANDALONE):
+        remote.check_master(master)
 
 
 def _refuse_missing(names: Iterable[str], install: str = INSTALL) -> None:
