@@ -169,6 +169,16 @@ def test_a_consumer_is_notified_once_however_many_wait_for_it(listener: Listener
     assert listener.heard(SHORT) == set()
 
 
+def test_a_notification_does_not_wait_for_the_disk() -> None:
+    consumer, alone = waiting(), ConsumerFactory.create()
+    for waking, synchronous in (alone, "on"), (consumer, "off"):
+        with transaction.atomic(USING):
+            listen.wake(USING, [waking.pk])
+            assert query("SHOW synchronous_commit") == [(synchronous,)]
+    publish(consumer.channel.name, b"x")
+    assert query("SHOW synchronous_commit") == [("on",)]
+
+
 def test_waiting_again_moves_the_time() -> None:
     consumer, node = ConsumerFactory.create(), uuid4()
     for _time in range(2):
