@@ -33,13 +33,15 @@ START_SECONDS: Final = 60.0
 
 
 class ServerLoad(NamedTuple):
-    """Load of the serving process while messages are published."""
+    """Load of the serving process, and of PostgreSQL, while messages are published."""
 
     threads: int
     """Most threads in any sample."""
     connections: int
     """Most database connections in any sample."""
     cpu_seconds: float
+    database_cpu_seconds: float
+    """CPU time of the processes of PostgreSQL, or 0 if it runs on another machine."""
     waiting: int
     """Pulls that waited before the first message."""
 
@@ -49,6 +51,8 @@ class Published(NamedTuple):
 
     at: dict[str, float]
     """Unix times of the calls that published them, by message id."""
+    took: list[float]
+    """Seconds of these calls, each with two commits."""
     cpu_seconds: float
 
 
@@ -93,7 +97,12 @@ def _row(
     sent = published.at
     took = [received.at[id] - at for id, at in sent.items() if id in received.at]
     p50, p99 = percentiles(took)
-    generator = received.cpu_seconds + published.cpu_seconds
+    used = {
+        "server": sampled.cpu_seconds,
+        "database": sampled.database_cpu_seconds,
+        "clients": received.cpu_seconds,
+        "publisher": published.cpu_seconds,
+    }
     return {
         "pulls": clients,
         "consumers": consumers,
@@ -104,8 +113,9 @@ def _row(
         "p50 ms": p50,
         "p99 ms": p99,
         "longest ms": max(took, default=0.0) * 1000,
-        "cpu ms": sampled.cpu_seconds * 1000 / max(len(sent), 1),
-        "generator cpu ms": generator * 1000 / max(len(sent), 1),
+        "publish p99 ms": percentiles(published.took)[1],
+        **{f"{name} cpu ms": spent * 1000 / max(len(sent), 1) for name, spent in used.items()},
+        "busy cores": sum(used.values()) / seconds,
         "most threads": sampled.threads,
         "most connections": sampled.connections,
     }
@@ -114,14 +124,16 @@ def _row(
 def _publish(names: list[str], rate: float, begin: float, end: float) -> Published:
     """Publish at an even pace or as fast as possible."""
     sent: dict[str, float] = {}
+    took: list[float] = []
     due, started = begin, time.process_time()
     for name in cycle(names):
         time.sleep(max(0.0, due - time.time()))
         if (now := time.time()) >= end:
             break
         sent[ids.encode(publish(name, b"x" * 100).message_id)] = now
+        took.append(time.time() - now)
         due += 1 / rate
-    return Published(sent, time.process_time() - started)
+    return Published(sent, took, time.process_time() - started)
 
 
 def _sample(process: int, begin: float, end: float) -> ServerLoad:
@@ -129,7 +141,7 @@ def _sample(process: int, begin: float, end: float) -> ServerLoad:
     threads = connections = 0
     time.sleep(max(0.0, begin - time.time()))
     [(waiting,)] = query("SELECT sum(waiting) FROM pulljobs_pull_waiter")
-    used = _cpu_seconds(process)
+    server, database = _cpu_seconds(process), _database_cpu_seconds()
     while time.time() < end:
         threads = max(threads, len(list(Path(f"/proc/{process}/task").iterdir())))
         rows = query(
@@ -137,13 +149,34 @@ def _sample(process: int, begin: float, end: float) -> ServerLoad:
         )
         connections = max(connections, int(str(rows[0][0])))
         time.sleep(SAMPLE_SECONDS)
-    used = _cpu_seconds(process) - used
-    return ServerLoad(threads, connections, used, int(str(waiting)))
+    server, database = _cpu_seconds(process) - server, _database_cpu_seconds() - database
+    return ServerLoad(threads, connections, server, database, int(str(waiting)))
+
+
+def _database_cpu_seconds() -> float:
+    [(backend,)] = query("SELECT pg_backend_pid()")
+    if not Path(f"/proc/{backend}").exists():
+        return 0.0
+    parent = _stat(backend)[1]
+    stats = (_stat(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
+    live = [stat for stat in stats if stat[1:2] == [parent]]
+    return sum(map(_spent, live)) + _spent(_stat(parent), children=True)
 
 
 def _cpu_seconds(process: int) -> float:
-    user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return _spent(_stat(process))
+
+
+def _spent(stat: list[str], *, children: bool = False) -> float:
+    """Return user and system time, also of those children that have ended."""
+    return sum(map(int, stat[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(process: object) -> list[str]:
+    """Return the fields of a process after its name, or none if it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return []
 
 
 @contextmanager

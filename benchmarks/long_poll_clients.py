@@ -1,18 +1,25 @@
-"""Clients that pull, settle the jobs in the answer, and pull again."""
+"""Clients that pull, settle the jobs in the answer, and pull again.
+
+Thousands of them share the cores with the server, so each costs as little as it can: a protocol on
+the event loop of uvloop, without a task of its own.
+"""
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
+
+import uvloop
 
 from pulljobs.models import Channel, Consumer
 
 EXPIRES: Final = 60
-SETTLE_SECONDS: Final = 5.0
 TOKEN: Final = "token of the benchmark"
+PULL: Final = {"Expires": EXPIRES}
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
 
 
 class ConsumerUrl(NamedTuple):
@@ -57,63 +64,83 @@ def pull_until(
         ConsumerUrl(port, f"/channel/{name}/consumer/{name}")
         for name in (names[number % len(names)] for number in range(clients))
     ]
-    asyncio.run(_pull_until(received, urls, begin, until))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_pull_until(received, urls, begin, until))
     return received
 
 
 async def _pull_until(
     received: Received, urls: Sequence[ConsumerUrl], begin: float, until: float
 ) -> None:
-    clients = [asyncio.create_task(_client(received, url)) for url in urls]
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    transports = await asyncio.gather(*(_connect(received, url, failed) for url in urls))
     await asyncio.sleep(begin - time.time())
     used = time.process_time()
-    await asyncio.sleep(until - time.time())
+    await asyncio.wait([failed], timeout=until - time.time())
     received.cpu_seconds = time.process_time() - used
-    for client in clients:
-        client.cancel()
-    for outcome in await asyncio.gather(*clients, return_exceptions=True):
-        if isinstance(outcome, Exception):
-            raise outcome
+    if not failed.cancel():
+        failed.result()
+    for transport in transports:
+        transport.abort()
 
 
-async def _client(received: Received, url: ConsumerUrl) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", url.port)
-    try:
-        pull: dict[str, Any] = {"Expires": EXPIRES}
-        path, body = "pull", pull
-        while True:
-            answer = await _post(reader, writer, url, path, body)
-            now = time.time()
-            results = [
-                {"ID": job["ID"], "LeaseToken": job["LeaseToken"], "Outcome": "DELIVERED"}
-                for job in answer["Result"]
-            ]
-            received.at |= {job["Message"]["MessageID"]: now for job in answer["Result"]}
-            path, body = ("ack", {"Results": results, "Pull": pull}) if results else ("pull", pull)
-    finally:
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-
-
-async def _post(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    url: ConsumerUrl,
-    path: str,
-    body: dict[str, Any],
-) -> Any:
-    content = json.dumps(body).encode()
-    head = (
-        f"POST {url.path}/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        f"X-Broker-Channel-Token: {TOKEN}\r\nX-Broker-Consumer-Token: {TOKEN}\r\n"
-        f"Content-Length: {len(content)}\r\n\r\n"
+async def _connect(
+    received: Received, url: ConsumerUrl, failed: asyncio.Future[None]
+) -> asyncio.Transport:
+    loop = asyncio.get_running_loop()
+    transport, _client = await loop.create_connection(
+        lambda: PullingClient(received, url, failed), "127.0.0.1", url.port
     )
-    writer.write(head.encode() + content)
-    answered = await reader.readuntil(b"\r\n\r\n")
-    lines = answered.decode().lower().split("\r\n")
-    [length] = [int(line[15:]) for line in lines if line.startswith("content-length:")]
-    text = await reader.readexactly(length)
-    if not lines[0].startswith("http/1.1 200"):
-        raise RuntimeError(f"{lines[0]}: {text.decode()}")
-    return json.loads(text)
+    return transport
+
+
+class PullingClient(asyncio.Protocol):
+    """Connection that pulls, settles the jobs in the answer, and pulls again."""
+
+    def __init__(self, received: Received, url: ConsumerUrl, failed: asyncio.Future[None]) -> None:
+        self._received, self._url, self._failed = received, url, failed
+        self._answer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._send("pull", PULL)
+
+    def data_received(self, data: bytes) -> None:
+        self._answer += data
+        head, end, body = self._answer.partition(b"\r\n\r\n")
+        length = _LENGTH.search(head + b"\r\n")
+        if end and length is not None and len(body) == int(length[1]):
+            self._answer = b""
+            self._handle(head, body)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(error or ConnectionError("The server closed a connection."))
+
+    def _handle(self, head: bytes, body: bytes) -> None:
+        now = time.time()
+        if not head.startswith(b"HTTP/1.1 200"):
+            self._fail(RuntimeError(f"{head!r}: {body!r}"))
+            return
+        jobs = json.loads(body)["Result"]
+        self._received.at |= {job["Message"]["MessageID"]: now for job in jobs}
+        results = [
+            {"ID": job["ID"], "LeaseToken": job["LeaseToken"], "Outcome": "DELIVERED"}
+            for job in jobs
+        ]
+        if results:
+            self._send("ack", {"Results": results, "Pull": PULL})
+        else:
+            self._send("pull", PULL)
+
+    def _send(self, route: str, body: dict[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        head = (
+            f"POST {self._url.path}/{route} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            f"X-Broker-Channel-Token: {TOKEN}\r\nX-Broker-Consumer-Token: {TOKEN}\r\n"
+            f"Content-Length: {len(content)}\r\n\r\n"
+        )
+        self._transport.write(head.encode() + content)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
