@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Final
 
@@ -59,12 +60,21 @@ def _count_settled(sources: Sources, rows: Rows) -> None:
     counts, errors = SettlementTally(first_deaths, rows), ErrorTally(rows)
     settled = sources.archive.read_here(sources.settled, SETTLED_COLUMNS)
     with show_progress("rollup", "rows", sum(file.rows for file in sources.settled)) as shown:
-        for settlements in _filter_hours(settled, "settled_at", sources.hours):
+        for settlements in _read_ahead(_filter_hours(settled, "settled_at", sources.hours)):
             counts.add(settlements)
             errors.add(settlements)
             shown.advance(len(settlements))
     counts.end()
     errors.end()
+
+
+def _read_ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the tables, each of which a thread reads while the caller counts the one before."""
+    with ThreadPoolExecutor(1) as thread:
+        ahead = thread.submit(next, tables, None)
+        while (table := ahead.result()) is not None:
+            ahead = thread.submit(next, tables, None)
+            yield table
 
 
 def _read_messages(sources: Sources) -> Iterator[pa.Table]:
