@@ -11,7 +11,7 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.errors import LONGEST_DELAY
 from pulljobs.hooks import HistoryKeeper
 from pulljobs.models import Channel, Consumer, Job
-from pulljobs.models.token_holders import check_row
+from pulljobs.models.row_arguments import check_row
 from pulljobs.states import Reason, State
 from pulljobs.storage import (
     archive,

@@ -10,7 +10,7 @@ from pulljobs.conf import settings
 from pulljobs.engine.validation import encodable
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Consumer, FlowKey
-from pulljobs.models.token_holders import check_row
+from pulljobs.models.row_arguments import check_row
 from pulljobs.storage import turns
 
 MOST: Final = 1_000

@@ -33,13 +33,6 @@ def validate_name(name: Any) -> None:
         raise ValidationError(f"The id must not be {name!r}, which paths of URLs resolve.")
 
 
-def check_row(row: object, *kinds: type[models.Model]) -> None:
-    """Raise TypeError for the name of a row, or anything else, in place of the row."""
-    if not isinstance(row, kinds):
-        kind = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"Give a {kind}, the row itself, not {row!r}.")
-
-
 class TokenHolder(models.Model):
     """Base of the models that a token authenticates."""
 
