@@ -101,8 +101,8 @@ class Settings:
     """Name of a worker in the list of nodes and in logs, by default that of its host."""
     PROCESSES: int = 1
     """Child processes of a worker, each with its own threads and limits."""
-    CONCURRENCY: int = 8
-    """Threads of a process that run handlers."""
+    CONCURRENCY: int = 16
+    """Threads of a process that run handlers. Few jobs use few of them, and few connections."""
     ASYNC_CONCURRENCY: int = 100
     """Async handlers of a process that run at once, on its event loop."""
     FETCH_BATCH: int = 500

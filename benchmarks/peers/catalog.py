@@ -10,7 +10,7 @@ PULLJOBS: Final = Peer(
     runtime=Runtime.OURS,
     adapter="pulljobs_peer.py",
     left="SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'",
-    settings="--concurrency 16 --fetch-batch 500 --flush-size 500 --max-held 4000",
+    settings="none: the defaults of `runpullworker`",
     history="message and an archive row for each consumer",
     holds="lease, renewed; fenced by token",
     fan_out="yes",
@@ -20,7 +20,6 @@ PULLJOBS: Final = Peer(
 
 PEERS: Final = (
     PULLJOBS,
-    replace(PULLJOBS, name="pulljobs-defaults", settings="none: the defaults of `runpullworker`"),
     replace(PULLJOBS, name="pulljobs-async", settings="an async handler, --async-concurrency 500"),
     Peer(
         name="procrastinate",

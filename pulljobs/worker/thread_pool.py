@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Final
 
 from django.db import connections
@@ -17,6 +17,7 @@ from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.executor import outcome_of_cancelled, perform
 from pulljobs.worker.job_pool import LONGEST_STALL, ClaimAhead
+from pulljobs.worker.job_queue import JobQueue
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import HandlerRun, RunSlot
 from pulljobs.worker.shared_state import IDLE, Slots
@@ -45,7 +46,7 @@ class ThreadPool:
         self, concurrency: int, slots: Slots, buffer: ResultBuffer, on_low: Callable[[], None]
     ) -> None:
         """`on_low` is called when the queue falls to the low-water mark that `room` has set."""
-        self.waiting: SimpleQueue[ClaimedJob | None] = SimpleQueue()
+        self._waiting = JobQueue(concurrency)
         self.done = 0
         """Jobs done so far. They are counted without a lock, so the number may be a few too low."""
         self._slots, self._buffer, self._on_low = slots, buffer, on_low
@@ -64,7 +65,7 @@ class ThreadPool:
 
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler may be claimed, and set the low-water mark."""
-        waiting = self.waiting.qsize()
+        waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)
         self._low_water = (waiting + room) // 2
         return room
@@ -72,9 +73,7 @@ class ThreadPool:
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
         """Queue the jobs of a claim."""
         self._ahead.queue(jobs)
-        put = self.waiting.put
-        for job in jobs:
-            put(job)
+        self._waiting.put(jobs)
 
     def release_waiting(self) -> None:
         """Release, now and from now on, every job that no thread has started."""
@@ -84,23 +83,19 @@ class ThreadPool:
     def check(self) -> None:
         """Release the waiting jobs if no thread comes free: another process may run them."""
         now = time.monotonic()
-        if self._closing or self.done != self._blocked_at or not self.waiting.qsize():
+        if self._closing or self.done != self._blocked_at or not self._waiting:
             self._blocked_at, self._blocked_since = self.done, now
         elif now - self._blocked_since > LONGEST_STALL:
             self._empty_queue()
 
     def _empty_queue(self) -> None:
-        try:
-            while (job := self.waiting.get_nowait()) is not None:
-                self._buffer.release(job)
-        except Empty:
-            return
+        for job in self._waiting.empty():
+            self._buffer.release(job)
 
     def end(self) -> None:
         """End each thread after its current job. Nothing may be queued afterwards."""
         self._ending = True
-        for _thread in self._threads:
-            self.waiting.put(None)
+        self._waiting.end()
 
     def join(self, deadline: float) -> bool:
         """Wait for the threads until that monotonic time. Return False if some are still busy.
@@ -132,7 +127,7 @@ class ThreadPool:
         kept, slot = ThreadConnections(), self._buffer.runs.slot(number, self._on_cancel)
         while True:
             try:
-                job = self.waiting.get(timeout=IDLE_CHECK)
+                job = self._waiting.get(number, IDLE_CHECK)
             except Empty:
                 close_unusable_connections()
                 continue
@@ -141,7 +136,7 @@ class ThreadPool:
             now = time.monotonic()
             kept.check(now)
             self._do(slot, job, now)
-            if self.waiting.qsize() <= self._low_water:
+            if len(self._waiting) <= self._low_water:
                 self._low_water = NEVER  # Until the fetcher asks for the room.
                 self._on_low()
         connections.close_all()

@@ -49,7 +49,9 @@ def test_many_async_handlers_run_at_once_and_do_not_wait_for_threads(stage: Stag
 def test_async_jobs_in_flight_never_exceed_the_limit(stage: Stage) -> None:
     awaiting()
     publish(0.05, 100)
-    worker = stage.worker("--burst", "--max-held", "8", "--async-concurrency", "30")
+    worker = stage.worker(
+        "--burst", "--concurrency", "8", "--max-held", "8", "--async-concurrency", "30"
+    )
     samples: set[int] = set()
     while worker.process.poll() is None:
         samples.add(in_flight())

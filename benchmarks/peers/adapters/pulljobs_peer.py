@@ -7,12 +7,9 @@ import common
 import django
 
 FLAGS = {
-    "pulljobs": (
-        "--concurrency", "16", "--fetch-batch", "500", "--flush-size", "500", "--max-held", "4000",
-    ),
-    "pulljobs-defaults": (),
+    "pulljobs": (),
     "pulljobs-async": ("--async-concurrency", "500"),  # As many as pgqueuer runs.
-}  # fmt: skip
+}
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
 django.setup()
