@@ -30,7 +30,6 @@ from pulljobs.conf import (
     unknown,
 )
 from pulljobs.engine.addresses import is_absolute
-from pulljobs.engine.validation import encodable
 from pulljobs.errors import LONGEST_DELAY
 
 MOST_RETRIES = 32_767
@@ -118,10 +117,10 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
 
 
 def _wrong_worker_id(name: str) -> list[CheckMessage]:
-    """Check that the database can store the name. Otherwise no child of a worker would start."""
-    if encodable(name):
+    """Check that the database can store the name, and that a log and a terminal can show it."""
+    if name.isprintable():
         return []
-    problem = f"{SETTING}['WORKER_ID']: {name!r} has a NUL or half of a surrogate pair."
+    problem = f"{SETTING}['WORKER_ID']: {name!r} is not printable text."
     return [Error(problem, hint="Use plain text.", id="pulljobs.E028")]
 
 

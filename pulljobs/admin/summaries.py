@@ -115,4 +115,5 @@ def _as_call(text: str) -> str:
         return ""
     shown = [json.dumps(value, ensure_ascii=False) for value in args]
     shown += [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in kwargs.items()]
-    return f"{task}({', '.join(shown)})"
+    # JSON may escape half a surrogate pair, which no page can contain.
+    return f"{task}({', '.join(shown)})".encode(errors="backslashreplace").decode()

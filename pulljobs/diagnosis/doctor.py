@@ -219,8 +219,8 @@ def nodes_gone() -> Iterator[Finding]:
             "node_gone",
             bool(held),
             f"Node {node.name} has had no heartbeat since "
-            f"{times.format_time(node.heartbeat_at)} and holds {held} leases, whose jobs come "
-            "back when the leases expire.",
+            f"{times.format_time(node.heartbeat_at)}. It holds "
+            + (f"{held} leases: their jobs come back when they expire." if held else "no lease."),
         )
 
 

@@ -126,7 +126,8 @@ def _due_later(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 
 def _consumer_is_off(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     if consumer.deleted_at is not None:
-        yield WaitReason("deleted", f"Consumer {consumer.name} is deleted: restore it.")
+        path = f"{consumer.channel.name}/{consumer.name}"
+        yield WaitReason("deleted", f"Its consumer {path} is deleted: restore it.")
     for kind, row in (("consumer", consumer), ("channel", consumer.channel)):
         if row.paused_until and row.paused_until > nodes.clock(settings().DATABASE):
             yield WaitReason(

@@ -78,7 +78,9 @@ def read_broker_file(path: Path) -> BrokerFile:
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # ids are case-sensitive
     try:
         parser.read_string(path.read_text("utf-8"), str(path))
-    except (OSError, UnicodeDecodeError, ParserError) as error:
+    except OSError as error:
+        raise ConfigurationError(f"{path} can't be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, ParserError) as error:
         raise ConfigurationError(f"{path} can't be read: {error}") from error
     sections = {
         name: {key: _unquoted(value or "") for key, value in parser.items(name)}

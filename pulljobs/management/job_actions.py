@@ -53,7 +53,7 @@ def add_arguments(parser: ArgumentParser, event: Event) -> None:
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"ids of the jobs to {verb}")
     parser.add_argument("--all", action="store_true", help=f"{verb} all jobs whose state allows it")
     if len(TRANSITIONS[event].sources) > 1:
-        states = sorted(TRANSITIONS[event].sources)
+        states = sorted(state.value for state in TRANSITIONS[event].sources)
         parser.add_argument(
             "--state", nargs="+", choices=states, metavar="STATE",
             help=f"{verb} only jobs in these states: {', '.join(states)}",

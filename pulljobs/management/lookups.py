@@ -8,6 +8,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from pulljobs.conf import settings
+from pulljobs.engine.validation import encodable
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Channel, Consumer, Node, Producer
 
@@ -80,8 +81,8 @@ def _consumers() -> QuerySet[Consumer]:
 
 
 def _is_text(name: str) -> bool:
-    """Return True if PostgreSQL accepts the text. It refuses NUL."""
-    return name.isprintable()
+    """Return True if a row may have this name: PostgreSQL stores no NUL."""
+    return encodable(name)
 
 
 def _raise_unknown(kind: str, name: str, known: Iterable[str]) -> NoReturn:

@@ -171,8 +171,12 @@ def check_zone(name: str) -> None:
     text = str(name).strip().replace(" ", "_").lower()
     ends = sorted(zone for zone in zones if zone.rpartition("/")[2] == text)
     nearest = ends[:1] or get_close_matches(text, zones, 1, 0.6)
-    hint = f"did you mean {zones[nearest[0]]!r}?" if nearest else "such as 'Europe/Berlin'."
-    raise InvalidSchedule("timezone", f"There is no time zone {name!r}: write an IANA name; {hint}")
+    hint = (
+        f"did you mean {zones[nearest[0]]!r}?"
+        if nearest
+        else "write an IANA name, such as 'Europe/Berlin'."
+    )
+    raise InvalidSchedule("timezone", f"There is no time zone {name!r}: {hint}")
 
 
 @cache

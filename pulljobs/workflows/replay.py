@@ -203,7 +203,7 @@ def check_name(name: object) -> None:
     """Raise ValueError for what can't be the name of a step or a signal."""
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not encodable(name):
         raise ValueError(
-            f"A name must be printable text of 1 to {LONGEST_NAME} characters, not {name!r:.300}."
+            f"A name must be text of 1 to {LONGEST_NAME} characters without NUL, not {name!r:.300}."
         )
 
 

@@ -128,6 +128,11 @@ def test_pages_of_live_and_archived_jobs_show_every_job_once(
     [
         (TASK, {}, "shop.tasks.invoice(17, &quot;Zoë&quot;, copy=true)"),
         (TASK | {"args": ["x" * 5_000], "kwargs": {}}, {}, "shop.tasks.invoice(&quot;xxxx"),
+        (
+            rb'{"task": "shop.tasks.\udfff", "args": ["\ud800"], "kwargs": {"\ud801": 1}}',
+            {"content_type": "application/json"},
+            r"shop.tasks.\udfff(&quot;\ud800&quot;, \ud801=1)",
+        ),
         ({"path": "/a b"}, {}, "{&quot;path&quot;: &quot;/a b&quot;}"),
         (b"first line\nsecond line", {"content_type": "text/plain"}, ">first line<"),
         (b"<script>alert(1)</script>", {"content_type": "text/html"}, "&lt;script&gt;alert(1)"),
@@ -140,6 +145,7 @@ def test_pages_of_live_and_archived_jobs_show_every_job_once(
     ids=[
         "task",
         "long task",
+        "half surrogate pairs",
         "JSON",
         "text",
         "HTML",

@@ -96,7 +96,7 @@ MISTAKES: Final = {
     "redrive of ids and a filter": (["redrive", "12", "--all"], "can't be combined"),
     "redrive without a terminal": (["redrive", "--all"], "use --yes"),
     "kill of no id": (["kill", "nix", "--yes"], "'nix' is not an id"),
-    "kill of dead jobs": (["kill", "--state=DEAD"], "invalid choice: 'DEAD'"),
+    "kill of dead jobs": (["kill", "--state=DEAD"], "'DEAD' (choose from 'INFLIGHT', 'QUEUED')"),
     "pause of an unknown channel": (["pause", "nix", "--yes"], "There is no channel 'nix'"),
     "list too many": (["list", "--limit=99999"], "from 1 to 10000"),
     "no reason": (["prune", "dead", "--reason=bored"], "invalid choice: 'bored'"),

@@ -290,6 +290,7 @@ def test_leases_that_no_process_would_end_are_named_before_they_are_over() -> No
 def test_a_silent_node_is_an_error_while_it_holds_leases() -> None:
     node = register(heartbeat_at=Now() - HOUR)
     assert not findings()["node_gone"]["is_error"]
+    assert findings()["node_gone"]["text"].endswith("It holds no lease.")
     consumer = ConsumerFactory.create()
     published(consumer)
     claimed(consumer, node_id=node.pk)

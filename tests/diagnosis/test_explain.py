@@ -72,6 +72,8 @@ def test_a_job_of_a_deleted_and_paused_consumer_names_every_reason(consumer: Con
     consumer.save()
     content, _code = answer("explain", str(job))
     assert [reason["code"] for reason in content["reasons"]] == ["deleted", "paused", "paused"]
+    path = f"{consumer.channel.name}/{consumer.name}"
+    assert content["reasons"][0]["text"] == f"Its consumer {path} is deleted: restore it."
 
 
 def test_a_job_waits_for_the_limit_of_jobs_in_flight(consumer: Consumer) -> None:

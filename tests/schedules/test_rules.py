@@ -183,7 +183,7 @@ def test_a_rule_that_cannot_work_is_refused_with_its_field_and_advice(
         ({"timezone": "Europe/Berln"}, "timezone", "did you mean 'Europe/Berlin'"),
         ({"timezone": "nowhere at all"}, "timezone", "such as 'Europe/Berlin'"),
         ({"timezone": "../etc/passwd"}, "timezone", "There is no time zone"),
-        ({"timezone": "localtime"}, "timezone", "There is no time zone"),
+        ({"timezone": "localtime"}, "timezone", "'localtime': write an IANA name, such as"),
         ({"starts_at": datetime(2026, 1, 1)}, "starts_at", "give it a time zone"),  # noqa: DTZ001
         ({"ends_at": datetime(2026, 1, 1)}, "ends_at", "give it a time zone"),  # noqa: DTZ001
         ({"ends_at": NOW - HOUR}, "ends_at", "Choose a later end"),

@@ -105,6 +105,7 @@ def test_a_setting_that_is_no_dict_is_an_error(given: Any) -> None:
         {"HEALTH_PORT": 70_000},
         {"HEALTH_PORT": -1},
         {"WORKER_ID": "w\0"},
+        {"WORKER_ID": "w\x1b[31m"},
     ],
 )
 def test_a_value_that_cannot_work_is_named(given: dict[str, Any]) -> None:

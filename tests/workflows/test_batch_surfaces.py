@@ -1,6 +1,7 @@
 """Batches in commands, over HTTP, in the admin, and in verify, doctor and metrics."""
 
 import json
+import re
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -76,7 +77,10 @@ def test_list_and_show_have_exact_counts_and_dead_members(consumer: Consumer) ->
     assert "nightly" in run_text("list")
     shown = run_json("show", str(made))
     assert [member["error"] for member in shown["dead_members"]] == ["bad"]
-    assert "Dead members" in run_text("show", str(made))
+    text = run_text("show", str(made))
+    assert "Dead members" in text
+    assert re.search(r"^progress +50\.0 %$", text, re.MULTILINE)
+    assert re.search(r"^created at +[-\d]+ [:\d]+ UTC$", text, re.MULTILINE)
     with pytest.raises(CommandError, match="There is no batch"):
         run_json("show", ids.encode(5))
 

@@ -24,7 +24,7 @@ from pulljobs.states import LIVE
 from pulljobs.storage import selecting
 from pulljobs.storage.windows import downwards
 
-STATES: Final = tuple(sorted(LIVE))
+STATES: Final = tuple(sorted(state.value for state in LIVE))
 MAX_LISTED: Final = 10_000
 LOOKED_THROUGH: Final = 100_000
 """Rows that are read at most."""

@@ -3,6 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from pulljobs.management.inspection.shared import format_value
 from pulljobs.management.output_blocks import FactsBlock, TableBlock, text_columns, title
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.workflows.batches import reading, rendering
@@ -17,8 +18,11 @@ def handle(*, batch: str, **options: Any) -> CommandResult:
     summary = rendering.summarize(view)
     dead = [rendering.describe_dead(member) for member in view.dead_members()]
     nested = [rendering.summarize(each) for each in view.nested()]
+    shown = {**summary, "progress": f"{view.progress:.1f} %"}
     facts = [
-        (key.replace("_", " "), str(value)) for key, value in summary.items() if value is not None
+        (key.replace("_", " "), format_value(value))
+        for key, value in shown.items()
+        if value is not None
     ]
     return CommandResult(
         {**summary, "dead_members": dead, "nested": nested},
