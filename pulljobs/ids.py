@@ -60,10 +60,13 @@ def decode(text: str) -> int:
     if len(text) != _XID_LENGTH or not text.isascii() or text != text.lower():
         raise ValueError(f"{text!r} is not an id: an id has {_XID_LENGTH} characters of 0-9 a-v.")
     try:
-        number = int(text, 32) >> _SPARE_BITS & 2**64 - 1
+        bits = int(text, 32)
     except ValueError as error:
         raise ValueError(f"{text!r} is not an id: its characters are 0-9 and a-v.") from error
-    if number > LARGEST_ID or encode(number) != text:
+    number = bits >> _SPARE_BITS & 2**64 - 1
+    # `int` reads signs, spaces and underscores, too. To encode the number again takes longer.
+    is_whole = text.isalnum() and bits == (_unix_seconds(number) << 64 | number) << _SPARE_BITS
+    if number > LARGEST_ID or not is_whole:
         raise ValueError(f"{text!r} is not an id that this database made.")
     return number
 

@@ -19,9 +19,9 @@ import base64
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -41,6 +41,7 @@ from typing import (
 )
 
 from pulljobs.conf import settings
+from pulljobs.engine.encodings import EPOCH
 from pulljobs.models import Consumer
 
 YEAR: Final = 365 * 86_400
@@ -218,6 +219,19 @@ def render_payload(payload: bytes) -> tuple[str, Literal["base64"] | None]:
 def render_time(time: datetime) -> str:
     """Render a time in UTC by RFC 3339."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def render_stored_time(sent: bytes) -> str:
+    """Render a time as `render_time` does, from what `timestamptz_send` returned."""
+    seconds, microseconds = divmod(int.from_bytes(sent, signed=True), 1_000_000)
+    second = _render_second(seconds)
+    return f"{second}.{microseconds:06}Z" if microseconds else f"{second}Z"
+
+
+@lru_cache(1_000)
+def _render_second(seconds: int) -> str:
+    """Return a second after EPOCH. The messages of a claim have few of them."""
+    return (EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
 def parse_time(text: str) -> datetime:

@@ -4,22 +4,20 @@ DRF has no asynchronous views, so these are plain views of Django. Under WSGI ea
 holds its thread.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from io import BytesIO
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from asgiref.sync import SyncToAsync
 from django.core.handlers.asgi import ASGIRequest
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connections
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.views import View
 from rest_framework.exceptions import Throttled
 
 from pulljobs.api import error_answers, exceptions, middleware, raw_bodies, reaping, throttling
 from pulljobs.api.asgi import SHARED
 from pulljobs.api.authentication import storable_path
+from pulljobs.api.leases.encoding import encode_answer
 from pulljobs.api.leases.long_poll.waiters import process_waiters
 from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
@@ -28,8 +26,6 @@ from pulljobs.models import Consumer
 from pulljobs.storage import protocol
 
 LARGEST_BODY: Final = 16 * 1024
-LARGE_ANSWER: Final = 1024 * 1024
-"""Characters of payloads that take milliseconds to encode."""
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -140,26 +136,6 @@ class LeaseView(View, Generic[A, T]):
     @property
     def _allow(self) -> str:
         return ", ".join(name.upper() for name in self.http_method_names)
-
-
-async def encode_answer(body: Mapping[str, Any]) -> HttpResponse:
-    """Encode an answer as JSON, on a thread if it is large, because the event loop is shared."""
-    if _payload_size(body) <= LARGE_ANSWER:
-        return JsonResponse(body)
-    content = await asyncio.to_thread(_encode, body)
-    return HttpResponse(content, content_type="application/json")
-
-
-def _payload_size(body: Mapping[str, Any]) -> int:
-    return sum(len(job["Message"]["Payload"]) for job in body.get("Result", ()))
-
-
-def _encode(body: Mapping[str, Any]) -> bytes:
-    """Encode in pieces: `dumps` would hold the GIL, and all other threads, until the end."""
-    content = BytesIO()
-    for piece in DjangoJSONEncoder().iterencode(body):
-        content.write(piece.encode())
-    return content.getvalue()
 
 
 def base_of(request: HttpRequest) -> str:

@@ -31,16 +31,13 @@ class AckItem(NamedTuple):
 class OwnedItem(NamedTuple):
     """Item about a job that belongs to its consumer."""
 
+    job_id: int
     consumer: Consumer
     settlement: Settlement
     throttle: float
     is_of_key: bool
     has_key: bool
     """True if the end of the job may free a key."""
-
-    @property
-    def job_id(self) -> int:
-        return self.settlement.held.job_id
 
     @property
     def waits(self) -> bool:
@@ -134,4 +131,6 @@ def _own(
             # A throttle comes before the settlement, which would show that the job is another's.
             owner = owners.get(job_id) or (None if throttle else claims.get(token))
             if owner and owner.consumer_id == consumer_id:
-                yield number, OwnedItem(consumer, settlement, throttle, is_of_key, owner.has_key)
+                has_key = owner.has_key
+                owned = OwnedItem(job_id, consumer, settlement, throttle, is_of_key, has_key)
+                yield number, owned

@@ -12,7 +12,7 @@ from rest_framework.exceptions import APIException
 
 from pulljobs import ids, pulling
 from pulljobs.api import exceptions
-from pulljobs.api.bodies import render_payload, render_time
+from pulljobs.api.bodies import render_payload, render_stored_time, render_time
 from pulljobs.api.leases.bodies import PullBody, PulledBody, PulledJobBody, PullStatusBody
 from pulljobs.api.leases.lease_view import LeaseView, holds_thread
 from pulljobs.api.leases.long_poll.pending import (
@@ -169,7 +169,7 @@ def _render_job(
             "Payload": payload,
             "ContentType": message.content_type,
             "Headers": message.headers,
-            "PublishedAt": render_time(message.published_at),
+            "PublishedAt": render_stored_time(message.published),
         },
     }
 

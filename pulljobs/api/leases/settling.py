@@ -54,14 +54,20 @@ def settle_together(
     None stands for a request that has to be settled alone, because it may have to wait for a lock,
     takes long, or names a job more than once or one that another request settles here.
     """
+    few = [(consumer, items) for consumer, items in asked if len(items) <= FEW_ITEMS]
+    settled = iter(_settle_few(few))
+    return [next(settled) if len(items) <= FEW_ITEMS else None for _consumer, items in asked]
+
+
+def _settle_few(
+    asked: Sequence[tuple[Consumer, Sequence[AckItem]]],
+) -> Iterator[SettledItems | None]:
     every = find_owned(asked)
     sharing = list(_choose_sharing(every))
     together = [item for owned in compress(every, sharing) for item in owned.values()]
     by_job = _finish(together, pulling.finish_together)
-    return [
-        _settled(len(items), owned, by_job) if shares else None
-        for (_consumer, items), owned, shares in zip(asked, every, sharing, strict=True)
-    ]
+    for (_consumer, items), owned, shares in zip(asked, every, sharing, strict=True):
+        yield _settled(len(items), owned, by_job) if shares else None
 
 
 def settle_again(settled: SettledItems) -> SettledItems:
@@ -78,7 +84,7 @@ def _choose_sharing(every: Sequence[Mapping[int, OwnedItem]]) -> Iterator[bool]:
     taken: set[int] = set()
     for owned in every:
         ids = {item.job_id for item in owned.values()}
-        is_plain = len(ids) == len(owned) <= FEW_ITEMS and ids.isdisjoint(taken)
+        is_plain = len(ids) == len(owned) and ids.isdisjoint(taken)
         shares = is_plain and not any(item.waits for item in owned.values())
         if shares:
             taken |= ids
@@ -126,6 +132,8 @@ def _finish(
     }
     # Waiting pulls have to learn when the job becomes available.
     listen.wake_on_commit(settings().DATABASE, retried)
+    if len(finished.states) == len(items):
+        return dict.fromkeys(finished.states, ItemStatus.OK)
     statuses = {item.job_id: _status_of(item.job_id, finished) for item in items}
     lost = [item for item in items if statuses[item.job_id] is ItemStatus.LEASE_LOST]
     return statuses | dict.fromkeys(not_owned(lost), ItemStatus.NOT_FOUND)

@@ -11,8 +11,10 @@ import pytest
 from django.db.models.functions import Now
 
 from pulljobs import ids, operating, pulling
-from pulljobs.api.leases.lease_view import encode_answer
+from pulljobs.api.bodies import render_stored_time, render_time
+from pulljobs.api.leases.encoding import encode_answer
 from pulljobs.api.leases.long_poll import waiters
+from pulljobs.engine.encodings import EPOCH, encode_timestamp
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
 from pulljobs.storage.limits import throttle
@@ -47,6 +49,25 @@ REFUSED = [
     (b" " * 20_000 + b"{}", 413, "body_too_large", "16384"),
 ]
 
+JOB: Any = {
+    "ID": "0ds3v5rd50sg2b4o0010",
+    "Priority": -1,
+    "RetryCount": 0,
+    "Deliveries": 1,
+    "Key": None,
+    "LeaseToken": "45a7b6a0-0000-4000-8000-000000000000",
+    "LeaseExpiresAt": "2030-01-31T12:00:00Z",
+    "LeaseSeconds": 30.0,
+    "Message": {
+        "MessageID": "m",
+        "PayloadEncoding": None,
+        "Payload": "x" * 100,
+        "ContentType": "application/json",
+        "Headers": {},
+        "PublishedAt": "2030-01-31T12:00:00.000001Z",
+    },
+}
+
 
 def test_what_a_job_looks_like(puller: Puller) -> None:
     job_id = publish(
@@ -79,6 +100,12 @@ def test_what_a_job_looks_like(puller: Puller) -> None:
     assert lease.via == Lease.Via.PULL
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.000001, 0.25, 1.0, -0.5, 1e9, -1e9])
+def test_times_of_messages_look_as_all_others(seconds: float) -> None:
+    time = EPOCH + timedelta(seconds=seconds)
+    assert render_stored_time(encode_timestamp(time)) == render_time(time)
+
+
 def test_payloads_that_are_no_text_come_in_base64(puller: Puller) -> None:
     publish(payload=b"\xff\x00")
     [job] = puller.taken()
@@ -92,9 +119,19 @@ def test_a_large_answer_is_as_a_small_one(puller: Puller) -> None:
     assert [job["Message"]["Payload"] for job in puller.taken(Batch=3)] == [payload] * 3
 
 
+def test_an_answer_is_the_json_of_its_body() -> None:
+    texts = {"ContentType": 'a"/\\b', "Payload": "\U0001f600<\ud800>", "MessageID": "\u00e4"}
+    more = {"PayloadEncoding": "base64", "Headers": {"\u00fc": "\n"}}
+    keyed = {**JOB, "Key": "\x00\u00e9", "Message": {**JOB["Message"], **texts, **more}}
+    acked = {"Results": [{"ID": '"'}], "Result": [JOB, keyed], "Status": {"Code": 1}}
+    bodies: list[Any] = [{"Result": []}, {"Results": []}, acked]
+    for body in bodies:
+        assert asyncio.run(encode_answer(body)).content == json.dumps(body).encode()
+
+
 @pytest.mark.parametrize(("jobs", "waits"), [(0, False), (100, False), (20_000, True)])
 def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, waits: bool) -> None:
-    answer = {"Result": [{"Message": {"Payload": "x" * 100}}] * jobs}
+    answer = {"Result": [JOB] * jobs}
 
     async def went_on() -> bool:
         writing = asyncio.create_task(encode_answer(answer))
@@ -110,7 +147,7 @@ def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, w
 
 def test_a_large_answer_is_encoded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once it would keep the interpreter from all other threads."""
-    answer = {"Result": [{"Message": {"Payload": "x" * 100}}] * 20_000}
+    answer = {"Result": [JOB] * 20_000}
     monkeypatch.delattr(json.JSONEncoder, "encode")
     assert json.loads(asyncio.run(encode_answer(answer)).content) == answer
 
