@@ -20,6 +20,7 @@ LONGEST_PAUSE: Final = 1.0
 """Shorter than leases: outcomes of an outage are written before other workers get the jobs."""
 QUIET: Final = 1.0
 """Seconds between two reports of failing passes."""
+HAND_OVER_SECONDS: Final = 0.0001
 PART_SECONDS: Final = 1.0
 """Seconds in which a part of a pass may begin another batch. The next pass does the rest."""
 
@@ -146,6 +147,15 @@ def _bounded() -> AbstractContextManager[None]:
     """Return the time limit of statements in a pass."""
     patience = settings().LIVENESS_TIMEOUT.total_seconds() / 2
     return statements.bounded_pass(settings().DATABASE, min(LOOP_SECONDS, patience))
+
+
+def give_way() -> None:
+    """Let the thread that this one has just woken go on first.
+
+    It takes some time to wake. Without this pause, or with one of 0, it would then wait for this
+    thread, which holds the lock of the interpreter again.
+    """
+    time.sleep(HAND_OVER_SECONDS)
 
 
 def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:

@@ -16,7 +16,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.throttle import Throttle
 from pulljobs.handlers import ClaimedJob, Grant
-from pulljobs.loops import JITTER
+from pulljobs.loops import JITTER, give_way
 from pulljobs.pulling import LIMITED_POLL, QUIET, Claim
 from pulljobs.storage import listen, statements
 from pulljobs.storage.backlog import consumers_with_jobs
@@ -285,7 +285,7 @@ class Fetcher:
             subscription.payload_bytes = payload_bytes(jobs) / len(jobs)
             self._hand_over(subscription, *self._admitted(subscription, ticket, rows, jobs))
             if len(self._in_flight) == len(jobs):
-                time.sleep(0)  # The process was idle: a handler starts before this thread goes on.
+                give_way()  # The process was idle.
         return claim
 
     def _admitted(

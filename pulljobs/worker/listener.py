@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Final
 
+from pulljobs.loops import give_way
 from pulljobs.storage.listen import Listener
 
 PATIENCE: Final = timedelta(seconds=1)
@@ -46,4 +47,5 @@ class WakeupListener:
             raise
         if heard:
             self._wake(heard)
+            give_way()
         return 0
