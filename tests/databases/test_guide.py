@@ -10,6 +10,8 @@ from django.core.checks import run_checks
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.test import override_settings
 
+from example_project.state import BASE_DIR
+from pulljobs.hooks import app_labels
 from pulljobs.models import Channel, Message
 from pulljobs.storage.grants import Profile
 from tests.databases.test_grants import grant
@@ -40,6 +42,11 @@ def test_its_settings_agree_with_each_other(
     assert {id for id in ids if id.startswith("pulljobs")} <= {"pulljobs.I001"}
     assert settings.DATABASES["jobs"]["USER"] == "shop_app"
     assert all(options["DISABLE_SERVER_SIDE_CURSORS"] for options in settings.DATABASES.values())
+
+
+def test_it_names_every_app_whose_tables_belong_there() -> None:
+    guide = (BASE_DIR / GUIDE).read_text("utf-8")
+    assert [label for label in sorted(app_labels) if f"`{label}`" not in guide] == []
 
 
 @pytest.mark.django_db(transaction=True)
