@@ -1,5 +1,5 @@
-"""The lake: history exported to Delta tables with Spark, rollups of it, streams and bulk publishes.
+"""The lake: history exported to Delta tables, its rollups, and streams and bulk publishes by Spark.
 
-A Django app of its own. Without `pulljobs.lake` in INSTALLED_APPS nothing here is imported or
+It is a Django app of its own. Without `pulljobs.lake` in INSTALLED_APPS nothing here is imported or
 migrated.
 """

@@ -21,7 +21,7 @@ SHOWN_NODES: Final = 100
 
 
 class RollupInline(admin.TabularInline):  # type: ignore[type-arg]  # generic for mypy only
-    """Read-only inline of a rollup."""
+    """Base of the read-only tables on the page of a rollup: its keys, errors and nodes."""
 
     extra = 0
     can_delete = False
@@ -51,7 +51,10 @@ class Errors(RollupInline):
 
 
 class FirstNodes(BaseInlineFormSet):  # type: ignore[type-arg]  # generic for mypy only
-    """Formset of a bounded number of nodes: each process start is a node, so a month has many."""
+    """Formset of the first `SHOWN_NODES` nodes of a rollup.
+
+    Each start of a process is a node of its own, so a month may have thousands.
+    """
 
     @cached_property
     def _first(self) -> QuerySet[Any]:
@@ -118,7 +121,10 @@ class RollupAdmin(ReadOnlyAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the current names, since rollups may outlive their channel and consumer."""
+        """Add the current names of channel and consumer, and leave out the sketches.
+
+        A name is NULL if its row was deleted, because rollups are kept longer.
+        """
         rows: QuerySet[Any] = (
             super()
             .get_queryset(request)

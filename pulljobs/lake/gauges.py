@@ -1,4 +1,4 @@
-"""Metrics about the lake, read from the database."""
+"""Gauge of the metrics page about the lake, read from the database."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,7 +19,7 @@ FAMILIES: Final = (
 
 
 def read_samples(using: str) -> Iterator[Sample]:
-    """Yield the lag of the export, unless there is no lake."""
+    """Yield the lag of the export in seconds, or nothing if PULLJOBS['LAKE'] is not set."""
     if location := normalize_location(settings().LAKE):
         lag = ledger.measure_lag(using, location)
         yield "pulljobs_lake_lag_seconds", (), lag.total_seconds()

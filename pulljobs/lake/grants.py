@@ -1,4 +1,4 @@
-"""Privileges of the role that exports, rolls up, streams and publishes with Spark."""
+"""Privileges of the database role `lake`, which exports, counts rollups, streams and publishes."""
 
 from typing import Final
 

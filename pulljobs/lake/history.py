@@ -1,4 +1,7 @@
-"""Ranges of the dashboard, with rollups for the time before settlements were counted."""
+"""Time ranges of the dashboard that show rollups of the lake for the time before live counts began.
+
+Workers count settlements by the minute and keep these counts for some days. `COUNTS` reads them.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +26,12 @@ TIMES: Final = [
 
 
 class StepCount(NamedTuple):
-    """Settlements of one step: of one consumer, or the sum of several."""
+    """Settlements of one consumer, or of all, in one step of a chart."""
 
     start: datetime
+    """Start of the step, which is an hour or a day."""
     consumers: int
-    """The consumer's id. In a sum it is the number of consumers."""
+    """Id of the consumer, or in a sum over all consumers their number."""
     delivered: int
     dead: int
     retries: int
@@ -37,9 +41,10 @@ class StepCount(NamedTuple):
 
 @dataclass(frozen=True)
 class RollupSource:
-    """Counts of settlements, and rollups of one period for the time before the first count."""
+    """Source of the dashboard's history: live counts, and rollups for the steps before them."""
 
     period: Period
+    """Period of the rollups, which is as long as a step of the chart."""
 
     def read_history(
         self, chosen: Range, now: datetime, consumer_id: int | None, shown: Collection[int]
@@ -90,7 +95,10 @@ def _rollups(period: str, starts: Sequence[datetime]) -> QuerySet[Rollup]:
 
 
 def _sums(rows: QuerySet[Rollup]) -> Iterator[StepCount]:
-    """Yield the sums over all consumers, made by the database: there may be thousands."""
+    """Yield the sums over all consumers by step, with their highest percentiles.
+
+    The database adds the rows up, because there may be thousands of consumers.
+    """
     sums = (
         rows.order_by()
         .values_list("starts_at")

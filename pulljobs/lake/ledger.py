@@ -1,4 +1,8 @@
-"""Runs of the export in the ledger of the lake, and how far the lake has followed."""
+"""Runs of the export, as recorded in PostgreSQL, and how far the lake is behind.
+
+A run exports the rows of a window: of the transactions from its `low_xid` to below its `high_xid`.
+The next window of the same lake begins at `high_xid`. The argument `location` is that of the lake.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -16,38 +20,43 @@ from pulljobs.storage import nodes
 from pulljobs.storage.statements import run
 
 ID_TOLERANCE: Final = timedelta(minutes=1)
-"""Far more than the time between a settlement and the generation of its id."""
+"""Margin between the id and the time of a settlement, far above the real difference."""
 
 
 class Horizon(NamedTuple):
+    """End of the window of a run that begins now."""
+
     xid: int
     """Number below which all transactions have ended."""
     system_identifier: int
+    """Identifier of the PostgreSQL cluster, whose copies by dump have another one."""
     next_xid: int
+    """Number above those of all transactions so far."""
 
 
 class Blocker(NamedTuple):
-    """Open transaction that holds the horizon back."""
+    """Oldest open transaction with writes: no window can end after it."""
 
     holder: str
+    """Description such as "process 4711" or "prepared transaction x"."""
     age: timedelta | None
-    """None if the database role may not see it."""
+    """Time since the transaction began, or None if the database role may not see it."""
 
 
 def read_horizon(using: str) -> Horizon:
-    """Read the transaction number below which all transactions have ended."""
+    """Read where the window of a run that begins now ends."""
     [row] = run(using, "export_horizon", {})
     return Horizon(row.horizon, row.system_identifier, row.next_xid)
 
 
 def find_blocker(using: str) -> Blocker | None:
-    """Return the transaction that holds the horizon back, if any."""
+    """Return the oldest open transaction that has written, or None if there is none."""
     rows = run(using, "export_blocker", {})
     return Blocker(rows[0].who, rows[0].age) if rows else None
 
 
 def find_open_run(using: str, location: str) -> LakeRun | None:
-    """Return the run to this lake that was interrupted, if any."""
+    """Return the run to this lake that began and did not end, or None if there is none."""
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.OPEN)
     return runs.first()
 
@@ -57,11 +66,11 @@ def find_last_run(using: str, location: str) -> LakeRun | None:
 
 
 def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -> LakeRun:
-    """Open a run up to the horizon.
+    """Record the begin of a run, whose window goes from `low` up to the current horizon.
 
-    The commit waits for the disk, whatever the session's settings: earlier commits that did not
-    wait are on disk then as well. Otherwise a crash of the server could undo rows, and reuse
-    transaction numbers, that the lake has.
+    The commit waits for the disk, whatever the session's settings. Then earlier commits that did
+    not wait are on disk as well. Otherwise a crash of the server could undo rows that the lake has,
+    and use their transaction numbers again.
     """
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SET LOCAL synchronous_commit = on")
@@ -81,7 +90,7 @@ def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -
 def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
     """Record a rebase: the next window begins at `now`, and run ids continue after `newest`.
 
-    Joins the caller's transaction.
+    `newest` is the number of the last run in the lake. Joins the caller's transaction.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(
@@ -101,29 +110,29 @@ def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeR
 
 
 def end_run(using: str, done: LakeRun, rows: Mapping[str, int], size: int) -> None:
-    """Mark a run as done, with its rows by table and its size in bytes."""
+    """Mark a run as done, with its numbers of rows by table of the lake, and its bytes."""
     LakeRun.objects.using(using).filter(pk=done.pk, state=LakeRun.State.OPEN).update(
         state=LakeRun.State.DONE, done_at=Now(), rows=dict(rows), bytes=size
     )
 
 
 def read_settled_high(using: str, location: str) -> int:
-    """Return the end of the last window that is done, or 0 if there is none."""
+    """Return the `high_xid` of the last run that is done, or 0 if there is none."""
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
     return runs.order_by("-id").values_list("high_xid", flat=True).first() or 0
 
 
 def measure_lag(using: str, location: str) -> timedelta:
-    """Return the age of the oldest settlement that is not in the lake."""
+    """Return the age of the oldest settlement that is not in the lake, or 0 if the lake has all."""
     rows = run(using, "lake_lag", {"high_xid": read_settled_high(using, location)})
     return rows[0].lag if rows else timedelta()
 
 
 def read_known_until(using: str, location: str) -> datetime:
-    """Return the time before which all settlements of ended transactions are in the lake.
+    """Return the time before which the lake has all settlements of ended transactions.
 
-    It may be earlier than the start of the last run: a transaction that was open then holds back
-    settlements made since it began.
+    It may be earlier than the start of the last run. If a transaction was open then, settlements
+    that later transactions made are not in the lake yet.
     """
     runs = LakeRun.objects.using(using).filter(location=location, done_at__isnull=False)
     latest: datetime = runs.aggregate(last=Max("opened_at"))["last"] or nodes.clock(using)
@@ -134,7 +143,10 @@ def read_known_until(using: str, location: str) -> datetime:
 
 
 def inline_parameters(using: str, name: str, params: Mapping[str, Any]) -> str:
-    """Return the text of a statement with its values in it, for clients that cannot bind."""
+    """Return the text of the named statement with its parameters written into it.
+
+    Spark and ADBC run such texts, because they cannot bind parameters.
+    """
     connection = connections[using]
     connection.ensure_connection()
     with ClientCursor(connection.connection) as cursor:

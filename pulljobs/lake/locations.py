@@ -9,20 +9,21 @@ from urllib.parse import unquote
 from pulljobs.errors import ConfigurationError
 
 ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
-"""Other names of a scheme, as Spark or its connectors call it."""
+"""Schemes of the lake by other names, which Spark or its connectors use."""
 SCHEMES: Final = ("s3", "gs", "abfss", "abfs", "az", "hdfs")
 ENVIRONMENT: Final = ("AWS_", "GOOGLE_", "AZURE_")
 """Prefixes of the environment variables from which the object store reads credentials."""
 RETRIES: Final = {"max_retries": "3", "retry_timeout": "30s"}
 """Bounds of the object store's own retries, which otherwise take three minutes."""
 BROKEN_URL: Final = re.compile(rf"(?:{'|'.join((*SCHEMES, *ALIASES))})(?::|//)", re.IGNORECASE)
-"""Begin of a URL with a typing error, which would otherwise become a directory."""
+"""Pattern of a URL with a typing error such as `s3:/lake`, which would pass for a directory."""
 
 
 def normalize_location(setting: str) -> str:
-    """Return the one form of a location: an absolute directory, or a URL without end slash.
+    """Return the normal form of the setting: an absolute path, or a URL without end slash.
 
-    Raise ConfigurationError for a URL that no lake can be at.
+    The result is empty for an empty setting, which means that there is no lake. Raise
+    ConfigurationError for a URL of an unknown scheme or without a bucket.
     """
     if not setting:
         return ""
@@ -40,14 +41,16 @@ def normalize_location(setting: str) -> str:
 
 
 def is_url(location: str) -> bool:
-    """Return True for a URL, False for a directory."""
+    """Return True if the location is a URL, False if it is a directory."""
     return "://" in location
 
 
 def choose_storage_options(location: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return options of the object store in addition to those that it reads from the environment.
+    """Return options of the object store besides those that it takes from the environment.
 
-    A server whose address begins with `http://` was chosen deliberately, so it may be used.
+    The object store is that of the Delta library. If the address of the store in the environment
+    begins with `http://`, the options allow a connection without encryption. They are empty for a
+    directory.
     """
     if not is_url(location):
         return {}
@@ -57,10 +60,10 @@ def choose_storage_options(location: str, environment: Mapping[str, str]) -> dic
 
 
 def choose_hadoop_options(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return options of Hadoop's filesystem for S3, with which it behaves like the object store.
+    """Return options with which Spark's own S3 client reads the same buckets as the export.
 
-    Spark itself passes on the keys and the address of the server. Another server than Amazon's has
-    its buckets in the path of a URL.
+    Spark passes on keys and address from the environment by itself. It does not pass on the region,
+    nor that a server other than Amazon's expects the bucket in the path of a URL.
     """
     options = {}
     if "AWS_ENDPOINT_URL" in environment:
@@ -71,7 +74,7 @@ def choose_hadoop_options(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def select_credentials(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that processes of Spark on other machines need for the lake."""
+    """Return the variables that Spark's executors on other machines need for the lake."""
     return {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT)}
 
 

@@ -1,4 +1,4 @@
-"""Exclusive right to write to the lake."""
+"""Lock that makes one process at a time the writer of the lake."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +13,20 @@ from pulljobs.errors import LakeError
 from pulljobs.storage import partitions
 
 LOCK: Final = 0x6C616B65  # "lake"
-"""Advisory lock of the process that writes to the lake, for all locations."""
+"""Key of the advisory lock in PostgreSQL, the same for all locations."""
 
 ANSWER_SECONDS: Final = 15.0
-"""Time that the server has to answer. It is silent afterwards."""
+"""Longest time of a statement. Then the connection counts as broken."""
 
 
 class Owner:
-    """Exclusive right to write to the lake, which lasts as long as its database session."""
+    """Holder of the lock, which lasts as long as its database session."""
 
     def __init__(self, session: "psycopg.Connection[Any]") -> None:
         self._session = session
 
     def check(self) -> None:
-        """Raise LakeError if the lock is lost, because another process may have it."""
+        """Raise LakeError if the session broke, because another process may have the lock now."""
         try:
             with Deadline(self._session, ANSWER_SECONDS):
                 self._session.execute("SELECT 1")
@@ -37,17 +37,21 @@ class Owner:
 
 
 def check_owner(using: str) -> None:
-    """Raise LakeError if the database role does not own the partitioned tables."""
+    """Raise LakeError if the database role does not own the partitioned tables.
+
+    Only their owner can drop, attach and change partitions.
+    """
     if tables := partitions.not_owned(using):
         raise LakeError(f"This role does not own {' and '.join(tables)}: run it as their owner.")
 
 
 @contextmanager
 def hold_lock(using: str) -> Iterator[Owner]:
-    """Hold the lock of the lake. Raise LakeError if another process has it or the database fails.
+    """Hold the lock within the block, or raise LakeError if another process has it.
 
-    The lock belongs to a transaction, so that it works behind a pooler, too. The transaction writes
-    nothing and has no snapshot between its statements: it holds back neither vacuum nor exports.
+    LakeError is also raised if the database fails. The lock belongs to a transaction, so that it
+    works behind a pooler. The transaction writes nothing and has no snapshot between its
+    statements, so it holds back neither vacuum nor exports.
     """
     parameters = connections[using].get_connection_params()
     parameters = {name: parameters[name] for name in parameters if name not in DJANGO_PARAMETERS}
@@ -66,3 +70,4 @@ def hold_lock(using: str) -> Iterator[Owner]:
 
 
 DJANGO_PARAMETERS: Final = frozenset({"context", "cursor_factory", "prepare_threshold"})
+"""Parameters that Django adds for psycopg, which a plain connection does not take."""

@@ -1,4 +1,4 @@
-"""Standby server from which rows are read, so that the primary is left to the jobs."""
+"""Choice of a standby server to read rows from, so that the primary is left to the jobs."""
 
 import os
 import time
@@ -9,16 +9,17 @@ from pulljobs.errors import LakeError
 from pulljobs.storage.statements import run
 
 PATIENCE_SECONDS: Final = 60.0
-"""Longest wait for a replica that is behind."""
+"""Longest wait for a replica to catch up."""
 POLL_SECONDS: Final = 0.1
 
 
 def choose_source(using: str) -> str:
-    """Return the alias to read rows from, which has everything that is committed now.
+    """Return the database alias to read rows from, which has everything that is committed now.
 
-    A replica first has to replay the log of the primary up to this moment. Transaction numbers are
-    the same in both, so the windows of the export are as well. Raise LakeError if the replica is no
-    standby of this database, or if it stays behind.
+    That is `using`, unless PULLJOBS['LAKE_REPLICA'] names a replica. The call waits until the
+    replica has replayed the primary's write-ahead log up to now. Transaction numbers are the same
+    on both servers. Raise LakeError if the replica is no standby of this database, or if it stays
+    behind.
     """
     if not (replica := settings().LAKE_REPLICA):
         return using
@@ -32,7 +33,10 @@ def choose_source(using: str) -> str:
 
 
 def bound_connections(cores: int | None = None) -> int:
-    """Return the number of connections on which to read at once, by default with these cores."""
+    """Return the number of connections to read on at once: the setting, or one for each core.
+
+    `cores` are those of Spark's executors, by default those of this machine.
+    """
     return settings().LAKE_CONNECTIONS or cores or os.cpu_count() or 1
 
 
@@ -45,7 +49,10 @@ def _describe_lag(replica: str, behind: int) -> str:
 
 
 def _count_bytes_behind(replica: str, lsn: str, system_identifier: int) -> int:
-    """Return 0 for a replica that has replayed the log up to a position."""
+    """Return how many bytes of write-ahead log the replica lacks up to a position, or 0 if none.
+
+    Raise LakeError if it is no standby of the cluster with this identifier.
+    """
     [row] = run(replica, "replica_position", {"lsn": lsn})
     if not row.is_standby or row.system_identifier != system_identifier:
         raise LakeError(

@@ -11,7 +11,7 @@ logger = logging.getLogger("pulljobs")
 
 @dataclass(frozen=True, slots=True)
 class LakeExported:
-    """Rows of one run of the export, by table of the lake."""
+    """End of one run of the export, with its rows by table of the lake."""
 
     rows: Mapping[str, int]
     bytes: int
@@ -19,7 +19,7 @@ class LakeExported:
 
 @dataclass(frozen=True, slots=True)
 class ExportHeldBack:
-    """Open transaction that keeps later settlements from the lake."""
+    """Transaction that has been open for so long that later settlements miss the lake."""
 
     holder: str
     seconds: float

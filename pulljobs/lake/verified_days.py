@@ -1,4 +1,4 @@
-"""Days of the lake in the ledger: verified, dropped or restored."""
+"""Days of the lake that are recorded as verified, dropped or restored."""
 
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
@@ -15,11 +15,14 @@ from pulljobs.lake.models import LakeDay
 from pulljobs.storage.partitions import Partition
 
 UNVERIFIED: Final = 0
-"""Value of `high_xid` for a day that was not compared."""
+"""Value of `high_xid` for a day that has to be compared again before it may be dropped."""
 
 
 def record_verified(using: str, location: str, compared: LakeDay) -> None:
-    """Record that a day is equal in PostgreSQL and in the lake, except for later transactions."""
+    """Record that a day has the same rows of transactions below `high_xid` on both sides.
+
+    The sides are PostgreSQL and the lake. An earlier record of the day is replaced.
+    """
     LakeDay.objects.using(using).update_or_create(
         location=location,
         table=compared.table,
@@ -34,17 +37,17 @@ def record_verified(using: str, location: str, compared: LakeDay) -> None:
 
 
 def record_doubt(using: str, location: str, table: str, day: date) -> None:
-    """Record that a day is no longer known to be equal."""
+    """Record that a day may differ from PostgreSQL, so that it is compared again before a drop."""
     _forget(LakeDay.objects.using(using).filter(location=location, table=table, day=day))
 
 
 def record_doubts(using: str, location: str) -> None:
-    """Record that no day is known to be equal, because transactions have other numbers now."""
+    """Record for all days that they may differ, because transactions have new numbers now."""
     _forget(LakeDay.objects.using(using).filter(location=location))
 
 
 def _forget(days: QuerySet[LakeDay]) -> None:
-    """Delete the days, except those that record a drop or a restore."""
+    """Delete these days, or mark those unverified that record a drop or a restore."""
     days.filter(dropped_at=None, restored_at=None).delete()
     days.exclude(restored_at=None).update(high_xid=UNVERIFIED)
 
@@ -54,7 +57,8 @@ def find_verified_high(
 ) -> int | None:
     """Return the transaction number below which the lake verifiably has the partition.
 
-    Return None if it must stay: it was not verified, or was restored within `retention`.
+    Return None if PostgreSQL must keep it, because it was not verified, or was restored less than
+    `retention` ago.
     """
     days = _days(using, location, [partition]).exclude(restored_at__gt=Now() - retention)
     return days.exclude(high_xid=UNVERIFIED).values_list("high_xid", flat=True).first()
@@ -63,14 +67,17 @@ def find_verified_high(
 def exclude_restored(
     using: str, location: str, retention: timedelta, some: Sequence[Partition]
 ) -> list[Partition]:
-    """Return the partitions that were not restored within `retention`."""
+    """Return the partitions except those that were restored less than `retention` ago."""
     restored = _days(using, location, some).filter(restored_at__gt=Now() - retention)
     kept = set(restored.values_list("table", "day"))
     return [partition for partition in some if partition not in kept]
 
 
 def find_verified(using: str, location: str) -> set[Partition]:
-    """Return the partitions that were found equal, and were not dropped or restored since."""
+    """Return the partitions in PostgreSQL that were equal when they were compared last.
+
+    A partition that was verified, dropped and restored is among them: it was copied from the lake.
+    """
     days = LakeDay.objects.using(using).filter(location=location, dropped_at=None)
     equal = days.exclude(high_xid=UNVERIFIED)
     return set(map(Partition._make, equal.values_list("table", "day")))
@@ -83,6 +90,7 @@ def find_dropped(using: str, location: str) -> set[Partition]:
 
 
 def record_drop(using: str, location: str, partitions: Iterable[Partition]) -> None:
+    """Record that PostgreSQL dropped these partitions, because the lake has them."""
     _days(using, location, partitions).update(dropped_at=Now(), restored_at=None)
 
 
@@ -113,7 +121,10 @@ def _days(using: str, location: str, partitions: Iterable[Partition]) -> QuerySe
 
 
 class Keeper:
-    """Keeper of history by the lake, as `hooks.HistoryKeeper` describes it."""
+    """Keeper of history, which lets retention drop a day only if the lake has a verified copy.
+
+    `hooks.HistoryKeeper` describes the methods.
+    """
 
     missing = "the lake has no verified copy of it"
 

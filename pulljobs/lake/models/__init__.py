@@ -1,4 +1,7 @@
-"""Tables of the lake. `ledger`, the rollups and `pyspark_pulljobs` write them."""
+"""Tables of the lake: runs of the export, compared days, rollups, bulk publishes and streams.
+
+`ledger`, `verified_days`, `rollups` and `pyspark_pulljobs` write them.
+"""
 
 from pulljobs.lake.models.bulk import BulkPublish, PublishedPart, RejectedRow, ReplayedJob
 from pulljobs.lake.models.ledger import LakeDay, LakeRun

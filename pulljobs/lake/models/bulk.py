@@ -7,11 +7,11 @@ from django.db import models
 
 
 class BulkPublish(models.Model):
-    """Publish with an id that makes it happen once.
+    """Bulk publish by Spark, whose `publish_id` lets it happen only once.
 
-    For a micro-batch the id names sink, query and batch. While the publish is open, the rows of
-    its tasks are in a table of their own, `pulljobs_staged_<id>`, which no process reads before the
-    commit.
+    For a micro-batch of a streaming sink, the id is made of the query's id and the batch's number.
+    While an atomic publish is open, its rows are in a table of their own, `pulljobs_staged_<id>`,
+    which no process reads before the commit.
     """
 
     class Mode(models.TextChoices):
@@ -25,7 +25,7 @@ class BulkPublish(models.Model):
 
     publish_id = models.CharField(max_length=255)
     query_id = models.UUIDField(null=True)
-    """Id in the checkpoint of a sink's query."""
+    """Id of the streaming query, from its checkpoint, or NULL if the publish is no micro-batch."""
     batch_id = models.BigIntegerField(null=True)
     channel = models.ForeignKey(
         "pulljobs.Channel", models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False
@@ -41,9 +41,9 @@ class BulkPublish(models.Model):
     mode = models.CharField(max_length=7, choices=Mode.choices)
     state = models.CharField(max_length=7, choices=State.choices, db_default=State.OPEN)
     guarded = models.BooleanField(db_default=False)
-    """The driver holds an advisory lock. Without a holder the publish is abandoned."""
+    """True if the driver holds an advisory lock. With no holder it counts as abandoned."""
     driver = models.CharField(max_length=255, db_default="")
-    """Process of the driver as host:pid. Other processes on that host see when it is gone."""
+    """Driver as host:pid of Spark's JVM. Other processes on that host see when it is gone."""
     rows = models.BigIntegerField(db_default=0)
     messages = models.BigIntegerField(db_default=0)
     jobs = models.BigIntegerField(db_default=0)
@@ -67,13 +67,13 @@ class BulkPublish(models.Model):
 
 
 class PublishedPart(models.Model):
-    """Committed task of a chunked publish. A repeated task writes nothing."""
+    """Committed partition of a chunked publish, whose rows a repeated task skips."""
 
     pk = models.CompositePrimaryKey("publish_id", "partition")
     publish = models.ForeignKey(BulkPublish, models.CASCADE, related_name="parts", db_index=False)
     partition = models.IntegerField()
     checksum = models.BigIntegerField()
-    """Checksum of the rows, in any order. A repeated task with other rows is refused."""
+    """Checksum of the rows in any order. A repeated task with other rows fails."""
     rows = models.BigIntegerField()
     messages = models.BigIntegerField()
     jobs = models.BigIntegerField()
@@ -90,14 +90,14 @@ class PublishedPart(models.Model):
 
 
 class RejectedRow(models.Model):
-    """Row that is not a valid message, written in the transaction of its publish."""
+    """Row of a DataFrame that is not a valid message, written in the transaction of its publish."""
 
     publish = models.ForeignKey(BulkPublish, models.CASCADE, related_name="rejects")
     reason = models.CharField(max_length=50)
-    """Class of the error."""
+    """Name of the error's class."""
     error = models.TextField()
     row = models.TextField()
-    """Columns except the payload, in JSON."""
+    """Columns of the row except the payload, as a JSON object."""
     payload = models.BinaryField(null=True)
     rejected_at = models.DateTimeField()
 
@@ -110,9 +110,10 @@ class RejectedRow(models.Model):
 
 
 class ReplayedJob(models.Model):
-    """Job whose message was published again, and the new message."""
+    """Link from a job of the lake to the message that `pulljobs lake replay` published for it."""
 
     message_id = models.BigIntegerField(primary_key=True)
+    """Id of the new message."""
     original_job_id = models.BigIntegerField(db_index=True)
     consumer_id = models.BigIntegerField()
     """Consumer that the message was published to."""

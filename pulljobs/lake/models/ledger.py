@@ -1,14 +1,15 @@
-"""Ledger of the lake: runs of the export, and days that were compared with PostgreSQL."""
+"""Record of what the lake has: runs of the export, and days that were compared with PostgreSQL."""
 
 from django.db import models
 from django.db.models import Q
 
 
 class LakeRun(models.Model):
-    """Run of the export: the rows written by transactions from `low_xid` to below `high_xid`.
+    """Run of the export, of the rows of transactions from `low_xid` to below `high_xid`.
 
-    The windows of a location are adjacent. A run that stays open was interrupted. The next run ends
-    it first.
+    Each run to a location begins where the last one ended. A run that stays open was interrupted,
+    and the next call of the export completes it first. A row of kind rebase exported nothing:
+    transactions have other numbers from there on.
     """
 
     class Kind(models.TextChoices):
@@ -23,11 +24,11 @@ class LakeRun(models.Model):
     state = models.CharField(max_length=4, choices=State.choices)
     location = models.CharField(max_length=2000)
     system_identifier = models.BigIntegerField()
-    """PostgreSQL cluster that assigned the transaction numbers."""
+    """Identifier of the PostgreSQL cluster that assigned the transaction numbers."""
     low_xid = models.BigIntegerField()
     high_xid = models.BigIntegerField()
     options = models.JSONField(default=dict)
-    """Options of the export, which say what payloads it took."""
+    """Payload cap in bytes and ids of channels, which say what payloads the run exported."""
     opened_at = models.DateTimeField()
     done_at = models.DateTimeField(null=True)
     rows = models.JSONField(default=dict)
@@ -51,20 +52,21 @@ class LakeRun(models.Model):
 
 
 class LakeDay(models.Model):
-    """Day whose rows of earlier transactions are equal in PostgreSQL and in the lake."""
+    """Day of a table that was equal in PostgreSQL and in the lake, was dropped or was restored."""
 
     location = models.CharField(max_length=2000)
     table = models.CharField(max_length=63)
     """Partitioned table of PostgreSQL."""
     day = models.DateField()
     high_xid = models.BigIntegerField()
-    """First transaction whose rows were not compared. After a restore it is 0: none were."""
+    """Transaction number below which all rows of the day were compared, or 0 if none were."""
     rows = models.BigIntegerField()
     checksum = models.DecimalField(max_digits=38, decimal_places=0)
     verified_at = models.DateTimeField()
     dropped_at = models.DateTimeField(null=True)
+    """Time at which PostgreSQL dropped the partition, because the lake has it."""
     restored_at = models.DateTimeField(null=True)
-    """Start of another retention period."""
+    """Time at which the partition came back from the lake. It stays for another retention."""
 
     class Meta:
         db_table = "pulljobs_lake_day"

@@ -1,7 +1,8 @@
 """Rollups: settlements counted from the lake by `pulljobs lake rollup`, for charts.
 
-Times are UTC. A row counts the settlements of its hour, day or month. Days and months are merged
-from the hours. Their percentiles are merged from sketches.
+Times are UTC. Each rollup counts the settlements of one consumer in an hour, day or month. Those of
+days and months are merged from the hours, and their percentiles from sketches, which are small
+summaries of a distribution that can be merged.
 """
 
 from calendar import monthrange
@@ -36,13 +37,14 @@ def seconds_of(period: str, starts_at: datetime) -> int:
 
 
 class RollupRun(models.Model):
-    """Run that had something to count. It writes its rollups and this row in one transaction."""
+    """Run of `lake rollup` that counted something, written in the transaction of its rollups."""
 
     location = models.CharField(max_length=2000)
     """Location of the lake."""
     archive_run = models.BigIntegerField()
     """Last run of the export whose settlements are counted."""
     messages_run = models.BigIntegerField()
+    """Last run of the export whose messages are counted."""
     known_until = models.DateTimeField()
     """All settlements before this time are counted, if their transactions had ended."""
     started_at = models.DateTimeField()
@@ -135,12 +137,12 @@ class Rollup(models.Model):
 
     @property
     def throughput(self) -> float:
-        """Deliveries a second, over all of the period."""
+        """Deliveries a second, averaged over the whole period."""
         return self.delivered / seconds_of(self.period, self.starts_at)
 
 
 class HotKey(models.Model):
-    """Frequent key of a rollup. The count is an estimate from a sketch."""
+    """Key with many jobs in a rollup, whose number of jobs is estimated from a sketch."""
 
     rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="hot_keys")
     rank = models.PositiveSmallIntegerField()
@@ -156,7 +158,7 @@ class HotKey(models.Model):
 
 
 class ErrorFingerprint(models.Model):
-    """Errors of dead jobs that differ only in numbers, ids and quoted names."""
+    """Group of errors of dead jobs that differ only in numbers, ids and quoted names."""
 
     rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="errors")
     fingerprint = models.CharField(max_length=32, db_index=True)
@@ -176,7 +178,7 @@ class ErrorFingerprint(models.Model):
 
 
 class NodeCost(models.Model):
-    """Share of one process in a rollup's jobs."""
+    """Jobs of a rollup that one node ran, and its run time for them in seconds."""
 
     rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="nodes")
     node_id = models.UUIDField(null=True)

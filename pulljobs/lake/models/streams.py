@@ -1,14 +1,11 @@
-"""Streams: jobs that Spark queries claim from consumers, batch by batch."""
+"""Streams: jobs that queries of Spark claim from consumers, batch by batch."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 
 class Stream(models.Model):
-    """Streaming query with a name that lasts across restarts. Only its owner claims and settles.
-
-    The heartbeat of the owner moves `owned_until` on. A new owner takes over once that is past.
-    """
+    """Streaming query, by a name that lasts across restarts. Only its owner claims and settles."""
 
     name = models.CharField(max_length=255)
     consumer = models.ForeignKey(
@@ -19,12 +16,14 @@ class Stream(models.Model):
         db_index=False,
     )
     owner = models.UUIDField(null=True)
-    """Node that runs the query, or ran it last."""
+    """Id of the node that runs the query, or ran it last."""
     owned_until = models.DateTimeField(null=True)
     acked = models.BigIntegerField(default=0, db_default=0)
+    """Sum of the delivered jobs of all acked batches, most of whose rows are deleted by now."""
     failed = models.BigIntegerField(default=0, db_default=0)
+    """Sum of the jobs that were retried or rejected while their batch ran."""
     lost = models.BigIntegerField(default=0, db_default=0)
-    """Sums over all acked batches, most of which are deleted."""
+    """Sum of the jobs whose lease was lost before their batch was acked."""
 
     class Meta:
         db_table = "pulljobs_stream"
@@ -37,14 +36,15 @@ class Stream(models.Model):
 class StreamBatch(models.Model):
     """Jobs of one claim of a stream, recorded in the transaction of the claim.
 
-    A batch is a lease: its jobs are leased while their `lease_token` is the batch's. The lease row
-    may go (reaped, settled), but the ids stay here until the batch is acked, for a replay.
+    Its jobs are leased while their `lease_token` is that of the batch. The row of the lease may be
+    deleted before, when it expires or its jobs are settled. The job ids stay until the batch is
+    acked, so that Spark can repeat the batch after a crash.
     """
 
     class State(models.TextChoices):
         OPEN = "open"
         RELEASED = "released"
-        """Released by an operator. A replay claims the jobs that are still queued."""
+        """Released by an operator. A batch that Spark repeats gets the jobs still queued."""
         ACKED = "acked"
 
     stream = models.ForeignKey(Stream, models.CASCADE, related_name="batches", db_index=False)

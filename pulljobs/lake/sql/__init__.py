@@ -1,4 +1,4 @@
-"""Statements of the lake, which `engine.sql` finds once this package is imported."""
+"""Statements of the lake, which `engine.sql` knows by name once this package is imported."""
 
 from pulljobs.engine.sql import add_package
 
