@@ -1,6 +1,6 @@
 """Time ranges of the dashboard that show rollups of the lake for the time before live counts began.
 
-Workers count settlements by the minute and keep these counts for some days. `COUNTS` reads them.
+`COUNTS` reads the live counts, which workers keep in PostgreSQL.
 """
 
 from collections.abc import Collection, Iterator, Sequence

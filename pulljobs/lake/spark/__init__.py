@@ -1,1 +1,1 @@
-"""Driver's side of the data pipeline. Executors load `pyspark_pulljobs`."""
+"""Driver's side of the lake, on Django. `pyspark_pulljobs` is the side of Spark's executors."""

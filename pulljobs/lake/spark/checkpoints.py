@@ -1,6 +1,7 @@
-"""Progress of a stopped query, read from its checkpoint.
+"""Progress of a stopped streaming query, read from the files of its checkpoint.
 
-Batches in its log of commits are done. Batches in its log of offsets had begun.
+Spark writes the number and offset of a batch to the log of offsets when the batch begins, and the
+number to the log of commits when it is done.
 """
 
 import json
@@ -16,20 +17,23 @@ from pulljobs.lake.locations import normalize_location
 from pyspark_pulljobs.filesystems import open_location
 
 OFFSETS_FROM: Final = 2
-"""First line of a source in a file of offsets, after the version and Spark's metadata."""
+"""Index of the first line with an offset, after the version and Spark's metadata."""
 Offset = dict[str, object]
 
 
 def read_done(checkpoint: str) -> Offset | None:
-    """Return the end of the last batch that is done, or None if there is none.
+    """Return the offset at the end of the last batch that is done, or None if none is.
 
-    Raise ConfigurationError if the checkpoint cannot be read from here.
+    Raise ConfigurationError if there is no checkpoint, or if this process cannot read it.
     """
     return _read_last(checkpoint, "commits")
 
 
 def read_begun(checkpoint: str) -> Offset | None:
-    """Return the end of the last batch that the query began, or None if there is none."""
+    """Return the offset at the end of the last batch that has begun, or None if none has.
+
+    Raise ConfigurationError like `read_done`.
+    """
     return _read_last(checkpoint, "offsets")
 
 
@@ -63,7 +67,7 @@ def _open_checkpoint(checkpoint: str) -> fs.FileSystem:
 
 
 def _has_files(filesystem: fs.FileSystem) -> bool:
-    """Return True if the root has an entry: an object store knows no empty directory."""
+    """Return True if the directory has an entry. Object stores have no empty directories."""
     return bool(filesystem.get_file_info(fs.FileSelector("", allow_not_found=True)))
 
 

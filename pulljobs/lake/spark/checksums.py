@@ -1,6 +1,6 @@
-"""Checksum of a row of the lake, equal to that of `sql/checksum_*.sql` for PostgreSQL's row.
+"""Checksum of a row of the lake, equal to that of `sql/checksum_*.sql` for the row in PostgreSQL.
 
-Spark computes it for many rows and this process for few, both from the same lists of columns.
+Spark computes it for many rows and the driver's process for few, from the same lists of columns.
 """
 
 import math
@@ -12,9 +12,10 @@ import pyarrow as pa
 
 
 class Form(NamedTuple):
-    """Text of a value that is not NULL, in Spark's SQL and in Python."""
+    """Text form of a column's values in a checksum, as Spark's SQL and as a Python function."""
 
     sql: str
+    """Expression with `{}` in place of the column."""
     text: Callable[[Any], str]
 
 
@@ -68,7 +69,7 @@ PAYLOAD_IS_WHOLE: Final = (
 
 
 def expression(table: str) -> str:
-    """Return the checksum as an expression of Spark's SQL, a decimal."""
+    """Return the Spark SQL expression of the checksum of a row of this table, a decimal."""
     parts = ", ".join(
         f"coalesce(cast({form.sql.format(name)} AS string), '')"
         for name, form in COLUMNS[table].items()
@@ -77,13 +78,13 @@ def expression(table: str) -> str:
 
 
 def compute(table: str, rows: pa.RecordBatch) -> list[int]:
-    """Return the checksum of each row."""
+    """Return the checksum of each row, in the order of the rows."""
     texts = [_list_texts(rows[name], form) for name, form in COLUMNS[table].items()]
     return [int(_hash("|".join(parts))[:15], 16) for parts in zip(*texts, strict=True)]
 
 
 def count_broken_payloads(rows: pa.RecordBatch) -> int:
-    """Return the number of payloads that differ from their size or MD5."""
+    """Return the number of payloads whose size or MD5 is not the one in their row."""
     columns = (rows[name].to_pylist() for name in PAYLOAD)
     return sum(
         payload is not None and (len(payload), _hash(payload)) != (size, expected)

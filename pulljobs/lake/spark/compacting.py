@@ -1,4 +1,4 @@
-"""Compaction of the lake's small files, and removal of files that readers no longer need.
+"""Compaction of the lake's small files, and removal of files that the tables no longer name.
 
 Both hold the lock of the lake, so that no export writes at the same time.
 """
@@ -24,7 +24,7 @@ AS_WRITTEN: Final[Mapping[str, Any]] = {"target_size": TARGET_BYTES, "writer_pro
 
 
 class Compacted(NamedTuple):
-    """Number of files of a table, and of its days that were compacted."""
+    """Result of compacting one table: files before and after, and number of compacted days."""
 
     table: str
     files_before: int
@@ -33,27 +33,29 @@ class Compacted(NamedTuple):
 
 
 class Vacuumed(NamedTuple):
+    """Result of removing unused files from one table."""
+
     table: str
     files: int
     """Number of files that were removed."""
 
 
 def compact(using: str, where: str) -> list[Compacted]:
-    """Join the small files of each day. The rows of a day that is over are sorted by their ids.
+    """Join the small files of each day of each table.
 
-    Return the result for each table that exists. Raise LakeError if another process writes to the
-    lake.
+    The rows of a day that is over are also sorted by their ids. Return a result for each table that
+    exists. Raise LakeError if another process writes to the lake.
     """
     with lock.hold_lock(using) as owner:
         return [_compact(table, delta, owner) for table, delta in _existing(where)]
 
 
 def vacuum(using: str, where: str, age: timedelta) -> list[Vacuumed]:
-    """Remove files that the newest version does not name, once they are of this age.
+    """Remove files that no table names in its newest version, once they are older than `age`.
 
-    Readers of an older version may need them until then. The log is summarized in a checkpoint, and
-    entries that are older than 30 days are removed. Raise LakeError if another process writes to
-    the lake.
+    Until then, readers that opened an older version can read on. The Delta log becomes a
+    checkpoint, and its entries of more than 30 days ago are removed. Return a result for each table
+    that exists. Raise LakeError if another process writes to the lake.
     """
     with lock.hold_lock(using), show_progress("vacuum", "tables", len(TABLES)) as shown:
         known = count_items(_existing(where), shown)
@@ -61,7 +63,10 @@ def vacuum(using: str, where: str, age: timedelta) -> list[Vacuumed]:
 
 
 def vacuum_table(table: Table, age: timedelta) -> int:
-    """Remove files of a table like `vacuum`, for a caller that holds the lock of the lake."""
+    """Remove old files of one table as `vacuum` does, and return how many.
+
+    The caller holds the lock of the lake.
+    """
     delta = table.delta()
     return 0 if delta is None else _vacuum(delta, age)
 
@@ -90,7 +95,7 @@ def _compact(table: Table, delta: DeltaTable, owner: Owner) -> Compacted:
 
 
 def list_fragmented(files: Iterable[LoggedFile]) -> list[date]:
-    """Return the days that have more than one small file."""
+    """Return the days that have more than one small file, sorted."""
     small = Counter(file.day for file in files if file.bytes < SMALL_BYTES)
     return sorted(day for day, count in small.items() if count > 1)
 

@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 PARTITIONED: Final = {"archive": "pulljobs_archived_job", "messages": "pulljobs_message"}
 """Table of PostgreSQL by table of the lake."""
 PART_DURATION: Final = timedelta(hours=2)
-"""Time range of one statement, whose snapshot holds back vacuum."""
+"""Time range of the rows that one statement reads, because its snapshot holds back vacuum."""
 
 
 class DayComparison(NamedTuple):
-    """Result for one day of one table of the lake."""
+    """Sums of one day of one table, in PostgreSQL and in the lake."""
 
     table: str
     day: date
     database: Sums
     lake: Sums
     pending: int
-    """Rows that are not exported yet, which neither sum includes."""
+    """Number of rows in PostgreSQL that are not exported yet. Neither sum includes them."""
     broken_payloads: int = 0
-    """Payloads in the lake that differ from their size or MD5."""
+    """Number of payloads in the lake that differ from their size or MD5."""
 
     @property
     def is_equal(self) -> bool:
@@ -51,25 +51,28 @@ class DayComparison(NamedTuple):
 
 
 class LakeSnapshot(NamedTuple):
-    """Files of the lake when it held the rows of all transactions before `high_xid`."""
+    """Files of the lake at a moment when it had all rows of transactions before `high_xid`."""
 
     where: str
+    """Location of the lake."""
     high_xid: int
     files: dict[str, list[LoggedFile]]
     """Files by table of the lake."""
 
     def count_rows(self, days: "Days") -> int:
-        """Return the number of rows of these days in the lake."""
+        """Return the number of rows of these days, summed over their tables."""
         return sum(
             file.rows for table in days for file in self.files[table] if file.day in days[table]
         )
 
     def frame(self, spark: "SparkSession", table: str, days: Collection[date]) -> "DataFrame":
+        """Return the rows of these days of a table as a DataFrame."""
         held = [file for file in self.files[table] if file.day in days]
         return Table(self.where, table).frame_of(spark, held)
 
 
 Days = dict[str, list[date]]
+"""Days to work on, by table of the lake."""
 DaySums = dict[date, tuple[Sums, int]]
 """Sums by day, with the number of rows that are not exported yet, or of broken payloads."""
 
@@ -77,9 +80,10 @@ DaySums = dict[date, tuple[Sums, int]]
 def compare_days(
     sessions: Sessions, using: str, snapshot: LakeSnapshot, days: Days
 ) -> list[DayComparison]:
-    """Compare these days, and leave out days without rows on either side.
+    """Compare these days in PostgreSQL and in the lake, except days that are empty on both sides.
 
-    This process reads few rows itself, in less time than Spark needs to start.
+    Few rows are read by this process, which takes less time than a start of Spark. For more it
+    opens a session by `sessions`.
     """
     session.share_password()
     parts = _list_parts(using, snapshot, days)
@@ -161,7 +165,7 @@ def _count_broken(table: str, rows: pa.RecordBatch) -> int:
 
 
 def _list_read(table: str) -> list[str]:
-    """Return the columns that a comparison needs."""
+    """Return the names of the lake's columns that a comparison reads."""
     payload = checksums.PAYLOAD if table == "messages" else ()
     return list(dict.fromkeys([*checksums.COLUMNS[table], *payload]))
 
@@ -193,6 +197,7 @@ def _sum_lake(
 
 
 def parts_of_day(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterator[DayPart]:
+    """Yield the parts of a day, each with its checksum statement for PostgreSQL."""
     start, end = (ids.time_of(bound) for bound in Partition(table, day).bounds)
     while start < end:
         params = {

@@ -1,4 +1,4 @@
-"""Runs of a function over a consumer's jobs on Spark, and release of jobs left by a query."""
+"""Runs of a handler over a consumer's jobs on Spark, and release of jobs that a query holds."""
 
 import json
 import logging
@@ -35,23 +35,25 @@ UNRELEASED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """Function to run, and the consumer whose jobs it gets."""
+    """Handler to run, the consumer whose jobs it gets, and the name and pace of the query."""
 
     channel: str
     consumer: str
     handler: str
     """`module:function`, importable where tasks run."""
     form: str = "pandas"
+    """Type of the frames that the handler gets: "pandas" or "arrow"."""
     stream: str
+    """Name of the stream, the same across restarts."""
     checkpoint: str = ""
     """Directory or URL, or empty for one in the lake or a temporary directory.
 
-    A query that has started has none here only if the server chose the directory.
+    It is empty after the start only if a Spark Connect server chose the directory.
     """
     every: float | None = None
-    """Seconds between the starts of batches, or None to take the jobs that wait now, and end."""
+    """Seconds between the starts of batches, or None to end after the jobs that wait now."""
     options: Mapping[str, str]
-    """Further options of the source, such as `maxRowsPerBatch`."""
+    """Further options of the data source, such as `maxRowsPerBatch`."""
 
     def source(self) -> dict[str, str]:
         return {
@@ -64,9 +66,11 @@ class ConsumeOptions:
 
 
 def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
-    """Run the function until it is done, or until SIGTERM or SIGINT. Return the counts of this run.
+    """Run the handler until the waiting jobs are done, or until SIGTERM or SIGINT.
 
-    Afterwards the stream holds no jobs. If the query failed, deliveries of its last batch count.
+    Return the numbers of jobs that were acked, failed and lost in this run. Afterwards the stream
+    holds no jobs. If the query fails, its error is raised, and the deliveries of its last batch
+    count.
     """
     from pyspark_pulljobs.handling import resolve
 
@@ -83,7 +87,7 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
 def _run_query(
     spark: "SparkSession", options: ConsumeOptions, stopped: threading.Event
 ) -> Exception | None:
-    """Run the query, release what it then holds, and return its error, if any."""
+    """Run the query, release the jobs that it then holds, and return its error or None."""
     seconds = _lease_seconds(options)
     query = _start(spark, options)
     error = _wait_for_failure(query, stopped)
@@ -94,11 +98,12 @@ def _run_query(
 def release(
     stream: str, checkpoint: str | None = None, failure: str | None = None
 ) -> dict[str, int]:
-    """Release the jobs of a stopped query, after acking the batches that its checkpoint has done.
+    """Release the jobs of a stopped query, after acking the batches that its checkpoint completed.
 
-    After a failure of the query the batches that it had begun expire. Otherwise a batch that makes
-    it fail would come again forever. Raise StreamTaken while the query runs, and ConfigurationError
-    if there is no such stream.
+    With `failure`, the error of the query, batches that had begun expire instead, so that their
+    deliveries count. Otherwise a batch that makes the query fail would come again forever. Return
+    the number as "released". Raise StreamTaken while the query runs, and ConfigurationError if
+    there is no such stream.
     """
     from pulljobs.lake.spark import checkpoints
 
@@ -112,7 +117,7 @@ def release(
 def _release(
     stream: str, done: int = 0, begun: int = 0, failure: str | None = None
 ) -> dict[str, int]:
-    """Ack batches up to `done`, let those up to `begun` expire, and release the others."""
+    """Ack batches up to number `done`, let those up to `begun` expire, and release the others."""
     from pyspark_pulljobs import stream_options
     from pyspark_pulljobs.stream import Stream as Owner
 
@@ -126,9 +131,10 @@ def _release(
 
 
 def _release_by_progress(query: "StreamingQuery", stream: str, failure: str | None) -> None:
-    """Release the jobs of a server's query, whose checkpoint may be out of reach.
+    """Release the jobs of a query on a Spark Connect server by its progress.
 
-    A batch is in the progress once it is done. The next one had begun if the query failed.
+    The server's checkpoint may be out of reach. The progress has the last batch that is done. If
+    the query failed, the next batch had begun.
     """
     progress = query.lastProgress
     done = _seq(json.loads(progress.sources[0].endOffset) if progress else None, stream)
@@ -140,9 +146,10 @@ def _release_by_progress(query: "StreamingQuery", stream: str, failure: str | No
 def _release_after(
     query: "StreamingQuery", error: Exception | None, options: ConsumeOptions, seconds: float
 ) -> None:
-    """Release the jobs, and only log a failure, so that it does not hide the query's error.
+    """Release the jobs of a query that has ended, and log an error of the release itself.
 
-    `seconds` is the duration of a lease: the longest time for which the jobs are then still held.
+    It is not raised, so that it does not hide `error`, the query's own. `seconds` is the lease
+    duration: the longest time for which the jobs stay leased if they are not released.
     """
     from pulljobs.lake.spark import checkpoints
 
@@ -205,11 +212,11 @@ def _start(spark: "SparkSession", options: ConsumeOptions) -> "StreamingQuery":
 
 @contextmanager
 def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterator[str]:
-    """Provide the given checkpoint, else one in the lake, or in a temporary directory.
+    """Provide the chosen checkpoint, else one in the lake, else a temporary directory.
 
-    Spark may have no filesystem for the lake. The database has the last ack, so a query that was
-    killed and lost its checkpoint only repeats the batches that were not acked. A server makes a
-    temporary directory of its own where this provides none.
+    The temporary one is used if Spark has no filesystem for the lake. It is enough, because the
+    database has the last ack: after a kill, only batches that were not acked are repeated. Provide
+    an empty text if a Spark Connect server has to make the directory.
     """
     lake, folder = settings().LAKE.rstrip("/"), options.stream.replace("/", ".")
     place = options.checkpoint or (lake and f"{lake}/_streams/{folder}")
@@ -223,7 +230,10 @@ def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterat
 
 
 def _find_checkpoint(spark: "SparkSession", checkpoint: str) -> str:
-    """Return the checkpoint as Spark's JVM names it, or raise ConfigurationError if it cannot."""
+    """Return the checkpoint's URL for Spark's JVM.
+
+    Raise ConfigurationError if the JVM has no filesystem for the URL.
+    """
     is_server = remote.is_remote(spark)
     url = jvm.name_url(checkpoint) if is_server else jvm.find_url(spark, checkpoint)
     if url is None:
@@ -237,9 +247,9 @@ def _find_checkpoint(spark: "SparkSession", checkpoint: str) -> str:
 
 
 def _wait_for_failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | None:
-    """Wait until the query ends or must stop, and return its error, if any.
+    """Wait until the query ends or `stopped` is set, stop it, and return its error or None.
 
-    The error may be that the JVM has died. The jobs are released without it.
+    The error may be that the JVM died. The jobs can be released without it.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
@@ -255,7 +265,10 @@ def _wait_for_failure(query: "StreamingQuery", stopped: threading.Event) -> Exce
 
 @contextmanager
 def _catch_signals() -> Iterator[threading.Event]:
-    """Provide an event that SIGTERM and SIGINT set."""
+    """Provide an event that SIGTERM and SIGINT set, instead of ending the process.
+
+    Only the main thread can catch signals. In another thread the event is never set.
+    """
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
@@ -270,7 +283,7 @@ def _catch_signals() -> Iterator[threading.Event]:
 
 
 def _counts(stream: str) -> dict[str, int]:
-    """Return the counts of all acked batches of a stream."""
+    """Return the numbers of acked, failed and lost jobs over all acked batches of a stream."""
     names = ("acked", "failed", "lost")
     rows = Stream.objects.using(settings().DATABASE).filter(name=stream)
     return rows.values(*names).first() or dict.fromkeys(names, 0)

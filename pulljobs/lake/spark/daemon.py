@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _is_archive_of_installed(place: Path) -> bool:
-    """Return True for an archive of Spark's modules that are also installed, and compiled there."""
+    """Return True if the path is the zip of Spark's Python modules inside an installed pyspark."""
     if place.suffix != ".zip" or len(place.parents) < 4:
         return False
     spark, packages = place.parents[2], place.parents[3]

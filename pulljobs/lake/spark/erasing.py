@@ -31,7 +31,7 @@ from pulljobs.storage.statements import run
 from pyspark_pulljobs.schemas import TABLES
 
 NO_MD5: Final = "d41d8cd98f00b204e9800998ecf8427e"
-"""MD5 of no bytes."""
+"""MD5 of an empty payload."""
 EMPTIED: Final[Mapping[str, Mapping[str, str]]] = {
     "archive": {"error": "NULL", "result": "NULL"},
     "messages": {
@@ -44,24 +44,25 @@ EMPTIED: Final[Mapping[str, Mapping[str, str]]] = {
         "payload_md5": f"CASE WHEN payload IS NULL THEN NULL ELSE '{NO_MD5}' END",
     },
 }
-"""New values of columns, as SQL of the lake's library, by table of the lake."""
+"""Contents of erased columns by table of the lake, as SQL of the Delta library."""
 BEGINS: Final[Mapping[Period, Callable[[datetime], datetime]]] = {
     Period.HOUR: hours.begin_hour,
     Period.DAY: hours.day_of,
     Period.MONTH: hours.month_of,
 }
+"""Function that returns the start of the period in which a time is."""
 IDS_AT_ONCE: Final = 1_000
-"""Number of ids in one predicate."""
+"""Number of ids in the predicate of one statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureOptions:
-    """Messages to erase: exactly one of the three is given."""
+    """Choice of the messages to erase: exactly one of the fields is set."""
 
     key: str | None = None
     message_id: int | None = None
     where: str | None = None
-    """Predicate of SQL over the lake's table of messages."""
+    """SQL predicate over the lake's table of messages."""
 
 
 @dataclass(slots=True)
@@ -77,10 +78,11 @@ class Erased:
 
 
 def erase(using: str, where: str, options: ErasureOptions, *, vacuums: bool) -> Erased:
-    """Erase messages, and with `vacuums` also the files that had their contents.
+    """Erase the contents of the chosen messages, in the lake and in PostgreSQL.
 
-    Messages that a job still needs are left unchanged. Raise LakeError if another process writes to
-    the lake, and ConfigurationError for a wrong predicate.
+    `where` is the location of the lake. With `vacuums`, the old files that had the contents are
+    removed, too. Messages that a job still needs are left unchanged. Raise LakeError if another
+    process writes to the lake, and ConfigurationError if the chosen predicate is not valid.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):
@@ -97,7 +99,7 @@ def erase(using: str, where: str, options: ErasureOptions, *, vacuums: bool) -> 
 
 
 def _choose(using: str, messages: Table, options: ErasureOptions) -> list[int]:
-    """Return the sorted ids of the messages, which the lake or the database has."""
+    """Return the sorted ids of the chosen messages. A predicate is applied to the lake alone."""
     if options.where is not None:
         return sorted(set(_select(messages, "id", options.where)))
     if options.message_id is not None:
@@ -146,7 +148,7 @@ def _find_parts(using: str, tables: Mapping[str, Table], message_ids: list[int])
 
 
 def _select(table: Table, column: str, predicate: str) -> Iterator[Any]:
-    """Yield a column of the rows of the lake for which the predicate is true."""
+    """Yield the values of a column of the lake's table, for the rows that fulfil the predicate."""
     if (delta := table.delta()) is None:
         return
     query = f"SELECT {column} FROM lake WHERE {predicate}"
@@ -159,7 +161,7 @@ def _select(table: Table, column: str, predicate: str) -> Iterator[Any]:
 
 
 def _update(table: Table, days: Mapping[date, Collection[int]]) -> None:
-    """Rewrite the files of these days that hold these rows."""
+    """Empty the columns of these rows in the lake, which rewrites the files that hold them."""
     if (delta := table.delta()) is None:
         return
     with show_progress(f"erase from {table.name}", "days", len(days)) as shown:
@@ -173,7 +175,7 @@ def _update(table: Table, days: Mapping[date, Collection[int]]) -> None:
 
 
 def _lists(row_ids: Collection[int]) -> Iterator[str]:
-    """Yield the ids as lists of SQL, which the log of the lake may show."""
+    """Yield the ids as parts of a SQL list, at most `IDS_AT_ONCE` in each."""
     ordered = sorted(row_ids)
     for start in range(0, len(ordered), IDS_AT_ONCE):
         yield ", ".join(map(str, ordered[start : start + IDS_AT_ONCE]))
@@ -189,7 +191,11 @@ def _by_day(row_ids: Iterable[int]) -> dict[date, list[int]]:
 def _erase_rollups(
     using: str, message_ids: Collection[int], keys: Collection[str], job_ids: Collection[int]
 ) -> None:
-    """Remove samples of the errors, and the keys from the frequent keys and from their sketches."""
+    """Remove the erased errors and keys from the rollups.
+
+    Samples of errors become empty. Frequent keys are deleted, and so are the sketches of the keys,
+    from which a key cannot be removed.
+    """
     ErrorFingerprint.objects.using(using).filter(sample_job__in=job_ids).update(sample="")
     if not keys:
         return

@@ -1,4 +1,4 @@
-"""Steps of one run of the export, each of which may be the last before a crash."""
+"""Steps of one run of the export, written so that a crash after any of them loses no row."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,22 +28,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Sessions = Callable[..., AbstractContextManager["SparkSession"]]
-"""Function that opens a session of Spark. It may take the number of `rows` to process."""
+"""Function that opens a Spark session. It takes the number of `rows` to process as a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:
-    """Steps of a run, each of which may be the last before a crash."""
+    """One run of the export, begun or resumed, to the lake at location `where`."""
 
     using: str
     where: str
     reader: str
+    """Way to read rows from PostgreSQL: "adbc" or "copy"."""
     owner: Owner
+    """Holder of the lock of the lake."""
     sessions: Sessions
     always_spark: bool
+    """True to export in Spark's tasks even if the rows are few."""
 
     def end(self, made: LakeRun, *, is_interrupted: bool = False) -> LakeRun:
-        """Complete a run from where it was interrupted, and return it."""
+        """Write what is missing of the run, mark it as done, and return its row of the ledger.
+
+        A table whose Delta log has the run is complete. Other tables lose the files of an
+        interrupted run and are written again.
+        """
         known = [table for table in map(self._table, TABLES) if table.last_run() >= made.pk]
         left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]
         if is_interrupted:
@@ -62,7 +69,10 @@ class ExportRun:
         return Table(self.where, name)
 
     def _written(self, made: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
-        """Write every row of the window, and check the number that PostgreSQL counts."""
+        """Write the rows of these tables, and compare their number with PostgreSQL's.
+
+        Raise LakeError if the numbers differ.
+        """
         if not names:
             return []
         with ThreadPoolExecutor(1) as aside:
@@ -78,7 +88,7 @@ class ExportRun:
         return wrote
 
     def _write(self, made: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
-        """Write few rows in this process, many in Spark's tasks."""
+        """Write few rows in this process, and many in Spark's tasks."""
         samples = slices.sample(self.using, made)
         rows = sum(samples[name].rows for name in names)
         parameters = ExportParameters(
@@ -104,7 +114,7 @@ class ExportRun:
 
 
 def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> list[ExportedFile]:
-    """Write slices in threads of this process: Arrow and the driver release Python's lock."""
+    """Write the slices in threads of this process: Arrow and the driver release the GIL."""
 
     def write(piece: Slice) -> list[ExportedFile]:
         return list(writing.write(parameters, [piece]))
@@ -131,7 +141,11 @@ def _names_of(some: Iterable[Table]) -> list[str]:
 
 
 def _registry(using: str) -> dict[str, Names]:
-    """Return names by id, by table of the lake, with those of soft-deleted rows."""
+    """Return the names to export: by table of the lake, the names of each id.
+
+    For the archive, an id is that of a consumer, and its names are those of channel and consumer.
+    Soft-deleted rows are included.
+    """
     channels = dict(Channel.objects.using(using).values_list("pk", "name"))
     consumers = Consumer.objects.using(using).values_list("pk", "channel_id", "name")
     return {

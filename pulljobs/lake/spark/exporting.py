@@ -1,8 +1,8 @@
 """Export of the rows of transactions that ended since the last run, exactly once after any crash.
 
-A run freezes its window in the ledger, writes files that readers of the Delta log do not see,
-commits them to the log with the run's number, and marks itself done in the ledger. The log decides:
-the next run removes files of a run that is not in the log, and writes them again.
+A run records its window of transactions in PostgreSQL and writes files that no reader of the Delta
+log sees. It commits the files to the log with the run's number, and then records that it is done.
+The log decides: if it lacks the run, the next run removes the run's files and writes them again.
 """
 
 import time
@@ -28,10 +28,10 @@ from pyspark_pulljobs.selecting import ADBC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """Payloads to export, and the way rows are read."""
+    """Choice of the payloads to export, and of the way rows are read."""
 
     payload_cap: int | None = None
-    """Bytes above which a payload is not exported, or None to export no payloads."""
+    """Size in bytes above which a payload is not exported, or None to export none."""
     channels: tuple[str, ...] = ()
     """Channels whose payloads are exported, or empty for all channels."""
     reader: str = ADBC
@@ -39,15 +39,18 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class Exported:
-    """Result of one call, of one run or, after a crash, two."""
+    """Result of one call of the export, which ran once, or twice after a crash."""
 
     runs: list[int] = field(default_factory=list)
+    """Numbers of the runs."""
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
+    """Number of rows by table of the lake."""
     bytes: int = 0
     seconds: float = 0.0
     resumed: bool = False
+    """True if an interrupted run was completed first."""
     held_back_by: str = ""
-    """Process with a transaction that has been open for too long."""
+    """Process whose transaction has been open for too long, or empty."""
 
     def merge(self, later: "Exported") -> None:
         self.runs += later.runs
@@ -68,9 +71,9 @@ class Exported:
 def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = False) -> Exported:
     """Complete an interrupted run, if there is one, and export the new rows.
 
-    A Spark session is opened only for several slices, or if `always_spark`. Raise LakeError if
-    another process exports, if the database is not the one of the ledger, or if rows cannot be read
-    or written. A later run may succeed.
+    A Spark session is opened only for many rows, or if `always_spark`. Raise LakeError if another
+    process exports, if the lake belongs to another database, or if rows cannot be read or written.
+    The next call goes on where this one was interrupted.
     """
     using, where = settings().DATABASE, tables.location()
     stored = _stored_options(using, options)
@@ -93,7 +96,7 @@ def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = F
 
 @contextmanager
 def _raising_lake_errors(where: str) -> Iterator[None]:
-    """Turn errors of PostgreSQL, files and the Delta log into a LakeError."""
+    """Turn errors of PostgreSQL, of files and of the Delta log into a LakeError."""
     try:
         yield
     except (psycopg.Error, DeltaError, OSError, pa.ArrowException) as error:
@@ -102,7 +105,11 @@ def _raising_lake_errors(where: str) -> Iterator[None]:
 
 
 def _check_history(using: str, where: str) -> None:
-    """Raise LakeError unless the ledger, the lake and the cluster share one history."""
+    """Raise LakeError if lake and database do not belong together.
+
+    They do not after one of them was replaced, for example from a backup. Then the lake has unknown
+    runs, or transactions are numbered differently.
+    """
     last, now = ledger.find_last_run(using, where), ledger.read_horizon(using)
     if newest_run(where) > (last.pk if last else 0):
         raise LakeError(
@@ -119,12 +126,12 @@ def _check_history(using: str, where: str) -> None:
 
 
 def newest_run(where: str) -> int:
-    """Return the number of the last export in the lake, or 0 for an empty lake."""
+    """Return the number of the last run with files in the lake, or 0 for an empty lake."""
     return max(Table(where, name).last_run() for name in TABLES)
 
 
 def _create_tables(where: str) -> None:
-    """Create the tables of a new lake before the first run, so that a wrong URL opens no run."""
+    """Create missing tables before a run begins, so that a wrong URL leaves no interrupted run."""
     for name in TABLES:
         Table(where, name).create()
 
@@ -146,7 +153,7 @@ def _stored_options(using: str, options: ExportOptions) -> dict[str, object]:
 
 
 def give_up(using: str, where: str, interrupted: LakeRun) -> None:
-    """Delete a run. Files in the Delta log stay in the lake."""
+    """Delete an interrupted run, and its files that are not in the Delta log."""
     unknown = [Table(where, name) for name in TABLES]
     missing = [table for table in unknown if table.last_run() < interrupted.pk]
     files.clean(missing, interrupted.pk)

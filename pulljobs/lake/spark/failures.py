@@ -1,4 +1,4 @@
-"""Errors of Spark, of Java and of object stores in one line, instead of a stack trace."""
+"""Errors of Spark, of Java and of object stores, shortened to one line."""
 
 import re
 from collections.abc import Iterator
@@ -23,12 +23,13 @@ JVM_ENDED: Final = "Spark's Java process ended: it was killed, or the machine ra
 STORE_CODE: Final = re.compile(r"<Code>(?P<code>[^<]+)</Code>\s*<Message>(?P<text>[^<]*)</Message>")
 """Code and message in the answer of an object store."""
 STORE_STEP: Final = re.compile(r"\x1b\[[0-9;]*m|\u21b3")
+"""Colours and arrows that separate the steps in an error of the Delta library."""
 MAX_CHARS: Final = 500
 
 
 @contextmanager
 def raising_lake_errors() -> Iterator[None]:
-    """Turn errors of Spark into a LakeError, and leave other errors as they are."""
+    """Raise errors of Spark as LakeError with one line. Other errors stay as they are."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -46,7 +47,10 @@ def raising_lake_errors() -> Iterator[None]:
 
 @contextmanager
 def raising_store_errors(location: str) -> Iterator[None]:
-    """Turn errors of the lake's files and of its Delta log into a LakeError with the location."""
+    """Raise errors of the lake's files and of its Delta log as LakeError.
+
+    The message has the location.
+    """
     import pyarrow as pa
     from deltalake.exceptions import DeltaError
 
@@ -58,7 +62,10 @@ def raising_store_errors(location: str) -> Iterator[None]:
 
 
 def summarize_error(error: BaseException) -> str:
-    """Return the last Python error of a task or a source, or the reason of Spark or Java."""
+    """Return one line about an error of Spark: the error of a task, else the reason of Java.
+
+    The last Python error in the text is that of the task or of the data source.
+    """
     text = str(error)
     if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
         return JVM_ENDED
@@ -80,7 +87,11 @@ def summarize_error(error: BaseException) -> str:
 
 
 def summarize_store_error(error: BaseException) -> str:
-    """Return the code and message of an object store, or the last step that failed."""
+    """Return one line about an error of an object store.
+
+    It is the code and message of the store's answer, or else the last step of the error's
+    description.
+    """
     text = str(error)
     if answer := STORE_CODE.search(text):
         return f"{answer['code']}: {answer['text']}"[:MAX_CHARS]
@@ -90,6 +101,6 @@ def summarize_store_error(error: BaseException) -> str:
 
 
 def _find_java_reason(text: str) -> str:
-    """Return the innermost error of Java that has a text, with its class."""
+    """Return text and class of the innermost Java error that has a text, or an empty text."""
     known = [match for match in JAVA_ERROR.finditer(text) if match["text"]]
     return f"{known[-1]['text']} ({known[-1]['name']})" if known else ""

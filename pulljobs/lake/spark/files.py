@@ -1,4 +1,4 @@
-"""Files of runs: counts, and removal of files that are not in the log."""
+"""Files that a run of the export wrote: their sums, and removal of those that no log names."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,9 +10,10 @@ from pyspark_pulljobs.writing import ExportedFile, prefix_files
 
 
 def clean(unknown: Iterable[Table], run: int) -> None:
-    """Remove the files of a run that are not in the log of these tables.
+    """Remove the files of a run from these tables, whose Delta logs do not have the run.
 
-    Tasks of an interrupted run may still write. Later files of them stay until `lake vacuum`.
+    Tasks of an interrupted run may still write. Files that they write later stay until `lake
+    vacuum`.
     """
     for table in unknown:
         selector = fs.FileSelector("", recursive=True, allow_not_found=True)
@@ -24,7 +25,10 @@ def clean(unknown: Iterable[Table], run: int) -> None:
 def sum_files(
     files: Sequence[ExportedFile], known: Iterable[Table], run: int
 ) -> tuple[dict[str, int], int]:
-    """Return rows by table, and bytes, of the files written and of those already in the log."""
+    """Return the rows of a run by table, and its bytes.
+
+    `files` were written just now. `known` are tables whose Delta logs have the run already.
+    """
     rows = {name: sum(f.rows for f in files if f.table == name) for name in TABLES}
     size = sum(file.bytes for file in files)
     for table in known:

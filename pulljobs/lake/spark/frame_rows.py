@@ -1,4 +1,4 @@
-"""Rows of a frame, one partition at a time."""
+"""Iteration over the rows of a DataFrame without a leak in the driver."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 
 def each(frame: "DataFrame") -> "Iterator[Row]":
-    """Yield the rows like `toLocalIterator` of the frame, but from its RDD if it has one.
+    """Yield the rows, one partition at a time, as `frame.toLocalIterator()` does.
 
-    The frame's own method starts its jobs after Spark has closed their query. Spark keeps these
-    jobs and their broadcasts as long as the session lives (DAGScheduler.activeQueryToJobs).
+    The frame's own method starts its jobs after Spark has closed their query. Then Spark keeps
+    these jobs and their broadcasts as long as the session lives (DAGScheduler.activeQueryToJobs).
+    So the rows are read from the RDD, where the session has one.
     """
     is_remote = remote.is_remote(frame.sparkSession)
     yield from frame.toLocalIterator() if is_remote else frame.rdd.toLocalIterator()

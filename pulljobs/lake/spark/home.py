@@ -1,8 +1,9 @@
-"""Home of Spark on this machine, whose Python processes load the modules that are installed.
+"""Directory for SPARK_HOME with which Python processes of Spark start in less time.
 
 Spark puts an archive of its Python modules first on the path of all processes that it starts: of
-workers, and of each step of a data source. They would compile its modules each time, which takes
-seconds. A home without the archive has the same programs and the same Java classes.
+workers, and of each step of a data source. They compile the archive's modules each time, which
+takes seconds. A home without the archive has the same programs and the same Java classes, and these
+processes load the installed modules.
 """
 
 import atexit
@@ -19,9 +20,10 @@ PARTS: Final = ("bin", "conf", "jars", "sbin")
 
 
 def use(environment: MutableMapping[str, str]) -> None:
-    """Set SPARK_HOME to such a home, which is removed when this process ends.
+    """Set SPARK_HOME to a home without the archive, which is removed when this process ends.
 
-    A home or a Python that the user chose stays: its workers may need the archive.
+    Nothing is set if the user chose a SPARK_HOME or a PYSPARK_PYTHON, because workers may need the
+    archive then.
     """
     spec = find_spec("pyspark")
     is_chosen = "SPARK_HOME" in environment or environment.get("PYSPARK_PYTHON") != sys.executable

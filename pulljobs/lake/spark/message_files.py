@@ -1,6 +1,6 @@
-"""Frames of messages from files.
+"""DataFrames of messages, read from files for `pulljobs lake publish`.
 
-Input that cannot be parsed is in a column of its own, and is treated as a bad row.
+A record that cannot be parsed is in the column `corrupt_record`, and is a bad row of the publish.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,14 +39,15 @@ WHOLE: Final = {"ignoreNullFields": "false"}
 IS_TEXT: Final = (
     "schema_of_variant(try_variant_get(try_parse_json(object), '$.payload', 'variant')) = 'STRING'"
 )
-"""Expression that is true if the payload in an object is text."""
+"""Expression that is true if the field `payload` of an object is text."""
 
 
 def read_files(spark: SparkSession, paths: Sequence[str], *, whole: bool = False) -> DataFrame:
-    """Return the rows of files of one format, which the suffix names.
+    """Return the rows of the files, whose suffixes name their one format.
 
-    With `whole`, or for a payload that is neither text nor bytes, the payload becomes JSON. Text
-    that is JSON already stays unchanged.
+    With `whole`, each row as a whole becomes a payload in JSON. Otherwise the column `payload` is
+    the payload, and becomes JSON if it is neither text nor bytes. Raise ConfigurationError for
+    unknown suffixes or for several formats.
     """
     kind = _format(paths)
     if kind == "text":
@@ -69,7 +70,11 @@ def _format(paths: Sequence[str]) -> str:
 
 
 def _json(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Read objects, and keep the text of text columns: Spark would format objects differently."""
+    """Read JSON objects, one on a line or in arrays, as a column for each of their fields.
+
+    Nested objects keep the text that they have in the file. Spark's own inference of a schema would
+    format them differently.
+    """
     line = F.col("value")
     array = F.when(F.ltrim(line).startswith("["), F.from_json(line, "array<string>"))
     objects = F.explode_outer(F.coalesce(array, F.array(line))).alias("object")
@@ -87,7 +92,7 @@ def _json(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def _whole_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Return each line of JSON as a whole, as a payload."""
+    """Return each line as a payload, or as a corrupt record if it is no JSON object."""
     lines = _lines(spark, paths)
     is_object = F.json_object_keys("value").isNotNull() & _ends(lines.value, STRICT)
     return lines.select(
@@ -102,13 +107,19 @@ def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def _ends(line: Column, options: Mapping[str, str]) -> Column:
-    """Return a condition: the line is JSON up to its end, which Spark does not check."""
+    """Return a condition that is true if nothing follows the JSON value on the line.
+
+    Spark's parser ignores the rest of a line.
+    """
     array = F.concat(F.lit("["), line, F.lit("]"))
     return F.from_json(array, "array<string>", options).isNotNull()
 
 
 def _csv(spark: SparkSession, paths: Sequence[str], types: Mapping[str, str]) -> DataFrame:
-    """Read with an explicit schema. Without it, rows of another width are padded or cut."""
+    """Read the rows by a schema made of the header. Rows of another width are corrupt records.
+
+    Without a schema, Spark would cut the longer rows and pad the shorter ones.
+    """
     reader = spark.read.options(**OF_CSV)
     heads = {tuple(reader.csv(path).columns) for path in paths}
     if len(heads) > 1:
@@ -132,7 +143,7 @@ def _whole(frame: DataFrame) -> DataFrame:
 
 
 def _encoded(frame: DataFrame) -> DataFrame:
-    """Encode a payload that is neither text nor bytes as JSON."""
+    """Return the frame with the payload as JSON, unless it is text or bytes."""
     if "payload" not in frame.columns or isinstance(
         frame.schema["payload"].dataType, StringType | BinaryType
     ):
@@ -141,12 +152,12 @@ def _encoded(frame: DataFrame) -> DataFrame:
 
 
 def _as_json(value: Column) -> Column:
-    """Encode a value as JSON, by way of an array, because `to_json` takes no plain number."""
+    """Return the value as JSON, taken out of an array, because `to_json` refuses plain numbers."""
     text = F.to_json(F.array(value), WHOLE)
     return F.when(value.isNotNull(), F.substring(text, F.lit(2), F.length(text) - 2))
 
 
 def _typed(frame: DataFrame) -> DataFrame:
-    """Set the content type to JSON where it is missing."""
+    """Return the frame with the content type of JSON in the rows that have none."""
     given = [F.col("content_type")] if "content_type" in frame.columns else []
     return frame.withColumn("content_type", F.coalesce(*given, F.lit(JSON)))

@@ -1,4 +1,4 @@
-"""Archive of what Spark's tasks import, for workers that have nothing of it installed."""
+"""Archive of the Python packages that Spark's tasks import, for executors without them."""
 
 import os
 import re
@@ -21,7 +21,7 @@ ROOTS: Final = (
 )  # fmt: skip
 """Distributions that tasks import. Those that are not installed here are left out."""
 OF_SPARK: Final = frozenset({"pyspark", "py4j", "pulljobs"})
-"""Distributions that workers of Spark have, and our own, which is added by its packages."""
+"""Distributions that executors have already, and pulljobs, which is added by its packages."""
 FOLDER: Final = "pulljobs-package"
 """Directory in which Spark unpacks the archive. Relative paths of tasks begin next to it."""
 SUFFIXES: Final = (".tar.gz", ".tgz", ".tar")
@@ -37,11 +37,11 @@ class Packaged(NamedTuple):
     file: Path
     bytes: int
     names: list[str]
-    """Distributions with their versions, then packages without one."""
+    """Distributions with their versions, then modules without a version."""
 
     @property
     def properties(self) -> dict[str, str]:
-        """Properties of Spark with which tasks import from the archive."""
+        """Properties of Spark with which executors unpack the archive and import from it."""
         return {
             "spark.archives": f"{self.file}#{FOLDER}",
             "spark.executorEnv.PYTHONPATH": FOLDER,
@@ -49,9 +49,10 @@ class Packaged(NamedTuple):
 
 
 def package(file: Path, included: Iterable[str]) -> Packaged:
-    """Write the archive. `included` are distributions or modules that handlers need.
+    """Write the archive to `file`, with our packages and what they need.
 
-    Raise ConfigurationError for a name that is neither, or for an unknown suffix of the file.
+    `included` are distributions or modules that handlers need. Raise ConfigurationError for a name
+    that is neither, or for an unknown suffix of the file.
     """
     if not file.name.endswith(SUFFIXES):
         raise ConfigurationError(f"{file} must end with {', '.join(SUFFIXES)}, as Spark asks.")
@@ -65,7 +66,7 @@ def package(file: Path, included: Iterable[str]) -> Packaged:
 
 
 def _collect(included: Iterable[str]) -> tuple[list[str], Members]:
-    """Return the names of what is in the archive, and its files."""
+    """Return the names for `Packaged.names`, and the files of the archive."""
     known: dict[str, Distribution] = {}
     modules = list(OWN)
     for root in filter(None, map(_find, ROOTS)):
@@ -81,12 +82,12 @@ def _collect(included: Iterable[str]) -> tuple[list[str], Members]:
 
 
 def _open(file: Path, *, is_compressed: bool) -> tarfile.TarFile:
-    """Open a new archive. A higher level of compression takes a minute for a few percent."""
+    """Open a new archive. It has level 1 of gzip: higher levels take a minute for a few percent."""
     return tarfile.open(file, "w:gz", compresslevel=1) if is_compressed else tarfile.open(file, "w")
 
 
 def _add_required(installed: Distribution, known: dict[str, Distribution]) -> None:
-    """Add a distribution and those that it needs here, without its extras."""
+    """Add the distribution to `known`, and those it requires that are installed, without extras."""
     if installed.name.lower() in OF_SPARK or installed.name in known:
         return
     known[installed.name] = installed
@@ -104,14 +105,17 @@ def _find(name: str) -> Distribution | None:
 
 
 def _find_installed(name: str) -> Distribution | None:
-    """Return the distribution of this name or with this module, if its files are installed."""
+    """Return the distribution of this name, or the one that has a module of this name.
+
+    Return None if there is none, or if its files are elsewhere, as after an editable installation.
+    """
     names = [name, *find_distributions().get(name, ())]
     candidates = filter(None, map(_find, names))
     return next((candidate for candidate in candidates if _list_modules(candidate)), None)
 
 
 def _list_modules(installed: Distribution) -> Members:
-    """Return the modules, of which an editable installation has none."""
+    """Return the distribution's files of Python code. An editable installation has none."""
     return {
         name: path
         for name, path in _list_installed(installed).items()
@@ -125,7 +129,10 @@ def _list_installed(installed: Distribution) -> Members:
 
 
 def _list_module(name: str) -> Members:
-    """Return the files of a module or package at the top level."""
+    """Return the files of a top-level module or package of any origin.
+
+    Raise ConfigurationError if it cannot be found.
+    """
     spec = find_spec(name)
     if spec is None or not (spec.origin or spec.submodule_search_locations):
         raise ConfigurationError(
@@ -148,5 +155,5 @@ def _is_needed(file: PurePath) -> bool:
 
 
 def describe_python() -> str:
-    """Return the Python and the platform that the archive's compiled modules are for."""
+    """Return the version of Python and the platform on which the archive can be used."""
     return f"Python {sys.version_info[0]}.{sys.version_info[1]} on {sys.platform}"

@@ -1,4 +1,4 @@
-"""Progress of a run of Spark: finished tasks of the active stages."""
+"""Lines of progress on a terminal while Spark works: finished tasks of the active stages."""
 
 import threading
 from collections.abc import Iterator
@@ -18,9 +18,10 @@ LOOK_SECONDS: Final = 0.25
 def reporting(
     spark: "SparkSession", title: str, rows: int | None = None, stream: TextIO | None = None
 ) -> Iterator[None]:
-    """Print the finished tasks of this session while the block runs, and a rate if `rows` is given.
+    """Print the finished tasks of the session while the block runs, and rows per second.
 
-    `rows` is the number of rows of all tasks. The estimate assumes that all tasks have the same.
+    The rate is printed only if `rows`, the number of rows of all tasks, is given. It assumes that
+    all tasks have equally many.
     """
     watch = _Watch(spark, Progress(title, "tasks", stream=stream), rows)
     thread = threading.Thread(target=watch.run, name="progress", daemon=True)
@@ -54,20 +55,20 @@ class _Watch:
 
 
 class LocalTasks:
-    """Tasks of a session whose driver this process is."""
+    """Counter of the tasks of a session whose driver is this process."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._tracker = spark.sparkContext.statusTracker()
 
     def count(self) -> tuple[int, int]:
-        """Return the finished and all tasks of the active stages."""
+        """Return the numbers of finished and of all tasks of the active stages."""
         stages = [self._tracker.getStageInfo(id) for id in self._tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
         return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
 
 
 class RemoteTasks:
-    """Tasks of a session of a server, which reports them while a query runs."""
+    """Counter of the tasks of a Spark Connect session, whose server reports them during a query."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._latest = 0, 0
@@ -75,7 +76,7 @@ class RemoteTasks:
         spark.registerProgressHandler(handler)
 
     def count(self) -> tuple[int, int]:
-        """Return the finished and all tasks of the stages that the server reported last."""
+        """Return the numbers of finished and of all tasks that the server reported last."""
         return self._latest
 
     def _take(self, stages: Any, *_facts: object, **_more: object) -> None:
@@ -87,7 +88,7 @@ class RemoteTasks:
 
 
 def format_tasks(title: str, done: int, tasks: int, rows: int | None, seconds: float) -> str:
-    """Return a line with the finished tasks, the rate and the remaining time."""
+    """Return a line with the finished tasks, the rows per second and the seconds to go."""
     if not tasks:
         return f"{title}: {seconds:.0f} s"
     parts = [f"{title}: {done} of {tasks} tasks"]

@@ -1,4 +1,4 @@
-"""Publishes of data frames as messages of a channel."""
+"""Publishes of DataFrames as messages of a channel, from a process with Django."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,24 +22,26 @@ if TYPE_CHECKING:
 UNBOUNDED: Final = dict.fromkeys(
     ("maxPayloadBytes", "maxHeaders", "maxHeaderBytes"), str(2**31 - 1)
 )
-"""Largest values of these options."""
+"""Largest values of the options that limit messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Channel of a publish, and how it is published."""
+    """Channel to publish on, and the options of the publish."""
 
     channel: str
     consumer: str | None = None
-    """The only consumer, or None for all of the channel."""
+    """Name of the only consumer that gets jobs, or None for all consumers of the channel."""
     producer: str | None = None
     mode: str = "atomic"
+    """"atomic" for one transaction in all, or "chunked" for one for each task."""
     on_bad_row: str = "stop"
+    """"stop" to publish nothing, or "reject" to store rows that are not valid messages."""
     was_accepted: bool = False
-    """The messages were accepted before, so limits do not apply."""
+    """True if the messages were published before, so that limits do not apply again."""
 
     def options(self, publish_id: str) -> dict[str, str]:
-        """Return the options of a write: the project's database and its limits."""
+        """Return the options of the data source for this publish, with the project's limits."""
         given = {
             "channel": self.channel,
             "consumer": self.consumer,
@@ -54,7 +56,7 @@ class Target:
 
 
 def bounds(project: Settings) -> dict[str, str]:
-    """Return the settings that limit messages, as options."""
+    """Return the settings that limit messages, as options of the data source."""
     return {
         "maxPayloadBytes": str(project.MAX_PAYLOAD_BYTES),
         "maxHeaders": str(project.MAX_HEADERS),
@@ -64,10 +66,11 @@ def bounds(project: Settings) -> dict[str, str]:
 
 
 def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPublish, bool]:
-    """Publish the frame. Return the row of the ledger, and True if it was published before.
+    """Publish the rows of the frame. Return the row of the ledger, and True if it was done before.
 
-    The publish is protected from cleanup while it runs. Raises ConfigurationError if the id was
-    used for something else.
+    If it was done before under the same id, nothing is published. No cleanup aborts the publish
+    while it runs. Raises ConfigurationError if the id was used for another channel, consumer or
+    mode.
     """
     options = {**target.options(publish_id), "guarded": _choose_guarded()}
     with _guarded(options) as publish:
@@ -80,7 +83,10 @@ def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPu
 
 
 def derive_id(target: Target, paths: Sequence[str]) -> str:
-    """Return an id that is equal for equal files, so that a repeated publish does nothing."""
+    """Return a publish id made of the target and of path, size and time of change of each file.
+
+    So the same files are published once. Raise ConfigurationError if a file cannot be read here.
+    """
     parts = [f"{target.channel}/{target.consumer or ''}"]
     for path in sorted(paths):
         try:
@@ -95,13 +101,16 @@ def derive_id(target: Target, paths: Sequence[str]) -> str:
 
 
 def _choose_guarded() -> str:
-    """Return "false" behind a pooler, which may give the guarding session to other clients."""
+    """Return "true" if sessions can hold the publish by an advisory lock, else "false".
+
+    They cannot behind a pooler, which may give the session to other clients.
+    """
     return "false" if statements.behind_pooler(settings().DATABASE) else "true"
 
 
 @contextmanager
 def _guarded(options: Mapping[str, str]) -> Iterator["Publish"]:
-    """Hold a bulk publish open for the block, then remove the staged rows of failed ones."""
+    """Open the publish and hold it within the block, then clean up after abandoned publishes."""
     from pyspark_pulljobs import bulk_writer, requests, staging
     from pyspark_pulljobs.database_session import open_session
 

@@ -1,7 +1,8 @@
-"""Rebase after a dump was restored or a lagging standby took over, with other transaction numbers.
+"""Rebase: the lake goes on after a restored dump or a lagging standby took the database's place.
 
-Rows in the lake are found by their ids. All rows are renumbered, so that windows of transactions
-separate them again.
+Transactions of the new database are numbered differently, so rows in the lake are found by their
+ids. All rows in PostgreSQL get new numbers: those that the lake has below the next window, and the
+others in it.
 """
 
 from datetime import date
@@ -23,10 +24,10 @@ IDS: Final = ["id"]
 
 
 def rebase(using: str, where: str) -> dict[str, int]:
-    """Renumber rows, and return how many of them the next run exports, by table of the lake.
+    """Renumber the rows in PostgreSQL. Return how many the next run exports, by table of the lake.
 
-    Raise LakeError while another process writes to the lake. An interrupted run is given up: its
-    files in the Delta log stay, and other files of it are removed.
+    An interrupted run is given up: its files in the Delta log stay, and other files of it are
+    removed. Raise LakeError if another process writes to the lake.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):

@@ -1,7 +1,7 @@
 """Sessions of a Spark Connect server, which runs Spark's JVM and the tasks elsewhere.
 
-Such a session has no SparkContext. The server's Python needs this wheel, and its environment has
-the password of the database and the credentials of the lake.
+Such a session has no SparkContext. The server's Python needs this wheel, and the server's
+environment the password of the database and the credentials of the lake.
 """
 
 import os
@@ -25,11 +25,11 @@ PACKAGES: Final = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstan
 INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,connect]'"
 CONNECT_SECONDS: Final = 10.0
 OWN_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
-"""Variable that lets PySpark's functions build expressions for a server."""
+"""Variable with which PySpark's functions build expressions for a server."""
 
 
 def is_remote(spark: "SparkSession | StreamingQuery") -> bool:
-    """Return True for a session of a server, and for a query of such a session."""
+    """Return True for a session of Spark Connect, and for a query of such a session."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -39,7 +39,8 @@ def open_session(
 ) -> Iterator["SparkSession"]:
     """Open a session of the server at a URL, with those properties that a client can set.
 
-    Raise ConfigurationError if there is no server, or if it does not take a `required` property.
+    Raise ConfigurationError if there is no server, or if a client cannot set a property in
+    `required`.
     """
     _check_server(url)
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ def open_session(
 
 
 def count_cores(spark: "SparkSession") -> int:
-    """Return the number of tasks that run at once, which is the server's default parallelism."""
+    """Return the number of tasks that run at once, by the server's default parallelism."""
     from pyspark.sql.functions import spark_partition_id
 
     partitions = spark.range(10_000).select(spark_partition_id()).distinct()
@@ -74,7 +75,10 @@ def _configure(
 
 
 def _check_server(url: str) -> None:
-    """Raise ConfigurationError if nothing listens: Spark's client would try for ten minutes."""
+    """Raise ConfigurationError if nothing listens at the URL.
+
+    Spark's own client would try for ten minutes.
+    """
     if error := _find_connect_error(url, PORT):
         raise ConfigurationError(
             f"There is no Spark Connect server at {url} ({error}): start it, or correct the URL."
@@ -82,10 +86,10 @@ def _check_server(url: str) -> None:
 
 
 def check_master(url: str) -> None:
-    """Raise ConfigurationError if no master of a standalone cluster listens.
+    """Raise ConfigurationError if no master of a standalone cluster listens at the URL.
 
-    A cluster may have standby masters, `spark://a:7077,b:7077`. Spark would try all of them for a
-    minute and print a stack trace each time.
+    The URL may name standby masters, as in `spark://a:7077,b:7077`. Spark would try all of them for
+    a minute and print a stack trace each time.
     """
     hosts = url.removeprefix(STANDALONE).split(",")
     errors = [_find_connect_error(f"{STANDALONE}{host}", MASTER_PORT) for host in hosts]

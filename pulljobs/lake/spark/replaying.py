@@ -1,7 +1,8 @@
 """Replay: jobs of the lake, selected by SQL, are published again.
 
-Each is a new message with one job, for the same consumer or another, and linked to the original.
-The last settlement of a job counts. A job that was replayed before is left out.
+Each job becomes a new message with one job, for the same consumer or another, and a row links it to
+the original. The predicate sees only the last settlement of a job. Jobs that were replayed before
+are left out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ OF_MESSAGES: Final = (
     "id AS message_id", "published_at", "priority", "key", "client_message_id", "content_type",
     "headers", "payload_bytes", "payload",
 )  # fmt: skip
+"""Columns of the lake's messages that a predicate can name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +45,21 @@ class ReplayOptions:
 
 
 class ReplayGroup(NamedTuple):
-    """Number of jobs of one consumer, state and reason. `fresh` jobs were not replayed before."""
+    """Numbers of the selected jobs of one consumer, state and reason."""
 
     consumer_id: int
     state: str
     reason: str | None
     jobs: int
     fresh: int
+    """Number of those that were not replayed before."""
 
 
 def consumer(name: str) -> Consumer:
-    """Return the consumer named channel/consumer, or by its name alone if that is unique."""
+    """Return the consumer by its path channel/consumer, or by its name alone if that is unique.
+
+    Raise ConfigurationError if there is none, or more than one.
+    """
     channel, _slash, own = name.rpartition("/")
     rows = Consumer.objects.using(settings().DATABASE).filter(name=own, deleted_at=None)
     matches = list(rows.filter(channel__name=channel) if channel else rows)
@@ -64,7 +70,7 @@ def consumer(name: str) -> Consumer:
 
 
 def count(spark: "SparkSession", options: ReplayOptions) -> list[ReplayGroup]:
-    """Count the jobs that a replay would publish."""
+    """Count the selected jobs by consumer, state and reason, without publishing any."""
     chosen = _chosen(spark, options).select("job_id", "consumer_id", "state", "reason")
     groups = chosen.groupBy("consumer_id", "state", "reason").count().collect()
     fresh: Mapping[tuple[int, str, str | None], int] = {
@@ -87,7 +93,11 @@ Replayed = tuple[BulkPublish, bool]
 
 
 def replay(spark: "SparkSession", options: ReplayOptions, publish_id: str | None) -> list[Replayed]:
-    """Replay in one atomic publish for each consumer, in the order of their ids."""
+    """Publish the selected jobs again, in one atomic publish for each consumer.
+
+    The consumers come in the order of their ids. With a `publish_id` of an earlier replay nothing
+    is published for consumers that were done. By default the id is random.
+    """
     publish_id = publish_id or f"replay-{uuid4().hex}"
     with _alone():
         chosen = _chosen(spark, options)
@@ -144,7 +154,7 @@ def _fresh(chosen: "DataFrame", options: ReplayOptions) -> "DataFrame":
 
 
 def _targets(chosen: "DataFrame") -> list[Consumer]:
-    """Return the consumers of the jobs, or raise LakeError if one is deleted."""
+    """Return the consumers of the selected jobs, or raise LakeError if one is deleted."""
     consumer_ids = sorted(
         row.consumer_id for row in chosen.select("consumer_id").distinct().collect()
     )
@@ -160,7 +170,10 @@ def _targets(chosen: "DataFrame") -> list[Consumer]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Hold the lock of replays, because two at a time could replay a job twice."""
+    """Hold the lock of replays within the block, or raise LakeError if another replay holds it.
+
+    Two replays at a time could publish a job twice.
+    """
     with connections[settings().DATABASE].cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(hashtext(%s))", [LOCK])
         if not cursor.fetchone()[0]:
@@ -172,7 +185,7 @@ def _alone() -> Iterator[None]:
 
 
 def describe(group: ReplayGroup, paths: Mapping[int, str]) -> str:
-    """Return a line about a group, for people."""
+    """Return a line of text about a group. `paths` has the consumer paths by id."""
     reason = f" ({group.reason})" if group.reason else ""
     before = group.jobs - group.fresh
     replayed = f", {before:,} of them replayed before" if before else ""
@@ -181,7 +194,7 @@ def describe(group: ReplayGroup, paths: Mapping[int, str]) -> str:
 
 
 def consumer_paths() -> dict[int, str]:
-    """Return the paths channel/consumer of all consumers by id."""
+    """Return the paths channel/consumer by id, without deleted consumers."""
     rows = Consumer.objects.using(settings().DATABASE).filter(deleted_at=None)
     return {
         id: f"{channel}/{name}"

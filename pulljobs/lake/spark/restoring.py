@@ -1,6 +1,7 @@
-"""Restore of a day from the lake as a partition, with its rows' old transaction numbers.
+"""Restore of a day from the lake into a partition of PostgreSQL.
 
-With these numbers no later window of the export holds the rows, and the lake gets them once.
+The rows get transaction numbers below the next window of the export, so they are not exported
+again.
 """
 
 import io
@@ -29,6 +30,7 @@ BATCH: Final = 20_000
 LAKE_ONLY: Final = frozenset({"channel", "consumer", "payload_bytes", "payload_md5"})
 """Columns that PostgreSQL does not have."""
 XIDS: Final = {"archive": "settled_xid", "messages": "published_xid"}
+"""Column with the transaction number, by table of the lake."""
 
 UNKNOWN: Final = (
     "This database knows no run of the export to this lake, so the transactions in the lake are "
@@ -43,10 +45,11 @@ class Restored(NamedTuple):
 
 
 def restore(using: str, where: str, day: date) -> Restored:
-    """Restore the rows of a day from the lake, table by table.
+    """Copy the rows of a day from the lake into PostgreSQL, and return their numbers by table.
 
-    Messages are restored only with all of their payloads. Raise LakeError if nothing could be
-    restored, or if the ledger has no run of this lake.
+    A table is left out if PostgreSQL has rows of the day, if the lake has none, or if a payload was
+    not exported. Raise LakeError if all tables are left out, or if PostgreSQL has no record of
+    exports to this lake.
     """
     lock.check_owner(using)
     rows, left_out = {}, {}
@@ -118,7 +121,10 @@ def _batches(table: Table, day: date) -> Iterator[pa.RecordBatch]:
 
 
 def _without_views(column: pa.Array) -> pa.Array:
-    """Return texts and bytes in the types of our export: compaction and erasure write views."""
+    """Return the column in Arrow's plain type for text or bytes.
+
+    Compaction and erasure write files whose columns are read as Arrow's view types instead.
+    """
     if pa.types.is_string_view(column.type):
         return column.cast(pa.string())
     if pa.types.is_binary_view(column.type):
@@ -127,7 +133,10 @@ def _without_views(column: pa.Array) -> pa.Array:
 
 
 def _with_old_xids(batch: pa.RecordBatch, column: str, high: int) -> pa.RecordBatch:
-    """Lower transaction numbers below the ledger's end, also those of another cluster."""
+    """Return the batch with all transaction numbers below `high`, where the next window begins.
+
+    Numbers that another cluster assigned may be higher.
+    """
     old = pc.min_element_wise(batch[column], pa.scalar(high - 1, pa.int64()))
     return batch.set_column(batch.schema.names.index(column), column, old)
 

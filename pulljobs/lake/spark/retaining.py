@@ -1,4 +1,4 @@
-"""Drops of days from PostgreSQL that are old enough and verifiably in the lake."""
+"""Retention with a lake: days are dropped from PostgreSQL once they are old and verified."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -17,19 +17,22 @@ from pulljobs.storage.partitions import Partition
 
 
 class Retained(NamedTuple):
+    """Partitions that were dropped and that stay."""
+
     dropped: list[Partition]
     needed: list[Partition]
-    """Equal partitions that a live job needs, or that were written to since."""
+    """Partitions that are equal in the lake and stay, for live jobs or because of later rows."""
     differing: list[DayComparison]
+    """Days that differ from the lake and stay."""
 
 
 def retain(
     using: str, where: str, age: timedelta, only: Collection[date], sessions: Sessions
 ) -> Retained:
-    """Compare the partitions older than `age`, only those of `only` if given, and drop the equal.
+    """Compare the partitions older than `age` with the lake, and drop those that are equal.
 
-    A restored partition stays for another retention, unless its day is given. Raise LakeError if
-    another process writes to the lake.
+    With days in `only`, only their partitions are compared. Otherwise a partition that was restored
+    less than `age` ago stays. Raise LakeError if another process writes to the lake.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):
@@ -53,7 +56,11 @@ def retain(
 def _dropped(
     using: str, where: str, equal: Iterable[Partition], high_xid: int
 ) -> Iterator[Partition]:
-    """Drop and record partitions. Raise LakeError at the first that is locked."""
+    """Drop the partitions that no job needs, record the drops, and yield each.
+
+    A partition that a transaction from `high_xid` on has written to stays, too. Raise LakeError at
+    the first that is locked.
+    """
     names: list[str] = []
     for partition in equal:
         try:

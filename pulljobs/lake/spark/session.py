@@ -1,4 +1,4 @@
-"""Spark sessions configured with Java, this Python, the database password and our data source."""
+"""Spark sessions with a Java, this Python, the password of the database and the data source."""
 
 import os
 import re
@@ -29,6 +29,7 @@ SMALL_ROWS: Final = 200_000
 ONE_PROCESS_ROWS: Final = 2_000_000
 """Number of rows that one process exports or counts in less time than a session starts."""
 PARTITION_ROWS: Final = 1_000_000
+"""Number of rows for which a query gets one more partition."""
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 QUICK_JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options of a JVM that ends before its optimizing compiler would pay off."""
@@ -83,11 +84,13 @@ def open_session(
     rows: int | None = None,
     **_: Any,
 ) -> Iterator["SparkSession"]:
-    """Open a session, which is stopped at the end unless it existed before.
+    """Provide a session with the data source `pulljobs`, and stop it unless it existed before.
 
-    Later properties win: the defaults, PULLJOBS['SPARK'], `conf`, `master`. Other options of a verb
-    are ignored. For few `rows` to process, the JVM starts quickly instead of running fast. Errors
-    of Spark inside the block are raised as LakeError with one line.
+    Later properties win: the defaults, PULLJOBS['SPARK'], `conf`, `master`. With few `rows` to
+    process, the JVM is started so that it starts quickly and runs more slowly. Further arguments,
+    such as the other options of a subcommand, are ignored. Errors of Spark inside the block are
+    raised as LakeError with one line. Raise ConfigurationError if something is not installed, or if
+    the master is not valid.
     """
     require()
     chosen = dict(conf)
@@ -108,7 +111,7 @@ def open_session(
 
 @contextmanager
 def _open_here(name: str, given: dict[str, str], *, is_small: bool) -> Iterator["SparkSession"]:
-    """Open a session whose driver is this process, or return the one that exists."""
+    """Provide a session whose driver is this process, or the one that this process has."""
     from pyspark import SparkContext
 
     is_new = SparkContext._active_spark_context is None
@@ -130,9 +133,10 @@ def count_cores(session: "SparkSession") -> int:
 def keep_session(
     opened: Callable[..., AbstractContextManager["SparkSession"]], stack: ExitStack
 ) -> Callable[..., AbstractContextManager["SparkSession"]]:
-    """Return a function that shares one session until the stack ends or a run fails in it.
+    """Return a function that opens a session at its first call, and provides it again later.
 
-    The first caller says for how many rows the session starts.
+    The session is stopped when the stack ends, or when a block that uses it fails. The arguments of
+    the first call count, such as the number of rows.
     """
     sessions: list[SparkSession] = []
 
@@ -152,7 +156,7 @@ def keep_session(
 
 
 def require() -> None:
-    """Raise ConfigurationError unless the right Spark is installed, with all it needs."""
+    """Raise ConfigurationError unless the version `SPARK` and its libraries are installed."""
     _refuse_missing(REQUIRED)
     installed = _find_version("pyspark") or ""
     if tuple(installed.split(".")[:2]) != tuple(map(str, SPARK)):
@@ -161,17 +165,17 @@ def require() -> None:
 
 
 def require_lake() -> None:
-    """Raise ConfigurationError unless the library of the lake is installed."""
+    """Raise ConfigurationError unless the Delta library is installed."""
     _refuse_missing(["deltalake"])
 
 
 def has_master(master: str | None = None) -> bool:
-    """Return True if the caller or the settings chose where Spark runs."""
+    """Return True if the caller or PULLJOBS['SPARK'] names a master, where Spark runs."""
     return bool(master) or "spark.master" in settings().SPARK
 
 
 def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-    """Return the properties of a session, with the password of executors."""
+    """Return the properties of a session, with the database password for the executors."""
     given = {**DEFAULTS, **settings().SPARK, **dict(conf)}
     if master:
         given["spark.master"] = master
@@ -187,7 +191,7 @@ def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict
 
 
 def dsn(using: str = "") -> str:
-    """Return the DSN of a database, by default the jobs' one, without secrets."""
+    """Return the connection string of a database, by default that of the jobs, without secrets."""
     from pyspark_pulljobs.connecting import SECRETS
 
     public = conninfo_keywords() - SECRETS
@@ -202,10 +206,10 @@ def dsn(using: str = "") -> str:
 
 
 def tune(session: "SparkSession", rows: int) -> None:
-    """Set the properties for later queries over so many rows, except those that the user set.
+    """Set the properties for later queries over so many rows, except those that the user chose.
 
     For few rows, compiling a query takes longer than running it, and each partition costs a task.
-    A server keeps its own properties.
+    Nothing is set in sessions of a Spark Connect server.
     """
     if remote.is_remote(session):
         return
@@ -228,13 +232,13 @@ def _is_small(rows: int | None) -> bool:
 
 
 def share_password() -> None:
-    """Put the password into the environment, where libpq finds it here and in child processes."""
+    """Put the database password into PGPASSWORD, for libpq in tasks and child processes."""
     if password := _parameters().get("password"):
         os.environ["PGPASSWORD"] = str(password)
 
 
 def conninfo_keywords() -> frozenset[str]:
-    """Return libpq's keywords. Django adds psycopg's own parameters."""
+    """Return the keywords of libpq. Django's parameters also have psycopg's own."""
     from psycopg import pq
 
     return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())
@@ -260,7 +264,7 @@ def _start(name: str, given: dict[str, str], *, is_small: bool) -> "SparkSession
 
 
 def _stop(session: "SparkSession") -> None:
-    """Stop a session, also if its JVM has died, so that the next session starts a new JVM."""
+    """Stop a session, even if its JVM has died, so that the next session can start a new JVM."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -287,7 +291,7 @@ def _only_local(name: str, value: str) -> bool:
 
 
 def _check_master(master: str) -> None:
-    """Raise ConfigurationError for a master that is none, or where no cluster is."""
+    """Raise ConfigurationError if the master has no valid form, or if no cluster listens there."""
     if not MASTERS.fullmatch(master):
         raise ConfigurationError(
             f"There is no Spark master {master!r}: use one like local[4], local-cluster[2,1,1024], "

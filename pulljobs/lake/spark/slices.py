@@ -1,7 +1,7 @@
-"""Division of a run's rows among tasks by ranges of ids, which never change.
+"""Division of the rows of a run of the export among tasks, by ranges of ids.
 
-Physical positions do change, because rows move when a day gets its own partition. A sample of the
-tables' blocks gives the bounds, so that even a run over all history needs no count.
+Physical positions would not do, because rows move when a day gets its own partition. The bounds
+come from a sample of the tables' blocks, so that even a run over all history needs no count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,22 @@ ROWS: Final = 250_000
 MIN_ROWS: Final = 25_000
 """Number of rows up to which a run is not divided."""
 SAMPLED_BLOCKS: Final = 400
+"""Number of blocks of each table that the sample reads."""
 LAST_ID: Final = 2**63 - 1
 
 
 class Sample(NamedTuple):
-    """Ordered sample of a table's ids, and the estimated number of rows."""
+    """Sorted sample of the ids of a run's rows in one table, and their estimated number."""
 
     ids: Sequence[int]
     rows: int
 
     def cuts(self, tasks: int) -> list[int]:
-        """Return the bounds of slices for a number of parallel tasks, both ends included."""
+        """Return the bounds of the slices in ascending order, from 0 up to `LAST_ID`.
+
+        A slice goes from one bound to below the next. Each of the parallel `tasks` gets equally
+        many.
+        """
         count = max(min(tasks, self.rows // MIN_ROWS), 1)
         if self.rows > count * ROWS:
             count *= -(-self.rows // (count * ROWS))  # the same number for each task
@@ -38,7 +43,7 @@ class Sample(NamedTuple):
 
 
 def sample(using: str, made: LakeRun) -> dict[str, Sample]:
-    """Return a sample of the run's rows by table of the lake."""
+    """Return a sample of the rows of the run's window, by table of the lake."""
     [blocks] = run(using, "export_blocks", {})
     percents = [min(100.0, 100.0 * SAMPLED_BLOCKS / max(count, 1)) for count in blocks]
     params = {
@@ -56,7 +61,10 @@ def sample(using: str, made: LakeRun) -> dict[str, Sample]:
 def plan(
     using: str, made: LakeRun, samples: Mapping[str, Sample], tables: Sequence[str], tasks: int
 ) -> list[Slice]:
-    """Divide the rows of the run's window, of these tables, into slices without overlap."""
+    """Divide the rows of the run's window into slices, which the tasks of Spark or threads export.
+
+    `samples` are those of `sample`, by table. `tasks` is the number that work in parallel.
+    """
     slices: list[Slice] = []
     for table in tables:
         cuts = samples[table].cuts(tasks)
@@ -67,7 +75,7 @@ def plan(
 
 
 def has_rows(using: str, made: LakeRun) -> bool:
-    """Return True if the window has a row."""
+    """Return True if a transaction of the run's window has written a row that is still there."""
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         # The planner would rather read everything than look into block ranges for nothing.
         cursor.execute("SET LOCAL enable_seqscan = off")
@@ -76,7 +84,7 @@ def has_rows(using: str, made: LakeRun) -> bool:
 
 
 def count_rows(using: str, made: LakeRun) -> dict[str, int]:
-    """Return the number of rows of the window by table of the lake."""
+    """Return the number of rows of the run's window, by table of the lake."""
     [(archive, messages)] = run(using, "export_count", _window(made))
     return {"archive": archive, "messages": messages}
 

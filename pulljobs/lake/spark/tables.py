@@ -30,22 +30,23 @@ if TYPE_CHECKING:
 DESCRIPTION: Final = f"pulljobs, schema {VERSION}"
 """Description of every table, which names the version of its schema."""
 WRITER: Final = WriterProperties(compression="ZSTD")
-"""Properties of files that are rewritten, as the export writes them."""
+"""Properties with which files are rewritten: compressed as the export writes them."""
 
 
 class LoggedFile(NamedTuple):
-    """File in the Delta log. Its `path` is relative to the table's directory."""
+    """Data file that the newest version of a Delta table names."""
 
     path: str
+    """Path relative to the directory of the table."""
     day: date
     rows: int
     bytes: int
     ranges: Mapping[str, tuple[Any, Any]]
-    """Lowest and highest value by column, of the columns in `schemas.STATISTICS`."""
+    """Lowest and highest value by column, for the columns in `schemas.STATISTICS`."""
 
 
 def location() -> str:
-    """Return the location of PULLJOBS['LAKE'], or raise ConfigurationError if there is no lake."""
+    """Return the lake's location, or raise ConfigurationError if PULLJOBS['LAKE'] is not set."""
     if not (where := locations.normalize_location(settings().LAKE)):
         raise ConfigurationError(
             f"There is no lake: set {SETTING}['LAKE'] to its directory or URL."
@@ -54,7 +55,7 @@ def location() -> str:
 
 
 class Table:
-    """Table of the lake at a location, which need not exist yet."""
+    """Delta table of the lake at a location, which need not exist yet."""
 
     def __init__(self, where: str, name: str) -> None:
         self.name, self.location = name, f"{where}/{name}"
@@ -65,18 +66,19 @@ class Table:
         return open_location(self.location)
 
     def delta(self) -> DeltaTable | None:
+        """Open the newest version of the table, or return None if it does not exist."""
         try:
             return DeltaTable(self.location, storage_options=self._options)
         except TableNotFoundError:
             return None
 
     def last_run(self) -> int:
-        """Return the last run whose files are in the table, or 0 if there is none."""
+        """Return the number of the last run of the export with files in the table, or 0."""
         table = self.delta()
         return (table.transaction_version(self._application) or 0) if table else 0
 
     def list_files(self, days: Collection[date] | None = None) -> list[LoggedFile]:
-        """Return the files of the log, only of `days` if given."""
+        """Return the data files of the newest version, only those of `days` if given."""
         table = self.delta()
         if table is None:
             return []
@@ -84,16 +86,16 @@ class Table:
         return [file for file in map(_logged, rows) if days is None or file.day in days]
 
     def frame(self, spark: "SparkSession", columns: Sequence[str] = ()) -> "DataFrame":
-        """Return the rows of the files of the log, with these columns, by default all."""
+        """Return the rows of the newest version as a DataFrame, with these columns or all."""
         return self.frame_of(spark, self.list_files(), columns)
 
     def frame_of(
         self, spark: "SparkSession", files: Iterable[LoggedFile], columns: Sequence[str] = ()
     ) -> "DataFrame":
-        """Return the rows of these files, with these columns, by default all.
+        """Return the rows of these files as a DataFrame, with these columns or all.
 
         Spark reads the files itself if its JVM has a filesystem for the location. Otherwise its
-        Python workers read them by the object store of the writer, so that no jar is needed.
+        Python workers read them through the Delta library's object store, so that no jar is needed.
         """
         schema, paths = self._schema(columns), [(held.path, held.day) for held in files]
         if not paths:
@@ -108,7 +110,7 @@ class Table:
     def read_here(
         self, files: Iterable[LoggedFile], columns: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Read the rows of these files in this process, with these columns, by default all."""
+        """Yield the rows of these files, read by this process, with these columns or all."""
         named = pa.RecordBatch.from_pylist([{"path": held.path, "day": held.day} for held in files])
         return lake_files.read_files(self.location, self._schema(columns), [named])
 
@@ -117,7 +119,10 @@ class Table:
         return pa.schema([fields.field(name) for name in columns or fields.names])
 
     def commit(self, run: int, files: Iterable[ExportedFile]) -> None:
-        """Add the files of a run, or raise LakeError if the run is there."""
+        """Add the files of a run of the export to the Delta log.
+
+        Raise LakeError if the log has this run or a later one, or if it refuses the files.
+        """
         table = self.create()
         if (table.transaction_version(self._application) or 0) >= run:
             raise LakeError(f"{self.location} has the files of run {run}, or of a later one.")
@@ -146,7 +151,7 @@ class Table:
         return locations.choose_storage_options(self.location, os.environ)
 
     def create(self) -> DeltaTable:
-        """Open the table, with all columns of this release, and create it if it does not exist."""
+        """Open the table, after creating it or adding columns that are new in this release."""
         table = self.delta() or self._create()
         self._add_columns(table)
         return table
@@ -164,7 +169,7 @@ class Table:
         )
 
     def _add_columns(self, table: DeltaTable) -> None:
-        """Add the columns that an earlier release did not know. They are NULL in its files."""
+        """Add columns that a table of an earlier release lacks. They are NULL in its files."""
         known = {field.name for field in table.schema().fields}
         new = [field.with_nullable(True) for field in TABLES[self.name] if field.name not in known]
         if new:
@@ -188,7 +193,10 @@ def _action(file: ExportedFile) -> AddAction:
 
 
 def _logged(row: Mapping[str, Any]) -> LoggedFile:
-    """Return a file of a row of the log. A file without statistics has no range of that column."""
+    """Return the data file of a row of `get_add_actions`.
+
+    `ranges` lacks the columns for which the file has no statistics.
+    """
     ranges = {
         name: (row[f"min.{name}"], row[f"max.{name}"])
         for name in STATISTICS

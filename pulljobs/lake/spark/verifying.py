@@ -1,4 +1,4 @@
-"""Verification of days: days to compare, the record of results, and rows that differ."""
+"""Verification of days: choice of the days, record of the results, ids of rows that differ."""
 
 from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
@@ -35,7 +35,10 @@ MAX_REPORTED: Final = 10
 
 
 def take_snapshot(using: str, where: str) -> LakeSnapshot:
-    """Return the files of the lake, or raise LakeError while a run is open."""
+    """Return the files of the lake at a moment between two runs of the export.
+
+    Raise LakeError while a run is open.
+    """
     high = ledger.read_settled_high(using, where)
     files = {name: Table(where, name).list_files() for name in TABLES}
     if (interrupted := ledger.find_open_run(using, where)) is not None:
@@ -49,12 +52,12 @@ def take_snapshot(using: str, where: str) -> LakeSnapshot:
 
 
 def list_days(using: str) -> Days:
-    """Return the days of which PostgreSQL may have rows, by table of the lake."""
+    """Return the days from the first to the last row in PostgreSQL, by table of the lake."""
     return {table: list(_list_days_of_table(using, PARTITIONED[table])) for table in TABLES}
 
 
 def list_kept_days(using: str, where: str) -> Days:
-    """Return the days of `list_days` that were not dropped because this lake has them."""
+    """Return the days of `list_days` except those that were dropped because this lake has them."""
     dropped = verified_days.find_dropped(using, where)
     return {
         table: [day for day in days if Partition(PARTITIONED[table], day) not in dropped]
@@ -63,7 +66,7 @@ def list_kept_days(using: str, where: str) -> Days:
 
 
 def record_results(using: str, snapshot: LakeSnapshot, results: Iterable[DayComparison]) -> None:
-    """Record the equal days, which may be dropped once they are old enough."""
+    """Record for each day whether it is equal. Retention may drop the days that are."""
     for result in results:
         if result.is_equal:
             day = LakeDay(
@@ -79,11 +82,13 @@ def record_results(using: str, snapshot: LakeSnapshot, results: Iterable[DayComp
 
 
 class Difference(NamedTuple):
-    """Ids of rows that differ, a few of each kind."""
+    """Ids of rows that differ, at most `MAX_REPORTED` of each kind."""
 
     only_here: list[int]
+    """Ids of rows that only PostgreSQL has."""
     only_in_lake: list[int]
     changed: list[int]
+    """Ids of rows with other contents in the lake, or with several rows there."""
 
 
 KIND_OF_DIFFERENCE: Final = (
@@ -95,7 +100,7 @@ KIND_OF_DIFFERENCE: Final = (
 def find_difference(
     spark: "SparkSession", using: str, snapshot: LakeSnapshot, result: DayComparison
 ) -> Difference:
-    """Find rows of a day that differ, and return the ids of those that are reported."""
+    """Return the ids of the day's rows that differ, after `compare_days` found that it does."""
     from pyspark.sql import functions as f
     from pyspark.sql.window import Window
 

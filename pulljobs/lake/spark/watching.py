@@ -1,4 +1,4 @@
-"""Service that keeps the lake up to date, with one session of Spark for all of its steps."""
+"""Service of `pulljobs lake watch`, which keeps the lake up to date with one Spark session."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,29 +30,31 @@ from pulljobs.storage.partitions import Partition
 
 DAY_SECONDS: Final = 86_400.0
 KEPT: Final = timedelta(days=7)
-"""Age at which files that readers of older versions may need are removed."""
+"""Age from which files that only older versions of a table name are removed."""
 IDLE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
 class LakeStep:
-    """Part of the service. `run` returns a line about what it did, or an empty text for nothing."""
+    """Step of the service, such as the export, that runs at an interval."""
 
     name: str
     every: float
-    """Seconds between two runs. The first is at once."""
+    """Seconds between the starts of two runs. The first run is at once."""
     run: Callable[[], str]
+    """Function that does the step, and returns a line about it, or an empty text for nothing."""
     due: float = field(default=0.0, init=False)
+    """Time of the next run, by the monotonic clock."""
 
 
 class LakeService:
-    """Loop over steps. A step that fails is logged, and runs again at its next time."""
+    """Loop over steps. A failure of a step is logged, and the step runs again when it is due."""
 
     def __init__(self, steps: Sequence[LakeStep]) -> None:
         self._steps = steps
 
     def tick(self) -> Iterator[tuple[str, str]]:
-        """Run the steps that are due, in order, and yield the name and the line of each."""
+        """Run the steps that are due, in order. Yield name and line of those that did something."""
         for step in self._steps:
             if step.due <= time.monotonic():
                 step.due = time.monotonic() + step.every
@@ -87,7 +89,8 @@ def plan_steps(
 ) -> list[LakeStep]:
     """Return the steps of the service: export and rollups often, the others once a day.
 
-    With `always_spark` exports and rollups of few rows run in Spark, too.
+    `export_every` and `rollup_every` are in seconds. With `always_spark`, exports and rollups of
+    few rows run in Spark, too.
     """
     return [
         LakeStep("export", export_every, lambda: _export(options, sessions, always_spark)),
@@ -111,7 +114,7 @@ def _roll_up(sessions: Sessions, always_spark: bool) -> str:
 
 
 def _verify(sessions: Sessions) -> str:
-    """Compare the days that are over and were not found equal yet."""
+    """Compare the days that are over and not known to be equal, and return a line about them."""
     using, where = settings().DATABASE, tables.location()
     days = list_unverified(using, where)
     if not any(days.values()):
@@ -126,7 +129,7 @@ def _verify(sessions: Sessions) -> str:
 
 
 def list_unverified(using: str, where: str) -> Days:
-    """Return the days that are over, were not dropped, and were not found equal since."""
+    """Return the days that are over, that PostgreSQL has, and that are not known to be equal."""
     today, known = datetime.now(UTC).date(), verified_days.find_verified(using, where)
     return {
         table: [

@@ -63,7 +63,7 @@ def add_payload_arguments(parser: ArgumentParser) -> None:
 
 
 def choose_options(options: dict[str, Any]) -> "ExportOptions":
-    """Return the options of an export that the arguments of `add_payload_arguments` choose."""
+    """Return the options of the export that these command-line options choose."""
     from pulljobs.lake.spark.exporting import ExportOptions
 
     return ExportOptions(
@@ -86,7 +86,10 @@ def handle(**options: Any) -> CommandResult:
 
 
 def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
-    """Export repeatedly until SIGTERM or SIGINT, after which the current run still ends."""
+    """Export again and again until SIGTERM or SIGINT, and return the sum of all results.
+
+    The run that is under way at the signal still ends.
+    """
     from pulljobs.lake.spark.exporting import Exported
 
     stopped, total = threading.Event(), Exported()

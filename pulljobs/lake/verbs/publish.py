@@ -52,7 +52,7 @@ def handle(**options: Any) -> CommandResult:
 
 
 def answer(done: "BulkPublish", before: bool) -> CommandResult:
-    """Return the answer that reports a publish."""
+    """Return the output of the subcommand for a publish, which was done earlier if `before`."""
     counts = {
         name: getattr(done, name)
         for name in ("rows", "messages", "jobs", "duplicates", "key_full", "rejected")
