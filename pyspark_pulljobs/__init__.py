@@ -1,9 +1,11 @@
 """Spark data source `pulljobs`, and the code that Spark executors load, without Django.
 
+By call of Spark, the module that serves it, and what it is for:
+
     spark.read.format("pulljobs")          reading      archive, messages or live jobs
-    df.write.format("pulljobs")            bulk_writer  jobs by the million
+    df.write.format("pulljobs")            bulk_writer  rows become messages, millions at a time
     spark.readStream.format("pulljobs")    streaming    a consumer's jobs, under leases
-    writeStream.format("pulljobs")         sink         published once a micro-batch
+    writeStream.format("pulljobs")         sink         micro-batches become messages, each once
 
 Spark finds the data source by the name of this package if Spark runs on the driver's own Python.
 Otherwise call `spark.dataSource.register(DefaultSource)`. Spark pickles classes by reference, so
@@ -30,7 +32,7 @@ class DefaultSource(DataSource):
         return "pulljobs"
 
     def schema(self) -> StructType | str:
-        """Return the schema of a stream if the options name a consumer, otherwise of a table."""
+        """Return the columns: of a stream if the option `consumer` is given, else of `table`."""
         if "consumer" in self.options:
             from pyspark_pulljobs.streaming import schema as stream_schema
 

@@ -1,4 +1,4 @@
-"""Sessions and queries by ADBC, which returns results as Arrow batches.
+"""Queries by ADBC, the database driver of Apache Arrow, which returns batches of columns.
 
 The DB-API of the driver imports Polars, where it is installed, and Arrow's data sets with pandas.
 This module uses the lower layer of the driver, which imports none of them.
@@ -18,12 +18,13 @@ from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs.connecting import SESSION_SETTINGS, describe_failure, in_utf8
 
 BLOCK_BYTES: Final = 16 * 2**20
+"""Approximate size of a batch."""
 DRIVER_ERRORS: Final = (Error, OSError, pa.ArrowException)
-"""Errors of the driver. Those of a stream of batches come from Arrow."""
+"""Errors that the driver raises. Those while batches are read come from Arrow."""
 
 
 class ArrowConnection:
-    """Connection in autocommit mode, for use in one thread."""
+    """ADBC connection in autocommit mode, for use in one thread."""
 
     def __init__(self, dsn: str) -> None:
         with ExitStack() as handles:
@@ -36,7 +37,7 @@ class ArrowConnection:
 
     @contextmanager
     def execute(self, query: str) -> Iterator[pa.RecordBatchReader]:
-        """Run a query, and provide its batches within the block."""
+        """Run a query, and provide a reader of its batches, which is open within the block."""
         with AdbcStatement(self._connection) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": BLOCK_BYTES})
             statement.set_sql_query(query)
@@ -50,7 +51,10 @@ _idle: Final[dict[str, ArrowConnection]] = {}
 
 
 def connect(dsn: str) -> ArrowConnection:
-    """Open an ADBC session in UTC and UTF-8, which returns results as Arrow batches."""
+    """Open a connection with time zone UTC and encoding UTF-8.
+
+    Raise ConfigurationError if that fails.
+    """
     with ExitStack() as opened:
         try:
             connection = opened.enter_context(closing(ArrowConnection(in_utf8(dsn))))
@@ -63,7 +67,7 @@ def connect(dsn: str) -> ArrowConnection:
 
 
 def select(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Run a query, and yield its batches with the types of the schema.
+    """Run a query, and yield its batches, with the column types of the schema.
 
     Raise psycopg.OperationalError if the query fails, as a read by COPY does.
     """
@@ -77,10 +81,10 @@ def select(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _fetch(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
-    """Run a query, and leave the connection open for the next task in this process.
+    """Run a query, and provide its reader within the block. Keep the connection for the next task.
 
-    Spark reuses processes. A new connection is expensive, because ADBC first reads all types of the
-    database.
+    Spark runs several tasks in a process, one after the other. A new connection is expensive,
+    because ADBC first reads all types of the database.
     """
     with ExitStack() as resources:
         connection = resources.enter_context(closing(_connect(dsn)))

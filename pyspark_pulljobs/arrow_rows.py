@@ -1,4 +1,4 @@
-"""Rows of Arrow batches, and the fast check of whole columns."""
+"""Rows of Arrow batches as Python values, and a fast check of whole columns for valid messages."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -19,19 +19,20 @@ from pyspark_pulljobs.columns import COLUMNS
 
 NO_HEADERS: Final[dict[str, str]] = {}
 Columns = Mapping[str, list[Any]]
-"""Values by field of NewMessage."""
+"""Lists of the messages' values, by field of NewMessage."""
 
 
 class Unreadable(NamedTuple):
-    """Value that can't be converted to a Python object."""
+    """Stand-in for a value that Python cannot represent, such as a time after the year 9999."""
 
     error: str
 
 
 class ArrowRow(NamedTuple):
-    """Values of a row, as Arrow converts them."""
+    """Values of one row by column of a message. None stands for NULL and for a missing column."""
 
     payload: Any
+    """Bytes, or the UTF-8 of a payload that was text."""
     is_text: bool
     """True if the payload was text."""
     key: Any
@@ -47,7 +48,10 @@ class ArrowRow(NamedTuple):
 
 
 class ArrowRows:
-    """Columns of a batch as Python lists, with text payloads as bytes in UTF-8."""
+    """Rows of one Arrow batch, as a Python list for each column.
+
+    Payloads that are text become their bytes in UTF-8.
+    """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         payload = batch.column("payload")
@@ -71,7 +75,10 @@ class ArrowRows:
         return values
 
     def plain(self, first: int, end: int) -> Columns:
-        """Return the rows from `first` up to `end`, which need no check, as columns of messages."""
+        """Return the rows from `first` to below `end` as columns of messages, without a check.
+
+        The caller knows from `flag_plain_rows` that they are valid.
+        """
         count = end - first
         given = {name: values[first:end] for name, values in self.columns.items()}
         return {
@@ -87,7 +94,11 @@ class ArrowRows:
         }
 
     def end_within(self, size: int, first: int) -> int:
-        """Return the end of the fewest rows from `first` on that reach `size` bytes."""
+        """Return the end of the fewest rows from `first` on whose payloads reach `size` bytes.
+
+        The end is the index after the last of these rows, and may be that after the end of the
+        batch.
+        """
         before = self.sizes[first - 1] if first else 0
         return bisect_left(self.sizes, before + size, first) + 1
 
@@ -97,7 +108,11 @@ class ArrowRows:
 
 
 def flag_plain_rows(batch: pa.RecordBatch, limits: Limits) -> list[bool]:
-    """Return a flag for each row: True if fast checks of whole columns show that it is valid."""
+    """Return a flag for each row: True if checks of whole columns show that it is a valid message.
+
+    False does not mean that the row is invalid. It has to be checked alone, for example because it
+    has headers.
+    """
     payload = batch.column("payload").cast(pa.large_binary())
     plain = pc.less_equal(pc.binary_length(payload), limits.MAX_PAYLOAD_BYTES)
     for name in batch.schema.names:

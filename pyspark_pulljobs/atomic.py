@@ -1,4 +1,4 @@
-"""Atomic bulk publishes: tasks stage their rows, and one transaction publishes all of them."""
+"""Atomic bulk publishes: tasks stage their rows in a table, and one transaction publishes all."""
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -33,17 +33,17 @@ KEPT_BATCHES: Final = 100
 
 @dataclass
 class StagedTask(WriterCommitMessage):
-    """Commit message of a task that staged its rows."""
+    """Commit message that a task sends to the driver: which rows it has staged."""
 
     writer: UUID | None
-    """Id that the chunks of the task have in the staging table, or None if it staged nothing."""
+    """Id of the task's rows in the staging table, or None if it staged nothing."""
     publish: Publish
     rows: int = 0
     batch: SinkBatch | None = None
 
 
 class AtomicWriter(DataSourceArrowWriter):
-    """Writer of an atomic publish, which Spark pickles for the tasks."""
+    """Spark's writer of an atomic publish, which Spark pickles for the tasks."""
 
     def __init__(self, request: Request, address: Address, publish: Publish) -> None:
         self._request, self._address, self._publish = request, address, publish
@@ -71,7 +71,7 @@ def stage(
     iterator: Iterator[pa.RecordBatch],
     batch: SinkBatch | None = None,
 ) -> StagedTask:
-    """Stage the rows of a task, which no reader of messages and jobs sees."""
+    """Copy the rows of a task to the staging table, which no reader of messages and jobs sees."""
     publish_ledger.hold(session, publish.id)
     writer, context = uuid4(), TaskContext.get()
     chunks = cut_chunks(iterator, request.bounds)
@@ -92,9 +92,9 @@ def commit(
     messages: Sequence[WriterCommitMessage | None],
     batch: SinkBatch | None = None,
 ) -> None:
-    """Publish the rows that the tasks staged, and drop the staging table.
+    """Publish the rows that the tasks staged in one transaction, and drop the staging table.
 
-    Rows that an earlier run has published are not published again.
+    Nothing is published if an earlier run of the same publish has committed.
     """
     tasks = [message for message in messages if isinstance(message, StagedTask)]
     publish_ledger.hold(session, publish_id)
@@ -105,7 +105,7 @@ def commit(
 
 
 def abort(session: Session, publish_id: int) -> None:
-    """Mark the publish as aborted, and clean up after abandoned publishes."""
+    """Mark the publish as aborted, and clean up after all publishes whose driver is gone."""
     publish_ledger.settle(session, publish_id, publish_ledger.ABORTED, publish_ledger.Tally())
     staging.clean(session)
 
@@ -118,7 +118,7 @@ def _publish(
     batch: SinkBatch | None,
     tasks: Collection[StagedTask],
 ) -> Store | None:
-    """Publish in one transaction, or return None if an earlier run has published already."""
+    """Publish the staged rows in one transaction, or return None if an earlier run has done it."""
     with session.atomic():
         if publish_ledger.lock(session, publish_id) == publish_ledger.DONE:
             return None
@@ -138,9 +138,9 @@ def _publish(
 def _read_chunks(
     session: Session, publish_id: int, tasks: Collection[StagedTask]
 ) -> list[staging.StagedChunk]:
-    """Read the sizes of the staged chunks.
+    """Read the numbers and sizes of the chunks that these tasks staged, in the order of the rows.
 
-    Raises LakeError if rows are missing, because a crash of the server emptied the table.
+    Raises LakeError if rows are missing, because a crash of the server emptied the staging table.
     """
     writers = [message.writer for message in tasks if message.writer is not None]
     try:
@@ -168,7 +168,10 @@ def _stop_at_bad_rows(
 
 
 def _retry(work: Callable[[], Store | None]) -> Store | None:
-    """Run the work, and repeat it after a conflict over locks, at most `ATTEMPTS` times in all."""
+    """Run the work, and repeat it after a deadlock or a failed serialization.
+
+    It runs at most `ATTEMPTS` times in all.
+    """
     for attempt in range(1, ATTEMPTS):
         try:
             return work()

@@ -1,4 +1,4 @@
-"""Work done while Spark runs a batch: the ack of the previous batch, the claim of the next."""
+"""Calls in a thread while Spark runs a batch: the ack of the last batch, the claim of the next."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class BackgroundCall(Generic[T]):
-    """Call in a thread of `pool`, one at a time. `wait` raises the error of the call."""
+    """Call that runs in a thread of `pool`, at most one at a time, and is waited for later."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -18,18 +18,22 @@ class BackgroundCall(Generic[T]):
 
     @property
     def seq(self) -> int:
-        """Number of the batch that the running call works on, or 0 if no call runs."""
+        """Number of the batch that the running call is for, or 0 if no call runs."""
         return self._running[0] if self._running else 0
 
     def start(self, link: Link, seq: int, work: Callable[[], T]) -> None:
-        """Start the call for batch `seq`. `wait` must have ended the call before it."""
+        """Start the call for batch number `seq` on the connections of `link`.
+
+        The caller has ended an earlier call by `wait`.
+        """
         assert self._running is None
         self._running = seq, link, self._pool.submit(work)
 
     def wait(self, link: Link) -> tuple[int, T] | None:
-        """Wait for the call, and return its batch number and result.
+        """Wait for the running call, and return its batch number and result, or raise its error.
 
-        Returns None if no call was started, or if it failed on an earlier link.
+        Returns None if no call runs, or if it failed on an earlier link, whose connections were
+        lost.
         """
         if self._running is None:
             return None

@@ -1,4 +1,4 @@
-"""Report of rows that are not valid messages: how many for each reason, with an example."""
+"""Error about rows that are not valid messages: how many for each reason, with an example."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ class BadRows:
             self._examples.setdefault(reject.reason, reject)
 
     def stop(self, consequence: str) -> None:
-        """Raise InvalidMessage if there are bad rows.
+        """Raise InvalidMessage if there are bad rows. `consequence` says what is left undone.
 
-        Its text has the sizes of payloads, but no payload.
+        The message of the error has the sizes of payloads, but no payload.
         """
         if self._counts:
             raise InvalidMessage(

@@ -1,4 +1,4 @@
-"""Slices of a batch, from which the tasks of a stream read jobs with their messages."""
+"""Slices of a stream's batch: each task of Spark reads the jobs and messages of one slice."""
 
 import json
 from collections.abc import Iterator
@@ -46,6 +46,7 @@ SCHEMA: Final = StructType(
         StructField("deliveries", IntegerType()),
     ]
 )
+"""Columns of a stream."""
 HEADERS: Final = SCHEMA.names.index("headers")
 _RESULT_SCHEMA: Final = to_arrow_schema(SCHEMA, timezone="UTC")
 _QUERY_SCHEMA: Final = _RESULT_SCHEMA.set(HEADERS, pa.field("headers", pa.string()))
@@ -54,15 +55,16 @@ _QUERY_SCHEMA: Final = _RESULT_SCHEMA.set(HEADERS, pa.field("headers", pa.string
 
 @dataclass
 class BatchSlice(InputPartition):
-    """Slice of a batch. `query` reads those of its jobs that the lease of the batch still holds."""
+    """Part of a batch that one task reads."""
 
     query: str
+    """Query for those of its jobs that the batch's lease still holds, with their messages."""
     redelivery: str
-    """Statement that counts another delivery of these jobs."""
+    """Statement that counts one more delivery of these jobs."""
 
 
 def check(schema: StructType) -> None:
-    """Raise ConfigurationError for columns that a stream does not have."""
+    """Raise ConfigurationError for a column that a stream does not have, or of another type."""
     for column in schema.fields:
         if column.name not in SCHEMA.names:
             known = ", ".join(SCHEMA.names)
@@ -80,9 +82,9 @@ def check(schema: StructType) -> None:
 def slice_batch(
     connection: psycopg.Connection[Any], batch_id: int, token: UUID, jobs: int, partitions: int
 ) -> list[BatchSlice]:
-    """Cut the places from 1 to `jobs` of a batch into slices of about equal length.
+    """Divide the jobs of a batch, numbered from 1 to `jobs`, into slices of about equal length.
 
-    There are at most `partitions` slices.
+    There are at most `partitions`, and fewer if a slice would have less than `MIN_ROWS` jobs.
     """
     count = max(min(partitions, -(-jobs // MIN_ROWS)), 1)
     cuts = [jobs * number // count for number in range(count + 1)]
@@ -98,9 +100,9 @@ def slice_batch(
 def read_slice(
     options: StreamOptions, slice: BatchSlice, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a slice, with the columns and the order of the schema.
+    """Read the jobs of a slice that are still leased, with the columns and the order of the schema.
 
-    If Spark repeats a task, its jobs have one more delivery.
+    In a task that Spark repeats, one more delivery of the jobs is counted first.
     """
     if is_repeated(TaskContext.get()):
         with open_session(options.dsn) as session:
@@ -116,7 +118,7 @@ def read_slice(
 
 
 def is_repeated(context: TaskContext | None) -> bool:
-    """Return True in a task that Spark repeats."""
+    """Return True if Spark runs this task again after a failed attempt."""
     return context is not None and context.attemptNumber() > 0
 
 

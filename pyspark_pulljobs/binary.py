@@ -1,6 +1,7 @@
-"""Encoder of rows and arrays in the binary form of COPY, the fastest form to write and to read.
+"""Encoder of rows and arrays in COPY's binary form, the fastest form to write and to read.
 
-Text is in the encoding of the session, which `connecting` sets to UTF-8.
+Text is in the encoding of the session, which `connecting` sets to UTF-8. The argument `kind` is the
+name of a type in PostgreSQL.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,9 @@ from typing import Any, Final
 from pulljobs.engine.encodings import HEAD, MICROSECOND, encode_timestamp, framed
 
 BEGINNING: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+"""Header of the data of a COPY."""
 END: Final = b"\xff\xff"
+"""Trailer of the data of a COPY."""
 
 NULL: Final = b"\xff\xff\xff\xff"
 _NONE: Final = bytes(4)
@@ -35,12 +38,12 @@ _ENCODERS: Final[Mapping[str, tuple[int, Callable[[Any], bytes]]]] = {
 
 
 def encode_value(kind: str, value: Any) -> bytes:
-    """Encode a value with its length in front. None becomes NULL."""
+    """Return the value with its length in front. None becomes NULL."""
     return NULL if value is None else _framed(_ENCODERS[kind][1](value))
 
 
 def encode_array(kind: str, values: Sequence[Any]) -> bytes:
-    """Encode an array with its length in front. An array of nothing but None becomes empty."""
+    """Return the array with its length in front. If all values are None, it has no elements."""
     number, encoded = _ENCODERS[kind]
     distinct = set(values)
     if distinct <= {None}:
@@ -54,7 +57,7 @@ def encode_array(kind: str, values: Sequence[Any]) -> bytes:
 
 
 def encode_row(fields: Iterable[bytes]) -> bytes:
-    """Encode a row of encoded values and arrays."""
+    """Return a row of encoded values and arrays, with their number in front."""
     fields = list(fields)
     return _SHORT.pack(len(fields)) + b"".join(fields)
 

@@ -23,9 +23,9 @@ from pyspark_pulljobs.requests import ATOMIC, Address, Request
 
 
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """Open the publish, and clean up after killed publishes.
+    """Open the publish that the options describe, and return Spark's writer for its mode.
 
-    Spark calls this once, on the driver.
+    Spark calls this once, on the driver. Before, it cleans up after publishes whose driver is gone.
     """
     if overwrite:
         raise ConfigurationError('A publish only adds jobs: write with .mode("append").')
@@ -42,7 +42,7 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> D
 def open_publish(
     session: Session, request: Request, address: Address, batch: SinkBatch | None = None
 ) -> Publish:
-    """Open the publish, and create its staging table if it is atomic and not done."""
+    """Open the publish in the ledger. Create its staging table if it is atomic and not done yet."""
     with session.atomic():
         publish = publish_ledger.open_publish(session, request, address, batch)
         if request.mode == ATOMIC and not publish.is_done:

@@ -1,4 +1,7 @@
-"""Checksums of rows in PostgreSQL, which tasks read and sum up."""
+"""Checksums of the rows of a day in PostgreSQL, read and summed up in Spark's tasks or in threads.
+
+The argument `reader` is the way to read rows: "adbc" or "copy".
+"""
 
 from collections.abc import Iterable, Iterator
 from datetime import date
@@ -18,15 +21,16 @@ SCHEMA: Final = pa.schema(
 
 
 class DayPart(NamedTuple):
-    """Part of a day. `query` returns id, checksum and exported (a boolean) of each row."""
+    """Part of a day of a table of the lake."""
 
     table: str
     day: date
     query: str
+    """Query for id, checksum and `exported` (boolean) of each of its rows in PostgreSQL."""
 
 
 class Sums(NamedTuple):
-    """Number of rows, and sums of their ids and checksums."""
+    """Number of rows, sum of their ids, and sum of their checksums."""
 
     rows: int = 0
     ids: int = 0
@@ -37,7 +41,7 @@ class Sums(NamedTuple):
 
 
 class PartSums(NamedTuple):
-    """Sums of the exported rows of one part of a day."""
+    """Sums over the exported rows of one part of a day."""
 
     table: str
     day: date
@@ -47,7 +51,7 @@ class PartSums(NamedTuple):
 
 
 def sum_parts(dsn: str, reader: str, parts: Iterable[DayPart]) -> Iterator[PartSums]:
-    """Run the query of each part, and sum its exported rows."""
+    """Run the query of each part, and yield the sums over its exported rows."""
     for part in parts:
         total, pending = Sums(), 0
         for batch in batches(reader, dsn, part.query, SCHEMA):
@@ -62,7 +66,7 @@ def sum_parts(dsn: str, reader: str, parts: Iterable[DayPart]) -> Iterator[PartS
 def read_checksums(
     dsn: str, reader: str, queries: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read id and checksum of the exported rows, for the query in each row of `queries`."""
+    """Run the query in each row of `queries`, and yield id and checksum of the exported rows."""
     for batch_of_queries in queries:
         for query in batch_of_queries["query"].to_pylist():
             for batch in batches(reader, dsn, query, SCHEMA):

@@ -28,13 +28,16 @@ MODULUS: Final = 2**63
 
 @dataclass
 class PublishedPartition(WriterCommitMessage):
-    """Commit message of a task that published its partition."""
+    """Commit message that a task sends to the driver: its partition is published."""
 
     partition: int
 
 
 class ChunkedWriter(DataSourceArrowWriter):
-    """Writer of a chunked publish. A repeated run must have the same partitions, or it fails."""
+    """Spark's writer of a chunked publish, which Spark pickles for the tasks.
+
+    A publish that is run again must have the same partitions, or it fails.
+    """
 
     def __init__(self, request: Request, address: Address, publish: Publish) -> None:
         self._request, self._address, self._publish = request, address, publish
@@ -66,7 +69,7 @@ class ChunkedWriter(DataSourceArrowWriter):
             publish_ledger.settle(session, self._publish.id, publish_ledger.DONE, tally)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Keep the rows that tasks committed, because a repeated publish skips them."""
+        """Do nothing: rows that tasks have committed stay, and a repeated publish skips them."""
 
     def _publish_partition(
         self, session: Session, partition: int, batches: Iterator[pa.RecordBatch]
@@ -93,7 +96,7 @@ class ChunkedWriter(DataSourceArrowWriter):
         return checksum
 
     def _compare(self, partition: int, checksum: int, batches: Iterator[pa.RecordBatch]) -> None:
-        """Raise LakeError unless the partition published exactly these rows before."""
+        """Raise LakeError unless these rows are those that the partition published before."""
         if sum(chunk.checksum() for chunk in self._chunks(batches)) % MODULUS != checksum:
             raise LakeError(
                 f"Partition {partition} of publish {self._request.publish_id!r} published other "

@@ -1,4 +1,4 @@
-"""Chunks of messages: the rows that one statement stores."""
+"""Chunks of messages: rows of a DataFrame that one statement stores."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,19 +23,20 @@ def _make_columns() -> Columns:
 
 @dataclass
 class Chunk:
-    """Messages that one statement stores, and the rejected rows between them."""
+    """Messages that one statement stores, and the rows between them that are not valid messages."""
 
     columns: Columns = field(default_factory=_make_columns)
     """Values of the messages, by field of NewMessage."""
     originals: list[int | None] = field(default_factory=list)
     """Id of the job that each message replays, or None if the message is no replay."""
     rejects: list[Reject] = field(default_factory=list)
+    """Rows that are not valid messages."""
     size: int = 0
     """Bytes of the payloads and corrupt records."""
 
     @property
     def count(self) -> int:
-        """Number of messages."""
+        """Number of messages, without the rejects."""
         return len(self.originals)
 
     @property
@@ -51,7 +52,10 @@ class Chunk:
         return list(map(NewMessage, *self.columns.values()))
 
     def checksum(self) -> int:
-        """Return a checksum whose sum over chunks depends neither on their cut nor on row order."""
+        """Return a checksum of all rows.
+
+        The sum over several chunks does not depend on the order of the rows or on where chunks end.
+        """
         names = ("payload", "key", "client_message_id")
         values = zip(*map(self.columns.__getitem__, names), strict=True)
         return sum(
@@ -61,7 +65,7 @@ class Chunk:
 
 
 def cut_chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]:
-    """Convert all rows, valid or not, in their order to chunks, none of which is empty."""
+    """Convert all rows in their order to chunks, none of which is empty."""
     chunk = Chunk()
     for batch in batches:
         rows, plain = ArrowRows(batch), [*flag_plain_rows(batch, limits), False]
@@ -83,7 +87,7 @@ def cut_chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Ch
 def split(
     batches: Iterator[pa.RecordBatch], count: int
 ) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-    """Split off the first `count` rows.
+    """Return iterators over the first `count` rows and over the rest.
 
     The caller must read the first iterator to its end before the second.
     """
@@ -104,7 +108,10 @@ def split(
 
 
 def _add_plain(chunk: Chunk, rows: ArrowRows, first: int, end: int) -> int:
-    """Add the valid rows that fit into the chunk, and return the index after them."""
+    """Add as many of the rows from `first` to below `end` as fit, and return the index after them.
+
+    The rows need no check.
+    """
     end = min(
         end, first + CHUNK_ROWS - chunk.count, rows.end_within(CHUNK_BYTES - chunk.size, first)
     )
@@ -116,7 +123,7 @@ def _add_plain(chunk: Chunk, rows: ArrowRows, first: int, end: int) -> int:
 
 
 def _add_checked(chunk: Chunk, rows: ArrowRows, index: int, limits: Limits) -> int:
-    """Check a row, add it as a message or reject, and return the index after it."""
+    """Check a row, add it as a message or a reject, and return the index after it."""
     row = rows.row(index)
     try:
         message, original = make_message(row, limits), decode_original(row.original_job)

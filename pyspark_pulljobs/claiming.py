@@ -1,4 +1,7 @@
-"""Claims of batches, and takeovers of batches whose owner crashed."""
+"""Claims of batches by a stream, and takeovers of batches that an earlier owner left.
+
+The argument `seq` is the number of a batch in its stream, from 1 on.
+"""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -26,11 +29,12 @@ LEASE_LOST: Final = "Lease lost: the Spark driver crashed or stopped renewing."
 
 
 class StreamBatch(NamedTuple):
-    """Batch of a stream. `jobs` includes jobs that are no longer held."""
+    """Batch that this process claimed or took over."""
 
     id: int
     lease_token: UUID
     jobs: int
+    """Number of its jobs, with those whose lease was lost since."""
     redelivered: int
     """Number of its jobs that were delivered before."""
 
@@ -46,8 +50,9 @@ def claim(
 ) -> tuple[Claimed, StreamBatch | None]:
     """Claim at most `wanted` jobs, and insert the row of their batch, in one transaction.
 
-    `bound` limits each position of the claim index. Raises StreamTaken if another process has taken
-    the stream over.
+    `stream` is the name of the stream and its ownership. `bound` may change the position at which a
+    claim enters the claim index. Return the result of the claim, and the batch, or None if there
+    were no jobs. Raises StreamTaken if another process has taken the stream over.
     """
     name, owned = stream
     try:
@@ -72,10 +77,11 @@ def claim(
 def take_over(
     session: Session, stream: tuple[str, Owned], seq: int, terms: Terms
 ) -> StreamBatch | None:
-    """Claim the jobs of a batch again, except those that another process claimed.
+    """Claim the jobs of a batch under a new lease, except those that another process claimed.
 
-    Returns None if the batch was acked. Jobs that were still held under the old lease token count
-    one more delivery and no retry, because their task may not have begun.
+    Returns None if the batch was acked. Jobs that were still leased by the batch count one more
+    delivery and no retry, because their task may not have begun. Raises StreamTaken if another
+    process has taken the stream over.
     """
     name, owned = stream
     with session.atomic():
@@ -94,7 +100,10 @@ def take_over(
 
 
 def _lock_room(session: Session, consumer_id: int, guards: Guards) -> int | None:
-    """Return the number of jobs that may come in flight, or None for any number."""
+    """Lock the limits of the consumer, and return how many jobs they let in flight in addition.
+
+    None stands for any number. The result is 0 if the consumer's group was changed at this moment.
+    """
     allowance = limits.lock_allowance(session, consumer_id, guards.group_id)
     # Its group was changed at this moment: the jobs stay queued.
     return 0 if allowance is None else allowance.room

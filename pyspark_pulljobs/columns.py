@@ -1,4 +1,4 @@
-"""Columns of a DataFrame of messages, and the types that they may have."""
+"""Columns that a DataFrame of messages may have, and their types."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ from pulljobs.errors import ConfigurationError
 
 NUMBER_TYPES: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 CORRUPT: Final = "corrupt_record"
-"""Column of records that a reader could not parse, by its option `columnNameOfCorruptRecord`."""
+"""Column with the text of records that Spark's reader could not parse."""
 COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
     "payload": (types.BinaryType, types.StringType),
     "key": (types.StringType,),
@@ -24,17 +24,18 @@ COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
     "original_job": (types.LongType, types.StringType),
     CORRUPT: (types.StringType,),
 }
-"""Fields of a message, and the types that they may have.
+"""Types by column. Each column is a field of a message, except the last two.
 
-A numeric delay is in seconds. Headers as text are a JSON object. A row with a corrupt record is
-not a message.
+A numeric delay is in seconds. Headers as text are a JSON object. `original_job` is the id of the
+job that the message replays. A row with a corrupt record is not a message.
 """
 
 
 def check(schema: types.StructType, *, replays: bool) -> None:
-    """Raise ConfigurationError if the columns do not make messages.
+    """Raise ConfigurationError if a column is unknown, missing or of a wrong type.
 
-    The column `original_job` is allowed only if the write replays jobs.
+    Only the payload must not be missing. The column `original_job` is allowed only if the write
+    `replays` jobs.
     """
     for column in schema.fields:
         if column.name not in COLUMNS:

@@ -1,4 +1,4 @@
-"""Translation of Spark's filters to SQL conditions."""
+"""Translation of Spark's filters to SQL conditions, which PostgreSQL applies to a read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -34,7 +34,11 @@ ORDER_FILTERS: Final = frozenset({GreaterThan, GreaterThanOrEqual, LessThan, Les
 def translate_filter(
     spark_filter: Filter, columns: pa.Schema, expressions: Mapping[str, str]
 ) -> str | None:
-    """Return the SQL condition for a filter, or None if Spark must apply the filter itself."""
+    """Return the SQL condition for a filter, or None if Spark must apply the filter itself.
+
+    `expressions` has the SQL of computed columns, by name. Other columns are those of the table
+    `t`.
+    """
     attribute: tuple[str, ...] = getattr(spark_filter, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in columns.names:
         return None
@@ -77,7 +81,7 @@ COMPARABLE_TYPES: Final[tuple[tuple[Callable[[pa.DataType], bool], type], ...]] 
 
 
 def _is_comparable(value: Any, kind: pa.DataType) -> bool:
-    """Return True if the value has the type of the column, and PostgreSQL can represent it."""
+    """Return True if the value has the column's type, and PostgreSQL can represent it."""
     if isinstance(value, str) and "\x00" in value:
         return False
     if isinstance(value, datetime) and value.utcoffset() is None:

@@ -40,7 +40,11 @@ client.
 
 
 def parse_dsn(options: Mapping[str, str]) -> str:
-    """Check and complete the option `dsn`. Raise ConfigurationError if it is missing or wrong."""
+    """Return the option `dsn`, with time limits and the name of the application added.
+
+    Raise ConfigurationError if it is missing or malformed, or if it has a password or another
+    secret.
+    """
     if not (given := options.get("dsn", "").strip()):
         raise ConfigurationError(
             'Option "dsn" is missing: give it as "host=... dbname=... user=...", without password.'
@@ -68,7 +72,10 @@ def parse_dsn(options: Mapping[str, str]) -> str:
 
 
 def connect(dsn: str) -> psycopg.Connection[Any]:
-    """Open a psycopg session in UTC and UTF-8, or raise ConfigurationError if that fails."""
+    """Open a psycopg connection in autocommit mode, with time zone UTC and encoding UTF-8.
+
+    Raise ConfigurationError if that fails.
+    """
     with ExitStack() as opened:
         try:
             connection = psycopg.connect(in_utf8(dsn), autocommit=True, prepare_threshold=None)

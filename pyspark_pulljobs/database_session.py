@@ -1,6 +1,6 @@
-"""Sessions that run statements of `pulljobs.engine.sql` without Django.
+"""Database sessions that run statements of `pulljobs.engine.sql` without Django.
 
-Every wait for the server has a bound: a proxy may acknowledge all bytes and forget them.
+Every wait for the server has a time limit: a proxy may acknowledge all bytes and forget them.
 """
 
 import sys
@@ -32,16 +32,16 @@ Text = str | bytes | sql.SQL | sql.Composed
 
 
 class Session:
-    """Database session, on which claims and key bounds of `pulljobs.engine` run."""
+    """Database session in which code of `pulljobs.engine`, such as a claim, runs its statements."""
 
     def __init__(
         self, connection: psycopg.Connection[Any], seconds: float = STATEMENT_SECONDS
     ) -> None:
-        """`seconds` bounds the time of each statement. Then psycopg.OperationalError is raised."""
+        """Use this connection. After `seconds`, a statement raises psycopg.OperationalError."""
         self.connection, self._seconds = connection, seconds
 
     def run(self, name: str, params: Mapping[str, Any]) -> list[Row]:
-        """Run a statement in the current transaction, if any, and return its rows.
+        """Run the statement file of this name, in the current transaction if any. Return its rows.
 
         The server binds the parameters.
         """
@@ -50,21 +50,24 @@ class Session:
             return fetch_rows(name, cursor)
 
     def execute(self, text: Text, params: Any = None, **options: Any) -> psycopg.Cursor[Any]:
-        """Execute SQL that is no statement file, and return its cursor."""
+        """Execute SQL that is not in a statement file, and return the cursor with its rows."""
         with self.bounded():
             return self.connection.execute(text, params, **options)
 
     def atomic(self) -> AbstractContextManager[object]:
-        """Begin a transaction or savepoint. Raise `psycopg.Rollback` in it to undo it silently."""
+        """Return a context manager of a transaction, or of a savepoint within one.
+
+        Raise `psycopg.Rollback` in the block to undo it silently.
+        """
         return self.enclosing(self.connection.transaction())
 
     def bounded(self) -> Deadline:
-        """Return a context manager that bounds the time of a statement."""
+        """Return a context manager that limits the time of the statements in its block."""
         return Deadline(self.connection, self._seconds)
 
     @contextmanager
     def enclosing(self, manager: AbstractContextManager[T]) -> Iterator[T]:
-        """Bound the statements at the begin and the end of a block, and not the block itself."""
+        """Enter and exit another context manager with a time limit that spares the block."""
         with self.bounded():
             value = manager.__enter__()
         try:
@@ -92,6 +95,6 @@ class PlannedSession(Session):
 
 @contextmanager
 def open_session(dsn: str, seconds: float = STATEMENT_SECONDS) -> Iterator[Session]:
-    """Open a session by `connecting.connect`, and close it at the end."""
+    """Provide a session on a new connection, which is closed at the end of the block."""
     with closing(connect(dsn)) as connection:
         yield Session(connection, seconds)

@@ -1,4 +1,7 @@
-"""Detection of dead Spark drivers on this host, whose publishes will never be committed."""
+"""Detection of Spark drivers on this host that are dead, so that they never commit their publish.
+
+A driver is named host:pid, after the process of its JVM.
+"""
 
 import os
 import socket
@@ -16,17 +19,20 @@ class _Process(NamedTuple):
 
 
 def identify_driver() -> str:
-    """Return host:pid of Spark's JVM, the parent of the parent process on a driver.
+    """Return host:pid of this driver's JVM, or an empty text on a system without /proc.
 
-    The parent process is a daemon of pyspark, which may end before the publish does. The result is
-    empty if the system has no /proc.
+    The JVM is the parent of the parent process of the Python process in which Spark runs a data
+    source. The parent process itself, a daemon of pyspark, may end before the publish does.
     """
     parent = _process(os.getppid())
     return f"{socket.gethostname()}:{parent.parent}" if parent else ""
 
 
 def find_dead(drivers: Iterable[str]) -> list[str]:
-    """Return the drivers of this host that are dead. A reused pid counts as alive."""
+    """Return the drivers whose process has ended. All of them must be of this host.
+
+    If another process has the pid by now, the driver counts as alive.
+    """
     return [driver for driver in drivers if not _is_alive(int(driver.rpartition(":")[2]))]
 
 

@@ -1,7 +1,7 @@
-"""Filesystem of the lake, which reads and writes URLs by the object store of delta-rs.
+"""Arrow filesystem of the lake, which reaches URLs through the object store of the Delta library.
 
-The Delta log and the files then take the same credentials from the environment, and executors need
-no package of Java.
+Files then need the same credentials from the environment as the Delta log, and executors need no
+package of Java.
 """
 
 import os
@@ -12,7 +12,7 @@ from pulljobs.lake import locations
 
 
 def open_location(location: str) -> fs.FileSystem:
-    """Open the filesystem whose root is this directory or URL."""
+    """Return the filesystem whose root is this directory or URL."""
     if not locations.is_url(location):
         return fs.SubTreeFileSystem(location, fs.LocalFileSystem())
     from deltalake.fs import DeltaStorageHandler

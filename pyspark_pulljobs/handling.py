@@ -35,14 +35,16 @@ from pyspark_pulljobs import settling
 PANDAS: Final = "pandas"
 ARROW: Final = "arrow"
 FORMS: Final = (PANDAS, ARROW)
+"""Types of the argument of a handler."""
 COUNTS: Final = "given long, settled long"
+"""Columns that the query of a stream gets from `Handling`, for Spark."""
 _COUNTS: Final = pa.schema([("given", pa.int64()), ("settled", pa.int64())])
 
 Handler = Callable[[Any], Any]
 
 
 def resolve(name: str) -> Handler:
-    """Import the function `module:function`, or raise ConfigurationError if that fails."""
+    """Import the handler `module:function`, or raise ConfigurationError if that fails."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise ConfigurationError(f"Handler {name!r} must have the form module:function.")
@@ -57,7 +59,7 @@ def resolve(name: str) -> Handler:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """Function for `mapInArrow`, which runs a handler and settles the jobs that it names."""
+    """Function for `mapInArrow` that runs a handler and settles the jobs that the handler names."""
 
     dsn: str
     handler: str
@@ -65,7 +67,7 @@ class Handling:
     max_result_bytes: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield for each batch the numbers of given and of settled jobs."""
+        """Yield for each batch of rows the number of its jobs, and of those that were settled."""
         function = resolve(self.handler)
         for batch in batches:
             if batch.num_rows:
@@ -109,7 +111,10 @@ class Handling:
 
 
 def _read_outcomes(returned: Any) -> list[dict[str, Any]]:
-    """Return the rows that a handler returned, with None for missing values."""
+    """Return the rows of the handler's result as dictionaries, with None for missing values.
+
+    Raise LakeError if the result is no table or has no column `job_id`.
+    """
     if returned is None:
         return []
     if not isinstance(returned, pa.Table | pa.RecordBatch):
@@ -143,7 +148,10 @@ def _to_settlement(held: Held, row: Mapping[str, Any], max_result_bytes: int) ->
 
 
 def _check_result(text: Any, limit: int) -> str | None:
-    """Check a result, and return it as it is stored. Raise TypeError or ValueError if it is bad."""
+    """Return the JSON text of a result as it is stored, or None if there is none.
+
+    Raise TypeError or ValueError if it is no JSON or too long.
+    """
     if text is None:
         return None
     json.loads(text, parse_constant=_refuse_constant)

@@ -1,4 +1,4 @@
-"""Heartbeat of a stream's owner, which also renews the leases of running batches."""
+"""Heartbeat of a stream's owner, which also renews the leases of the stream's open batches."""
 
 import json
 import threading
@@ -11,15 +11,15 @@ from pyspark_pulljobs.database_session import BRIEF_SECONDS, Session, open_sessi
 from pyspark_pulljobs.ownership import BEAT, PATIENCE, Owned
 
 RENEWALS: Final = 3
-"""Number of renewals within the duration of a lease."""
+"""Number of renewals within one lease duration."""
 PAUSE_SECONDS: Final = 1.0
 
 
 class Heartbeat:
-    """Daemon thread that sends heartbeats until `end` is called or the stream is taken over."""
+    """Daemon thread that sends heartbeats until `end` is called or another process is the owner."""
 
     def __init__(self, dsn: str, owned: Owned, report: Mapping[str, Any]) -> None:
-        """Start the thread. Each heartbeat stores the current content of `report`."""
+        """Start the thread. Each heartbeat stores what `report` contains at that time."""
         self._dsn, self._owned, self._report = dsn, owned, report
         self._renewed_at = time.monotonic()
         self._ended = threading.Event()
@@ -27,7 +27,7 @@ class Heartbeat:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop the thread, and wait for at most `PAUSE_SECONDS`."""
+        """Stop the thread, and wait for it for at most `PAUSE_SECONDS`."""
         self._ended.set()
         self._thread.join(PAUSE_SECONDS)  # Without a database the thread may hang.
 
@@ -51,15 +51,15 @@ class Heartbeat:
 
 
 def beat(session: Session, owned: Owned, report: Mapping[str, Any], *, renews: bool) -> bool:
-    """Store a heartbeat, and renew the leases of the stream's batches if `renews` is true.
+    """Store one heartbeat with the report. Renew the leases of the stream's batches if `renews`.
 
-    Returns False if another process has taken the stream over.
+    Returns False, and writes nothing, if another process owns the stream now.
     """
     return _store(session, owned, report, renews, PATIENCE)
 
 
 def leave(session: Session, owned: Owned, report: Mapping[str, Any]) -> None:
-    """Give up the stream at once, but keep the leases of its batches."""
+    """Give up the stream, so that another process can own it at once. Its leases stay."""
     _store(session, owned, report, False, None)
 
 

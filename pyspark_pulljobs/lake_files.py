@@ -1,4 +1,4 @@
-"""Files of the lake, which tasks read where Spark's JVM has no filesystem for their location."""
+"""Reads of the lake's Parquet files by Python, where Spark's JVM has no filesystem for the lake."""
 
 from collections.abc import Iterable, Iterator
 from datetime import date
@@ -17,9 +17,10 @@ BATCH: Final = 50_000
 def read_files(
     location: str, schema: pa.Schema, named: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the files of a table at a location, for each `path` and `day` in `named`.
+    """Read the files that the rows of `named` name by `path` and `day`, and yield their rows.
 
-    A column that a file does not have is NULL, because the file may be older than the column.
+    Paths are relative to `location`, the directory of the table. A column of the schema that a file
+    does not have is NULL, because the file may be older than the column.
     """
     filesystem = open_location(location)
     for batch in named:

@@ -1,4 +1,4 @@
-"""Resources of a stream's owner: sessions, the ownership, a heartbeat and a listener."""
+"""Resources of a stream's owner: connections, ownership, and threads for heartbeat and reaping."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 
 class Link:
-    """Open resources of a stream's owner. Heartbeats store `report` as the status of the node."""
+    """Open resources of a stream's owner, which are all closed after a database error.
+
+    Heartbeats store `report` as the status of the node.
+    """
 
     def __init__(self, options: StreamOptions, node_id: UUID, report: dict[str, Any]) -> None:
         with ExitStack() as resources:
@@ -39,7 +42,7 @@ class Link:
         self._heartbeat = Heartbeat(options.dsn, self.owned, report)
 
     def leave(self) -> None:
-        """Give up the stream at once, so that another process can own it, and close."""
+        """Give up the stream, so that another process can own it at once, and close everything."""
         with closing(self):
             self._heartbeat.end()
             heartbeat.leave(self.session, self.owned, self._report)
@@ -56,7 +59,7 @@ def _open_session(resources: ExitStack, dsn: str) -> Session:
 
 
 class Links:
-    """Holder of the current link, which opens a new link after an outage."""
+    """Holder of the stream's link, which opens a new link after an outage of the database."""
 
     def __init__(self, options: StreamOptions, report: dict[str, Any]) -> None:
         self._options, self._report, self._node_id = options, report, uuid4()
@@ -64,10 +67,11 @@ class Links:
         self._was_open = False
 
     def run(self, work: Callable[[Link], T]) -> T:
-        """Run the work, and repeat it after database errors until the option `outage` is used up.
+        """Call `work` with the link, and again with a new link after each database error.
 
-        Without repeats, a query of Spark would end with the first error of its source. An error of
-        the first connection is raised at once, because it means a wrong option.
+        LakeError is raised once the outage is longer than the option `outage`. Without this, the
+        query would end with the first error of its source. An error of the very first connection is
+        raised at once, because it means a wrong option.
         """
         give_up: float | None = None
         pause = FIRST_PAUSE
@@ -86,21 +90,22 @@ class Links:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def drop(self) -> None:
-        """Close the link, but stay the owner of the stream until heartbeats are overdue."""
+        """Close the link. This process stays the owner until its heartbeats are overdue."""
         if self._link is not None:
             link, self._link = self._link, None
             link.close()
 
     def leave(self) -> None:
-        """Close the link, and give up the stream at once."""
+        """Give up the stream, so that another process can own it at once, and close the link."""
         if self._link is not None:
             link, self._link = self._link, None
             link.leave()
 
     def _open_link(self) -> Link:
-        """Return the open link, or open a new link.
+        """Return the open link, or open a new one.
 
-        After the first, a failure to connect is raised as a database error, which `run` repeats.
+        A failure is a ConfigurationError the first time. Later it is raised as a database error,
+        after which `run` tries again.
         """
         if self._link is None:
             try:

@@ -1,4 +1,4 @@
-"""Ownership of a stream: a row names the only owner, and heartbeats show that it is alive."""
+"""Ownership of a stream: its row names the one owner, whose heartbeats show that it is alive."""
 
 import os
 import socket
@@ -12,27 +12,30 @@ from pyspark_pulljobs.database_session import Session
 from pyspark_pulljobs.stream_options import StreamOptions
 
 BEAT: Final = timedelta(seconds=1)
+"""Interval of heartbeats."""
 PATIENCE: Final = timedelta(seconds=4)
-"""Time without a heartbeat after which a stream is free."""
+"""Time without a heartbeat after which another process can become the owner."""
 RETRY_SECONDS: Final = 0.5
 """Interval of the attempts to become the owner."""
 MARGIN_SECONDS: Final = 2.0
-"""Time to wait in addition to `PATIENCE` for a dead owner."""
+"""Time to wait, in addition to `PATIENCE`, until the heartbeats of a dead owner are overdue."""
 
 
 class Owned(NamedTuple):
-    """Stream that this process owns."""
+    """Ownership of a stream by this process."""
 
     stream_id: int
     consumer_id: int
     lease_duration: timedelta
     node_id: UUID
+    """Id of this process as a node."""
 
 
 def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
-    """Become the owner of the stream, or raise StreamTaken if another owner is alive.
+    """Become the owner of the stream, or raise StreamTaken if its owner is alive.
 
-    If the heartbeats of the last owner have ended, this waits until the stream is free.
+    If the owner sends no heartbeats any more, the call waits until the stream is free. Raise
+    ConfigurationError if there is no such pull consumer, or if the stream is of another consumer.
     """
     consumer_id, default_duration = _find_consumer(session, options)
     params = {

@@ -1,6 +1,7 @@
-"""Ledger of bulk publishes, with their states and counts.
+"""Ledger of bulk publishes: rows with their states and counts.
 
-A publish happens once, because the transaction that publishes also marks its row as done.
+A publish happens once, because the transaction that publishes also marks its row as done. The
+argument `id` is that of the row.
 """
 
 from collections.abc import Iterable
@@ -18,14 +19,14 @@ ABORTED: Final = "aborted"
 
 
 class SinkBatch(NamedTuple):
-    """Micro-batch of a sink."""
+    """Micro-batch of a streaming query that writes to the sink."""
 
     query_id: UUID
     batch_id: int
 
 
 class Publish(NamedTuple):
-    """Row of a publish in the ledger, after it was opened."""
+    """Row of the ledger, as it was when the publish was opened."""
 
     id: int
     is_done: bool
@@ -33,27 +34,31 @@ class Publish(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Counts of rows by their outcome."""
+    """Numbers of rows, and of what became of them."""
 
     rows: int = 0
     messages: int = 0
     jobs: int = 0
     duplicates: int = 0
+    """Rows whose client message id was published in the dedupe window before."""
     key_full: int = 0
+    """Rows that a bound on the jobs of their key refused."""
     rejected: int = 0
+    """Rows that are not valid messages."""
 
 
 def sum_tallies(tallies: Iterable[Tally]) -> Tally:
-    """Add up the counts of these tallies."""
+    """Return the sums of these counts."""
     return Tally(*map(sum, zip(Tally(), *tallies, strict=True)))
 
 
 def open_publish(
     session: Session, request: Request, address: Address, batch: SinkBatch | None = None
 ) -> Publish:
-    """Open the publish in the current transaction, and hold it in the caller's session.
+    """Insert the row of the publish or find it, in the current transaction, and hold it.
 
-    Raises ConfigurationError if its id was used for another channel, consumer or mode.
+    The session holds the publish as `hold` does. Raises ConfigurationError if the publish id was
+    used for another channel, consumer or mode.
     """
     identity: dict[str, Any] = {
         "channel_id": address.channel_id,
@@ -80,12 +85,15 @@ def open_publish(
 
 
 def hold(session: Session, id: int) -> None:
-    """Hold the publish until the session ends, so that no process cleans it up as abandoned."""
+    """Take a shared advisory lock on the publish until the session ends, as a sign of life.
+
+    Other processes abort a publish as abandoned only while no session holds it.
+    """
     session.run("guard_publish", {"id": id})
 
 
 def touch(session: Session, id: int) -> None:
-    """Record that a process works on the publish now, so that it is not abandoned."""
+    """Record that the publish made progress now. Without progress it counts as abandoned."""
     session.run("touch_publish", {"id": id})
 
 
@@ -96,32 +104,32 @@ def lock(session: Session, id: int) -> str:
 
 
 def settle(session: Session, id: int, state: str, tally: Tally) -> None:
-    """Record the final state and the counts of the publish, unless it is done already."""
+    """Record the final state and the counts of the publish, unless its state is DONE already."""
     session.run("settle_publish", {"id": id, "state": state, **tally._asdict()})
 
 
 class PublishedPart(NamedTuple):
-    """Committed rows of a task of a chunked publish."""
+    """Rows that a partition of a chunked publish has committed: their checksum and counts."""
 
     checksum: int
     tally: Tally
 
 
 def begin_part(session: Session, id: int, partition: int) -> PublishedPart:
-    """Lock the partition until the transaction ends, and return the rows it has committed."""
+    """Lock the partition's row until the transaction ends, and return what it has committed."""
     params = {"publish_id": id, "partition": partition}
     [(checksum, *counts)] = session.run("begin_part", params)
     return PublishedPart(checksum, Tally(*counts))
 
 
 def settle_part(session: Session, id: int, partition: int, checksum: int, tally: Tally) -> None:
-    """Record all rows that the partition has committed."""
+    """Record the checksum and the counts of all rows that the partition has committed by now."""
     params = {"publish_id": id, "partition": partition, "checksum": checksum}
     session.run("settle_part", {**params, **tally._asdict()})
 
 
 def read_parts(session: Session, id: int) -> dict[int, PublishedPart]:
-    """Read the committed parts of a publish, by partition."""
+    """Read what has been committed of a publish, by the number of the partition."""
     return {
         partition: PublishedPart(checksum, Tally(*counts))
         for partition, checksum, *counts in session.run("published_parts", {"publish_id": id})

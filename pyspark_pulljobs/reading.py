@@ -53,11 +53,12 @@ NAME_EXPRESSIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Table that can be read. `expressions` has the SQL of its computed columns, by name."""
+    """Table of PostgreSQL that can be read, with its columns for Spark."""
 
     table: str
     columns: pa.Schema
     expressions: Mapping[str, str]
+    """SQL of computed columns, by name. Other columns are read as they are."""
 
 
 SOURCES: Final = {
@@ -96,12 +97,15 @@ OPTION_NAMES: Final = ("dsn", "table", "partitions", "pushdown", "reader")
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """Return the schema of all columns of the table that the options name."""
+    """Return all columns of the table that the option `table` names."""
     return from_arrow_schema(_find_source(options).columns)
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """Create a reader, or raise ConfigurationError for wrong options or unknown columns."""
+    """Return Spark's reader for these options and columns.
+
+    Raise ConfigurationError for wrong options or unknown columns.
+    """
     given = {name.lower(): value for name, value in options.items()}
     for name in given.keys() - set(OPTION_NAMES) - {"path"}:
         raise ConfigurationError(
@@ -120,14 +124,14 @@ def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
 
 @dataclass
 class IdRange(InputPartition):
-    """Range of ids from `first` up to, but not including, `last`."""
+    """Partition of a read: the rows with ids from `first` to below `last`."""
 
     first: int
     last: int
 
 
 class Reader(DataSourceReader):
-    """Reader of a table, with a range of ids for each partition."""
+    """Spark's reader of a table, which has a range of ids for each partition."""
 
     def __init__(
         self, dsn: str, source: Source, columns: pa.Schema, partitions: int, method: str
@@ -137,9 +141,9 @@ class Reader(DataSourceReader):
         self._conditions: list[str] = []
 
     def partitions(self) -> Sequence[IdRange]:
-        """Divide the ids into equal ranges.
+        """Divide the ids of the table into ranges of equal length.
 
-        Ids are time-ordered, so the ranges have about equal lengths of time.
+        Ids are time-ordered, so the ranges cover about equal lengths of time.
         """
         query = sql.SQL("SELECT min(id), max(id) FROM {}").format(self._table)
         with open_session(self._dsn) as session:
@@ -174,7 +178,7 @@ class PushingReader(Reader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Apply filters in PostgreSQL where possible, and return the others to Spark."""
+        """Keep the filters that PostgreSQL can apply, and return the others to Spark."""
         for spark_filter in filters:
             condition = conditions.translate_filter(
                 spark_filter, self._source.columns, self._source.expressions
@@ -194,7 +198,10 @@ def _find_source(options: Mapping[str, str]) -> Source:
 
 
 def _select_columns(source: Source, schema: StructType) -> pa.Schema:
-    """Return the requested columns in their order. Raise ConfigurationError for unknown columns."""
+    """Return the requested columns, in their order.
+
+    Raise ConfigurationError if a column is unknown or of another type.
+    """
     known = from_arrow_schema(source.columns)
     for field in schema.fields:
         if field.name not in known.names:

@@ -1,4 +1,4 @@
-"""Reaper of a stream's driver, which also ends the leases of queries that were killed."""
+"""Reaper in the driver of a stream, which also ends leases that killed queries left."""
 
 import random
 import threading
@@ -32,14 +32,14 @@ class StreamReaper:
     """
 
     def __init__(self, dsn: str) -> None:
-        """Start the thread. It connects for each pass only."""
+        """Start the thread, which opens a connection for each pass."""
         self._dsn = dsn
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reaper", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Stop the thread, and wait for at most `END_SECONDS`."""
+        """Stop the thread, and wait for it for at most `END_SECONDS`."""
         self._ended.set()
         self._thread.join(END_SECONDS)  # Without a database the thread may hang.
 
@@ -56,7 +56,7 @@ class StreamReaper:
 
 
 def reap(session: Session) -> bool:
-    """Expire the jobs of some overdue leases, or return False if there was no such lease."""
+    """Expire the jobs of at most `LEASES` overdue leases. Return False if no lease was overdue."""
     with session.atomic():
         session.execute(END_SILENT)
         leases = session.run("expired", {"leases": LEASES})
@@ -75,7 +75,10 @@ def reap(session: Session) -> bool:
 
 
 def _end(session: Session, leases: list[Row]) -> None:
-    """Delete the leases, except those with jobs that other transactions have locked."""
+    """Delete the leases whose jobs all expired. Leave the others to a later pass.
+
+    Other transactions have locked some of their jobs.
+    """
     if whole := [lease.lease_id for lease in leases if lease.is_whole]:
         session.run("end_leases", {"lease_ids": whole})
     if rest := [lease.lease_id for lease in leases if not lease.is_whole]:
@@ -83,7 +86,7 @@ def _end(session: Session, leases: list[Row]) -> None:
 
 
 def _notify(session: Session, job_ids: list[int]) -> None:
-    """Wake the waiters of the consumers whose jobs came back."""
+    """Notify the waiters of the consumers to whose queues these jobs returned."""
     consumer_ids = [row[0] for row in session.execute(CONSUMERS, [job_ids])]
     if consumer_ids:
         params = {"consumer_ids": consumer_ids, "database_channel": DATABASE_CHANNEL}

@@ -1,4 +1,4 @@
-"""Steps of a replay in tasks: leave out replayed jobs, and read missing payloads."""
+"""Steps of `pulljobs lake replay` in Spark's tasks."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -19,7 +19,10 @@ COLUMNS: Final = (
 def drop_replayed(
     batches: Iterable[pa.RecordBatch], dsn: str, target: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Leave out jobs that were replayed to the target (None: to the consumer of each job)."""
+    """Yield the batches without jobs that were replayed before to the same consumer.
+
+    `target` is the id of the consumer, or None if each job goes to its own consumer again.
+    """
     with open_session(dsn) as session:
         for batch in batches:
             params = {"job_ids": array(batch["job_id"].to_pylist()), "consumer_id": target}
@@ -30,7 +33,10 @@ def drop_replayed(
 
 
 def fill_payloads(batches: Iterable[pa.RecordBatch], dsn: str) -> Iterator[pa.RecordBatch]:
-    """Read missing payloads from PostgreSQL. They stay NULL if it no longer has them."""
+    """Yield the batches with payloads that the lake lacks, read from PostgreSQL.
+
+    Payloads that PostgreSQL no longer has stay NULL.
+    """
     with open_session(dsn) as session:
         for batch in batches:
             missing = pc.unique(batch["message_id"].filter(pc.is_null(batch["payload"])))

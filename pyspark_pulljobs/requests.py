@@ -1,4 +1,4 @@
-"""Options of a write, and the channel, consumer and producer that they name."""
+"""Options of a bulk publish, and the ids of the channel, consumer and producer that they name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +33,11 @@ IGNORED_OPTIONS: Final = frozenset({"checkpointlocation", "path", "topic", "quer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Limits of messages, by the names of settings. `pulljobs.lake.spark` passes the project's."""
+    """Limits of messages, in fields with the names of the project's settings.
+
+    `pulljobs.lake.spark` passes the project's values as options. The defaults are those of the
+    settings.
+    """
 
     MAX_PAYLOAD_BYTES: int = 1024 * 1024
     MAX_HEADERS: int = 64
@@ -43,7 +47,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Options of one publish. Spark sends it to the tasks, so it has no password."""
+    """Options of one publish, checked. Spark sends it to the tasks, so it has no password."""
 
     dsn: str
     channel: str
@@ -53,18 +57,18 @@ class Request:
     publish_id: str
     on_bad_row: str
     guarded: bool
-    """True if the driver holds the publish, which is abandoned when no session holds it."""
+    """True if the driver holds the publish. Once no session does, it is abandoned at once."""
     bounds: Bounds
 
     @property
     def stops_at_bad_rows(self) -> bool:
-        """True if a bad row stops the publish."""
+        """True if a row that is not a valid message stops the publish."""
         return self.on_bad_row == STOP
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Ids of the channel, consumer and producer that a request names."""
+    """Ids that a request's names have: of the channel, and of the consumer and producer, if any."""
 
     channel: str
     channel_id: int
@@ -73,7 +77,10 @@ class Address:
 
 
 def parse_request(options: Mapping[str, str]) -> Request:
-    """Check the options. Raise ConfigurationError if any is missing, unknown or out of bounds."""
+    """Check the options of a publish, and return them.
+
+    Raise ConfigurationError if an option is missing, unknown or out of bounds.
+    """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     if not given.get("channel"):
@@ -97,9 +104,9 @@ def parse_request(options: Mapping[str, str]) -> Request:
 
 
 def find_address(session: Session, request: Request) -> Address:
-    """Find the ids of the names in a request.
+    """Read the ids of the channel, consumer and producer that a request names.
 
-    Raises UnknownChannel or ConfigurationError if a name does not exist.
+    Raises UnknownChannel, or ConfigurationError for a consumer or producer that does not exist.
     """
     names = {name: getattr(request, name) for name in ("channel", "consumer", "producer")}
     [(channel_id, consumer_id, producer_id)] = session.run("addressed", names)
@@ -124,7 +131,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
 
 
 def _choose(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """Return the value of an option, by default the first of `choices`."""
+    """Return the value of an option in lower case, by default the first of `choices`."""
     value = given.get(name.lower(), choices[0]).lower()
     if value not in choices:
         raise ConfigurationError(f'Option "{name}" must be {" or ".join(choices)}, not {value!r}.')

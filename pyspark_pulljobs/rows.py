@@ -1,4 +1,4 @@
-"""Conversion of rows of DataFrames to messages, in which invalid rows become rejects."""
+"""Conversion of rows of DataFrames to messages, and of invalid rows to rejects."""
 
 import json
 from datetime import timedelta
@@ -12,9 +12,10 @@ from pyspark_pulljobs.columns import CORRUPT
 
 
 class Reject(NamedTuple):
-    """Row that is not a valid message."""
+    """Row that is not a valid message, with the error that it has."""
 
     reason: str
+    """Name of the error's class."""
     error: str
     row: str
     """Columns of the row as JSON, with the payload replaced by its size."""
@@ -23,7 +24,7 @@ class Reject(NamedTuple):
 
 
 def make_message(row: ArrowRow, limits: Limits) -> NewMessage:
-    """Check a row, and raise PublishError if it is not a valid message."""
+    """Return the message of a row, or raise PublishError if the row is not a valid message."""
     if row.corrupt_record is not None:
         raise InvalidMessage(
             "The row can't be read: its format or the type of a value is wrong. Correct the record."
@@ -66,7 +67,7 @@ def _make_delay(value: Any) -> timedelta | None:
 
 
 def decode_original(value: Any) -> int | None:
-    """Return the id of the replayed job from its text or number, or None without a replay."""
+    """Return the id of the job that a row replays, from its text or number, or None."""
     if not isinstance(value, str):
         return value  # type: ignore[no-any-return]  # A number or None, by its type.
     try:
@@ -76,7 +77,7 @@ def decode_original(value: Any) -> int | None:
 
 
 def make_reject(row: ArrowRow, error: PublishError) -> Reject:
-    """Return an invalid row as it is stored, with the reason."""
+    """Return the reject of a row for this error."""
     shown = {
         name: value
         for name, value in row._asdict().items()

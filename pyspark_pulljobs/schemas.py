@@ -7,11 +7,13 @@ import pyarrow as pa
 STATISTICS: Final = (
     "id", "job_id", "created_at", "settled_at", "settled_xid", "published_at", "published_xid"
 )  # fmt: skip
-"""Columns whose lowest and highest values are in the log: neither keys nor errors of jobs."""
+"""Columns whose lowest and highest values are in the Delta log, never keys or errors of jobs."""
 VERSION: Final = 1
+"""Version of the columns below, which tables and files record."""
 DAY: Final = pa.field("day", pa.date32(), nullable=False)
-"""Partition column, which is in the path of a file and not in the file."""
+"""Column by which tables are partitioned. It is in the path of a file and not in the file."""
 TIME: Final = pa.timestamp("us", tz="UTC")
+"""Type of times, in microseconds."""
 METADATA: Final = {"pulljobs.schema": str(VERSION)}
 
 ARCHIVE: Final = pa.schema(
@@ -71,4 +73,4 @@ NAME_COLUMNS: Final = {
     "archive": ("consumer_id", ("channel", "consumer")),
     "messages": ("channel_id", ("channel",)),
 }
-"""Id column of each table, and the columns of names that are filled in by that id."""
+"""Id column of each table, and the columns of names that the export fills in by that id."""

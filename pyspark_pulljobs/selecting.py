@@ -1,4 +1,4 @@
-"""Arrow batches of a query, read by ADBC or by COPY in CSV, with equal results."""
+"""Queries that return Arrow batches, by ADBC or by COPY in CSV, with equal results."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,11 +14,15 @@ from pyspark_pulljobs.connecting import connect
 ADBC: Final = "adbc"
 COPY: Final = "copy"
 READERS: Final = (ADBC, COPY)
+"""Ways to read rows."""
 BLOCK_BYTES: Final = 16 * 2**20
 
 
 def batches(reader: str, dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Run a query, and yield its batches. Its columns must be those of the schema, in its order."""
+    """Run a query by this reader, and yield its batches.
+
+    The columns of the query must be those of the schema, in its order.
+    """
     if reader == COPY:
         return _select_by_copy(dsn, query, schema)
     from pyspark_pulljobs import adbc  # not above: COPY needs no driver
@@ -42,7 +46,10 @@ def _select_by_copy(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.Reco
 
 
 def _decode_bytes(texts: pa.Array, field: pa.Field) -> pa.Array:
-    r"""Decode bytes, which PostgreSQL writes as `\x` and hex. Return other columns unchanged."""
+    r"""Return the column of a bytes field, which PostgreSQL writes as `\x` and hex, as bytes.
+
+    Columns of other fields are returned unchanged.
+    """
     if not pa.types.is_binary(field.type):
         return texts
     decoded = [text and bytes.fromhex(text[2:]) for text in texts.to_pylist()]
@@ -50,7 +57,10 @@ def _decode_bytes(texts: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _csv_options(schema: pa.Schema) -> tuple[Any, Any, Any]:
-    """Return options of the CSV reader: NULL is empty without quotes, empty text is quoted."""
+    """Return options of Arrow's CSV reader, by which a value without quotes is NULL if it is empty.
+
+    An empty text has quotes.
+    """
     return (
         csv.ReadOptions(column_names=schema.names, block_size=BLOCK_BYTES),
         csv.ParseOptions(newlines_in_values=True),
@@ -67,7 +77,7 @@ def _csv_options(schema: pa.Schema) -> tuple[Any, Any, Any]:
 
 
 class _CopyFile(RawIOBase):
-    """File that reads the data of a COPY."""
+    """File object over the data that a COPY sends."""
 
     def __init__(self, copy: psycopg.Copy) -> None:
         self._copy, self._rest = copy, memoryview(b"")

@@ -1,12 +1,13 @@
-"""Settlement of a whole batch, or of single jobs in a handler.
+"""Settlement of single jobs by a handler, and of a whole batch by its stream.
 
     from pyspark_pulljobs import settling
+
     settling.reject(dsn, [(row.job_id, row.lease_token)], "no such customer")
 
-A handler settles jobs that failed. Spark's ack delivers the other jobs of the batch after the batch
-has run. Each call is one transaction. If an outcome can't be written, the call splits the jobs in
-halves until that job is alone, and retries it. Jobs whose lease was lost are not changed. The calls
-return the new states of the settled jobs only.
+A handler settles the jobs that failed. The ack of the stream delivers the others after the batch.
+`retry`, `reject` and `settle` write in one transaction. If an outcome can't be written, they split
+the jobs in halves until that job is alone, and retry it. Jobs whose lease was lost are not changed.
+The result has the new states of the settled jobs only.
 """
 
 from collections import Counter
@@ -35,12 +36,14 @@ Job = tuple[int, str | UUID]
 
 
 class Settled(NamedTuple):
-    """Jobs that a transaction settled, by state, and consumers of which others may be claimed."""
+    """Jobs that a transaction settled, and consumers of which other jobs may be claimed now."""
 
     states: Counter[str]
+    """Numbers of jobs by their new state."""
     roomier: frozenset[int]
+    """Ids of the consumers of which other jobs may be claimed now."""
     grouped: frozenset[int]
-    """Those of `roomier` whose group has room, too."""
+    """Ids of those consumers in `roomier` that share their limits with a limit group."""
 
     @property
     def jobs(self) -> int:
@@ -50,9 +53,9 @@ class Settled(NamedTuple):
 def retry(
     dsn: str, jobs: Iterable[Job], error: str, *, after: timedelta | None = None
 ) -> dict[int, State]:
-    """Retry the jobs after a delay, and return the states of settled jobs by id.
+    """Retry the jobs after a delay, and return the new states of the settled jobs by id.
 
-    Without `after` the retry waits for the delay of the consumer.
+    Without `after`, the delay is that of the consumer. A job without retries left becomes DEAD.
     """
     return settle(
         dsn, [outcomes.retry(held, to_error_text(error), after=after) for held in _to_held(jobs)]
@@ -60,12 +63,12 @@ def retry(
 
 
 def reject(dsn: str, jobs: Iterable[Job], error: str) -> dict[int, State]:
-    """Reject the jobs, which become DEAD with this error, and return their states by id."""
+    """Reject the jobs, which become DEAD with this error. Return the new states by id."""
     return settle(dsn, [outcomes.reject(held, to_error_text(error)) for held in _to_held(jobs)])
 
 
 def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
-    """Settle each job by its own outcome, and return the states of settled jobs by id."""
+    """Settle each job by its own outcome, and return the new states of the settled jobs by id."""
     if not settlements:
         return {}
     with open_session(dsn) as session:
@@ -74,9 +77,9 @@ def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
 
 
 def retry_unwritable(held: Held, error: Exception) -> Settlement:
-    """Return a retry in place of an outcome that can't be written.
+    """Return a retry, in place of an outcome that can't be written because of `error`.
 
-    Its text has only the first line of the error, because further lines may quote the result.
+    The job's error has only the first line of it, because further lines may quote the result.
     """
     reason = str(error).partition("\n")[0]
     return outcomes.retry(held, to_error_text(f"Its outcome can't be written: {reason}"))
@@ -85,9 +88,10 @@ def retry_unwritable(held: Held, error: Exception) -> Settlement:
 def end_batch(
     session: Session, token: UUID, job_ids: Sequence[int], event: Event, error: str | None = None
 ) -> list[Row]:
-    """Settle all held jobs of a batch in the current transaction. Return the rows of finish.sql.
+    """Apply `event` to the jobs that a batch still holds. Return the rows of finish.sql.
 
-    The caller passes their `summarize` to `emit_and_notify` after the commit.
+    It joins the current transaction. After the commit, the caller passes the `summarize` of the
+    rows to `emit_and_notify`.
     """
     count = len(job_ids)
     nulls = _repeat("NULL", count)
@@ -114,9 +118,9 @@ def end_batch(
 
 
 def deliver_batch(session: Session, token: UUID, job_ids: Sequence[int]) -> Settled:
-    """Deliver all held jobs of a batch in the current transaction.
+    """Deliver the jobs that a batch still holds, in the current transaction.
 
-    The caller passes the result to `emit_and_notify` after the commit.
+    After the commit, the caller passes the result to `emit_and_notify`.
     """
     params = {
         "lease_token": token,
@@ -142,14 +146,14 @@ def _run_each(session: Session, name: str, every: Sequence[Params]) -> list[Row]
 
 
 def _free_delivered(session: Session, row: Row) -> None:
-    """Free the keys and slots of the jobs of a row of deliver.sql."""
+    """Let other jobs have the keys and turns of the delivered jobs of a row of deliver.sql."""
     freed = {(row.consumer_id, key) for key in row.freed_keys or ()}
     turned = {(row.consumer_id, key) for key in row.turn_keys or ()}
     _free(session, freed, row.keyed_ids or (), turned)
 
 
 def summarize(rows: Sequence[Row]) -> Settled:
-    """Return what `emit_and_notify` needs of rows of finish.sql."""
+    """Return the jobs and consumers of these rows of finish.sql, for `emit_and_notify`."""
     return Settled(
         Counter(row.state for row in rows),
         frozenset(row.consumer_id for row in rows) - {None},
@@ -158,7 +162,10 @@ def summarize(rows: Sequence[Row]) -> Settled:
 
 
 def emit_and_notify(session: Session, settled: Settled) -> None:
-    """Emit telemetry of settled jobs, and notify consumers that wait. Call it after the commit."""
+    """Emit telemetry of the settled jobs, and notify waiters of consumers with more room.
+
+    The caller has committed.
+    """
     if settled.jobs:
         emit(JobsFinished(Counter({("", state): jobs for state, jobs in settled.states.items()})))
     roomier = settled.roomier
@@ -171,7 +178,7 @@ def emit_and_notify(session: Session, settled: Settled) -> None:
 
 
 def to_error_text(error: str) -> str:
-    """Return the text as PostgreSQL can store it, cut to `MAX_ERROR_CHARS`."""
+    """Return the text in a form that PostgreSQL can store, cut to `MAX_ERROR_CHARS`."""
     text = error.replace("\0", "").encode("utf-8", "backslashreplace").decode()
     return text[:MAX_ERROR_CHARS]
 
@@ -195,9 +202,10 @@ def _settle(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
 
 
 def finish(session: Session, params: Mapping[str, Any], jobs: int) -> list[Row]:
-    """Finish that many jobs in the current transaction, and free the keys of the settled jobs.
+    """Write `jobs` outcomes in the current transaction, and free the keys of the settled jobs.
 
-    Batches whose members end are found by the sweep of a worker.
+    `params` are those of finish.sql. Return its rows, one for each settled job. If a job is a
+    member of a batch of the app `workflows`, a worker finds out later whether that batch has ended.
     """
     rows, _batch_ids = members.finish(partial(session.run, params=params), jobs)
     freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
@@ -212,7 +220,11 @@ def finish(session: Session, params: Mapping[str, Any], jobs: int) -> list[Row]:
 
 
 def _free(session: Session, freed: set[Key], let_go: Sequence[int], turned: set[Key]) -> None:
-    """Free these keys, which the jobs `let_go` held, and the slots of the keys in `turned`."""
+    """Let the next jobs of the keys in `freed` and in `turned` be claimed.
+
+    `freed` are keys of exclusive consumers, which the jobs with ids in `let_go` held. `turned` are
+    keys that take turns, and of which fewer jobs are in flight now.
+    """
     if freed:
         keyed.free_keys(session, keyed.lock_keys(session, freed), let_go)
     if turned:
@@ -220,7 +232,10 @@ def _free(session: Session, freed: set[Key], let_go: Sequence[int], turned: set[
 
 
 def _count_on_batches(session: Session, settlements: Sequence[Settlement], done: set[int]) -> None:
-    """Count settled jobs on the rows of their batches, so that they do not count as lost."""
+    """Add the settled jobs to the counts of their stream's batches.
+
+    Otherwise the ack would count them as lost.
+    """
     acked: Counter[UUID] = Counter()
     failed: Counter[UUID] = Counter()
     for settlement in settlements:
@@ -237,5 +252,5 @@ def _to_held(jobs: Iterable[Job]) -> list[Held]:
 
 
 def _repeat(text: str, count: int) -> str:
-    """Return an array literal of one repeated value, faster than encoding each element."""
+    """Return an array literal of one repeated value, without encoding each element."""
     return "{" + ",".join([text] * count) + "}"

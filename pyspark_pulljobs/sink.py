@@ -1,8 +1,8 @@
 """Streaming sink: `writeStream.format("pulljobs")` publishes each micro-batch once.
 
-Each batch is an atomic publish, identified by the id of the query, which is in its checkpoint, and
-the number of the batch. A batch that Spark repeats after a crash finds its publish done. A new
-checkpoint makes a new query, which publishes its batches again.
+Each micro-batch is an atomic publish, whose id is made of the query's id, which is in the query's
+checkpoint, and of the batch's number. If Spark repeats a batch after a crash, the publish is
+already done. A new checkpoint makes a new query, which publishes its batches again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,11 @@ BATCH_ID_PROPERTY: Final = "streaming.sql.batchId"
 def writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
-    """Create a writer without a connection, because Spark also creates a writer for each commit."""
+    """Return Spark's writer for these options, without a connection to the database.
+
+    Spark also creates a writer for each commit. Raise ConfigurationError for wrong options or
+    columns.
+    """
     if overwrite:
         raise ConfigurationError('A sink only adds jobs: write with .outputMode("append").')
     request = requests.parse_request(options)
@@ -40,7 +44,7 @@ def writer(
 
 
 class SinkWriter(DataSourceStreamArrowWriter):
-    """Writer of a streaming query, which Spark pickles for the tasks."""
+    """Spark's writer of a streaming query, which Spark pickles for the tasks."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -65,11 +69,11 @@ class SinkWriter(DataSourceStreamArrowWriter):
             staging.clean(session)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Keep the staged rows, because Spark repeats the batch with the same number."""
+        """Do nothing: the staged rows stay, because Spark repeats the batch by its number."""
 
 
 def _read_batch() -> SinkBatch:
-    """Return the batch that this task runs in, from the local properties of Spark."""
+    """Return the micro-batch that this task runs in, from the task's local properties."""
     context = TaskContext.get()
     query = context.getLocalProperty(QUERY_ID_PROPERTY) if context else None
     batch = context.getLocalProperty(BATCH_ID_PROPERTY) if context else None

@@ -1,8 +1,9 @@
-"""Staging tables of atomic publishes: tasks store rows there, and the commit publishes them.
+"""Staging tables of atomic publishes: tasks store their rows there, and the commit publishes them.
 
 A row of the table is a chunk: arrays of its messages and of its bad rows, which publish_staged.sql
-reads in place. Chunks of tasks that failed or ran twice are not read, because a commit names the
-writers whose chunks it publishes. The table is unlogged, and is dropped when its publish ends.
+reads in place. The commit names the writers, which are attempts of tasks, whose chunks it
+publishes. So chunks of attempts that failed or ran twice are not read. The table is unlogged, and
+is dropped when its publish ends.
 """
 
 import json
@@ -57,9 +58,10 @@ TABLE_NAME: Final = "pulljobs_staged"
 
 
 class StagedChunk(NamedTuple):
-    """Number and sizes of a chunk in the table."""
+    """Chunk in a staging table, with its numbers of messages and of bad rows."""
 
     number: int
+    """Primary key in the staging table."""
     messages: int
     rejects: int
 
@@ -70,7 +72,11 @@ def identify_table(publish_id: int) -> sql.Identifier:
 
 
 def create(session: Session, publish_id: int) -> None:
-    """Create the table if it is missing, in the transaction that opens and locks the publish."""
+    """Create the staging table if it is missing, in the current transaction.
+
+    The caller has locked the publish's row in it. Raise ConfigurationError if the role may not
+    create tables.
+    """
     name = identify_table(publish_id)
     [(exists,)] = session.execute(
         "SELECT to_regclass(%s) IS NOT NULL", [name.as_string(session.connection)]
@@ -103,7 +109,10 @@ def create(session: Session, publish_id: int) -> None:
 def copy(
     session: Session, publish_id: int, writer: UUID, partition: int, chunks: Iterable[Chunk]
 ) -> int:
-    """Copy all chunks of a task into the table, or none if it fails. Return the number of rows."""
+    """Copy the chunks of a task to the staging table, or none if it fails. Return how many rows.
+
+    `writer` identifies this attempt of the task, and `partition` is the number of its partition.
+    """
     into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         identify_table(publish_id),
         sql.SQL(", ").join(map(sql.Identifier, (*SCALAR_TYPES, *ARRAY_TYPES))),
@@ -124,7 +133,7 @@ def copy(
 
 
 def read_chunks(session: Session, publish_id: int, writers: Collection[UUID]) -> list[StagedChunk]:
-    """Read the sizes of the chunks of these writers, in the order of partitions and rows."""
+    """Return the chunks that these writers stored, in the order of partitions and rows."""
     chunks = session.execute(
         sql.SQL(
             "SELECT number, messages, rejects FROM {} WHERE writer = ANY(%s) "
@@ -136,12 +145,12 @@ def read_chunks(session: Session, publish_id: int, writers: Collection[UUID]) ->
 
 
 def publish_statement(publish_id: int) -> bytes:
-    """Return the text of publish_staged.sql for the table of this publish."""
+    """Return the text of publish_staged.sql for the staging table of this publish."""
     return statement("publish_staged").replace(TABLE_NAME, f"{TABLE_NAME}_{publish_id}").encode()
 
 
 def read_columns(session: Session, publish_id: int, number: int, names: Iterable[str]) -> list[Any]:
-    """Read these columns of a chunk, in the order of `names`."""
+    """Return the values of these columns of the chunk with this number, in the order of `names`."""
     query = sql.SQL("SELECT {} FROM {} WHERE number = %s").format(
         sql.SQL(", ").join(map(sql.Identifier, names)), identify_table(publish_id)
     )
@@ -150,7 +159,7 @@ def read_columns(session: Session, publish_id: int, number: int, names: Iterable
 
 
 def drop(session: Session, publish_id: int) -> None:
-    """Drop the table, or leave it to a later publish if a task still writes to it."""
+    """Drop the staging table, or leave that to a later publish if a task still writes to it."""
     try:
         with session.atomic():
             session.execute(f"SET LOCAL lock_timeout = '{DROP_SECONDS}s'")
@@ -162,7 +171,10 @@ def drop(session: Session, publish_id: int) -> None:
 
 
 def clean(session: Session) -> None:
-    """Abort abandoned publishes, and drop the staging tables that no open publish needs."""
+    """Abort abandoned publishes, and drop the staging tables that no open publish needs.
+
+    A publish is abandoned if its driver is dead, or if it made no progress for `PATIENCE`.
+    """
     with session.atomic():
         rows = session.run("open_drivers", {"host": socket.gethostname()})
         dead = drivers.find_dead(driver for (driver,) in rows)
@@ -174,7 +186,7 @@ def clean(session: Session) -> None:
 
 
 def _encode_chunk(writer: UUID, partition: int, chunk: Chunk) -> Iterator[bytes]:
-    """Encode a chunk in the order of SCALAR_TYPES and ARRAY_TYPES."""
+    """Yield the encoded columns of a chunk, in the order of SCALAR_TYPES and ARRAY_TYPES."""
     counts = (writer, partition, chunk.count, len(chunk.rejects))
     yield from map(binary.encode_value, SCALAR_TYPES.values(), counts)
     columns = _arrays_of_chunk(chunk)
@@ -196,7 +208,7 @@ def _arrays_of_chunk(chunk: Chunk) -> dict[str, Sequence[Any]]:
 
 
 def reject_parameters(rejects: Sequence[Reject]) -> dict[str, str | Blobs]:
-    """Return the arrays of bad rows as parameters of reject_rows.sql."""
+    """Return the parameters of reject_rows.sql, which are arrays of the bad rows' fields."""
     reasons, errors, rows, payloads = zip(*rejects, strict=True)
     return {
         "reasons": array(reasons),

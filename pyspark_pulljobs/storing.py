@@ -1,8 +1,8 @@
 """Storage of chunks as messages and jobs, in the transaction of the caller.
 
 `publish.sql` stores chunks from the memory of a task. `publish_staged.sql` stores chunks of the
-staging table. If a consumer bounds its keys, messages are published one at a time, as
-`publish_many` publishes them.
+staging table. If a consumer bounds the jobs of a key, messages are published one at a time, as
+`publish_many` does it.
 """
 
 import json
@@ -43,8 +43,11 @@ class ChunkCounts(NamedTuple):
     jobs: int
     duplicates: int
     consumer_ids: list[int]
+    """Ids of the consumers that got jobs."""
     bounded: bool
+    """True if nothing was stored, because a consumer bounds the jobs of a key."""
     message_ids: list[int | None] | None
+    """Ids of the messages if they replay jobs, with None for duplicates, else None."""
 
 
 Messages = Iterable[Mapping[str, Any]]
@@ -52,7 +55,10 @@ Messages = Iterable[Mapping[str, Any]]
 
 
 class Store:
-    """Messages that one transaction publishes. Call `free_keys_and_notify` after its commit."""
+    """Writer of the messages of one transaction, which counts them and their jobs.
+
+    The caller commits, and calls `free_keys_and_notify` afterwards.
+    """
 
     def __init__(
         self, session: Session, publish_id: int, address: Address, request: Request
@@ -71,7 +77,7 @@ class Store:
         self.tally = Tally()
 
     def store(self, chunk: Chunk) -> None:
-        """Store a chunk from the memory of a task."""
+        """Store the messages of a chunk, and its bad rows if the publish keeps them."""
         if messages := chunk.messages():
             params = {**self._common, **parameters(messages)}
             self._publish(params, (message.parameters() for message in messages), chunk.originals)
@@ -79,7 +85,7 @@ class Store:
             self._reject(chunk.rejects)
 
     def store_staged(self, staged: staging.StagedChunk) -> None:
-        """Store a chunk of the staging table."""
+        """Store the messages of a chunk of the staging table, and its bad rows as `store` does."""
         session, id, number = self._session, self._publish_id, staged.number
         if staged.messages:
             counts = self._publish_chunk(number)
@@ -99,9 +105,10 @@ class Store:
             self._reject(list(map(Reject, *values)))
 
     def free_keys_and_notify(self) -> None:
-        """Free the keys of killed jobs, and notify waiting consumers, after the commit.
+        """Free the keys of jobs that a key's bound killed, and notify waiters.
 
-        A database error is logged only: raising it would look as if the publish had failed.
+        The caller has committed. A database error is only logged: raising it would look as if the
+        publish had failed.
         """
         params = {"consumer_ids": sorted(self._consumers), "database_channel": DATABASE_CHANNEL}
         try:
@@ -130,7 +137,10 @@ class Store:
     def _publish(
         self, params: Mapping[str, Any], messages: Messages, originals: Sequence[int | None]
     ) -> None:
-        """Publish a chunk by publish.sql, or message by message if a consumer bounds its keys."""
+        """Publish a chunk by publish.sql, or message by message if a consumer bounds its keys.
+
+        `originals` has the id of the job that each message replays, or None.
+        """
         with psycopg.Cursor(self._session.connection) as cursor:
             with self._session.bounded():
                 cursor.execute(statement("publish"), params, binary=True)
@@ -143,7 +153,10 @@ class Store:
         self._link_replays(message_ids, originals)
 
     def _count_results(self, cursor: psycopg.Cursor[Any]) -> list[int | None]:
-        """Count the rows of publish.sql, and return their message ids."""
+        """Count the messages and jobs that publish.sql returned, and return the message ids.
+
+        The id of a duplicate is None.
+        """
         result = cursor.pgresult
         assert result is not None
         raw = [result.get_value(row, 0) for row in range(result.ntuples)]
@@ -161,7 +174,10 @@ class Store:
         return message_ids
 
     def _publish_singly(self, messages: Messages) -> list[int | None]:
-        """Publish messages one at a time, within the bounds of their keys."""
+        """Publish messages one at a time, within the bounds of their keys.
+
+        Return their ids, with None for a duplicate and for a message that a bound refused.
+        """
         complete = [{**self._common, **message} for message in messages]
         key_bounds.lock(self._session.run, complete)
         return [self._publish_message(message) for message in complete]
@@ -179,7 +195,10 @@ class Store:
         return published.message_id
 
     def _try_publish(self, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
-        """Publish a message, but undo it if a key of it is full."""
+        """Publish a message, but undo it if a key's bound refuses it. Return the result for both.
+
+        The result has the keys of jobs that the bound killed in favour of the message.
+        """
         with self._session.atomic():
             result = key_bounds.publish(self._session.run, message)
             if result[0].full is not None:

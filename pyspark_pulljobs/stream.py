@@ -45,7 +45,12 @@ Acked = list[tuple[int, int]]
 
 
 class Stream:
-    """Stream of one owner, for use in one thread. It connects on first use."""
+    """Stream of one owner, for use in one thread. It connects to the database on first use.
+
+    Batches are numbered from 1, and the argument `seq` is such a number. Calls repeat their work
+    after an outage of the database, as `Links.run` describes, and raise StreamTaken if another
+    process is the owner.
+    """
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -74,8 +79,9 @@ class Stream:
     def progress(self) -> dict[str, int]:
         """Numbers of jobs that this process has claimed, acked and lost so far, and the backlog.
 
-        `redelivered` are claimed jobs that were delivered before. The backlog is the number of
-        ready jobs a few seconds ago, at most `MOST_COUNTED`.
+        `redelivered` counts claimed jobs that were delivered before, `lost` those whose lease was
+        lost before the ack. The backlog is the number of ready jobs a few seconds ago, at most
+        `MOST_COUNTED`.
         """
         return dict(self._progress)
 
@@ -86,7 +92,7 @@ class Stream:
         return int(row.seq)
 
     def stop_at_available_jobs(self) -> None:
-        """Claim from now on only jobs that are available now."""
+        """Claim from now on only jobs that can be claimed now, as AvailableNow wants it."""
         params = {"stream": self._options.stream}
         [row] = self._links.run(lambda link: link.session.run("stream_owner", params))
         self._cutoff = row.now
@@ -111,27 +117,29 @@ class Stream:
             self._links.run(work)
 
     def ack_soon(self, seq: int) -> None:
-        """Start to ack all batches up to `seq`. The ack may continue after the call returns."""
+        """Start to ack all batches up to `seq`, without waiting for the end."""
         if seq > max(self._acked, self._acking.seq):
             self._links.run(lambda link: self._start_ack(link, seq))
 
     def slices(self, after: int, until: int) -> list[BatchSlice]:
-        """Return slices of the batches with numbers above `after` and up to `until`.
+        """Return slices, for Spark's tasks, of the batches from number `after + 1` to `until`.
 
-        Batches of an earlier owner of the stream are taken over.
+        Batches that an earlier owner of the stream claimed are taken over. Acked batches are left
+        out.
         """
         return self._links.run(lambda link: self._slices(link, after, until))
 
     def release_all(self, failed: int = 0, error: str | None = None) -> int:
-        """Release all held jobs, and return their number.
+        """Release the jobs of all batches that are not acked, and return their number.
 
-        Jobs of batches up to `failed` expire with that error instead, so that their deliveries
-        count. When Spark repeats a batch, it claims those of its jobs that are still queued.
+        Jobs of batches up to number `failed` expire with this error instead, so that their
+        deliveries count. When Spark repeats a batch, the stream claims those of its jobs that are
+        still queued.
         """
         return self._links.run(lambda link: self._release_all(link, failed, error))
 
     def leave(self) -> None:
-        """Give up the stream, but keep the leases, because Spark may repeat a batch."""
+        """Give up the stream. The leases of its batches stay, because Spark may repeat a batch."""
         self._links.leave()
 
     def _ack_and_claim(self, link: Link, seq: int, rows: int) -> int:
@@ -152,7 +160,11 @@ class Stream:
         return number
 
     def _count_backlog(self, link: Link, seq: int, rows: int) -> None:
-        """Count the jobs that are ready, unless batch `seq` took all of them, or it is too soon."""
+        """Count the ready jobs for `progress`, unless the last count is too recent.
+
+        If batch `seq` got less than the `rows` that it could have, all ready jobs are in it, and
+        the backlog is 0.
+        """
         batch = self._owned_batches.get(seq)
         if batch is not None and batch.jobs < rows and not any(self._claimer.guards):
             self._progress["backlog"] = 0
@@ -162,7 +174,10 @@ class Stream:
             self._progress["backlog"], self._counted_at = counted.ready, time.monotonic()
 
     def _wait_for_jobs(self, link: Link, seq: int, rows: int, claimed: Claimed) -> int:
-        """Wait for jobs after a claim without jobs. Return `seq + 1` if some came, else `seq`."""
+        """Wait for jobs after `claimed`, a claim of batch `seq + 1` that found none.
+
+        Return `seq + 1` if a later claim found some, else `seq`.
+        """
         if self._cutoff is not None:
             return self._claim_available(link, seq, rows)
         if link.listener.register(link.session):
@@ -172,9 +187,11 @@ class Stream:
         return seq if claimed.taken is None else seq + 1
 
     def _claim_ahead(self, link: Link, seq: int, rows: int) -> None:
-        """Claim the next batch in advance, if `seq` was full and the consumer has no guards.
+        """Start to claim the next batch in the background, if batch `seq` was full.
 
-        Spark asks for the next batch after `seq` has run, so its jobs do not wait for long.
+        Spark asks for the next batch when it has run batch `seq`, which is soon here. The batch is
+        not claimed ahead if the consumer has guards (exclusive keys, limits or turns), because then
+        the claim depends on the jobs in flight.
         """
         batch = self._owned_batches.get(seq)
         if batch is not None and batch.jobs == rows and not any(self._claimer.guards):
@@ -191,11 +208,11 @@ class Stream:
                 self._record_claim(seq, batch)
 
     def _start_ack(self, link: Link, seq: int) -> None:
-        """Start to ack the batches up to `seq`.
+        """Start to ack the batches up to `seq`, after an earlier ack has ended.
 
-        The ack is complete on return if the consumer has guards, because the next claim depends on
-        the jobs in flight and on their keys, and if the link is new, because its guards are not
-        known yet. Otherwise the ack continues in the background.
+        The ack goes on in the background. It is complete on return if the consumer has guards
+        (exclusive keys, limits or turns), because the next claim depends on the jobs in flight, and
+        if the link is new, because its guards are not known yet.
         """
         self._end_ack(link)
         if seq <= self._acked:
@@ -206,12 +223,16 @@ class Stream:
             self._acking.start(link, seq, lambda: self._ack(link, link.background_session, seq))
 
     def _end_ack(self, link: Link) -> None:
-        """Wait for the ack in the background, if there is one, and record it."""
+        """Wait for the ack in the background, if there is one, and record its counts."""
         if done := self._acking.wait(link):
             self._record_ack(*done)
 
     def _claim_available(self, link: Link, seq: int, rows: int) -> int:
-        """Claim jobs available before the cutoff, and give up the stream if none are left."""
+        """Claim batch `seq + 1` from the jobs that were available at the cutoff.
+
+        If none are left, give up the stream, because the query ends. Return `seq + 1` or `seq`
+        accordingly.
+        """
         for _attempt in range(CLAIM_ATTEMPTS):
             claimed = self._claim(link, seq + 1, rows)
             if claimed.taken is not None:
@@ -241,9 +262,10 @@ class Stream:
         emit(JobsClaimed(self._options.channel, self._options.consumer, batch.jobs))
 
     def _limit_entry(self, entry: Entry) -> Entry:
-        """Limit a claim to jobs that were available at the cutoff, unless keys are exclusive.
+        """Return the entry into the claim index with the cutoff as the latest time.
 
-        Jobs that are blocked by their key become available later, when the jobs before them end.
+        It is unchanged without a cutoff, and if keys are exclusive: jobs that are blocked by their
+        key become available later, when the jobs before them end.
         """
         if self._cutoff is None or self._claimer.guards.exclusive:
             return entry
@@ -260,7 +282,7 @@ class Stream:
         )
 
     def _own_batch(self, link: Link, seq: int) -> StreamBatch | None:
-        """Return an existing batch, taking it over from another owner, or None if it is acked."""
+        """Return batch `seq`, taken over if an earlier owner claimed it, or None if it is acked."""
         if seq not in self._owned_batches:
             stream = (self._options.stream, link.owned)
             batch = claiming.take_over(link.session, stream, seq, self._terms(link))
@@ -301,7 +323,7 @@ class Stream:
         return [(settled.jobs, lost) for settled, lost in done]
 
     def _record_ack(self, seq: int, acked: Acked) -> None:
-        """Record that all batches up to `seq` are acked, and emit how many jobs were lost."""
+        """Record that the batches up to `seq` are acked, and emit an event if jobs were lost."""
         self._progress["acked"] += sum(delivered for delivered, _lost in acked)
         self._progress["lost"] += (lost := sum(lost for _delivered, lost in acked))
         self._acked = max(self._acked, seq)
@@ -334,6 +356,9 @@ class Stream:
 
 
 def _read_batches(link: Link, after: int, until: int | None) -> list[Row]:
-    """Read the batches after `after` up to `until`, by number."""
+    """Return the batches from number `after + 1` to `until`, acked or not, in their order.
+
+    With None for `until` there is no upper limit.
+    """
     params = {"stream_id": link.owned.stream_id, "after": after, "until": until}
     return link.session.run("batches", params)

@@ -21,7 +21,7 @@ MAX_NAME_CHARS: Final = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """Options of one stream. Spark sends it to the tasks, so it has no password."""
+    """Options of one stream, checked. Spark sends it to the tasks, so it has no password."""
 
     dsn: str
     channel: str
@@ -29,20 +29,24 @@ class StreamOptions:
     stream: str
     """Name of the stream, which stays the same across restarts."""
     max_rows: int
-    """Maximum of jobs in a batch."""
+    """Largest number of jobs in a batch."""
     partitions: int
-    """Maximum of tasks that share a batch."""
+    """Largest number of tasks that share a batch."""
     lease_duration: timedelta | None
-    """Duration of a lease (None: the consumer's), which is renewed while a batch runs."""
+    """Duration of the leases of batches, which are renewed, or None for the consumer's."""
     max_lease: timedelta
-    """Longest time that renewals can keep a batch."""
+    """Longest time from a claim for which renewals can keep its batch."""
     outage: timedelta
     """Longest outage of the database before the query fails."""
     reader: str
+    """Way to read rows: "adbc" or "copy"."""
 
 
 def parse_options(options: Mapping[str, str]) -> StreamOptions:
-    """Check the options. Raise ConfigurationError if any is missing, unknown or out of bounds."""
+    """Check the options of a stream, and return them.
+
+    Raise ConfigurationError if an option is missing, unknown or out of bounds.
+    """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     channel, consumer = (_parse_name(given, name) for name in ("channel", "consumer"))
@@ -103,7 +107,10 @@ def _choose_reader(given: Mapping[str, str]) -> str:
 
 
 def seq_of(offset: Mapping[str, object], stream: str) -> int:
-    """Return the batch number of an offset. Raise ConfigurationError if it is of another stream."""
+    """Return the number of the batch at which an offset ends.
+
+    Raise ConfigurationError if the offset is of another stream.
+    """
     if offset.get("stream") != stream:
         raise ConfigurationError(
             f"The checkpoint belongs to stream {offset.get('stream')!r}, not {stream!r}: set the "

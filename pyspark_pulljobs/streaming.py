@@ -1,11 +1,12 @@
-"""Streams: `spark.readStream.format("pulljobs")` claims the jobs of a consumer in batches.
+"""Source of streaming queries: `spark.readStream.format("pulljobs")` claims jobs in batches.
 
-A batch of Spark is a lease. An offset has the name of the stream and the number of its last batch.
+A micro-batch of Spark is a batch of the stream, which is one lease. An offset has the name of the
+stream and the number of its last batch.
 
 - Spark asks for the offset after `start` only when the batch that ends at `start` is in its commit
   log. So `latestOffset` starts to ack all batches up to `start` while it claims the next batch. If
   there are no jobs, it waits until the ack is complete. Spark calls `commit` later, and never for
-  the last batch of a burst. `commit` repeats the ack.
+  the last batch before a pause. `commit` repeats the ack.
 - The transaction of a claim also inserts the row of its batch. If a driver crashes before Spark has
   the offset, the next driver finds the batch and takes it over.
 - When Spark repeats a batch after a crash, the stream claims its jobs again, except those that
@@ -31,18 +32,21 @@ Offset = dict[str, Any]
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """Return the schema of a stream. No option changes it."""
+    """Return the columns of a stream, which are the same for all options."""
     return batches.SCHEMA
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> "JobsReader":
-    """Create a reader, or raise ConfigurationError for wrong options or columns."""
+    """Return Spark's reader for these options and columns.
+
+    Raise ConfigurationError for wrong options or columns.
+    """
     batches.check(schema)
     return JobsReader(stream_options.parse_options(options), schema)
 
 
 class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader of a stream, which connects on first use: Spark creates it twice and pickles it."""
+    """Spark's reader of a stream. It connects on first use: Spark creates two and pickles them."""
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -55,7 +59,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream
 
     def initialOffset(self) -> Offset:
-        """Return the offset of the last acked batch, where a query without checkpoint begins."""
+        """Return the offset of the last acked batch, where a query without checkpoint starts."""
         return self._offset(self.stream.read_acked())
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -65,9 +69,10 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.stream.stop_at_available_jobs()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the end of the next batch, or `start` if there are no jobs.
+        """Claim the next batch, and return the offset at its end, or `start` if there are no jobs.
 
-        Spark shows an offset in the progress of its query, so it has the counts of the stream.
+        The offset also has the counts of the stream, because Spark shows it in the progress of the
+        query.
         """
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
         seq = self.stream.ack_and_claim(self._seq(start), rows)
@@ -97,5 +102,5 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream_options.seq_of(offset, self._options.stream)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the stream, because tasks only read slices."""
+        """Leave out the open stream when Spark pickles the reader: tasks only read slices."""
         return {**self.__dict__, "_stream": None}

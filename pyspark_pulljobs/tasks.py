@@ -1,4 +1,4 @@
-"""Calls of a function in Spark's tasks, also of a server that has no RDDs for its clients."""
+"""Calls of a Python function in Spark's tasks, with Spark Connect too, which has no RDDs."""
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,11 @@ def call_in_tasks(
     parts: Sequence[Part],
     tasks: int,
 ) -> list[Result]:
-    """Divide the parts among tasks, call the function in each, and return all results."""
+    """Call the function in each of `tasks` tasks, and return the results of all.
+
+    Each call gets some of the parts and yields any number of results. Parts and results are
+    pickled.
+    """
     numbers = spark.range(0, len(parts), 1, tasks)
     rows = numbers.mapInArrow(_Call(function, parts), "result binary").collect()
     return [pickle.loads(row.result) for row in rows]
@@ -29,7 +33,7 @@ def call_in_tasks(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Function for `mapInArrow`, which gets the numbers of parts."""
+    """Function for `mapInArrow` that gets the indexes of parts, and yields the pickled results."""
 
     function: Callable[[Iterable[Any]], Iterable[Any]]
     parts: Sequence[Any]

@@ -1,4 +1,4 @@
-"""Wait of a stream for jobs, by notifications and polling."""
+"""Wait of a stream's driver for jobs, by notifications of PostgreSQL and by polling."""
 
 import time
 from datetime import timedelta
@@ -14,11 +14,11 @@ from pyspark_pulljobs.ownership import Owned
 POLL: Final = timedelta(seconds=1)
 """Interval of polling, which guarantees progress. Notifications only shorten the wait."""
 REGISTRATION: Final = timedelta(seconds=10)
-"""Time for which publishes notify a registered stream."""
+"""Time for which publishes notify a stream after it has registered."""
 
 
 class Listener:
-    """Listener to notifications of new jobs, with a connection of its own."""
+    """Listener to notifications of new jobs of the stream's consumer, on its own connection."""
 
     def __init__(self, dsn: str, owned: Owned) -> None:
         self._dsn, self._owned = dsn, owned
@@ -26,10 +26,10 @@ class Listener:
         self._connection: psycopg.Connection[Any] | None = None
 
     def register(self, session: Session) -> bool:
-        """Register as a waiter, and return True if the stream was not registered before.
+        """Register as a waiter. Return True if publishes did not notify this stream before.
 
-        The caller then claims once more before it waits, because a publish before the registration
-        did not notify it.
+        Then the caller claims once more before it waits, for jobs that were published without a
+        notification.
         """
         now, is_new = time.monotonic(), self._connection is None
         if is_new:
@@ -42,7 +42,11 @@ class Listener:
         return is_new
 
     def wait(self, patience: timedelta | None) -> bool:
-        """Wait until the next poll or for `patience`. Return True if jobs came or became due."""
+        """Wait for a notification, or for the next poll if none comes.
+
+        `patience` is the time until the next job becomes due, or None if none is known. Return True
+        if there was a notification, or if that job is due, so that a claim may find jobs.
+        """
         seconds = min(POLL, patience or POLL).total_seconds()
         if self._is_notified(time.monotonic() + seconds):
             return True

@@ -19,36 +19,42 @@ from pyspark_pulljobs.selecting import batches
 DAY_MILLISECONDS: Final = 86_400_000
 UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Names = Mapping[int, tuple[str, ...]]
+"""Names by id, in the order of the columns of names."""
 Ranges = dict[str, tuple[int, int]]
+"""Lowest and highest value by column. Times are in microseconds."""
 
 
 class Slice(NamedTuple):
-    """Rows that one task exports to a table of the lake. The text of `query` has its values."""
+    """Part of the rows of a run of the export, which one task reads and writes."""
 
     number: int
     table: str
     query: str
+    """Query for the rows, with all values written into its text."""
 
 
 class ExportParameters(NamedTuple):
-    """Parameters of one run of the export, which its tasks share."""
+    """Parameters of one run of the export, the same for all of its tasks."""
 
     dsn: str
     reader: str
+    """Way to read rows from PostgreSQL: "adbc" or "copy"."""
     location: str
     run: int
     """Number of the run, with which the names of its files begin."""
     names: Mapping[str, Names]
-    """Names by table and id, in the order of `schemas.NAME_COLUMNS`."""
+    """Names to fill in, by table of the lake and id."""
 
 
 class ExportedFile(NamedTuple):
-    """File that was written and closed. Its `path` is relative to the directory of its table."""
+    """File of a run of the export that is complete."""
 
     slice: int
+    """Number of the slice."""
     table: str
     day: date
     path: str
+    """Path relative to the directory of its table."""
     rows: int
     bytes: int
     ranges: dict[str, tuple[int | str, int | str]]
@@ -56,15 +62,15 @@ class ExportedFile(NamedTuple):
 
 
 def prefix_files(run: int) -> str:
-    """Return the begin of the names of a run's files."""
+    """Return the first characters of the names of a run's files."""
     return f"run{run}-"
 
 
 def write(parameters: ExportParameters, slices: Iterable[Slice]) -> Iterator[ExportedFile]:
-    """Write a file for each day of each slice, in the directory of its table and day.
+    """Write the rows of each slice, one file for each day, and yield the files.
 
-    File names are unique, because Spark may repeat a task. Readers of the Delta log see the files
-    when the run commits. The files of a slice that fails are removed.
+    Spark may repeat a task, so file names are unique. Readers of the Delta log see the files once
+    the run commits them. The files of a slice that fails are removed.
     """
     for piece in slices:
         days = _Days(parameters, piece)
@@ -81,13 +87,13 @@ def write(parameters: ExportParameters, slices: Iterable[Slice]) -> Iterator[Exp
 
 
 def read_schema(table: str) -> pa.Schema:
-    """Return the columns of a query: all columns of the table except names."""
+    """Return the columns that the query of a slice has: those of the table without the names."""
     name_columns = NAME_COLUMNS[table][1]
     return pa.schema([field for field in TABLES[table] if field.name not in name_columns])
 
 
 class _Days:
-    """Open files of a slice, by days since the epoch of ids."""
+    """Open files of a slice, by the number of the day since the epoch of ids."""
 
     def __init__(self, parameters: ExportParameters, piece: Slice) -> None:
         self._filesystem = open_location(f"{parameters.location}/{piece.table}")
@@ -112,7 +118,7 @@ class _Days:
             writer.close()
 
     def discard(self) -> None:
-        """Remove the files, as far as that is possible."""
+        """Close and remove the files, and ignore errors."""
         for day, path in self._paths.items():
             with suppress(OSError):
                 self._writers[day].close()
@@ -149,7 +155,7 @@ class _Days:
 
 
 def _as_logged(ranges: Ranges, schema: pa.Schema) -> dict[str, tuple[int | str, int | str]]:
-    """Write times as the Delta log does. They are microseconds in files."""
+    """Return the ranges as the Delta log has them, with times as text in ISO 8601."""
 
     def to_value(name: str, number: int) -> int | str:
         if not pa.types.is_timestamp(schema.field(name).type):
@@ -167,7 +173,7 @@ def _date_of(day: int) -> date:
 
 
 def _add_names(batch: pa.RecordBatch, table: str, names: Names) -> pa.RecordBatch:
-    """Add the columns of names to a batch, in the order of the table."""
+    """Return the batch with the columns of names, in the order of the table's columns."""
     id_column, columns = NAME_COLUMNS[table]
     known = pa.array(list(names), pa.int64())
     indexes = pc.index_in(batch[id_column], value_set=known)
