@@ -1,4 +1,4 @@
-"""Settings of the example project. Importing them starts nothing."""
+"""Settings of the example project. An import starts no server and opens no connection."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""State that the example project keeps between runs, in one directory."""
+"""Directory with the state that the example project keeps between runs."""
 
 import os
 import secrets
@@ -8,7 +8,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 def state_directory() -> Path:
-    """Return `.pulljobs/` of the project, or PULLJOBS_STATE_DIR. Make it if it is missing."""
+    """Return PULLJOBS_STATE_DIR, or `.pulljobs/` in the project, created if it is missing."""
     path = Path(os.environ.get("PULLJOBS_STATE_DIR") or BASE_DIR / ".pulljobs").absolute()
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)
@@ -18,7 +18,7 @@ def state_directory() -> Path:
 
 
 def secret_key() -> str:
-    """Return the key of this checkout, made once and readable by its owner only."""
+    """Return the SECRET_KEY of this checkout, made once, in a file that only its owner can read."""
     path = state_directory() / "secret_key"
     if not path.exists():
         _write_once(path, secrets.token_urlsafe(48))

@@ -55,7 +55,7 @@ def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
 
 
 def hold(session: Session, owned: Owned, stream: str) -> None:
-    """Lock the ownership until the transaction ends, or raise StreamTaken if it was taken over."""
+    """Lock the stream's row until the transaction ends. Raise StreamTaken if this owner lost it."""
     params = {"stream_id": owned.stream_id, "node_id": owned.node_id}
     if not session.run("hold_stream", params):
         raise StreamTaken(stream)

@@ -1,4 +1,4 @@
-"""Comparison of a run with the plain loop: a difference is a bug of pulljobs or of the census."""
+"""Check of a run against a plain loop: a difference is a bug of pulljobs or of the census."""
 
 import os
 import socket
@@ -14,7 +14,10 @@ from pulljobs.states import State
 
 
 def problems(run: Run, summary: Summary, *, undisturbed: bool) -> list[str]:
-    """Return a sentence for each problem. In an undisturbed run no worker was killed."""
+    """Return a sentence for each difference, none if all is right.
+
+    `undisturbed` means that no worker was killed, so that the number of retries is known, too.
+    """
     expected = plain.take(paths_of(run).values())
     return [*_sums(summary, undisturbed=undisturbed), *_nodes(run), *_contents(run, expected)]
 
@@ -52,7 +55,7 @@ def _contents(run: Run, expected: Census) -> Iterator[str]:
 
 
 def _census(run: Run) -> Census:
-    """Read the run from the database, in the form of the plain loop."""
+    """Return the results of the run in the database, in the form of the plain loop's."""
     paths = paths_of(run)
     counts = counts_of(run).values_list("message_id", *Counted._fields)
     digests = (

@@ -1,4 +1,4 @@
-"""Files of Python code on this machine."""
+"""Files that the census counts: the Python code that is installed on this machine."""
 
 import sysconfig
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ NOT_LIBRARY: Final = {"site-packages", "dist-packages"}
 
 
 def python_files(limit: int | None = None) -> list[Path]:
-    """List each file of the interpreter's library, then of its site-packages, once and sorted."""
+    """List the files of Python's library, then of its site-packages, sorted, at most `limit`."""
     library = (path for path in _all(LIBRARY) if NOT_LIBRARY.isdisjoint(path.parts))
     return list(islice(dict.fromkeys(chain(library, _all(PACKAGES))), limit))
 

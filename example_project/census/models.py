@@ -5,17 +5,18 @@ from django.db.models.functions import Now
 
 
 class Run(models.Model):
-    """Census that was created in the transaction that publishes its messages, so never half."""
+    """One census. Its row is committed together with its messages."""
 
     started_at = models.DateTimeField(db_default=Now())
     jobs = models.PositiveIntegerField(default=0)
+    """Number of jobs that the messages became."""
 
     def __str__(self) -> str:
         return f"run {self.pk}"
 
 
 class File(models.Model):
-    """File of a run, and the message that was published for it."""
+    """File that a run counts, and the id of the message that was published for it."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="files")
     path = models.TextField()
@@ -26,7 +27,7 @@ class File(models.Model):
 
 
 class Count(models.Model):
-    """Result of a job of the consumer `census`.
+    """Counts of one file, written by the handler of the consumer `census`.
 
     No constraint prevents two rows of a job, on purpose: a transactional handler promises one row,
     and `demo` checks that promise.

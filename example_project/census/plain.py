@@ -1,4 +1,4 @@
-"""Work on a file, and a plain loop over many files, without pulljobs."""
+"""The work that the census does on a file, and a plain loop over many files, without pulljobs."""
 
 import ast
 import hashlib
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 LARGEST: Final = 200_000
-"""Bytes that the census accepts. Every Python has larger files, such as `_pydecimal.py`."""
+"""Largest size in bytes that the census accepts. Every Python has some larger files."""
 
 T = TypeVar("T")
 
@@ -22,10 +22,12 @@ for _category in (SyntaxWarning, DeprecationWarning):
 
 
 class TooLarge(ValueError):
-    """File that is too large for the census."""
+    """Refusal of a file of more than `LARGEST` bytes."""
 
 
 class Counted(NamedTuple):
+    """Numbers of functions, classes, lines and bytes of a file."""
+
     functions: int
     classes: int
     lines: int
@@ -34,15 +36,20 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Results by path. `refused` has (consumer, path) of each file that failed."""
+    """Results of a census, by path."""
 
     counted: dict[str, Counted] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of each file, in hexadecimal."""
     refused: set[tuple[str, str]] = field(default_factory=set)
+    """Consumer and path of each file that failed."""
 
 
 def count(path: Path) -> Counted:
-    """Count the statements of a file. Raise TooLarge, OSError or an error of the parser."""
+    """Count the functions and classes of a file.
+
+    Raise TooLarge, OSError or an error of Python's parser.
+    """
     source = path.read_bytes()
     if len(source) > LARGEST:
         raise TooLarge(f"{len(source):,} bytes, the census takes {LARGEST:,} at the most")
@@ -58,7 +65,7 @@ def digest(path: Path) -> str:
 
 
 def take(paths: Iterable[str]) -> Census:
-    """Take the whole census in one plain loop."""
+    """Take the whole census of these files in one plain loop."""
     census = Census()
     for path in paths:
         _put(census.counted, count, path, census.refused, "census")

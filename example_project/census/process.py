@@ -1,4 +1,4 @@
-"""Worker of the demo, and the service of its lake, each in a process of its own."""
+"""Processes of the demo, restarted after a kill: its worker, and the service of its lake."""
 
 import os
 import signal
@@ -21,10 +21,10 @@ STOP_SECONDS: Final = 20.0
 
 
 class Service:
-    """Process of a command that lives as long as the context and is restarted after a kill.
+    """Subcommand of manage.py in a process that lives as long as the `with` block.
 
-    It has a session of its own, so that the terminal's Ctrl-C reaches only this process, which then
-    stops the command.
+    It is in a session of its own, so that the terminal's Ctrl-C reaches only the demo, which then
+    stops this process.
     """
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
@@ -44,7 +44,10 @@ class Service:
         self.stop()
 
     def keep(self) -> None:
-        """Restart the process if a signal ended it. Raise CommandError if it failed."""
+        """Restart the process if a signal ended it. The demo calls this a few times a second.
+
+        Raise CommandError if it ended with an error.
+        """
         code = self._process.poll()
         if code is None:
             return
@@ -54,7 +57,7 @@ class Service:
         self._start()
 
     def stop(self) -> None:
-        """Ask the process to finish. Kill it if it does not end in time."""
+        """Send SIGTERM to the process, and kill it if it lives on after `STOP_SECONDS`."""
         self._process.terminate()
         try:
             with suppress(subprocess.TimeoutExpired):
@@ -77,7 +80,7 @@ class Service:
 
 
 class Worker(Service):
-    """Worker of the census."""
+    """Process that runs the handlers of the census."""
 
     def __init__(self, concurrency: int) -> None:
         flags = [f"--concurrency={concurrency}", "--reap-interval=1"]
@@ -86,12 +89,12 @@ class Worker(Service):
 
 
 def watch_lake() -> Service:
-    """Return the service that exports the census to the lake and rolls it up."""
+    """Return the process of `lake watch`, which exports the census and counts rollups."""
     return Service("The service of the lake", ["pulljobs", "lake", "watch", "--every", "10"])
 
 
 def is_spark_installed() -> bool:
-    """Return True if the extras `spark` and `lake` are installed, with the right versions."""
+    """Return True if Spark and the Delta library are installed in the right versions."""
     from pulljobs.lake.spark import session
 
     try:

@@ -1,4 +1,4 @@
-"""Progress of a run, on the error stream: stdout is for the result."""
+"""Progress of a run, shown on standard error: standard output is for the result."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,13 +12,18 @@ from example_project.census import runs
 from example_project.census.models import Run
 
 LOOK_SECONDS: Final = 0.25
+"""Interval at which the jobs are counted."""
 LINE_SECONDS: Final = 5.0
+"""Interval of lines where there is no terminal."""
 
 Show = Callable[[int], None]
 
 
 def follow(run: Run, at_each_look: Callable[[], None]) -> None:
-    """Wait until every job of the run is settled."""
+    """Show the progress of a run until all of its jobs are settled.
+
+    `at_each_look` is called each time that the jobs are counted.
+    """
     with _shown(Console(stderr=True), run.jobs) as show:
         while left := runs.unsettled(run):
             show(run.jobs - left)
@@ -39,7 +44,7 @@ def _shown(console: Console, total: int) -> Iterator[Show]:
 
 
 def _lines(console: Console, total: int) -> Show:
-    """Return a function that prints a line every few seconds, for logs."""
+    """Return a function that prints the number of settled jobs as a line, every few seconds."""
     last = -LINE_SECONDS
 
     def show(settled: int) -> None:

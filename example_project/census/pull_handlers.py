@@ -25,11 +25,12 @@ PATIENCE: Final[dict[str, Any]] = {
     "lease_duration": timedelta(seconds=5),
     "backoff": False,  # a broken file does not predict failures of the next file
 }
+"""Options of the handlers of files."""
 
 
 @handler(channel=CHANNEL, consumer="census", transactional=True, **PATIENCE)
 def census(job: ClaimedJob) -> None:
-    """Count a file. Its row and the end of the job are committed together, so exactly once."""
+    """Count a file. The row and the end of the job are committed together, so there is one row."""
     _remember(job)
     counted = plain.count(_path(job))
     Count.objects.create(message_id=job.message_id, **counted._asdict())
@@ -37,7 +38,7 @@ def census(job: ClaimedJob) -> None:
 
 @handler(channel=CHANNEL, consumer="digest", **PATIENCE)
 def digest(job: ClaimedJob) -> dict[str, str]:
-    """Hash a file. The archive keeps the returned value with the job."""
+    """Return the SHA-256 of a file, which is stored in the archive with the job."""
     _remember(job)
     return {"sha256": plain.digest(_path(job))}
 
@@ -53,7 +54,7 @@ def begin_again(job: ClaimedJob) -> int:
 
 @handler(channel=REPORTS, consumer="report")
 def report(job: ClaimedJob) -> dict[str, float]:
-    """Sum a repeated census up. The batch publishes the message after its last job has ended."""
+    """Return the sums of a repeated census, whose batch publishes this job at its end."""
     from example_project.census import summary
     from example_project.census.models import Run
 

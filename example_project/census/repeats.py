@@ -1,4 +1,4 @@
-"""Schedule that repeats the census while `demo --serve` runs."""
+"""Schedule that begins another census from time to time while `demo --serve` runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +14,7 @@ NAME: Final = "census"
 
 @contextmanager
 def repeated(every: timedelta, limit: int | None) -> Iterator[None]:
-    """Repeat the census inside the block."""
+    """Keep the schedule while the block runs. Each census counts at most `limit` files."""
     schedules.create(NAME, REPEATS, {"limit": limit}, every=every, overlap="skip")
     try:
         yield
@@ -23,6 +23,6 @@ def repeated(every: timedelta, limit: int | None) -> Iterator[None]:
 
 
 def end() -> None:
-    """Delete the schedule, which also stays if the demo was killed."""
+    """Delete the schedule, if there is one, as after a demo that was killed."""
     with suppress(UnknownSchedule):
         schedules.delete(NAME)

@@ -18,13 +18,13 @@ Publish = Callable[[str, list[Draft]], list[Receipt]]
 
 @transaction.atomic
 def begin(paths: Sequence[Path]) -> Run:
-    """Create a run. Its rows and all of its messages are committed together."""
+    """Publish a message for each file, and return the new run, in one transaction."""
     return _fill(Run.objects.create(), paths, publish_many)
 
 
 @transaction.atomic
 def begin_batch(paths: Sequence[Path]) -> Run:
-    """Create a run whose jobs are a batch: it calls back once all of them have ended."""
+    """Publish a message for each file as `begin` does, in a batch that calls back at its end."""
     run = Run.objects.create()
     with batches.batch("census", on_complete=(REPORTS, {"run": run.pk})) as made:
         return _fill(run, paths, made.publish_many)
@@ -47,7 +47,7 @@ def live(run: Run) -> QuerySet[Job]:
 
 
 def archived(run: Run) -> QuerySet[ArchivedJob]:
-    """Return the settlements of a run. A job that died, was redriven and delivered has two."""
+    """Return the settlements of a run's jobs. A dead job that was redriven may have two."""
     return ArchivedJob.objects.filter(message_id__in=run.files.values("message_id"))
 
 

@@ -1,4 +1,4 @@
-"""Web server of `demo --serve`, for this machine only."""
+"""Web server of `demo --serve`, which only this machine can reach."""
 
 import secrets
 import socket
@@ -19,9 +19,9 @@ SHUTDOWN_SECONDS: Final = 5
 
 
 class Site:
-    """Server of the project's pages, its API and the admin's static files.
+    """Server of the admin and its static files, and of the API.
 
-    It listens on that port, or on a free one if the port is taken.
+    It listens on `port`, or on a free port if that is taken. `at_each_look` is called every second.
     """
 
     def __init__(self, port: int, at_each_look: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ def _listening(port: int) -> socket.socket:
 
 
 def new_password() -> str:
-    """Set a new password for the superuser of the demo and return it."""
+    """Create the demo's superuser if it is missing, and return a new password for it."""
     password = secrets.token_urlsafe(9)
     User.objects.update_or_create(
         username=USER,

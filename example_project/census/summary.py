@@ -17,10 +17,7 @@ LARGEST_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Figures of a run.
-
-    `dead_files` has errors by consumer and file, `duplicates` extra effects.
-    """
+    """Numbers of jobs of a run, what they counted, and which files failed."""
 
     published: int
     jobs: int
@@ -28,13 +25,17 @@ class Summary:
     dead: int
     retried: int
     duplicates: int
+    """Deliveries and counts beyond one for each job. There must be none."""
     seconds: float
+    """Time from the start of the run to the last settlement."""
     jobs_per_second: float
     functions: int
     classes: int
     lines: int
     largest: dict[str, int]
+    """Number of lines by path, of the files with the most lines."""
     dead_files: dict[str, dict[str, str]]
+    """First line of the error by path, by consumer."""
 
     @property
     def adds_up(self) -> bool:
@@ -88,7 +89,7 @@ def counts_of(run: Run) -> QuerySet[Count]:
 
 
 def paths_of(run: Run) -> dict[int, str]:
-    """Return the paths of a run by message."""
+    """Return the paths of the files of a run, by the id of their message."""
     return dict(run.files.order_by("id").values_list("message_id", "path"))
 
 

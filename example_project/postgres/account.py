@@ -1,4 +1,4 @@
-"""Operating system account of the server: PostgreSQL refuses to run as root."""
+"""Account of the operating system that runs the server: PostgreSQL refuses to run as root."""
 
 import os
 import pwd
@@ -12,20 +12,24 @@ from example_project.postgres.errors import EmbeddedPostgresError
 
 @dataclass(frozen=True)
 class Account:
-    """Account that runs commands. A `uid` of None is that of this process."""
+    """Account that runs PostgreSQL's commands: with None for `uid` that of this process."""
 
     uid: int | None = None
     gid: int | None = None
 
     def own(self, directory: Path) -> None:
-        """Give a directory to the account, closed to all others."""
+        """Create a directory that belongs to the account and is closed to all others."""
         directory.mkdir(mode=0o700, exist_ok=True)
         directory.chmod(0o700)
         if self.uid is not None and self.gid is not None:
             os.chown(directory, self.uid, self.gid)
 
     def run(self, *command: str | PathLike[str], fds: tuple[int, ...] = (), text: str = "") -> str:
-        """Run a command. Return its output, or raise EmbeddedPostgresError with its end."""
+        """Run a command as the account, and return its output.
+
+        The command inherits the file descriptors `fds`, and reads `text` from standard input. Raise
+        EmbeddedPostgresError with the end of the output if it fails.
+        """
         try:
             done = subprocess.run(
                 command,
@@ -50,7 +54,7 @@ class Account:
         return done.stdout
 
     def reaches(self, path: Path) -> bool:
-        """Return True if the account can pass through every directory down to the path."""
+        """Return True if the account can execute the file, or enter the directory, at the path."""
         try:
             self.run("/bin/sh", "-c", 'test -x "$0"', path)
         except EmbeddedPostgresError:
@@ -59,9 +63,9 @@ class Account:
 
 
 def server_account(data: Path) -> Account:
-    """Return the account that runs the server: this one, or for root the owner of the data.
+    """Return the account that runs the server: that of this process, unless it is root.
 
-    Without data, root runs the server as the system account `nobody`.
+    For root it is the owner of the data, or the system account `nobody` if there is no data yet.
     """
     if os.geteuid() != 0:
         return Account()

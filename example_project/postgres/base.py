@@ -1,4 +1,4 @@
-"""PostgreSQL backend of Django on the embedded server. Django prescribes the name `base`."""
+"""Database backend for Django on the embedded server. Django prescribes the name `base`."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from example_project.postgres.place import PORT
 
 class DatabaseWrapper(base.DatabaseWrapper):
     def get_connection_params(self) -> dict[str, Any]:
-        """Start the server if necessary. Return parameters of psycopg."""
+        """Start the server if it does not run, and return parameters for psycopg."""
         try:
             self.settings_dict["HOST"] = str(ensure_running())
         except EmbeddedPostgresError as error:

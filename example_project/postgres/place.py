@@ -1,4 +1,4 @@
-"""Location of a cluster's files: with the project's other state if the server can use that."""
+"""Choice of the directories of a cluster: with the project's state, if the server can use those."""
 
 import os
 import re
@@ -15,13 +15,15 @@ SOCKET_DIRECTORY_LIMIT = 103 - len(f"/.s.PGSQL.{PORT}")
 # pg_ctl puts paths in a shell command, libpq takes a comma for a list of hosts.
 SAFE_PATH = re.compile(r"[\w./+~ -]+")
 LASTING = ("/var/lib", "~/.local/state")
+"""Candidates for the parent of the data."""
 # Systems may delete files here that are a month old.
 AGED = ("/var/tmp",)
+"""Candidates where the system may delete files that are a month old."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Directories and account of a cluster."""
+    """Directories of a cluster, and the account of its server."""
 
     home: Path
     """Directory of the data, its locks, and a copy of programs that are closed to the server."""
@@ -47,7 +49,11 @@ class Place:
 
 
 def place_in(state: Path) -> Place:
-    """Choose the directories: in `state` if possible, else elsewhere with pointers in `state`."""
+    """Choose the directories for the state directory `state`, and create what is missing.
+
+    They are inside of it if possible. Otherwise they are elsewhere, and pointers in `state` have
+    their paths.
+    """
     home = _recorded(state / "home") or state
     account = server_account(home / "data")
     if not _is_open(home, account):
@@ -65,7 +71,10 @@ def _is_open(directory: Path, account: Account) -> bool:
 
 
 def _parent(candidates: tuple[str, ...], account: Account) -> Path:
-    """Return the first candidate that this process can write to and the server can use."""
+    """Return the first candidate that this process can write to and the server's account can enter.
+
+    The directory for temporary files is the last resort.
+    """
     for parent in map(Path, map(os.path.expanduser, candidates)):
         if os.access(parent, os.W_OK) and _is_open(parent, account):
             return parent
@@ -73,7 +82,11 @@ def _parent(candidates: tuple[str, ...], account: Account) -> Path:
 
 
 def _recorded(pointer: Path) -> Path | None:
-    """Return the directory of a pointer, or None if it was deleted or has another owner."""
+    """Return the directory that a pointer names.
+
+    Return None if there is no pointer, or if the directory was deleted or belongs to another user
+    or pointer.
+    """
     if not pointer.is_file():
         return None
     directory = Path(pointer.read_text())
@@ -82,7 +95,10 @@ def _recorded(pointer: Path) -> Path | None:
 
 
 def _takes(pointer: Path, directory: Path) -> bool:
-    """Return True if the directory belongs to this pointer: a copy leaves it to the original."""
+    """Return True if the directory belongs to this pointer, and record that it does.
+
+    If the state directory was copied with its pointer, the directory belongs to the original.
+    """
     record = directory / "pointer"
     holder = Path(record.read_text()) if record.exists() else None
     if holder and holder.is_file() and holder.read_text() == str(directory):
@@ -92,7 +108,10 @@ def _takes(pointer: Path, directory: Path) -> bool:
 
 
 def _elsewhere(pointer: Path, parent: Path) -> Path:
-    """Make a directory that every account can pass through and only this one can write to."""
+    """Make a directory under `parent` with a pointer to it, and return it.
+
+    Every account can enter it, and only this one can write to it.
+    """
     directory = Path(tempfile.mkdtemp(prefix="pulljobs-", dir=parent))
     directory.chmod(0o711)
     (directory / "pointer").write_text(str(pointer))

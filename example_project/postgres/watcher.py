@@ -10,6 +10,7 @@ from pathlib import Path
 
 POLL_SECONDS = 0.02
 FAST_SECONDS = 60
+"""Time for each kind of stop."""
 
 
 def main(home: Path, pid_file: Path) -> None:
@@ -26,7 +27,7 @@ def main(home: Path, pid_file: Path) -> None:
 
 
 def _stop(server: int, pid_file: Path) -> None:
-    """Stop the server fast. Stop it immediately if that takes too long."""
+    """Stop the server by a fast shutdown, and by an immediate one if that takes too long."""
     for how in (signal.SIGINT, signal.SIGQUIT):
         deadline = time.monotonic() + FAST_SECONDS
         while not _free(server) and time.monotonic() < deadline:
@@ -35,7 +36,7 @@ def _stop(server: int, pid_file: Path) -> None:
 
 
 def _signal(pid_file: Path, how: signal.Signals) -> None:
-    """Signal the server. If its files were deleted, or it has just ended, it needs no signal."""
+    """Send a signal to the server. Ignore that it has ended, or that its files were deleted."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError, ValueError):
         os.kill(int(pid_file.read_text().splitlines()[0]), how)
 

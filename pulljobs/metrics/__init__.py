@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 
 def is_installed() -> bool:
-    """Return True if the extra `metrics` is installed.
+    """Return True if the extra `metrics` (prometheus_client) is installed.
 
     Without it only this module and `families` can be imported.
     """

@@ -1,4 +1,4 @@
-"""Command `python -m pulljobs.metrics`: prints the `grafana` dashboard or the `alerts` rules."""
+"""Command `python -m pulljobs.metrics`: prints a Grafana dashboard or Prometheus alert rules."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ FILES: Final = {"grafana": "grafana.json", "alerts": "alerts.yml"}
 
 
 def main() -> None:
-    """Print the file that is named on the command line."""
+    """Print the file that the command line names: `grafana` or `alerts`."""
     parser = argparse.ArgumentParser(prog="python -m pulljobs.metrics", description=__doc__)
     parser.add_argument("file", choices=FILES)
     chosen = files("pulljobs.metrics") / FILES[parser.parse_args().file]

@@ -1,4 +1,4 @@
-"""Answer of the route /metrics."""
+"""Contents of the page /metrics, which Prometheus scrapes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -23,16 +23,17 @@ _end: Callable[[], None] | None = None
 
 
 def start() -> None:
-    """Start to count the events of this process."""
+    """Start to count the telemetry events of this process, if that was not started before."""
     global _end
     if _end is None:
         _end = telemetry.record_with(recorder.record)
 
 
 def answer(accept: str = "", *, with_others: bool = False) -> tuple[bytes, str]:
-    """Return the body and its content type.
+    """Return the page and its content type, in the format that the `accept` header asks for.
 
-    With `with_others`, also return the metrics of the project's own code.
+    With `with_others`, the page also has the metrics that other code of the project keeps in the
+    files that processes share.
     """
     registry = CollectorRegistry(auto_describe=False)
     if settings().METRICS:
@@ -43,13 +44,13 @@ def answer(accept: str = "", *, with_others: bool = False) -> tuple[bytes, str]:
 
 
 class Counted:
-    """Collector of the counters of this process, or of all that share its directory."""
+    """Collector of the counters and histograms: of this process, or of all that share files."""
 
     def __init__(self, with_others: bool) -> None:
         self._with_others = with_others
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the counters and histograms."""
+        """Yield the counters and histograms of pulljobs, and those of others if asked to."""
         if VARIABLE not in os.environ:
             for counted in recorder.metrics().values():
                 for metric in counted.collect():
@@ -68,7 +69,10 @@ class Counted:
 
 
 def _has_content(file: Path) -> bool:
-    """Return False for a file that is new or was just removed: the collector can't read it."""
+    """Return False for a file that is still empty or was just removed.
+
+    The collector of prometheus_client would fail to read it.
+    """
     try:
         return file.stat().st_size > 0
     except FileNotFoundError:
@@ -76,5 +80,8 @@ def _has_content(file: Path) -> bool:
 
 
 def _is_creation_time(sample: Sample) -> bool:
-    """Return True for the creation time of a series, which multiprocess mode does not have."""
+    """Return True for a sample with the creation time of a series.
+
+    It is left out, because prometheus_client does not keep it in shared files either.
+    """
     return sample.name.endswith("_created")

@@ -1,4 +1,4 @@
-"""All metric families as data, for the recorder, the collector, the docs and the tests."""
+"""All metric families as data, from which recorder, collectors, docs and tests are made."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -13,9 +13,10 @@ class Type(StrEnum):
 
 
 class Family(NamedTuple):
-    """Metric family. `name` is the name in Prometheus, without the suffixes of a histogram."""
+    """Metric family, as Prometheus has it."""
 
     name: str
+    """Name in Prometheus, for a histogram without the suffixes."""
     type: Type
     labels: tuple[str, ...]
     meaning: str
@@ -129,6 +130,7 @@ COUNTED: Final = (
         "Jobs that still ran when a worker had to stop; they return when their lease expires.",
     ),
 )
+"""Counters and histograms of events, which each process counts for itself."""
 
 READ: Final = (
     Family(
@@ -226,12 +228,12 @@ READ: Final = (
 
 
 def families_counted() -> tuple[Family, ...]:
-    """Return COUNTED and the families of `hooks.counters`."""
+    """Return the families of counters and histograms: COUNTED, then those of `hooks.counters`."""
     modules = map(hooks.load, hooks.counters.values())
     return (*COUNTED, *(family for module in modules for family in module.FAMILIES))
 
 
 def families_read() -> tuple[Family, ...]:
-    """Return READ and the families of `hooks.gauges`."""
+    """Return the families of gauges: READ, then those of `hooks.gauges`."""
     modules = map(hooks.load, hooks.gauges.values())
     return (*READ, *(family for module in modules for family in module.FAMILIES))

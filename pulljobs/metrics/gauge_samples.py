@@ -1,4 +1,4 @@
-"""Samples of the gauges, part by part."""
+"""Samples of the gauges, in parts that are read one after the other, each with a time limit."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -39,7 +39,10 @@ def _consumers(using: str) -> Iterator[Sample]:
 
 
 def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
-    """Count the jobs of consumers. Those that reach the shared cap are counted again, alone."""
+    """Count the live jobs of these consumers, each kind up to a cap that they share.
+
+    Consumers that reach the cap are counted once more, so that they alone share it.
+    """
     counted = {row.consumer_id: row for row in backlog.backlogs(using, consumer_ids)}
     capped = [id for id, row in counted.items() if any(map(row.is_least, KINDS))]
     if len(capped) < len(counted):
@@ -48,7 +51,7 @@ def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
 
 
 def _dead(using: str) -> Iterator[Sample]:
-    """Yield dead jobs, which alerts need beyond the shared cap of the other counts."""
+    """Yield the numbers of dead jobs, counted up to a cap of their own, which alerts need."""
     rows = {row.pk: row for row in counts.consumers(using)}
     for id, count in dead.counts(using, list(rows)).items():
         yield "dead_job_count", (rows[id].channel.name, rows[id].name), count
@@ -70,7 +73,7 @@ def _workers(using: str) -> Iterator[Sample]:
 
 
 def _levels(alive: Sequence[Node]) -> Mapping[str, int]:
-    """Return the highest level of each circuit by consumer path."""
+    """Return the highest level of the circuit over all workers, by consumer path."""
     levels: dict[str, int] = {}
     for node in alive:
         for path, circuit in node.report.get("circuits", {}).items():
@@ -79,7 +82,10 @@ def _levels(alive: Sequence[Node]) -> Mapping[str, int]:
 
 
 def _waiting(using: str) -> Mapping[int, int]:
-    """Count long polls by consumer. Workers are counted by their reports."""
+    """Count the long polls that wait for jobs, by consumer id.
+
+    Rows of workers are left out, because workers report the consumers that they serve.
+    """
     apis = Node.objects.using(using).filter(kind=Node.Kind.API).values("id")
     rows = PullWaiter.objects.using(using).filter(waiting_until__gt=Now(), node_id__in=apis)
     return dict(rows.values_list("consumer_id").annotate(Sum("waiting")).order_by())
@@ -130,6 +136,9 @@ PARTS: Final[Mapping[str, Callable[[str], Iterator[Sample]]]] = {
 
 
 def find_parts() -> dict[str, Callable[[str], Iterator[Sample]]]:
-    """Return what reads each part of the gauges, the parts of `hooks.gauges` last."""
+    """Return the function that reads the samples of each part, by name of the part.
+
+    Parts that other apps add in `hooks.gauges` come last.
+    """
     added = {name: hooks.load(module).read_samples for name, module in hooks.gauges.items()}
     return {**PARTS, **added}

@@ -1,4 +1,4 @@
-"""Gauges read from the database, at a cost that neither archive nor backlog increase."""
+"""Gauges read from the database, at a cost that does not grow with the archive or the backlog."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ KEPT: Final = 90.0
 
 
 class Gauges:
-    """Collector of the gauges for all threads of a process."""
+    """Collector of the gauges, which all threads of a process share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class Gauges:
         self._last: GaugeReading | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauges of a fresh reading."""
+        """Yield the gauges of a reading that is at most `FRESH` seconds old."""
         families = {
             family.name: GaugeMetricFamily(family.name, family.meaning, labels=family.labels)
             for family in families_read()
@@ -45,7 +45,7 @@ class Gauges:
         yield from families.values()
 
     def forget(self) -> None:
-        """Discard the reading, so that the next answer reads again."""
+        """Discard the last reading, so that the next call of `collect` reads again."""
         self._reading = None
 
     def _current(self) -> Sequence[Sample]:
@@ -59,7 +59,7 @@ class Gauges:
 
 
 class GaugeReading(threading.Thread):
-    """Reading of all gauges in a thread of its own, because a lost host may block it for long."""
+    """Thread that reads all gauges once. A lost host may block it for long."""
 
     def __init__(self) -> None:
         super().__init__(name="gauges", daemon=True)
@@ -68,14 +68,14 @@ class GaugeReading(threading.Thread):
         self._ended: float | None = None
 
     def run(self) -> None:
-        """Read all parts and close the thread's connections."""
+        """Read all parts, then close the thread's connections."""
         try:
             self.read_parts()
         finally:
             connections.close_all()
 
     def read_parts(self) -> None:
-        """Read the parts one after the other."""
+        """Read the parts one after the other, in the calling thread."""
         try:
             for name, samples in _parts():
                 self._parts[name] = samples
@@ -83,18 +83,18 @@ class GaugeReading(threading.Thread):
             self._ended = time.monotonic()
 
     def is_old(self) -> bool:
-        """Return True if the next answer needs another reading."""
+        """Return True if it has ended more than `FRESH` seconds ago."""
         return not self.is_alive() and not self.ended_within(FRESH)
 
     def ended_within(self, seconds: float) -> bool:
-        """Return True if the reading ended at most that long ago."""
+        """Return True if the reading ended at most so many seconds ago."""
         return self._ended is not None and time.monotonic() - self._ended <= seconds
 
     def samples(self, last: "GaugeReading | None" = None) -> list[Sample]:
-        """Return the samples that were read by now, and which parts were read.
+        """Return the samples that were read by now, and which parts are among them.
 
-        While the reading goes on, parts of the last reading stand in for those to come. Otherwise
-        a part that is always late would never be in an answer.
+        While this reading goes on, parts of the last one stand in for those to come. Otherwise a
+        part that is always late would never be on the page.
         """
         is_running = self._ended is None
         parts = dict(self._parts)
@@ -108,7 +108,7 @@ class GaugeReading(threading.Thread):
 
 
 def _parts() -> Iterator[tuple[str, list[Sample]]]:
-    """Yield the parts that can be read, each within its time limit."""
+    """Yield name and samples of each part that can be read within its time limit."""
     using = settings().DATABASE
     try:
         with impatient(using, PATIENCE) as reading:

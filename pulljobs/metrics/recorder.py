@@ -1,4 +1,4 @@
-"""Recorder for Prometheus: it counts events in counters and histograms, a batch at a time."""
+"""Recorder of telemetry events in the counters and histograms of prometheus_client."""
 
 from bisect import bisect_left
 from collections import Counter as Tally
@@ -21,14 +21,15 @@ FROM_THE_START: Final = (
     (Event.EXPIRE, State.QUEUED),
     (Event.EXPIRE, State.DEAD),
 )
+"""Events and new states whose series begin at 0 with the first claim of a consumer."""
 _making: Final = Lock()
 
 
 class Batches(Histogram):
-    """Histogram that observes many amounts at once."""
+    """Histogram that observes many amounts in one call."""
 
     def observe_all(self, amounts: Sequence[float]) -> None:
-        """Observe each amount, at a cost that grows with the buckets and not with the amounts."""
+        """Observe each amount. The cost grows with the number of buckets, not of amounts."""
         if not amounts:
             return
         # A wait is negative if the clock was set back.
@@ -41,10 +42,11 @@ class Batches(Histogram):
 
 @cache
 def metrics() -> Mapping[str, Any]:
-    """Return the metrics by family name, created when the first event is counted.
+    """Return the metrics by family name. They are created when the first event is counted.
 
-    At import a process does not know yet which directory it shares (`sharing`). The metrics are in
-    the registry of prometheus_client, so that a project's own exporter has them, too.
+    At import, a process does not know yet which directory of files it shares (`sharing`). The
+    metrics are in the registry of prometheus_client, so that a project's own exporter has them,
+    too.
     """
     with _making:
         return _create()
@@ -52,7 +54,7 @@ def metrics() -> Mapping[str, Any]:
 
 @cache
 def _create() -> Mapping[str, Any]:
-    """Create them once: the registry refuses metrics that a second thread creates."""
+    """Return the new metrics. A second call would fail, because the registry has their names."""
     return {
         family.name: Batches(family.name, family.meaning, family.labels, buckets=SECONDS)
         if family.type is Type.HISTOGRAM
@@ -63,7 +65,7 @@ def _create() -> Mapping[str, Any]:
 
 @singledispatch
 def record(event: object) -> None:
-    """Count an event. Events without a metric are ignored."""
+    """Count a telemetry event. Events without a metric are ignored."""
     metrics()  # It loads the modules of other apps, which may register this event.
     count_event = record.dispatch(type(event))
     if count_event is not record.registry[object]:
@@ -172,19 +174,19 @@ def _failed(channel: str, consumer: str, kind: str) -> None:
 
 
 def count(name: str, *labels: str, by: float = 1) -> None:
-    """Add to a counter."""
+    """Add to a counter in the series with these values of its labels."""
     metric = metrics()[name]
     (metric.labels(*labels) if labels else metric).inc(by)
 
 
 def observe(name: str, amounts: Sequence[float], *labels: str) -> None:
-    """Observe amounts in a histogram."""
+    """Observe the amounts in a histogram, in the series with these values of its labels."""
     metrics()[name].labels(*labels).observe_all(amounts)
 
 
 @cache
 def _introduce(channel: str, consumer: str) -> None:
-    """Start the series of a consumer at 0, because a rate ignores the first value of a series."""
+    """Start the series of a consumer at 0, because `rate` ignores the first value of a series."""
     for event, state in FROM_THE_START:
         _finished(channel, consumer, event, state, by=0)
     for kind in ("raised", "timed_out"):

@@ -17,9 +17,10 @@ VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 @contextmanager
 def opened(name: str) -> Iterator[None]:
-    """Open a directory for this process, under that name, and for the processes that it starts.
+    """Make a directory for the counters of this process and of the processes that it starts.
 
-    A directory that the environment names is not used: it may have other counts.
+    `name` names the files of this process. If the environment names a directory already, that one
+    is not used within the block, because it may have other counts.
     """
     before = os.environ.get(VARIABLE)
     with TemporaryDirectory(prefix="pulljobs-metrics-", ignore_cleanup_errors=True) as directory:
@@ -34,9 +35,10 @@ def opened(name: str) -> Iterator[None]:
 
 
 def join(name: str) -> None:
-    """Count in the shared directory, under a name that no other process has at the same time.
+    """Count in the shared directory from now on, in files named after `name`.
 
-    It must be called before the metrics are created, because they keep their files.
+    No other process may have the name at the same time. The call has to come before the metrics are
+    created, because they keep the files that they began with.
     """
     from prometheus_client import values
 
@@ -44,13 +46,16 @@ def join(name: str) -> None:
 
 
 def leave(name: str) -> None:
-    """Note that a process has ended: its gauges of living processes go, its counters stay."""
+    """Record that the process of this name has ended. Its counters stay, its live gauges go."""
     from prometheus_client import multiprocess
 
     multiprocess.mark_process_dead(name)  # type: ignore[no-untyped-call]
 
 
 def _known_as(name: str) -> Callable[[], str]:
-    """Return a name for this process only: a process that a handler forks gets its own files."""
+    """Return a function that returns the name in this process, and the pid in its forks.
+
+    So a process that a handler forks gets files of its own.
+    """
     ours = os.getpid()
     return lambda: name if os.getpid() == ours else str(os.getpid())

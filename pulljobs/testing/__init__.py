@@ -23,7 +23,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a test tool of another app, such as `run_workflow`, when it is first used."""
+    """Load a test tool that another app offers, such as `run_workflow`, when it is first used."""
     if name not in hooks.test_tools:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return hooks.load(hooks.test_tools[name])

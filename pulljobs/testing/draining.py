@@ -1,4 +1,4 @@
-"""Draining of queues: ready jobs run at once, in the test's own process and connection."""
+"""Draining of queues in a test: ready jobs run at once, in the test's process and connection."""
 
 import time
 from collections.abc import Iterator
@@ -28,10 +28,11 @@ from pulljobs.worker.renewer import renew_now
 from pulljobs.worker.subscriptions import serving
 
 BATCH: Final = 100
+"""Largest number of jobs of one claim."""
 
 
 class DrainedJob(NamedTuple):
-    """Run of one handler, and the job afterwards."""
+    """Run of one handler by `drain`, and the job afterwards."""
 
     channel: str
     consumer: str
@@ -39,7 +40,7 @@ class DrainedJob(NamedTuple):
     job: JobView
     """The job after the run: state, reason, retry_count, error, result, ..."""
     exception: BaseException | None
-    """Exception that the handler raised."""
+    """Exception that the handler raised, or None."""
 
 
 def drain(
@@ -49,14 +50,17 @@ def drain(
     delayed: bool = False,
     rounds: int = 100,
 ) -> list[DrainedJob]:
-    """Run the handlers of all ready jobs, and of those that the handlers make ready in turn.
+    """Run the handlers of all ready jobs, and of jobs that become ready then, until none is left.
 
-    Each job is claimed, run and settled as a worker does it. The result has one item a run, in the
-    order of the runs. With `delayed`, jobs that are due later, published with a delay or waiting
-    for a retry, run at once; sleeps of workflows are over, and their waits time out. Raise
-    AssertionError if jobs are still ready after that many rounds. A round in which a job runs for
-    the first time that existed at the start does not count. Raise ConfigurationError if no handler
-    serves the channel and consumer.
+    Each job is claimed, run and settled as a worker does it. Return one item for each run of a
+    handler, in the order of the runs. With `delayed`, jobs that are due later, because they were
+    published with a delay or wait for a retry, run at once. Sleeps of workflows then end, and their
+    waits time out.
+
+    In a round, each consumer's ready jobs run once, up to 100. Raise AssertionError if jobs are
+    still ready after so many `rounds`. Rounds in which a job runs for the first time that existed
+    at the start do not count. Raise ConfigurationError if no handler serves the channel and
+    consumer.
     """
     handlers.autodiscover()
     sources = _sources(channel, consumer)
@@ -104,7 +108,7 @@ def _drain_round(puller: Puller, handler: Handler, delayed: bool) -> list[Draine
 
 
 def _is_ready(puller: Puller, delayed: bool) -> bool:
-    """Return True if a claim, which is rolled back, returns a job: it checks all conditions."""
+    """Return True if a claim would return a job. The claim is made and rolled back."""
     with transaction.atomic(using=puller.using):
         claim = claim_ready(puller, 1, delayed=delayed)
         transaction.set_rollback(True, using=puller.using)
@@ -112,7 +116,10 @@ def _is_ready(puller: Puller, delayed: bool) -> bool:
 
 
 def claim_ready(puller: Puller, wanted: int, *, delayed: bool = False) -> Claim:
-    """Claim ready jobs of a consumer, whatever its rate."""
+    """Claim at most `wanted` ready jobs of a consumer, as if its rate limits had all their tokens.
+
+    With `delayed`, jobs that are due later are made due first.
+    """
     if delayed:
         _make_due(puller.consumer)
     # A test does not wait for a rate: without its row the bucket is full.
@@ -122,7 +129,10 @@ def claim_ready(puller: Puller, wanted: int, *, delayed: bool = False) -> Claim:
 
 
 def _make_due(consumer: Consumer) -> None:
-    """Make the jobs of the consumer due now that time will make due."""
+    """Make the jobs of the consumer due that only have to wait for their time.
+
+    Jobs of workflows that sleep or wait are handled by their app, in `hooks.drain_jumps`.
+    """
     later = Job.objects.using(settings().DATABASE).filter(
         consumer=consumer, state=State.QUEUED, available_at__gt=Now()
     )
@@ -133,7 +143,7 @@ def _make_due(consumer: Consumer) -> None:
 def run_claimed(
     consumer: Consumer, handler: Handler, taken: Taken, row: HeldJob, message: StoredMessage
 ) -> DrainedJob:
-    """Run the handler of a claimed job and settle the job."""
+    """Run the handler of a claimed job, settle the job, and return both."""
     recorded = record(handler)
     grant = Grant(
         handler=handlers.traced(replace(handler, function=recorded)),
@@ -155,7 +165,7 @@ def run_claimed(
 
 
 def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
-    """Write the outcome. Return the new state of a job that was to go back to the queue."""
+    """Write the outcome. Return the job's new state if the outcome queues it again, else None."""
     finished = pulling.finish([settlement], lambda: {job.id: job.handler.path})
     return finished.states.get(job.id) if settlement.event in BACK_TO_QUEUE else None
 
@@ -170,7 +180,10 @@ def _usable_transactions() -> Iterator[None]:
 
 @contextmanager
 def _usable_transaction(using: str) -> Iterator[None]:
-    """Roll back what the block wrote in a test's transaction if it left that transaction broken."""
+    """Roll back what the block wrote if it left the test's transaction broken.
+
+    Nothing is done outside of a transaction.
+    """
     connection = connections[using]
     if not connection.in_atomic_block:
         yield

@@ -1,4 +1,4 @@
-"""Call of one handler with a job made up for it, without a queue."""
+"""Call of one handler in a test with a made-up job, without a queue."""
 
 import json
 import time
@@ -24,18 +24,18 @@ from pulljobs.worker import executor, transactions
 
 
 class PerformedJob(NamedTuple):
-    """Outcome that a worker would write for the job."""
+    """Outcome that a worker would write for the job, as `perform` returns it."""
 
     event: Event
     """DELIVER, RETRY or REJECT."""
     result: Any
-    """Return value of the handler, as it is stored: parsed from its JSON."""
+    """Return value of the handler, after its way through JSON."""
     error: str | None
-    """Error text of a retry or a rejection."""
+    """Error text of a retry or a rejection, or None."""
     after: timedelta | None
     """Delay of a retry, or None for the consumer's own."""
     exception: BaseException | None
-    """Exception that the handler raised, or the settlement in its transaction."""
+    """Exception that the handler raised, or that its transaction raised at its end, or None."""
 
 
 def perform(
@@ -53,12 +53,15 @@ def perform(
     stopping: bool = False,
     lost: bool = False,
 ) -> PerformedJob:
-    """Run a handler with a made-up job. Only the handler itself reads or writes rows.
+    """Run a handler with a job that is in no table, and return the outcome.
 
-    The options of its registration apply. A function that is not registered has none. A
-    transactional handler gets its transaction, rolled back where a worker would. With `lost`, the
-    job has no lease any more: the result is the handler's outcome, which a worker would discard.
-    AssertionError if the handler raised LeaseLost.
+    Only the handler itself reads or writes rows. The arguments describe the job: `stopping` makes
+    it look like a job of a worker that stops, and `lost` like one whose lease was lost. With
+    `lost`, a worker would discard the outcome that is returned.
+
+    The options of the handler's registration apply. A function that is not registered has none. A
+    transactional handler gets its transaction, which is rolled back where a worker would do so.
+    Raise AssertionError if the handler raised LeaseLost.
     """
     handler = _registration(function)
     recorded = record(_with_query(handler))
@@ -110,9 +113,10 @@ def _registration(function: Callable[[ClaimedJob], Any]) -> Handler:
 
 
 def _with_query(handler: Handler) -> Handler:
-    """Return a transactional handler with a query after its function, in place of the settlement.
+    """Return a transactional handler whose function ends with a query, in place of the settlement.
 
-    The query raises if an error has broken the transaction, as the settlement would.
+    The query raises if an error has broken the transaction, as the settlement would. Return other
+    handlers unchanged.
     """
     if not handler.transactional:
         return handler
@@ -128,7 +132,10 @@ def _with_query(handler: Handler) -> Handler:
 
 
 def _without_rows(handler: Handler, recorded: RecordedFunction) -> Handler:
-    """Return the handler for a job that is in no table: it settles nothing before or with it."""
+    """Return the handler with options by which the executor writes no settlement.
+
+    Its job is in no table. Its function is `recorded`.
+    """
     if handler.ack_policy is AckPolicy.ACK_FIRST:
         return replace(handler, function=recorded, ack_policy=AckPolicy.ACK)
     if not handler.transactional:

@@ -1,4 +1,4 @@
-"""Published messages, as a test sees them."""
+"""Messages that a test has published, and an assertion about them."""
 
 import json
 from typing import Any, Final, NamedTuple
@@ -8,7 +8,9 @@ from pulljobs.models import Message
 from pulljobs.publishing import JSON, encoded
 
 ANY: Final = object()
+"""Stand-in for any payload."""
 SHOWN: Final = 200
+"""Number of bytes of a payload in an error message."""
 
 
 class PublishedMessage(NamedTuple):
@@ -21,7 +23,7 @@ class PublishedMessage(NamedTuple):
     key: str | None
     priority: int
     message_id: str | None
-    """Message id of the client."""
+    """Client message id, or None if the publisher gave none."""
 
     def json(self) -> Any:
         """Return the payload parsed as JSON, or raise ValueError if it is not JSON."""
@@ -48,11 +50,12 @@ def published(channel: str) -> list[PublishedMessage]:
 def assert_published(
     channel: str, payload: Any = ANY, *, count: int | None = None, **attributes: Any
 ) -> list[PublishedMessage]:
-    """Assert that `count` matching messages, by default at least one, were published. Return them.
+    """Assert that messages like this were published on a channel, and return them.
 
-    A payload of bytes or text matches exactly, any other one as JSON. `attributes` are fields of
+    With `count` there must be exactly so many, otherwise at least one. A payload of bytes or text
+    must be equal. Any other payload is compared as JSON. `attributes` are fields of
     PublishedMessage, such as key, priority, headers or message_id. The messages are in the order of
-    their ids. AssertionError lists all messages of the channel.
+    their ids. The AssertionError lists all messages of the channel.
     """
     messages = published(channel)
     matching = [message for message in messages if _matches(message, payload, attributes)]
@@ -80,7 +83,7 @@ def _matches(message: PublishedMessage, payload: Any, attributes: dict[str, Any]
 
 
 def _has_payload(message: PublishedMessage, payload: Any) -> bool:
-    """Compare bytes and text exactly, anything else as JSON, whatever its spaces and order."""
+    """Return True if the payloads are equal: as bytes or text, or else as parsed JSON."""
     wanted, content_type = encoded(payload)
     if content_type != JSON:
         return message.payload == wanted

@@ -1,4 +1,4 @@
-"""Recording of the exception of a handler, which the executor turns into an outcome."""
+"""Records of the exception that a handler raises, which the executor turns into an outcome."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from pulljobs.handlers import ClaimedJob, Handler
 
 
 class RecordedFunction:
-    """Function of a handler that keeps the exception of its last call."""
+    """Function of a handler, with the exception of its last call in `exception`, or None."""
 
     def __init__(self, handler: Handler) -> None:
         self._function = handler.function
@@ -29,7 +29,7 @@ class RecordedFunction:
 
 
 class RecordedCoroutineFunction(RecordedFunction):
-    """Function of an async handler that keeps the exception of its last call."""
+    """Function of an async handler, with the exception of its last call."""
 
     async def __call__(self, job: ClaimedJob) -> Any:
         with self._recording():
@@ -37,5 +37,5 @@ class RecordedCoroutineFunction(RecordedFunction):
 
 
 def record(handler: Handler) -> RecordedFunction:
-    """Return the handler's function with a record of its last exception."""
+    """Return the handler's function wrapped so that it keeps the exception of its last call."""
     return RecordedCoroutineFunction(handler) if handler.is_async else RecordedFunction(handler)

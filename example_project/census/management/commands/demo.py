@@ -86,7 +86,7 @@ class Command(BaseCommand):
                 self._serve(worker, options)
 
     def _report(self, text: str) -> None:
-        """Write to the error stream, without the colour of errors: stdout is for the result."""
+        """Write to standard error, without its usual colour: standard output is for the result."""
         self.stderr.write(text, style_func=str)
 
     def _begin(self, limit: int | None) -> Run:
@@ -127,7 +127,7 @@ class Command(BaseCommand):
 
 
 def _prepare() -> None:
-    """Make tables, partitions, and the rows of the channel and its consumers."""
+    """Create the tables and partitions, and the rows of the channels and consumers."""
     call_command("migrate", verbosity=0, interactive=False)
     operating.maintain()
     handlers.autodiscover()
@@ -144,7 +144,7 @@ def _last_run() -> Run:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt for each ending signal, so that the worker is stopped."""
+    """Raise KeyboardInterrupt on SIGINT, SIGTERM or SIGHUP, so that the block stops its worker."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in ENDINGS}
     try:
         yield
