@@ -75,9 +75,9 @@ def reap(session: Session) -> bool:
 
 
 def _end(session: Session, leases: list[Row]) -> None:
-    """Delete the leases whose jobs all expired. Leave the others to a later pass.
+    """Delete the leases whose jobs have all expired, and leave the others to a later pass.
 
-    Other transactions have locked some of their jobs.
+    The others have jobs that another transaction has locked.
     """
     if whole := [lease.lease_id for lease in leases if lease.is_whole]:
         session.run("end_leases", {"lease_ids": whole})

@@ -195,9 +195,10 @@ class Store:
         return published.message_id
 
     def _try_publish(self, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
-        """Publish a message, but undo it if a key's bound refuses it. Return the result for both.
+        """Publish a message, but undo it if a key's bound refuses it.
 
-        The result has the keys of jobs that the bound killed in favour of the message.
+        Return what was published or refused, and the keys of jobs that were killed in favour of the
+        message.
         """
         with self._session.atomic():
             result = key_bounds.publish(self._session.run, message)

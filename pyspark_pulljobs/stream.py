@@ -92,7 +92,7 @@ class Stream:
         return int(row.seq)
 
     def stop_at_available_jobs(self) -> None:
-        """Claim from now on only jobs that can be claimed now, as AvailableNow wants it."""
+        """Claim from now on only jobs that can be claimed now, for the trigger AvailableNow."""
         params = {"stream": self._options.stream}
         [row] = self._links.run(lambda link: link.session.run("stream_owner", params))
         self._cutoff = row.now

@@ -24,7 +24,10 @@ ID_TOLERANCE: Final = timedelta(minutes=1)
 
 
 class Horizon(NamedTuple):
-    """End of the window of a run that begins now."""
+    """Transaction number below which all transactions have ended, and facts about the cluster.
+
+    A run of the export that begins now ends its window there.
+    """
 
     xid: int
     """Number below which all transactions have ended."""
@@ -44,7 +47,7 @@ class Blocker(NamedTuple):
 
 
 def read_horizon(using: str) -> Horizon:
-    """Read where the window of a run that begins now ends."""
+    """Read the transaction number below which all transactions have ended."""
     [row] = run(using, "export_horizon", {})
     return Horizon(row.horizon, row.system_identifier, row.next_xid)
 

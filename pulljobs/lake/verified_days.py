@@ -47,7 +47,7 @@ def record_doubts(using: str, location: str) -> None:
 
 
 def _forget(days: QuerySet[LakeDay]) -> None:
-    """Delete these days, or mark those unverified that record a drop or a restore."""
+    """Delete the records of these days, except those of drops. Restored days become unverified."""
     days.filter(dropped_at=None, restored_at=None).delete()
     days.exclude(restored_at=None).update(high_xid=UNVERIFIED)
 

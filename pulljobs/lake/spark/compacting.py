@@ -51,9 +51,9 @@ def compact(using: str, where: str) -> list[Compacted]:
 
 
 def vacuum(using: str, where: str, age: timedelta) -> list[Vacuumed]:
-    """Remove files that no table names in its newest version, once they are older than `age`.
+    """Remove files that the newest version of a table does not name, after they are `age` old.
 
-    Until then, readers that opened an older version can read on. The Delta log becomes a
+    Until then, readers that opened an older version can read on. The Delta log is summarized in a
     checkpoint, and its entries of more than 30 days ago are removed. Return a result for each table
     that exists. Raise LakeError if another process writes to the lake.
     """

@@ -197,7 +197,7 @@ def _sum_lake(
 
 
 def parts_of_day(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterator[DayPart]:
-    """Yield the parts of a day, each with its checksum statement for PostgreSQL."""
+    """Yield the parts of a day, with the statements that read their checksums in PostgreSQL."""
     start, end = (ids.time_of(bound) for bound in Partition(table, day).bounds)
     while start < end:
         params = {

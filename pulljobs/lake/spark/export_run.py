@@ -141,7 +141,7 @@ def _names_of(some: Iterable[Table]) -> list[str]:
 
 
 def _registry(using: str) -> dict[str, Names]:
-    """Return the names to export: by table of the lake, the names of each id.
+    """Return the names that the export writes next to ids: by table of the lake, then by id.
 
     For the archive, an id is that of a consumer, and its names are those of channel and consumer.
     Soft-deleted rows are included.

@@ -105,10 +105,10 @@ def _raising_lake_errors(where: str) -> Iterator[None]:
 
 
 def _check_history(using: str, where: str) -> None:
-    """Raise LakeError if lake and database do not belong together.
+    """Raise LakeError if the lake was not exported from this database.
 
-    They do not after one of them was replaced, for example from a backup. Then the lake has unknown
-    runs, or transactions are numbered differently.
+    That happens when one of them is replaced, for example from a backup. Then the lake has runs
+    that the database does not know, or transactions are numbered differently.
     """
     last, now = ledger.find_last_run(using, where), ledger.read_horizon(using)
     if newest_run(where) > (last.pk if last else 0):

@@ -65,10 +65,10 @@ def _candidates(environment: MutableMapping[str, str]) -> Iterator[tuple[str, Pa
 
 
 def _is_known(java: Path, *, has_vector: bool) -> bool:
-    """Return True if the `release` file next to this Java shows that Spark can use it.
+    """Return True if the `release` file of this Java is enough to know that Spark can use it.
 
-    `has_vector` is whether it has to have the vector module or to lack it. False may also mean that
-    the file is missing or does not list the modules. Then only a start of Java can show it.
+    The file has to show a new version, and the vector module or, without `has_vector`, its absence.
+    If it is missing or incomplete, Java has to be started to find out.
     """
     try:
         lines = (java.parent.parent / "release").read_text("utf-8").splitlines()

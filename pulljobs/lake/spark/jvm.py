@@ -118,7 +118,7 @@ def _relay(reading: int) -> None:
 
 @contextmanager
 def _submitted(arguments: str) -> Iterator[None]:
-    """Set PySpark's variable of arguments to these and to those that it had, within the block."""
+    """Put these arguments in front of those in `PYSPARK_SUBMIT_ARGS` while the block runs."""
     before = os.environ.get(ARGUMENTS)
     os.environ[ARGUMENTS] = f"{arguments} {before or 'pyspark-shell'}"
     try:

@@ -43,7 +43,7 @@ IS_TEXT: Final = (
 
 
 def read_files(spark: SparkSession, paths: Sequence[str], *, whole: bool = False) -> DataFrame:
-    """Return the rows of the files, whose suffixes name their one format.
+    """Return the rows of the files, which all have the format that their suffix names.
 
     With `whole`, each row as a whole becomes a payload in JSON. Otherwise the column `payload` is
     the payload, and becomes JSON if it is neither text nor bytes. Raise ConfigurationError for

@@ -66,7 +66,7 @@ def bounds(project: Settings) -> dict[str, str]:
 
 
 def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPublish, bool]:
-    """Publish the rows of the frame. Return the row of the ledger, and True if it was done before.
+    """Publish the rows of the frame. Return the record of it, and True if it was done before.
 
     If it was done before under the same id, nothing is published. No cleanup aborts the publish
     while it runs. Raises ConfigurationError if the id was used for another channel, consumer or
@@ -110,7 +110,10 @@ def _choose_guarded() -> str:
 
 @contextmanager
 def _guarded(options: Mapping[str, str]) -> Iterator["Publish"]:
-    """Open the publish and hold it within the block, then clean up after abandoned publishes."""
+    """Open the publish, and hold it by an advisory lock within the block.
+
+    Then clean up after publishes that no process holds.
+    """
     from pyspark_pulljobs import bulk_writer, requests, staging
     from pyspark_pulljobs.database_session import open_session
 

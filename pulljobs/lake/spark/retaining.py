@@ -17,7 +17,7 @@ from pulljobs.storage.partitions import Partition
 
 
 class Retained(NamedTuple):
-    """Partitions that were dropped and that stay."""
+    """Result of `retain`: the partitions that were dropped, and those that stay for a reason."""
 
     dropped: list[Partition]
     needed: list[Partition]

@@ -32,8 +32,8 @@ class Sample(NamedTuple):
     def cuts(self, tasks: int) -> list[int]:
         """Return the bounds of the slices in ascending order, from 0 up to `LAST_ID`.
 
-        A slice goes from one bound to below the next. Each of the parallel `tasks` gets equally
-        many.
+        A slice goes from one bound to below the next. Each of the parallel `tasks` gets the same
+        number of slices.
         """
         count = max(min(tasks, self.rows // MIN_ROWS), 1)
         if self.rows > count * ROWS:

@@ -66,7 +66,10 @@ def list_kept_days(using: str, where: str) -> Days:
 
 
 def record_results(using: str, snapshot: LakeSnapshot, results: Iterable[DayComparison]) -> None:
-    """Record for each day whether it is equal. Retention may drop the days that are."""
+    """Record for each day whether PostgreSQL and the lake are equal.
+
+    Retention may drop the days that are.
+    """
     for result in results:
         if result.is_equal:
             day = LakeDay(

@@ -54,7 +54,7 @@ class LakeService:
         self._steps = steps
 
     def tick(self) -> Iterator[tuple[str, str]]:
-        """Run the steps that are due, in order. Yield name and line of those that did something."""
+        """Run the steps that are due, in order. Yield name and line of each that did something."""
         for step in self._steps:
             if step.due <= time.monotonic():
                 step.due = time.monotonic() + step.every
