@@ -68,7 +68,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Ids that a request's names have: of the channel, and of the consumer and producer, if any."""
+    """Ids of the channel, consumer and producer that a request names, or None if it names none."""
 
     channel: str
     channel_id: int
