@@ -1,7 +1,7 @@
-"""Django's admin: the registry to edit, jobs and their archive to look at and act on.
+"""Pages of Django's admin: channels, producers and consumers to edit, jobs to look at and act on.
 
-The commands show the figures of the dashboard in projects without Django's admin as well. Such a
-project has no site to register models with.
+The pages are registered only where `django.contrib.admin` is installed. Commands such as
+`pulljobs top` import modules of this package in projects without it as well.
 """
 
 from django.apps import apps

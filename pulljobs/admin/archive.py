@@ -1,4 +1,4 @@
-"""Archive of jobs: a row per settlement."""
+"""Pages of the archive: a list of settlements, and a page with all fields of each."""
 
 import json
 from typing import Any

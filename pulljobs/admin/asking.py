@@ -1,4 +1,4 @@
-"""Selection of rows by the filters of a list, and its description for people."""
+"""Translation of the filters in a list's URL into a `Selection` of rows, and into words."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -19,14 +19,16 @@ from pulljobs.storage.selecting import Selection
 CHOSEN: Final = "chosen"
 NOTHING: Final = Selection(among=())
 Asked = Mapping[str, str]
+"""Query parameters of a list: the choices of its filters, and its search term `q`."""
 
 
 class Age(NamedTuple):
-    """Choice of the filter by time."""
+    """Choice of the filters by the time when jobs were created or settled."""
 
     title: Any
     span: timedelta
     is_older: bool
+    """True for the rows that are older than `span`, False for those of the last `span`."""
 
 
 AGES: Final = {
@@ -40,9 +42,10 @@ AGES: Final = {
 
 
 def jobs(asked: Asked) -> Selection:
-    """Return the selection of live jobs. An unknown choice selects none.
+    """Return the conditions for the live jobs that an action on all jobs of a list takes.
 
-    With a search term these are the jobs with that id.
+    A search term is compared with ids only: of jobs, of messages, and of messages by clients. An
+    unknown choice of a filter selects no job.
     """
     if CHOSEN in asked:
         return Selection(among=tuple(sorted(set(search.numbers(asked[CHOSEN].split(","))))))
@@ -53,17 +56,20 @@ def jobs(asked: Asked) -> Selection:
 
 
 def listed(asked: Asked) -> Selection:
-    """Return the selection of live and archived jobs, without the search term."""
+    """Return the conditions for the live and archived jobs of a list, without its search term."""
     return _meant(asked, all_jobs.STATES)
 
 
 def settled(asked: Asked) -> Selection:
-    """Return the selection of archive rows, without the search term."""
+    """Return the conditions for the rows of the archive in a list, without its search term."""
     return _meant(asked, tuple(sorted(map(str, SETTLED))))
 
 
 def jobs_with_id(term: str, meant: Selection) -> tuple[int, ...]:
-    """Return the selected jobs, live or archived, that have that id or whose message has."""
+    """Return the ids of the selected jobs, live or archived, that a term names.
+
+    The term is the id of a job or of its message, or the client message id.
+    """
     live = _with_id(term, meant, Job, "id", selecting.COLUMNS)
     if State.DELIVERED not in meant.states:
         return live
@@ -73,13 +79,13 @@ def jobs_with_id(term: str, meant: Selection) -> tuple[int, ...]:
 
 
 def settlements_with_id(term: str, meant: Selection) -> tuple[int, ...]:
-    """Return the selected settlements of jobs that have that id or whose message has."""
+    """Return the ids of the selected archive rows whose job a term names, as `jobs_with_id`."""
     meant = meant._replace(key=None)
     return _with_id(term, meant, ArchivedJob, "job_id", settlements.COLUMNS)
 
 
 def describe(asked: Asked) -> str:
-    """Describe the selection for people."""
+    """Return the filters and the search term in words, for titles of pages and audit entries."""
     return ", ".join(_descriptions(asked)).replace(NUL, "") or _("all live jobs")
 
 
@@ -121,7 +127,7 @@ def _meant(asked: Asked, states: tuple[str, ...]) -> Selection:
 
 
 def _bounds(age: str | None) -> tuple[int, int]:
-    """Return the range of ids of an age."""
+    """Return the first and last id of jobs of a choice in AGES, or of all jobs for None."""
     everything = Selection()
     if age is None:
         return everything.first, everything.last
@@ -142,7 +148,7 @@ def _consumers(asked: Asked) -> tuple[int, ...] | None:
 
 
 def number(text: str) -> int:
-    """Return the id in a URL, or -1, which no row has, for any other text."""
+    """Return the decimal id in a text, or -1, which no row has, for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
 
 
@@ -152,11 +158,16 @@ def _with_id(
     model: type[Any],
     field: str,
     columns: tuple[str, ...],
-    by: str = "id",
+    id_column: str = "id",
 ) -> tuple[int, ...]:
-    """Return the ids, values of `by`, of the few selected rows that have that id."""
+    """Return the values of `id_column` of the selected rows whose job a search term names.
+
+    At most `search.MOST` rows are read. `field` is the column of the job's id.
+    """
     if meant.among is not None:
         return ()
     rows = model.objects.using(settings().DATABASE).filter(search.matching(term, field))
     read = rows.values(*columns)[: search.MOST]
-    return tuple(sorted({row[by] for row in read if meant.fits({**row, "id": row[by]})}))
+    return tuple(
+        sorted({row[id_column] for row in read if meant.fits({**row, "id": row[id_column]})})
+    )

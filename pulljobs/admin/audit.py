@@ -1,4 +1,4 @@
-"""Audit trail: entries are read-only, and only unfinished actions can be stopped."""
+"""Pages of the audit trail: the actions of operators, and buttons for those that still run."""
 
 import csv
 from collections.abc import Iterator
@@ -29,18 +29,20 @@ from pulljobs.states import Event
 SHOWN: Final = 20
 """Results of each kind that the page shows."""
 GO_ON_SECONDS: Final = 2.0
+"""Time for which a request of the button "go on" works on an action that has not ended."""
 
 
 class JobResult(NamedTuple):
-    """Result of an action for a job."""
+    """Job of an action, as its page lists it."""
 
     job_id: int
     xid: str
     why: str = ""
+    """Reason why the job was not changed, or empty if it was."""
 
 
 class Echo:
-    """File that returns what is written to it, for the CSV writer."""
+    """File for the CSV writer whose `write` returns each line, so that lines can be streamed."""
 
     def write(self, line: str) -> str:
         return line
@@ -132,7 +134,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(reverse("admin:pulljobs_auditentry_change", args=[id]))
 
     def outcome(self, request: HttpRequest, id: int) -> StreamingHttpResponse:
-        """Stream a line per job."""
+        """Stream the jobs of an entry as CSV: a line for each, changed or not, with the reason."""
         entry = AuditEntry.objects.using(settings().DATABASE).filter(pk=id).first()
         if entry is None:
             raise Http404
@@ -144,7 +146,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         return response
 
     def _may(self, request: HttpRequest, entry: AuditEntry) -> bool:
-        """Return True if the user may do this action, and thus continue or stop it."""
+        """Return True if the user may continue or stop an action: if he may begin it."""
         return entry.act in set(Event) and request.user.has_perm(
             OPERATIONS[Event(entry.act)].permission
         )
@@ -155,7 +157,7 @@ def _batches(entry: AuditEntry) -> QuerySet[AuditedBatch]:
 
 
 def _done(entry: AuditEntry) -> Iterator[JobResult]:
-    """Yield the changed jobs of the first batch."""
+    """Yield the changed jobs of the first batch of an action, more than the page shows."""
     return (JobResult(id, ids.encode(id)) for batch in _batches(entry)[:1] for id in batch.done)
 
 

@@ -1,4 +1,4 @@
-"""Lists of tables too large to count: newest first, each page below the ids of the last."""
+"""Lists of tables that are too large to count: newest rows first, pages by ranges of ids."""
 
 from typing import Any, ClassVar, Final
 
@@ -13,19 +13,25 @@ from pulljobs.conf import settings
 from pulljobs.storage.windows import SCANNED, IdRun, IdSpan, IdWindow, downwards, merged
 
 BELOW: Final = "id__lt"
+"""Query parameter with the id below which a page begins. The first page has none."""
 
 
 class KeysetChangeList(ChangeList):
-    """List whose pages continue below an id."""
+    """Change list that begins each page below the last id of the page before (keyset pages)."""
 
     below: int | None
     older: str | None
+    """Query of the page with older rows, or None on the last page."""
     newest: str | None
+    """Query of the first page, or None on that page itself."""
     looked_through: int | None
     """Number of rows read for a page that is not full although there may be more rows."""
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
-        """Take the position in the list out of the parameters, so that only `older` has it."""
+        """Filter by the id in the URL, and omit it from `params`, of which Django makes links.
+
+        Links to filters therefore lead to the newest rows, and only `older` keeps a position.
+        """
         self.filter_params.pop(BELOW, None)
         below = self.params.pop(BELOW, None)
         self.below = None if below is None else _number(below)
@@ -47,19 +53,19 @@ class KeysetChangeList(ChangeList):
         self.paginator = Paginator(self.result_list, self.list_per_page)
 
     def read_window(self, request: HttpRequest, span: IdSpan) -> IdWindow:
-        """Return the ids of the page."""
+        """Return the ids of the rows of this page, newest first, by `window` of the admin."""
         listed: Any = self.model_admin
         window: IdWindow = listed.window(request, span, self.queryset)
         return window
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
-        """Return the rows of the page, newest first."""
+        """Return the rows with these ids, newest first."""
         rows = self.apply_select_related(self.root_queryset).filter(pk__in=ids)
         return list(rows.order_by("-pk"))
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
-    """Base of pages for rows that only `pulljobs.storage` writes."""
+    """Base of admins without forms, because only `pulljobs.storage` writes their rows."""
 
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
     sortable_by = ()
@@ -70,7 +76,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
         css: ClassVar = {"all": ["pulljobs/admin.css"]}
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
-        """Return the rows of a page, and one more to know if there are older ones."""
+        """Return the ids of the rows of a page, newest first, and if older rows follow.
+
+        `rows` are the filtered rows. Subclasses read their ids by an index of their own.
+        """
         keys = list(rows.values_list("pk", flat=True)[: span.wanted + 1])
         return merged([IdRun(keys, None)], span)
 
@@ -81,7 +90,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
         return KeysetChangeList
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Allow only lookups that an index serves."""
+        """Allow only lookups by the parameters of `list_filter`, which indexes serve."""
         return lookup in {getattr(choice, "parameter_name", None) for choice in self.list_filter}
 
     def has_add_permission(self, request: HttpRequest) -> bool:

@@ -1,4 +1,4 @@
-"""Clients that pull over HTTP, as they name themselves."""
+"""Pages of clients that pull over HTTP, by the names that they send with their requests."""
 
 from typing import Any, ClassVar, Final
 
@@ -18,7 +18,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Consumer, HttpClient
 
 SHOWN: Final = 10
-"""Clients on the page of a consumer."""
+"""Largest number of clients on the page of a consumer."""
 
 
 class ClientConsumerFilter(ConsumerFilter):
@@ -73,7 +73,10 @@ class HttpClientAdmin(ReadOnlyAdmin):
 
 
 def newest_of(consumer: Consumer, request: HttpRequest) -> list[HttpClient]:
-    """Return the clients of a consumer that were seen last, if the user may see them."""
+    """Return the clients that pulled last from a consumer, the newest first.
+
+    The list is empty if the user may not see clients.
+    """
     if not request.user.has_perm("pulljobs.view_httpclient"):
         return []
     rows = HttpClient.objects.using(settings().DATABASE).filter(consumer=consumer)

@@ -1,4 +1,4 @@
-"""Columns and search of both live jobs and the archive."""
+"""Base of the lists of jobs and of settlements: their columns, search and pages of a row."""
 
 from typing import Any
 
@@ -20,17 +20,17 @@ from pulljobs.storage.windows import IdSpan
 
 
 class JobRowsAdmin(ReadOnlyAdmin):
-    """Base of the pages of live jobs and of the archive."""
+    """Base of the admins of live jobs and of the archive."""
 
     list_select_related = ("consumer__channel",)
     search_help_text = search.HELP
 
     def search(self, request: HttpRequest, span: IdSpan) -> SearchedRange:
-        """Return the rows that the search term finds."""
+        """Return the ids of the next rows that match the search term of the request."""
         raise NotImplementedError
 
     def rows_of(self, request: HttpRequest, ids: list[int]) -> list[Any]:
-        """Return the rows of a page, in the order of the ids."""
+        """Return the rows with these ids, in their order."""
         raise NotImplementedError
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -50,7 +50,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
 
     @admin.display(description="attempts")
     def attempts(self, row: Job | ArchivedJob) -> SafeString | str:
-        """Return how often it was handed out, and how many of that were charged as retries."""
+        """Render the number of claims of the job, with the number of counted retries."""
         if not row.retry_count:
             return str(row.deliveries)
         retries = "(1 retry)" if row.retry_count == 1 else f"({row.retry_count} retries)"
@@ -75,11 +75,11 @@ class JobRowsAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Leave the search to `search`."""
+        """Return all rows: the change list calls `search` in place of Django's search."""
         return queryset, False
 
     def about(self, request: HttpRequest, row: Job | ArchivedJob) -> dict[str, Any]:
-        """Return what the page of a row shows in addition to its fields."""
+        """Return the template context of a row's page: message, timeline, and links of apps."""
         return {
             "subtitle": self.xid(row),
             "links": [link for name in hooks.job_links for link in hooks.load(name)(request, row)],
@@ -98,7 +98,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Allow only the site's own scripts, because the page shows payloads."""
+        """Show a row, with a CSP for the site's own scripts only, because payloads are foreign."""
         response = super().change_view(request, object_id, form_url, extra_context)
         response.headers.setdefault("Content-Security-Policy", payloads.page_policy())
         return response

@@ -1,4 +1,7 @@
-"""Current figures of channels, producers and consumers, by bounded reads for a whole page."""
+"""Counts and rates that the lists of channels, producers and consumers show in their columns.
+
+The figures of all rows of a page are read together, and the number of rows read is bounded.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,45 +24,54 @@ from pulljobs.storage.backlog import Backlog
 
 WITHIN: Final = timedelta(minutes=1)
 COUNTED: Final = 10_000
-"""Newest rows that are read. If there are more, the rate follows from the time they span."""
+"""Largest number of rows of the last minute that are read, the newest.
+
+If there are more, the rate is computed for the time that the rows read span.
+"""
 
 
 HeldBacks = list[HeldBack]
 
 
 class Rates(NamedTuple):
-    """Rows per second in the last minute, or in its newest part."""
+    """Rates of rows per owner, such as a consumer, in the last minute or its newest part."""
 
     counts: Mapping[int, int]
+    """Number of rows by the owner's primary key."""
     seconds: float
+    """Time in which the rows were written."""
 
     def rate_of(self, ids: Iterable[int]) -> float:
-        """Return the sum of the rates."""
+        """Return the sum of the rates of these owners, in rows per second."""
         return sum(self.counts.get(id, 0) for id in ids) / self.seconds
 
     def text_of(self, *ids: int) -> str:
-        """Return the sum of the rates as text."""
+        """Return the sum of the rates of these owners as text, such as "2.5/s", or "-" for 0."""
         rate = self.rate_of(ids)
         return looks.NOTHING if not rate else f"{rate:,.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
 
 
 class Figures(NamedTuple):
-    """Figures of a consumer, or of all consumers of a channel."""
+    """Texts of the columns with figures, for a consumer or for all consumers of a channel."""
 
     at: datetime
-    """Time by the database's clock."""
+    """Time by the database's clock at which the figures were read."""
     queued: str
+    """Number of queued jobs that are ready or blocked."""
     delayed: str
+    """Number of queued jobs that are due later."""
     in_flight: str
     dead: str
     oldest: str
+    """Time since the oldest ready job became ready."""
     rate: str
+    """Settlements of a consumer, or messages of a channel, per second."""
     held_back: HeldBacks
     """Consumers and tasks that nodes hold back because their jobs fail."""
 
 
 class WithFigures(ChangeList):
-    """List whose rows have their current `figures`."""
+    """Change list that sets `figures` of each row of a page, by `figures_of` of its admin."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -70,7 +82,7 @@ class WithFigures(ChangeList):
 
 
 def read_consumers(consumers: Sequence[Consumer]) -> dict[int, Figures]:
-    """Return the figures of consumers by id."""
+    """Return the figures of consumers by their primary keys."""
     using = settings().DATABASE
     backlogs = {row.consumer_id: row for row in backlog.backlogs(using, _ids(consumers))}
     now, rates, living = nodes.clock(using), settled(), serving.living()
@@ -86,7 +98,7 @@ def read_consumers(consumers: Sequence[Consumer]) -> dict[int, Figures]:
 
 
 def read_channels(channels: Sequence[Channel]) -> dict[int, Figures]:
-    """Return the sums over the consumers of each channel, and the rate of messages."""
+    """Return the figures of channels by their primary keys: the sums over their consumers."""
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(channel_id__in=_ids(channels), deleted_at=None)
     consumers = list(rows.values_list("pk", "channel_id", "name"))
@@ -111,7 +123,7 @@ def read_channels(channels: Sequence[Channel]) -> dict[int, Figures]:
 
 
 def read_producers(producers: Sequence[Producer]) -> dict[int, str]:
-    """Return the rate of messages of each producer."""
+    """Return the rates of messages as text, by the producers' primary keys."""
     rates = published("producer_id")
     return {producer.pk: rates.text_of(producer.pk) for producer in producers}
 
@@ -122,7 +134,7 @@ def settled() -> Rates:
 
 
 def published(by: str) -> Rates:
-    """Return the rates of messages by `channel_id` or `producer_id`."""
+    """Return the rates of messages by channel or producer: `by` is their column's name."""
     return _rates(Message.objects, by)
 
 
@@ -153,7 +165,7 @@ def _figures(
 
 
 def _sum(backlogs: Sequence[Backlog], *names: str) -> str:
-    """Return the sum of counts, marked if there may be more."""
+    """Return the sum of these counts of all backlogs as text, with a plus if one is cut off."""
     count = sum(getattr(row, name) for row in backlogs for name in names)
     is_more = any(row.is_least(name) for row in backlogs for name in names)
     return counted(count, is_least=is_more)

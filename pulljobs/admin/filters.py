@@ -1,4 +1,7 @@
-"""Filters of the lists. They offer choices without a query of jobs; `asking` reads the chosen."""
+"""Filters in the sidebar of the lists of jobs, settlements and scheduled messages.
+
+They only offer choices. `asking` makes the conditions for rows from the choices in the URL.
+"""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -19,7 +22,7 @@ Rows = QuerySet[Any]
 
 
 class Choice(SimpleListFilter):
-    """Filter whose choice the functions of `asking` apply to the rows."""
+    """Filter that leaves the queryset as it is: `asking` applies its choice."""
 
     def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
         return queryset
@@ -75,7 +78,7 @@ class SettledFilter(CreatedFilter):
 
 
 class KeyFilter(Choice):
-    """Filter with a text field, because there are too many keys to list."""
+    """Filter by a key, with a text field because there are too many keys to list."""
 
     title, parameter_name = _("key"), "key"
     template = "admin/pulljobs/key_filter.html"

@@ -1,4 +1,4 @@
-"""List of jobs with their summaries and ages, and with a search for ids and texts."""
+"""Change lists that can be searched for ids and texts: the base, and that of jobs."""
 
 from typing import Any
 
@@ -14,11 +14,12 @@ from pulljobs.storage.windows import IdSpan, IdWindow
 
 
 class SearchedChangeList(KeysetChangeList):
-    """List whose `search` looks for ids and texts."""
+    """Change list that finds rows by the `search` of its admin while there is a search term."""
 
     searched: SearchedRange | None = None
+    """Result of the search, or None without a search term."""
     text_link = ""
-    """Link that searches texts for a term that is an id, too."""
+    """Query that searches the term as a text, for a term that was found as an id."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -36,7 +37,7 @@ class SearchedChangeList(KeysetChangeList):
 
 
 class JobsChangeList(SearchedChangeList):
-    """List whose rows have their summary and the time at which they are shown."""
+    """Change list that sets `summary` and `listed_at` (the time of the read) of its rows."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)

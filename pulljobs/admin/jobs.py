@@ -1,4 +1,7 @@
-"""Pages of live jobs, with actions on single jobs and on all jobs that a filter shows."""
+"""List and pages of live jobs, with actions on selected jobs and on all jobs of a list.
+
+The list shows archived jobs as well, to users who may see the archive.
+"""
 
 from collections.abc import Callable
 from enum import Enum
@@ -104,9 +107,9 @@ class JobAdmin(JobRowsAdmin):
         return all_jobs.read_rows(live, archived if may_see_archive(request) else None, ids)
 
     def action_checkbox(self, obj: Any) -> SafeString:
-        """Offer no action on archived jobs.
+        """Render the checkbox that selects a live job for actions. An archived job has none.
 
-        Django's own renders a template for each row, which takes a fifth of the time of a page.
+        Django's method renders a template for each row, which takes a fifth of the time of a page.
         """
         if not isinstance(obj, Job):
             return SafeString("&nbsp;")
@@ -114,7 +117,7 @@ class JobAdmin(JobRowsAdmin):
         return format_html(CHECKBOX, ACTION_CHECKBOX_NAME, obj.pk, label)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Show only the fields that the state of the job has."""
+        """Omit fields that mean nothing in the job's state, such as the holder of a queued job."""
         absent = {
             State.QUEUED: {"holder"},
             State.INFLIGHT: {"why"},
@@ -134,7 +137,7 @@ class JobAdmin(JobRowsAdmin):
 
     @admin.display(description="state")
     def status(self, row: Any) -> SafeString:
-        """Return the state, the time of the next or last step, and the error."""
+        """Render the state with the time of settling or becoming due, and the error below it."""
         return looks.status_of(row, looks.describe_step(row, row.listed_at))
 
     @admin.display(description="available at")
@@ -163,7 +166,7 @@ class JobAdmin(JobRowsAdmin):
 
     @admin.display(description="why it waits")
     def why(self, job: Job) -> str:
-        """Return the reasons of `pulljobs explain`."""
+        """Return why a queued job is not claimed yet, in the sentences of `pulljobs explain`."""
         text = " ".join(reason.text for reason in explain.reasons(job))
         position = explain.position(job)
         return text if position is None else f"{text} {position.text}"
@@ -171,9 +174,9 @@ class JobAdmin(JobRowsAdmin):
     def get_actions(  # type: ignore[override]  # stubs want unbound functions
         self, request: HttpRequest, action_location: Enum | None = None
     ) -> dict[str, Action]:
-        """Offer only actions that the state in the filter allows.
+        """Return the permitted actions on jobs, only for the state that the filter has chosen.
 
-        Django 6.1 also asks for actions on the page of a job, which has buttons instead.
+        Django 6.1 also asks for the actions of a job's page, which get none: it has buttons.
         """
         if action_location is not None and action_location.name == "CHANGE_FORM":
             return {}
@@ -195,10 +198,10 @@ class JobAdmin(JobRowsAdmin):
         return [*own, *super().get_urls()]
 
     def payload(self, request: HttpRequest, id: int) -> HttpResponse:
-        """Return a payload, also of archived jobs: no permission on live jobs is needed."""
+        """Answer with the payload of a message, for users with the permission to read payloads."""
         if not payloads.may_read(request):
             raise PermissionDenied
-        return payloads.sent(request, id)
+        return payloads.answer_payload(request, id)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -227,7 +230,10 @@ class JobAdmin(JobRowsAdmin):
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
     def _press(self, request: HttpRequest, job_id: int) -> HttpResponse:
-        """Act on the job. A message reports if its state no longer allows the action."""
+        """Do the action of a pressed button to a job, and redirect to its page or to the list.
+
+        A message on that page says so if the state of the job no longer allows the action.
+        """
         event = operations.BY_SLUG.get(request.POST[BUTTON])
         if event not in operations.offered(request, None) or event is None:
             raise PermissionDenied
@@ -242,12 +248,12 @@ class JobAdmin(JobRowsAdmin):
 
 
 def may_see_archive(request: HttpRequest) -> bool:
-    """Return True if the list shows the user archived jobs, too."""
+    """Return True if the user may see archived jobs, which the list of jobs then includes."""
     return request.user.has_perm("pulljobs.view_archivedjob")
 
 
 def _listed(request: HttpRequest) -> Selection:
-    """Return the selection of the list, as far as the user may see it."""
+    """Return the conditions for the jobs in the list, as far as the user may see the archive."""
     meant = asking.listed(request.GET)
     if may_see_archive(request) or meant.among is not None:
         return meant
@@ -258,7 +264,7 @@ def _listed(request: HttpRequest) -> Selection:
 def _act(
     event: Event, admin: JobAdmin, request: HttpRequest, queryset: QuerySet[Job]
 ) -> HttpResponse | None:
-    """Act on the selected rows, even if they no longer match the filter."""
+    """Do an action to the jobs with a ticked checkbox, even if the filter no longer shows them."""
     selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
     jobs = search.numbers(selected)
     if event is Event.RESCHEDULE:

@@ -1,4 +1,4 @@
-"""Page of the weights of a consumer's keys."""
+"""Page that shows and sets the weights of a consumer's keys, by which claims share their turns."""
 
 from typing import Any, Final
 
@@ -17,11 +17,11 @@ from pulljobs.conf import settings
 from pulljobs.models import Consumer
 
 SHOWN: Final = 1_000
-"""Keys in the table, the first by name."""
+"""Largest number of keys in the table, the first by name."""
 
 
 class WeightForm(forms.Form):
-    """Form for the weight of a key."""
+    """Form that sets the weight of one key."""
 
     key = forms.CharField(
         required=False,
@@ -40,7 +40,10 @@ class WeightForm(forms.Form):
 
 
 def show_weights(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    """Show the weights of a consumer's keys, and set one."""
+    """Answer GET with the page of a consumer's weights, and POST by setting the weight of a key.
+
+    `listed` is the admin of consumers, and `id` the primary key of the consumer.
+    """
     consumer: Consumer = token_holder_actions.find_token_holder(listed, request, id, "view")
     may_change = listed.has_change_permission(request, consumer)
     form = WeightForm(request.POST or None)

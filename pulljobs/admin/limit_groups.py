@@ -1,4 +1,4 @@
-"""Pages of groups of consumers that share limits."""
+"""Pages of limit groups: lists of consumers that share one rate limit and one concurrency limit."""
 
 from typing import Any, ClassVar
 

@@ -22,7 +22,7 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def holder_of(job: Job) -> str:
-    """Return the holder of a job in flight and the end of its lease."""
+    """Describe who holds a job in flight: the node, how it claimed the job, and the lease's end."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token__in=[job.lease_token])
     lease = leases.filter(job_ids__contains=[job.pk]).first()
     if lease is None:
@@ -32,29 +32,29 @@ def holder_of(job: Job) -> str:
 
 
 def node_of(row: Lease | ArchivedJob) -> Node | None:
-    """Return the node of a lease or settlement, if it is known."""
+    """Return the node that made a claim or a settlement, or None if it has no row any more."""
     return Node.objects.using(settings().DATABASE).filter(pk__in=[row.node_id]).first()
 
 
 def in_two_columns(*fields: str) -> Any:
-    """Return the options of a fieldset that has two columns where there is room."""
+    """Return the options of a fieldset that has two columns where the window is wide enough."""
     return {"classes": ["pulljobs-two"], "fields": fields}
 
 
 def preformatted(text: Any) -> SafeString | str:
-    """Return the text as a block that keyboards can scroll."""
+    """Return a text as a `pre` block that the keyboard can scroll, or "-" if it is empty."""
     if not text:
         return NOTHING
     return format_html('<pre class="pulljobs" tabindex="0">{}</pre>', text)
 
 
 def format_time(at: datetime | None) -> str:
-    """Format the time in the local time zone, to the second."""
+    """Format a time in Django's time zone, to the second, or return "-" for None."""
     return date_format(localtime(at), "Y-m-d H:i:s") if at else NOTHING
 
 
 def time_and_age(at: datetime, now: datetime) -> SafeString:
-    """Return the time with the time since then, or until then, below it."""
+    """Return a time, with the time since then below it, or until then if it is later than `now`."""
     seconds = (now - at).total_seconds()
     distance = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
     return format_html('{} <span class="pulljobs-brief">{}</span>', format_time(at), distance)
@@ -66,24 +66,24 @@ def job_id_of(row: Job | ArchivedJob) -> int:
 
 
 def page_of(row: Job | ArchivedJob) -> str:
-    """Return the URL of the page of a live job or of a settlement."""
+    """Return the URL of the admin page of a live job or a settlement."""
     return reverse(f"admin:pulljobs_{row._meta.model_name}_change", args=[row.pk])
 
 
 def state_of(job: Job | ArchivedJob) -> str:
-    """Return the state, and the reason of a death."""
+    """Return the state of a job as text, for a dead job with the reason of its death."""
     return f"{job.state}, {job.get_reason_display()}" if job.reason else job.state
 
 
 def badge(job: Job | ArchivedJob) -> SafeString:
-    """Return the state as a coloured badge."""
+    """Return the text of `state_of` as a coloured badge."""
     return format_html(
         '<span class="pulljobs-badge pulljobs-{}">{}</span>', job.state.lower(), state_of(job)
     )
 
 
 def status_of(job: Job | ArchivedJob, step: str = "") -> SafeString:
-    """Return the badge with a step of the job and the beginning of the error below it."""
+    """Return the badge of a job, with `step` and the first line of the last error below it."""
     lines = [step, Truncator((job.error or "").partition("\n")[0]).chars(BRIEF)]
     shown = [(line,) for line in lines if line]
     below = format_html_join("", '<span class="pulljobs-brief">{}</span>', shown)
@@ -91,7 +91,7 @@ def status_of(job: Job | ArchivedJob, step: str = "") -> SafeString:
 
 
 def describe_step(job: Job | ArchivedJob, now: datetime) -> str:
-    """Return when a delivered job was settled, or when a job that is due later is due."""
+    """Return when a job was settled, or when a job that is due later is due, or an empty text."""
     if isinstance(job, ArchivedJob):
         return f"settled {format_time(job.settled_at)}"
     if job.available_at is None or job.available_at <= now or job.lease_token:
@@ -106,7 +106,7 @@ def consumer_link(consumer: Consumer) -> SafeString:
 
 
 def record_page(record: tuple[str, int] | None) -> str | None:
-    """Return the URL of a row by its model's name and its primary key."""
+    """Return the URL of the admin page of a row, a pair of its model's name and primary key."""
     return reverse(f"admin:pulljobs_{record[0]}_change", args=record[1:]) if record else None
 
 
@@ -121,7 +121,10 @@ def duration(seconds: float | None) -> str:
 
 
 def status_badge(token_holder: Any) -> SafeString:
-    """Return whether a channel or consumer is deleted, paused, throttled, held back or active."""
+    """Return a badge: the channel or consumer is deleted, paused, throttled, held back or active.
+
+    It needs the row's `figures`, which its list has set.
+    """
     now = token_holder.figures.at
     paused = max((end for end in _pauses(token_holder) if end and end > now), default=None)
     kind, text = "well", "active"
@@ -132,17 +135,17 @@ def status_badge(token_holder: Any) -> SafeString:
     elif (until := getattr(token_holder, "throttled_until", None)) and until > now:
         kind, text = "paused", "throttled"
     elif token_holder.figures.held_back:
-        return _held_back(token_holder.figures.held_back)
+        return _held_back_badge(token_holder.figures.held_back)
     return format_html('<span class="pulljobs-badge pulljobs-{}">{}</span>', kind, text)
 
 
-def _held_back(every: Sequence[HeldBack]) -> SafeString:
-    """Return the badge of consumers or tasks that are held back, with the causes below it."""
-    by_subject = {held.subject: f"{held.subject}: {held.cause}" for held in every}
+def _held_back_badge(held_back: Sequence[HeldBack]) -> SafeString:
+    """Return a badge for consumers or tasks whose jobs fail, with the causes below it."""
+    by_subject = {held.subject: f"{held.subject}: {held.cause}" for held in held_back}
     causes = list(by_subject.values())[:SHOWN_CAUSES]
     if more := len(by_subject) - len(causes):
         causes.append(f"and {more} more")
-    are_tasks = all(held.task for held in every)
+    are_tasks = all(held.task for held in held_back)
     return format_html(
         '<span class="pulljobs-badge pulljobs-open">{}</span> {}',
         "tasks held back: they fail" if are_tasks else "held back: its jobs fail",

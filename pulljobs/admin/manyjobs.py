@@ -1,6 +1,7 @@
-"""Actions on all jobs that a filter shows: a preview first, and the action after confirmation.
+"""Actions on all jobs of a filtered list: a page with a preview, and the action when confirmed.
 
-Workers continue an action that takes long. The audit trail shows its progress.
+The request begins the action, and workers continue it if it takes longer than a second. The audit
+trail shows its progress.
 """
 
 from datetime import datetime, timedelta
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pulljobs.admin.jobs import JobAdmin
 
 AT_ONCE_SECONDS: Final = 1.0
+"""Time for which the request of the confirmation works on the jobs."""
 PREVIEW_LASTS: Final = timedelta(days=1)
 NOT_CONFIRMED: Final = _(
     "Nothing was changed: this page was opened more than a day ago, by another user, or for "
@@ -38,7 +40,7 @@ NOT_ASKED: Final = ("id__lt", "p", "e")
 
 
 class ActionLink(NamedTuple):
-    """Link to the page of an action."""
+    """Link from the list of jobs to the preview of an action."""
 
     label: Any
     url: str
@@ -64,7 +66,7 @@ class WhenForm(forms.Form):
 def links(request: HttpRequest) -> list[ActionLink]:
     """Return links to the actions that the user may do to all jobs of the list.
 
-    A search for a text compares a range, not all jobs, so there are none for it.
+    There are none while the list is searched for a text: a search compares only a range of jobs.
     """
     if request.GET.get("q") and (
         search.is_for_text(request.GET) or not asking.jobs(request.GET).among
@@ -78,7 +80,7 @@ def links(request: HttpRequest) -> list[ActionLink]:
 
 
 def asking_when(jobs: list[int]) -> HttpResponse:
-    """Redirect to the page on which the operator enters the new time of the selected jobs."""
+    """Redirect to the page on which the operator enters the time when these jobs are to be due."""
     query = urlencode({asking.CHOSEN: ",".join(map(str, jobs))})
     return HttpResponseRedirect(f"{_url(Event.RESCHEDULE)}?{query}")
 
@@ -116,12 +118,18 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
 
 
 def _sign_preview(request: HttpRequest, event: Event, preview: Preview) -> str:
-    """Return the signed preview, so that the audit trail records what the user confirmed."""
+    """Return a signed text of the previewed count, which the form sends back when confirmed.
+
+    The audit trail records this count. The signature covers the user, the action and the filters.
+    """
     return signing.dumps([preview.jobs, preview.is_more], salt=_salt(request, event))
 
 
 def _confirmed(request: HttpRequest, event: Event) -> Preview | None:
-    """Return the confirmed preview, or None if it is not this user's, for these jobs and action."""
+    """Return the preview that the form sent back, or None if its signature is wrong or too old.
+
+    The signature is wrong for another user, another action or other filters.
+    """
     given, salt = request.POST.get("preview_token", ""), _salt(request, event)
     try:
         jobs, is_more = signing.loads(given, salt=salt, max_age=PREVIEW_LASTS)

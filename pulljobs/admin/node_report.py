@@ -1,4 +1,4 @@
-"""Parts of the report of a node's last heartbeat, as its page shows them.
+"""Tables on the page of a node, from the JSON report that it wrote with its last heartbeat.
 
 A process of another release may have written the report, so any part may be missing.
 """
@@ -15,17 +15,20 @@ from pulljobs.models import Node
 
 
 class LoopRow(NamedTuple):
-    """Loop of the process."""
+    """Loop of the process, such as a fetcher, as a row of the table of loops."""
 
     name: str
     is_alive: bool
     in_pass: str
+    """Time since the current pass began, or "-" between passes."""
     last_pass: str
+    """Time since the last pass ended."""
     failures: int
+    """Number of passes in a row that ended with an error, at most 10."""
 
 
 class RunRow(NamedTuple):
-    """Job that was running at the heartbeat."""
+    """Job that ran at the heartbeat, as a row of the table of running jobs."""
 
     xid: str
     url: str
@@ -36,7 +39,10 @@ class RunRow(NamedTuple):
 
 
 def read_report(node: Node) -> dict[str, Any]:
-    """Return the parts of the report by name. A part that is missing is empty."""
+    """Return the report of a node's last heartbeat as the template shows it, by part.
+
+    A part that the report does not have is empty.
+    """
     report = node.report if isinstance(node.report, dict) else {}
     return {
         "counts": [(name, count) for name, count in report.items() if type(count) is int],
@@ -49,12 +55,12 @@ def read_report(node: Node) -> dict[str, Any]:
 
 def _loops(loops: Mapping[str, Any]) -> Iterator[LoopRow]:
     for name, loop in sorted(loops.items()):
-        seconds = loop.get("in_pass_seconds")
+        seconds, since = loop.get("in_pass_seconds"), loop.get("last_pass_seconds")
         yield LoopRow(
             name,
             bool(loop.get("alive")),
             looks.NOTHING if seconds is None else looks.duration(seconds),
-            looks.duration(loop.get("last_pass_seconds")),
+            looks.NOTHING if since is None else f"{looks.duration(since)} ago",
             int(loop.get("failures") or 0),
         )
 

@@ -1,4 +1,4 @@
-"""Processes that claim or serve jobs, with the report of their last heartbeat."""
+"""Pages of nodes: processes that claim jobs or serve the API, with their last reports."""
 
 import json
 from typing import Any
@@ -17,7 +17,10 @@ from pulljobs.diagnosis import serving
 from pulljobs.models import Node
 
 MISSED_BEATS = 2
-"""Missed heartbeats after which this page shows silence. Alarms use `serving`, a beat later."""
+"""Missed heartbeats after which this page shows a node as silent.
+
+Findings and checks wait for one more, by `serving.heartbeat_limit`.
+"""
 
 
 @admin.register(Node)
@@ -43,7 +46,7 @@ class NodeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="status")
     def status(self, node: Any) -> str:
-        """Return the status by heartbeats. A silent node holds jobs until its leases expire."""
+        """Return "stopped", "silent for 90 s", "dead loops: " with their names, or "alive"."""
         if node.stopped_at is not None:
             return "stopped"
         silence = node.now - node.heartbeat_at
@@ -58,7 +61,7 @@ class NodeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="holds back")
     def held_back(self, node: Node) -> str:
-        """Return the consumers that the node holds back because their jobs fail."""
+        """Return the consumers and tasks with an open circuit on the node, and its level."""
         shown = [f"{held.subject} (level {held.level})" for held in serving.held_back(node)]
         return ", ".join(shown) or looks.NOTHING
 

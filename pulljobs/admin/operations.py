@@ -1,4 +1,4 @@
-"""Actions of operators on jobs, with their labels and permissions."""
+"""Actions on jobs that the admin offers to operators, as data, and the messages of results."""
 
 from typing import Any, Final, NamedTuple
 
@@ -12,12 +12,15 @@ from pulljobs.states import TRANSITIONS, Event
 
 
 class Operation(NamedTuple):
-    """Action with its URL slug, label, explanation and permission."""
+    """Action on jobs, as buttons and pages of the admin show it."""
 
     slug: str
+    """Name in URLs and forms."""
     label: Any
     explained: Any
+    """Sentence under the title of the page that asks for a confirmation."""
     permission: str
+    """Permission of Django that the user needs."""
 
 
 OPERATIONS: Final = {
@@ -56,7 +59,10 @@ BY_SLUG: Final = {operation.slug: event for event, operation in OPERATIONS.items
 
 
 def offered(request: HttpRequest, state: str | None) -> list[Event]:
-    """Return what the user may do to a job in that state, or in any state if it is None."""
+    """Return the actions that the user may do and that a job in this state allows.
+
+    With None for the state, these are the actions that jobs in some state allow.
+    """
     return [
         event
         for event, operation in OPERATIONS.items()
@@ -66,13 +72,16 @@ def offered(request: HttpRequest, state: str | None) -> list[Event]:
 
 
 def perform(request: HttpRequest, event: Event, jobs: list[int]) -> None:
-    """Act on each job whose state allows it, and report the result of each."""
+    """Do an action to each job whose state allows it, and add messages with the results.
+
+    The audit trail gets an entry. All jobs change in one transaction.
+    """
     entry = auditing.act(event, jobs, by=request.user.get_username())
     report(request, entry)
 
 
 def report(request: HttpRequest, entry: AuditEntry) -> None:
-    """Show the result for each of a few jobs."""
+    """Add messages that name the changed jobs and, by reason, the jobs that did not change."""
     slug = OPERATIONS[Event(entry.act)].slug
     for batch in entry.batches.all():
         if batch.done:

@@ -1,4 +1,4 @@
-"""Display of messages by content type, so that a browser never runs anything in them."""
+"""Display of payloads by their content type, in ways in which a browser never runs their code."""
 
 import codecs
 import json
@@ -23,6 +23,7 @@ A_LINE: Final = 16
 PERMISSION: Final = "pulljobs.view_message"
 """Permission to see payloads and headers, as in the API."""
 FACTS: Final = ("client_message_id", "key", "published_at", "content_type")
+"""Fields that users without the permission see as well."""
 IMAGES: Final = {
     "image/png": b"\x89PNG",
     "image/jpeg": b"\xff\xd8\xff",
@@ -38,7 +39,7 @@ PAYLOAD_POLICY: Final = "default-src 'none'; sandbox"
 
 
 class ShownContent(NamedTuple):
-    """Headers and payload as the page shows them."""
+    """Headers and payload of a message as a page shows them."""
 
     headers: dict[str, str]
     kind: str
@@ -46,10 +47,11 @@ class ShownContent(NamedTuple):
     text: str
     """Payload or its beginning: indented, unchanged or in hex."""
     cut: bool
+    """True if `text` is only the beginning."""
 
 
 class ShownMessage(NamedTuple):
-    """Message as the page shows it."""
+    """Message as the page of its job shows it."""
 
     id: int
     xid: str
@@ -58,17 +60,21 @@ class ShownMessage(NamedTuple):
     published_at: datetime
     content_type: str
     size: int
+    """Bytes of the payload."""
     content: ShownContent | None
     """Content, or None if the user may not see it."""
 
 
 def may_read(request: HttpRequest) -> bool:
-    """Return True if the user may see payloads."""
+    """Return True if the user has the permission to see payloads and headers."""
     return request.user.has_perm(PERMISSION)
 
 
 def page_policy() -> str:
-    """Return the policy of pages: only the site and the origin of its static files."""
+    """Return the Content-Security-Policy of pages with payloads.
+
+    It allows the site itself, the origin of its static files, and `data:` images.
+    """
     where = urlsplit(static("pulljobs/admin.css"))
     origin = f"{where.scheme}://{where.netloc}" if where.scheme else where.netloc
     return PAGE_POLICY.format(static=f" {origin}" if origin else "")
@@ -77,7 +83,7 @@ def page_policy() -> str:
 def message_of(row: Job | ArchivedJob, *, readable: bool) -> ShownMessage | None:
     """Return the message of a job, or None if its partition was dropped.
 
-    Without `readable` the payload is not fetched.
+    Without `readable` its content is None, and payload and headers are not read.
     """
     rows = _readable() if readable else _facts()
     message = rows.filter(pk=row.message_id).first()
@@ -96,13 +102,19 @@ def message_of(row: Job | ArchivedJob, *, readable: bool) -> ShownMessage | None
 
 
 def content_of(rows: QuerySet[Any], pk: int) -> ShownContent | None:
-    """Return the content of a message or of a scheduled message, or None without a row."""
+    """Return the content of the message with the primary key `pk`, or None if there is none.
+
+    `rows` are messages or scheduled messages.
+    """
     message = _with_head(_with_size(rows)).filter(pk=pk).first()
     return None if message is None else _content(message)
 
 
-def sent(request: HttpRequest, message_id: int) -> HttpResponse:
-    """Return the payload itself: an image to display, anything else as a download."""
+def answer_payload(request: HttpRequest, message_id: int) -> HttpResponse:
+    """Answer with the bytes of a payload: an image to display, anything else as a download.
+
+    Raise Http404 if there is no such message.
+    """
     message = Message.objects.using(settings().DATABASE).filter(pk=message_id).first()
     if message is None:
         raise Http404
@@ -141,12 +153,15 @@ def _type(content_type: str) -> str:
 
 
 def _is_image(kind: str, payload: bytes) -> bool:
-    """Return True for an image by its content type and by its first bytes."""
+    """Return True if content type and first bytes are those of the same image format."""
     return kind in IMAGES and payload.startswith(IMAGES[kind])
 
 
 def _indented(text: str) -> tuple[str, str]:
-    """Indent JSON. Return the text unchanged if it is not JSON or the result would be too long."""
+    """Return "JSON" and the indented text, or "text" and the text itself.
+
+    The text stays as it is if it is no JSON, or if it were above INDENTED_BYTES when indented.
+    """
     pieces: list[str] = []
     room = INDENTED_BYTES
     try:
@@ -161,7 +176,7 @@ def _indented(text: str) -> tuple[str, str]:
 
 
 def _dump(data: bytes) -> str:
-    """Return offset, hex and letters like `hexdump -C`."""
+    """Return lines with the offset, the hex codes and the letters of 16 bytes, as `hexdump -C`."""
     lines = []
     for start in range(0, len(data), A_LINE):
         row = data[start : start + A_LINE]
@@ -191,7 +206,10 @@ def _with_head(rows: QuerySet[Any]) -> QuerySet[Any]:
 
 
 def _text(head: bytes, *, whole: bool) -> str | None:
-    """Decode text without a last partial character, or return None if it is no text."""
+    """Decode the beginning of a payload as UTF-8, or return None if it is binary.
+
+    Unless it is the whole payload, a character that is cut off at its end is omitted.
+    """
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
     except UnicodeDecodeError:

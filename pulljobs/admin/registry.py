@@ -1,4 +1,4 @@
-"""Pages of channels, producers and consumers."""
+"""Lists and forms of channels, producers and consumers."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -103,7 +103,7 @@ class ConsumerAdmin(PausableAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Keep a consumer on its channel, because its jobs are of the messages there."""
+        """Make the channel read-only once a consumer exists: its jobs are of messages there."""
         return ("channel",) if obj else ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -120,8 +120,10 @@ class ConsumerAdmin(PausableAdmin):
     def masked_url(self, consumer: Consumer) -> str:
         return registering.masked(consumer.callback_url)
 
-    def renewed(self, token_holder: Any, form: Any, change: bool) -> token_holder_actions.Secrets:
-        secrets = super().renewed(token_holder, form, change)
+    def set_new_secrets(
+        self, token_holder: Any, form: Any, change: bool
+    ) -> token_holder_actions.Secrets:
+        secrets = super().set_new_secrets(token_holder, form, change)
         if form.cleaned_data.get("sign"):
             secrets.append((token_holder_actions.SIGNING_SECRET, token_holder.set_signing_secret()))
         return secrets
@@ -141,7 +143,10 @@ class ConsumerAdmin(PausableAdmin):
         self.delete_queryset(request, Consumer.objects.using(settings().DATABASE).filter(pk=obj.pk))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> None:
-        """Mark consumers as deleted: they get no jobs and claim none, but jobs and history stay."""
+        """Mark consumers as deleted, so that they get and claim no more jobs.
+
+        Their rows, jobs and history stay, and `restore` removes the mark.
+        """
         queryset.filter(deleted_at=None).update(deleted_at=Now())
 
     @admin.action(description=_("Restore deleted consumers"), permissions=["change"])

@@ -1,4 +1,4 @@
-"""Scheduled messages: what is to be published later, and what was."""
+"""Pages of scheduled messages, those that wait for their time and those that were published."""
 
 from typing import Any
 
@@ -30,12 +30,12 @@ class PublishedFilter(Choice):
 
 
 class ScheduledChangeList(KeysetChangeList):
-    """List whose rows have their summary and the time at which they are shown."""
+    """Change list that sets `summary` and `listed_at` (the time of the read) of its rows."""
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
         rows = self.root_queryset.select_related("channel").defer("payload", "headers")
-        readable = summaries.heads(rows, readable=payloads.may_read(request))
-        read = list(readable.filter(pk__in=ids).order_by("-pk"))
+        annotated = summaries.annotate_heads(rows, readable=payloads.may_read(request))
+        read = list(annotated.filter(pk__in=ids).order_by("-pk"))
         now = nodes.clock(settings().DATABASE) if read else None
         for row in read:
             row.summary, row.listed_at = summaries.summarize(row), now
@@ -57,7 +57,7 @@ class ScheduledMessageAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Leave the search to `window`."""
+        """Return all rows: `window` compares the client message id in place of Django's search."""
         return queryset, False
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
@@ -107,7 +107,7 @@ class ScheduledMessageAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Allow only the site's own scripts, because the page shows the payload."""
+        """Show a row, with a CSP for the site's own scripts only, because payloads are foreign."""
         content = None
         if payloads.may_read(request):
             rows = ScheduledMessage.objects.using(settings().DATABASE)

@@ -1,4 +1,4 @@
-"""Search for jobs by an id, or by a text in a bounded range."""
+"""Search of the job lists: by an id in all jobs, or by a text in a bounded number of rows."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -19,9 +19,9 @@ from pulljobs.storage.text_matching import TextQuery
 from pulljobs.storage.windows import IdRun, IdSpan, IdWindow, merged
 
 MOST: Final = 1_000
-"""Largest number of rows that are found by an id."""
+"""Largest number of rows that a search by an id finds."""
 LONGEST: Final = 200
-"""Characters of a text that are looked for."""
+"""Largest number of characters of a text that is searched for."""
 HELP: Final = _(
     "An id of a job or message, the client's message id, or a text: a task, a key, an error, a "
     "part of a payload."
@@ -29,14 +29,15 @@ HELP: Final = _(
 
 
 class SearchedRange(NamedTuple):
-    """Answer to a search, and the range in which a text was looked for."""
+    """Result of a search, with the number and age of the rows that were compared with a text."""
 
     window: IdWindow
     text: str
-    """Text that was looked for, or that could be: see `by_id`."""
+    """Term without its quotes, as a text to search for."""
     by_id: bool
-    """True if there is such an id. Then no text was looked for."""
+    """True if the term is an id of a row. Then rows were not compared with the text."""
     rows: int = 0
+    """Number of rows that were compared with the text."""
     since: datetime | None = None
     """Time of the oldest row that was compared, or None if all rows were."""
     payloads: bool = False
@@ -50,9 +51,10 @@ def search(
     read_window: Callable[[IdSpan], IdWindow],
     find_hits: Callable[[list[int], TextQuery], set[int]],
 ) -> SearchedRange:
-    """Return the rows with that id, or else the next rows with that text.
+    """Return the next rows in `span` that the search term of the request finds.
 
-    A term in quotes is a text only.
+    These are the rows that `with_id` returns for the term. If there are none, or the term is in
+    quotes, they are the rows whose text `find_hits` finds in the windows of `read_window`.
     """
     term = request.GET["q"].replace(NUL, "").strip()
     text = _unquoted(term)
@@ -69,14 +71,17 @@ def search(
 
 
 def matching(term: str, job_field: str) -> Q:
-    """Return the condition for jobs with that id, and for jobs of the message with that id."""
+    """Return the condition for jobs whose id, message id or client message id is the term.
+
+    `job_field` is the column with the id of the job.
+    """
     term = term.replace(NUL, "").strip()
     known = numbers([term])
-    return Q((f"{job_field}__in", known)) | Q(message_id__in=[*known, *_messages(term)])
+    return Q((f"{job_field}__in", known)) | Q(message_id__in=[*known, *_find_messages(term)])
 
 
 def numbers(terms: Iterable[str]) -> list[int]:
-    """Return the numbers of the terms that are ids, in either form."""
+    """Return the ids among the terms as numbers: they are decimal, or in the public form (xid)."""
     known = []
     for term in terms:
         with suppress(ValueError):
@@ -85,7 +90,7 @@ def numbers(terms: Iterable[str]) -> list[int]:
 
 
 def is_for_text(asked: Any) -> bool:
-    """Return True if the term is in quotes."""
+    """Return True if the search term in these query parameters is in quotes: a text, not an id."""
     term = str(asked.get("q", "")).strip()
     return _unquoted(term) != term
 
@@ -95,8 +100,11 @@ def _unquoted(term: str) -> str:
     return term[1:-1].strip() if is_quoted else term
 
 
-def _messages(client_message_id: str) -> list[int]:
-    """Return the newest message with that id on each channel, by the primary key."""
+def _find_messages(client_message_id: str) -> list[int]:
+    """Return the ids of the newest message with this client message id on each channel.
+
+    A condition on `channel_id` lets the primary key of publications serve the query.
+    """
     using = settings().DATABASE
     publications = Publication.objects.using(using).filter(
         channel_id__in=list(Channel.objects.using(using).values_list("pk", flat=True)),

@@ -1,4 +1,4 @@
-"""Summaries of messages: what a job is, in one line."""
+"""Summaries of messages: the call of a task, or the first line of another payload."""
 
 import json
 import re
@@ -23,18 +23,22 @@ BEGUN_TASK: Final = re.compile(r'\{"task": ?"([^"\\]+)"(?:.*?"args": ?\[(.*))?',
 
 
 class MessageSummary(NamedTuple):
-    """Summary of a message, as a user may see it."""
+    """Summary of a message, as far as the user may see its payload."""
 
     text: str
     key: str | None
     masked: bool
+    """True if `text` has only type and size, because the user may not see the payload."""
 
     def __str__(self) -> str:
         return self.text
 
 
 def attach(rows: Sequence[Any], *, readable: bool) -> None:
-    """Set `summary` of rows by the ids of their messages. None: the message is gone."""
+    """Set `summary` of each row of jobs or settlements, or None if its message was dropped.
+
+    Without `readable` the summaries are masked, and no payload is read.
+    """
     ids = sorted({row.message_id for row in rows})
     by_message: dict[int, MessageSummary] = {}
     if ids:
@@ -42,14 +46,14 @@ def attach(rows: Sequence[Any], *, readable: bool) -> None:
         messages = Message.objects.using(settings().DATABASE).filter(
             pk__in=ids, pk__gte=ids[0], pk__lte=ids[-1]
         )
-        rows_of = heads(messages.only("key", "content_type"), readable=readable)
-        by_message = {each.pk: summarize(each) for each in rows_of}
+        annotated = annotate_heads(messages.only("key", "content_type"), readable=readable)
+        by_message = {each.pk: summarize(each) for each in annotated}
     for row in rows:
         row.summary = by_message.get(row.message_id)
 
 
-def heads(messages: QuerySet[Any], *, readable: bool) -> QuerySet[Any]:
-    """Annotate messages with what a summary needs. Without `readable` no payload is read."""
+def annotate_heads(messages: QuerySet[Any], *, readable: bool) -> QuerySet[Any]:
+    """Annotate messages with `size` and, if `readable`, with `head`: the payload's beginning."""
     size = Func(F("payload"), function="octet_length", output_field=IntegerField())
     rows: QuerySet[Any] = messages.annotate(size=size)
     if not readable:
@@ -60,16 +64,19 @@ def heads(messages: QuerySet[Any], *, readable: bool) -> QuerySet[Any]:
 
 
 def summarize(message: Any) -> MessageSummary:
-    """Return the summary of a message that `heads` read."""
+    """Return the summary of a message that `annotate_heads` annotated."""
     head = getattr(message, "head", None)
     if head is None:
-        return MessageSummary(_outside(message), message.key, masked=True)
+        return MessageSummary(_describe_masked(message), message.key, masked=True)
     text = _first_line(bytes(head), is_whole=message.size <= HEAD_BYTES)
-    return MessageSummary(text or _outside(message), message.key, masked=False)
+    return MessageSummary(text or _describe_masked(message), message.key, masked=False)
 
 
 def show(summary: MessageSummary | None) -> SafeString:
-    """Return the summary with the key below it. Controls of text direction end with it."""
+    """Render a summary with the key below it, or "no longer stored" for None.
+
+    `bdi` elements keep controls of text direction from reaching the rest of the page.
+    """
     if summary is None:
         return format_html('<span class="quiet">{}</span>', "no longer stored")
     kind = "quiet" if summary.masked else "pulljobs-summary"
@@ -79,13 +86,13 @@ def show(summary: MessageSummary | None) -> SafeString:
     return format_html('{}<bdi class="pulljobs-brief">key {}</bdi>', text, summary.key)
 
 
-def _outside(message: Any) -> str:
-    """Return what a payload is without what is in it."""
+def _describe_masked(message: Any) -> str:
+    """Return the content type and the size of a payload, which reveal nothing of its content."""
     return f"{message.content_type or looks.NOTHING}, {filesizeformat(message.size)}"
 
 
 def _first_line(head: bytes, *, is_whole: bool) -> str:
-    """Return the call of a task, or the first line of other text. It is empty for binary data."""
+    """Return a task's payload as a call, the first line of another text, or "" for binary data."""
     text = head.decode(errors="strict" if is_whole else "ignore") if _is_text(head) else ""
     if is_whole:
         text = _as_call(text) or text
@@ -105,7 +112,7 @@ def _is_text(head: bytes) -> bool:
 
 
 def _as_call(text: str) -> str:
-    """Return a payload of `django.tasks` as a call, or an empty text for others."""
+    """Return the payload of a Django task as a call, as `send(1, to="a")`, or "" for any other."""
     try:
         content = json.loads(text)
         task, args, kwargs = content["task"], content["args"], content["kwargs"]

@@ -1,4 +1,8 @@
-"""Actions on a channel, a producer or a consumer with pages of their own, and audit entries."""
+"""Views that pause a channel or consumer, or give a channel, producer or consumer a new token.
+
+These models are the token holders: each has a token for the HTTP API. Every action is recorded in
+the audit trail.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -29,13 +33,13 @@ SPANS: Final = {
 TOKEN: Final = gettext_lazy("Token")
 SIGNING_SECRET: Final = gettext_lazy("Signing secret")
 Secrets = list[tuple[Any, str]]
-"""New secrets with their names."""
+"""New secrets: for each its name, TOKEN or SIGNING_SECRET, and its value."""
 LONG: Final = timedelta(days=3_650)
-"""Shortest pause that is shown as one without an end."""
+"""Shortest pause that pages show as a pause without an end."""
 
 
 class PauseForm(forms.Form):
-    """Form for the length of a pause."""
+    """Form that asks for the length or the end of a pause."""
 
     span = forms.ChoiceField(
         label=gettext_lazy("Pause it"),
@@ -58,20 +62,26 @@ class PauseForm(forms.Form):
         return until
 
     def end(self) -> datetime:
-        """Return the end of the pause. A length counts from the database's clock."""
+        """Return the entered end of the pause, or the database's time plus the chosen length."""
         given: datetime | None = self.cleaned_data["until"]
         span = SPANS[self.cleaned_data["span"]][1]
         return given or nodes.clock(settings().DATABASE) + span
 
 
 def may(request: HttpRequest, action: str, token_holder: TokenHolder | type[TokenHolder]) -> bool:
-    """Return True if the user has the permission for the action, or to change the row."""
+    """Return True if the user may do this action ("pause", "rotate", "view") to the row or model.
+
+    The permission of the action, or that to change the model, is enough.
+    """
     model = token_holder._meta.model_name
     return any(request.user.has_perm(f"pulljobs.{verb}_{model}") for verb in (action, "change"))
 
 
 def pause_until(token_holder: Channel | Consumer) -> datetime | None:
-    """Return the end of its pause, or None if it is not paused."""
+    """Return the end of the pause of this row, or None if it is not paused.
+
+    A pause of the consumer's channel does not count here.
+    """
     until, now = token_holder.paused_until, nodes.clock(settings().DATABASE)
     return until if until and until > now else None
 
@@ -122,7 +132,10 @@ def rotate(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
 def show_secrets(
     listed: Any, request: HttpRequest, token_holder: TokenHolder, secrets: Secrets, then: str
 ) -> TemplateResponse:
-    """Show secrets in the answer to a form only, because Django stores messages for a while."""
+    """Render the page that shows new secrets once, with a link to the URL `then`.
+
+    Django's messages could not show them, because Django stores messages for a while.
+    """
     title = _("Secrets of %s") % token_holder
     return render_page(
         listed, request, token_holder, "secrets", secrets=secrets, then=then, title=title
@@ -142,7 +155,10 @@ def _set_pause(request: HttpRequest, token_holder: Any, until: datetime | None) 
 
 
 def find_token_holder(listed: Any, request: HttpRequest, id: int, action: str) -> Any:
-    """Return the row, or raise PermissionDenied or Http404."""
+    """Return the row with this primary key on which the user wants to do an action.
+
+    Raise PermissionDenied if the user may not, and Http404 if there is no such row.
+    """
     if not may(request, action, listed.model):
         raise PermissionDenied
     token_holder = listed.get_queryset(request).filter(pk=id).first()
@@ -152,7 +168,7 @@ def find_token_holder(listed: Any, request: HttpRequest, id: int, action: str) -
 
 
 def back_to(token_holder: TokenHolder) -> HttpResponseRedirect:
-    """Redirect to the page of the row."""
+    """Return a redirect to the admin page of the row."""
     name = f"admin:pulljobs_{token_holder._meta.model_name}_change"
     return HttpResponseRedirect(reverse(name, args=[token_holder.pk]))
 
@@ -160,7 +176,7 @@ def back_to(token_holder: TokenHolder) -> HttpResponseRedirect:
 def render_page(
     listed: Any, request: HttpRequest, token_holder: TokenHolder, action: str, **context: Any
 ) -> TemplateResponse:
-    """Render the page of an action."""
+    """Render the template `admin/pulljobs/<action>.html` with the context of the admin's pages."""
     page = {
         **listed.admin_site.each_context(request),
         "opts": listed.model._meta,

@@ -1,4 +1,7 @@
-"""Base pages of token holders. A token is shown once, when it is set."""
+"""Base classes of the pages of channels, producers and consumers, which all hold a token.
+
+A token is shown once, when it is set.
+"""
 
 from collections.abc import Mapping
 from functools import partial
@@ -61,7 +64,10 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
         return figures.WithFigures
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow only columns that are shown: a filter by a digest would reveal it step by step."""
+        """Allow only lookups by `id` and `list_filter`.
+
+        With a lookup such as `token_digest__startswith`, a user could find a digest step by step.
+        """
         is_shown = lookup.partition(LOOKUP_SEP)[0] in ("id", *self.list_filter)
         return is_shown and super().lookup_allowed(lookup, value, request)
 
@@ -83,15 +89,20 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
         return [(title, {"fields": fields}) for title, fields in titled]
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        obj.new_secrets = self.renewed(obj, form, change)
+        obj.new_secrets = self.set_new_secrets(obj, form, change)
         obj.save(using=settings().DATABASE)
         if isinstance(obj, Channel | Consumer):
             operating.wake(obj)
         if change:
             token_holder_actions.note_secrets(request, obj, obj.new_secrets)
 
-    def renewed(self, token_holder: Any, form: Any, change: bool) -> token_holder_actions.Secrets:
-        """Set new secrets and return them, to be shown once."""
+    def set_new_secrets(
+        self, token_holder: Any, form: Any, change: bool
+    ) -> token_holder_actions.Secrets:
+        """Set the secrets that the form asks for on a row, without saving it, and return them.
+
+        A new row gets a random token if the form has none.
+        """
         chosen = form.cleaned_data.get("token", "")
         return (
             [(token_holder_actions.TOKEN, token_holder.set_token(chosen))]
@@ -112,7 +123,10 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
     def _show_new_secrets(
         self, request: HttpRequest, token_holder: Any, answer: HttpResponse
     ) -> HttpResponse:
-        """Show new secrets before the next page. A popup ends with the form."""
+        """Return a page with the row's new secrets if it has some, else the answer itself.
+
+        A popup closes with its form and can't show them, so a message advises to make a new token.
+        """
         if token_holder.new_secrets and isinstance(answer, HttpResponseRedirect):
             return token_holder_actions.show_secrets(
                 self, request, token_holder, token_holder.new_secrets, answer.url
@@ -135,7 +149,7 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
         return super().change_view(request, object_id, form_url, about | (extra_context or {}))
 
     def about(self, request: HttpRequest, token_holder: Any) -> dict[str, Any]:
-        """Return what its page shows in addition to its fields."""
+        """Return the template context of the row's page: its figures and the permitted actions."""
         return {
             "figures": self.figures_of([token_holder])[token_holder.pk],
             "may_rotate": token_holder_actions.may(request, "rotate", token_holder),

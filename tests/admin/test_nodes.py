@@ -85,7 +85,7 @@ def test_page_of_a_node_shows_the_parts_of_its_report(reader: Client) -> None:
     cells = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "held 17 Serves orders/invoicing Holds back orders/invoicing : " + CAUSE in cells
     assert f"{ids.encode(job)} a/&lt;b&gt; thread 1 90 s" in cells
-    assert "fetcher alive 0.3 s 4 s 6" in cells
+    assert "fetcher alive 0.3 s ago 4 s 6" in cells
     assert reverse("admin:pulljobs_job_change", args=[job]) in page
 
 

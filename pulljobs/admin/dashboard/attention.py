@@ -1,4 +1,4 @@
-"""Findings that need attention, the worst first, each with a section of the page."""
+"""Findings: problems that the top of the dashboard and `pulljobs top` list, the worst first."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -15,22 +15,26 @@ SHOWN: Final = 40
 
 
 class Attention(NamedTuple):
-    """Problem that the page shows at its top."""
+    """Finding: a problem that an operator has to look at, as a sentence."""
 
     is_bad: bool
-    """True if it blocks jobs or the maintenance."""
+    """True if it blocks jobs or maintenance."""
     text: str
     section: str
-    """Section of the page that shows it."""
+    """Anchor of the section of the page with the details."""
 
 
 def rank(findings: Sequence[Attention]) -> list[Attention]:
-    """Sort the findings, those that block jobs first."""
+    """Return the findings with those that block jobs or maintenance first."""
     return sorted(findings, key=lambda finding: not finding.is_bad)
 
 
 def headline(findings: Sequence[Attention], *, is_whole: bool) -> str:
-    """Return the headline. Only a page that was read completely may say that all is well."""
+    """Return the headline: how many findings there are, or that nothing needs attention.
+
+    `is_whole` is False if the time limit kept parts of the page from being read. Then the headline
+    does not say that all is well.
+    """
     if not findings:
         if not is_whole:
             return _("Some parts were not read in time.")
@@ -39,23 +43,23 @@ def headline(findings: Sequence[Attention], *, is_whole: bool) -> str:
     return _("%(all)s findings, %(worst)s of which block jobs or maintenance.") % counts
 
 
-def check_consumers(standings: Sequence[ConsumerStatus]) -> Iterator[Attention]:
-    """Yield consumers that no process serves, pauses and dead jobs."""
-    for standing in standings:
-        if standing.is_unserved:
-            text = _("Jobs of %s wait and no process serves it.") % standing.path
+def check_consumers(statuses: Sequence[ConsumerStatus]) -> Iterator[Attention]:
+    """Yield findings of consumers that no process serves, of pauses, and of all dead jobs."""
+    for status in statuses:
+        if status.is_unserved:
+            text = _("Jobs of %s wait and no process serves it.") % status.path
             yield Attention(True, text, "consumers")
-        if standing.paused_until:
-            values = {"path": standing.path, "until": figures.timestamp(standing.paused_until)}
+        if status.paused_until:
+            values = {"path": status.path, "until": figures.timestamp(status.paused_until)}
             yield Attention(False, _("%(path)s is paused until %(until)s.") % values, "consumers")
-    dead = total(standings, "dead")
+    dead = total(statuses, "dead")
     if dead.value:
         text = ngettext("%s job is dead.", "%s jobs are dead.", dead.value) % dead
         yield Attention(False, text, "failures")
 
 
 def check_workers(workers: Sequence[Worker]) -> Iterator[Attention]:
-    """Yield silent workers, dead loops and consumers that are held back."""
+    """Yield findings of workers without heartbeat, of dead loops, and of open circuits."""
     for worker in workers:
         if not worker.is_alive:
             values = {"name": worker.node.name, "time": worker.silence_text}
@@ -71,7 +75,7 @@ def check_workers(workers: Sequence[Worker]) -> Iterator[Attention]:
 
 
 def check_tables(tables: Sequence[TableRow]) -> Iterator[Attention]:
-    """Yield tables with many dead rows."""
+    """Yield a finding for each table with many dead rows."""
     for table in tables:
         if table.is_bloated:
             values = {"table": table.health.name, "dead": table.dead}
@@ -80,7 +84,7 @@ def check_tables(tables: Sequence[TableRow]) -> Iterator[Attention]:
 
 
 def check_snapshots(snapshots: Sequence[PinnedSnapshot]) -> Iterator[Attention]:
-    """Yield old snapshots."""
+    """Yield a finding for each old snapshot, which keeps vacuum from removing dead rows."""
     for snapshot in snapshots:
         if snapshot.is_old:
             values = {"holder": snapshot.holder, "age": snapshot.age, "kind": snapshot.pin.kind}
@@ -92,7 +96,7 @@ def check_snapshots(snapshots: Sequence[PinnedSnapshot]) -> Iterator[Attention]:
 
 
 def check_partitions(partitions: Partitions) -> Iterator[Attention]:
-    """Yield rows without a partition, and days ahead without one."""
+    """Yield findings of rows in default partitions, and of days from today on without partition."""
     for table, count in partitions.crowded.items():
         values = {"table": table, "count": count}
         text = _("%(table)s_default holds %(count)s rows: their day had no partition.") % values

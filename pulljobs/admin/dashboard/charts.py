@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn on the server: without a script, a library, or anything a CSP forbids.
+"""Charts as SVG, drawn on the server without a script, so that a strict CSP allows them.
 
 A chart is as wide as its container and has a fixed height. Its shapes are in an inner SVG of 100 by
 100 that is stretched. Its texts are in the outer SVG with positions in per cent, so they are not
@@ -32,28 +32,29 @@ DURATIONS: Final = (
 
 @dataclass(frozen=True)
 class Scale:
-    """Mapping of figures to heights."""
+    """Vertical scale of a chart: it maps values to heights, linearly or by logarithm."""
 
     ticks: tuple[float, ...]
-    """Ticks from the lowest to the highest figure of the scale."""
+    """Values of the lines of the grid, from the lowest to the highest of the scale."""
     measure: Callable[[float], float]
+    """Function that makes values proportional to heights, such as `log`."""
 
     def share(self, value: float) -> float:
-        """Return the height of a figure: 0 at the bottom, 1 at the top."""
+        """Return the height of a value as a share of the chart: 0 at the bottom, 1 at the top."""
         low, high = self.measure(self.ticks[0]), self.measure(self.ticks[-1])
         at = (self.measure(max(value, self.ticks[0])) - low) / (high - low)
         return min(1.0, at)
 
 
 def linear_scale(highest: float) -> Scale:
-    """Return a scale from 0 to a round figure at or above the highest, in a few round steps."""
+    """Return a linear scale from 0 to a round number that is not below `highest`."""
     step = _round_step(max(highest, 1.0) / MOST_STEPS)
     count = max(1, math.ceil(max(highest, 1.0) / step - 1e-9))
     return Scale(tuple(step * number for number in range(count + 1)), float)
 
 
 def duration_scale(seconds: Sequence[float]) -> Scale:
-    """Return a logarithmic scale that shows a p50 of milliseconds and a p99 of minutes."""
+    """Return a logarithmic scale for these durations, from milliseconds to weeks."""
     known = [value for value in seconds if value > 0] or [0.01, 1.0]
     low = max((tick for tick in DURATIONS if tick <= min(known)), default=DURATIONS[0])
     high = min((tick for tick in DURATIONS if tick >= max(known)), default=DURATIONS[-1])
@@ -81,32 +82,33 @@ class Frame:
     """Tooltip of each column."""
     scale: Scale
     unit: Callable[[float], str]
+    """Format of the values at the lines of the grid."""
 
     def left(self, column: float) -> float:
-        """Return the left edge of a column in per cent of the width."""
+        """Return the position of a column's left edge in per cent of the chart's width."""
         return 100.0 * column / len(self.times)
 
     def top(self, value: float) -> float:
-        """Return the position of a figure in per cent of the height, from above."""
+        """Return the position of a value in per cent of the chart's height, from the top."""
         return 100.0 * (1.0 - self.scale.share(value))
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Counts of a column from the bottom, each with its class."""
+    """Column of a bar chart: counts from the bottom to the top, each with its CSS class."""
 
     parts: Sequence[tuple[str, float]]
     faint: bool = False
-    """True if the column is not complete."""
+    """True if the counts of the column are not complete, as of the current hour."""
 
     @property
     def total(self) -> float:
-        """Sum of the counts."""
+        """Sum of the counts, which is the height of the column."""
         return sum(count for _name, count in self.parts)
 
 
 def draw_bars(frame: Frame, stacks: Sequence[Stack]) -> SafeString:
-    """Draw stacked bars."""
+    """Return a bar chart with a stack for each column of the frame."""
     outer, shapes = _begin(frame)
     for number, stack in enumerate(stacks):
         column = _add(shapes, "g", class_="faint" if stack.faint else "column")
@@ -116,7 +118,7 @@ def draw_bars(frame: Frame, stacks: Sequence[Stack]) -> SafeString:
 
 
 def draw_lines(frame: Frame, lines: Sequence[tuple[str, Sequence[float | None]]]) -> SafeString:
-    """Draw lines, each with a class and a value for each column. None leaves a gap."""
+    """Return a line chart. Each line is a CSS class and a value per column, None for a gap."""
     outer, shapes = _begin(frame)
     for name, values in lines:
         for path in _paths(frame, values):
@@ -125,7 +127,7 @@ def draw_lines(frame: Frame, lines: Sequence[tuple[str, Sequence[float | None]]]
 
 
 def draw_sparkline(totals: Sequence[float]) -> SafeString:
-    """Draw bars as small as a word, without axes. The table has the figures."""
+    """Return a bar chart as small as a word, without axes, for the cell of a table."""
     outer = _drawing(22, "")
     outer.attrib.pop("aria-label")
     outer.attrib |= {"class": "pj-spark", "role": "presentation", "aria-hidden": "true"}
@@ -142,7 +144,7 @@ def draw_sparkline(totals: Sequence[float]) -> SafeString:
 
 
 def _begin(frame: Frame) -> tuple[Element, Element]:
-    """Return the drawing with its axes, and the element for the shapes."""
+    """Return a new drawing with grid and labels, and the element inside it for bars or lines."""
     outer = _drawing(HEIGHT + AXIS_HEIGHT, frame.label)
     for tick in frame.scale.ticks:
         y = HEIGHT * frame.top(tick) / 100
@@ -153,7 +155,7 @@ def _begin(frame: Frame) -> tuple[Element, Element]:
 
 
 def _add_times(outer: Element, times: Sequence[str]) -> None:
-    """Add a few labels, counted from the right. Narrow screens show every second label."""
+    """Add a few labels to the time axis, from the right. Narrow screens hide every second."""
     step = max(1, round(len(times) / LABELS))
     for number, column in enumerate(range(len(times) - 1, -1, -step)):
         x = f"{100 * (column + 0.5) / len(times):.2f}%"
@@ -164,7 +166,7 @@ def _add_times(outer: Element, times: Sequence[str]) -> None:
 
 
 def _finish(outer: Element, frame: Frame) -> SafeString:
-    """Add a column with a tooltip over the shapes for each time."""
+    """Add the tooltips, in transparent columns over the shapes, and return the drawing as text."""
     over = _stretched(outer, HEIGHT)
     for number, tip in enumerate(frame.tips):
         hit = _add(
@@ -188,7 +190,7 @@ def _block(parent: Element, name: str, x: float, width: float, y: float, height:
 
 
 def _paths(frame: Frame, values: Sequence[float | None]) -> Iterator[str]:
-    """Yield a path for each run of values. A single value becomes a dot."""
+    """Yield the SVG path of each part of a line between gaps. A single value becomes a dot."""
     for run in _runs(values):
         points = [f"{frame.left(at + 0.5):.2f} {frame.top(value):.2f}" for at, value in run]
         yield f"M{' L'.join(points)}" if len(points) > 1 else f"M{points[0]} h0.01"
@@ -215,7 +217,7 @@ def _drawing(height: int, label: str) -> Element:
 
 
 def _stretched(parent: Element, height: int) -> Element:
-    """Add an SVG of 100 by 100 that is stretched over the whole width."""
+    """Add an SVG element of 100 by 100 units that is stretched over the whole width."""
     return _add(
         parent,
         "svg",
@@ -227,7 +229,10 @@ def _stretched(parent: Element, height: int) -> Element:
 
 
 def _add(parent: Element, tag: str, text: str = "", /, **attributes: float | str) -> Element:
-    """Add an element. Underscores in names become hyphens, except for a last one."""
+    """Add a child element and return it.
+
+    In the names of attributes, underscores become hyphens, and a last one is removed (`class_`).
+    """
     named = {name.rstrip("_").replace("_", "-"): _text(value) for name, value in attributes.items()}
     child = SubElement(parent, tag, named)
     child.text = text or None
@@ -235,10 +240,10 @@ def _add(parent: Element, tag: str, text: str = "", /, **attributes: float | str
 
 
 def _rendered(drawing: Element) -> SafeString:
-    """Return the SVG. The library that writes it escapes all texts."""
+    """Return the drawing as text that is safe in a template: ElementTree escapes what it holds."""
     return mark_safe(tostring(drawing, encoding="unicode"))
 
 
 def _text(value: float | str) -> str:
-    """Return an attribute. Numbers have two decimals, which is finer than any screen."""
+    """Return the text of an attribute: numbers are rounded to two decimals."""
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")

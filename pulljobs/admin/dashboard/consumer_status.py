@@ -1,4 +1,4 @@
-"""State of consumers now: their backlog, its age, and the processes that serve them."""
+"""State of consumers now: counts and age of their jobs, and the processes that serve them."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,25 @@ from pulljobs.storage import backlog, counts, dead
 from pulljobs.storage.backlog import Backlog
 
 SHOWN: Final = 40
-"""Consumers in the table, the first by name. Sums and findings cover all."""
+"""Largest number of consumers in the table, the first by name. Sums and findings cover all."""
 
 
 DEAD_ROWS: Final = 200_000
-"""DEAD jobs that are counted of all consumers together, and 10,000 of each in any case."""
+"""Largest number of DEAD jobs that are counted for all consumers together.
+
+Of each consumer 10,000 are counted in any case.
+"""
 
 
 @dataclass(frozen=True)
 class ConsumerStatus:
-    """State of a consumer at a time."""
+    """State of a consumer at the time `now`, for a row of the dashboard or of `pulljobs top`."""
 
     consumer: Consumer
     backlog: Backlog
     now: datetime
     waiting: int
-    """Long polls that wait for its jobs."""
+    """Number of long polls that wait for its jobs."""
     workers: Sequence[Worker] | None
     """Workers that report that they serve it, or None if they are unknown."""
     estimate: int | None = None
@@ -60,12 +63,12 @@ class ConsumerStatus:
 
     @property
     def is_served(self) -> bool:
-        """True if a worker, a long poll or a holder of jobs serves it, or if that is unknown."""
+        """True if a worker serves it, a long poll waits or a job is in flight, or if unknown."""
         return self.workers is None or bool(self.workers or self.waiting or self.backlog.in_flight)
 
     @property
     def is_unserved(self) -> bool:
-        """True if jobs are ready and no process serves the consumer."""
+        """True if jobs are ready, no process serves the consumer, and it is not paused."""
         return bool(self.backlog.ready) and not self.is_served and self.paused_until is None
 
     @property
@@ -74,15 +77,16 @@ class ConsumerStatus:
         return self.backlog.queued if self.estimate is None else self.estimate
 
 
-def read_standings(
+def read_statuses(
     now: datetime,
     workers: Sequence[Worker] | None,
     among: Sequence[Consumer] | None = None,
     estimated: int = SHOWN,
 ) -> list[ConsumerStatus]:
-    """Return the state of all consumers by name, or of those given.
+    """Return the state of all consumers in the order of their names, or of those in `among`.
 
-    At most `estimated` queues are estimated, since each estimate is a query.
+    `workers` is None if they are unknown. For the first `estimated` consumers the number of queued
+    jobs is estimated where they are too many to count, which is a query for each.
     """
     using = settings().DATABASE
     known = counts.consumers(using) if among is None else among
@@ -108,7 +112,7 @@ def read_standings(
 
 
 def _count_dead(using: str, backlogs: Mapping[int, Backlog]) -> dict[int, Backlog]:
-    """Return the backlogs whose DEAD jobs were cut off, with counts that read more of them."""
+    """Count more DEAD jobs of the consumers whose count was cut off, and return their backlogs."""
     capped = [pk for pk, row in backlogs.items() if row.is_least("dead")]
     if not capped:
         return {}
@@ -118,7 +122,7 @@ def _count_dead(using: str, backlogs: Mapping[int, Backlog]) -> dict[int, Backlo
 
 
 def _serving(workers: Sequence[Worker]) -> Mapping[str, list[Worker]]:
-    """Return the workers by the consumer paths that they serve."""
+    """Return the live workers of each consumer path that they serve."""
     serving: dict[str, list[Worker]] = defaultdict(list)
     for worker in workers:
         if worker.is_alive:
@@ -129,7 +133,7 @@ def _serving(workers: Sequence[Worker]) -> Mapping[str, list[Worker]]:
 
 @dataclass(frozen=True)
 class Total:
-    """Sum of a count over several consumers."""
+    """Sum of the counts of several consumers, as text with a plus if there may be more."""
 
     value: int
     is_least: bool
@@ -139,11 +143,11 @@ class Total:
         return figures.counted(self.value, is_least=self.is_least)
 
 
-def total(standings: Sequence[ConsumerStatus], count: str) -> Total:
-    """Return the sum of a count over consumers."""
+def total(statuses: Sequence[ConsumerStatus], count: str) -> Total:
+    """Return the sum of a count of the backlogs, such as `ready` or `dead`, over consumers."""
     return Total(
-        sum(getattr(standing.backlog, count) for standing in standings),
-        any(standing.backlog.is_least(count) for standing in standings),
+        sum(getattr(status.backlog, count) for status in statuses),
+        any(status.backlog.is_least(count) for status in statuses),
     )
 
 

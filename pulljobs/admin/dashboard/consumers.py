@@ -1,4 +1,4 @@
-"""Table of consumers: their backlog, its age, and their recent settlements."""
+"""Rows of the table of consumers: their jobs now, and their settlements in the chosen range."""
 
 import math
 from collections.abc import Sequence
@@ -25,37 +25,43 @@ LONGEST_AGE: Final = 86_400.0
 
 @dataclass(frozen=True)
 class Badge:
-    """Mark next to the name of a consumer."""
+    """Label next to the name of a consumer, such as "push" or "not served"."""
 
     kind: str
+    """Class of the style sheet: `plain`, `warn` or `bad`."""
     text: str
 
 
 @dataclass(frozen=True)
 class ConsumerRow:
-    """Row of a consumer in the table."""
+    """Row of the table of consumers, with the texts of its cells."""
 
-    standing: ConsumerStatus
+    status: ConsumerStatus
     tally: Tally
+    """Sums of the chosen range."""
     trend: Sequence[float]
+    """Settlements in each step of the range."""
     per_minute: float
     """Settlements of the last minute."""
     links: Links
 
     @property
     def address(self) -> str | None:
-        """URL of its page, if the user may see it."""
-        return self.links.consumer(self.standing.consumer.pk)
+        """URL of the consumer's page, or None if the user may not see it."""
+        return self.links.consumer(self.status.consumer.pk)
 
     @property
     def badges(self) -> list[Badge]:
-        """Marks next to its name."""
-        return list(_badges(self.standing))
+        """Labels next to the consumer's name: push, paused, held back, not served."""
+        return list(_badges(self.status))
 
     @property
     def counts(self) -> list[tuple[str, str | None]]:
-        """Ready, due later, blocked, in flight and dead jobs, each with a link."""
-        now, pk = self.standing.backlog, self.standing.consumer.pk
+        """Numbers of ready, due later, blocked, in flight and dead jobs, with URLs of their lists.
+
+        The URL is None for 0 jobs, and for jobs that no filter of the list selects.
+        """
+        now, pk = self.status.backlog, self.status.consumer.pk
         states = ("QUEUED", None, None, "INFLIGHT", "DEAD")
         return [
             (
@@ -69,61 +75,61 @@ class ConsumerRow:
     @property
     def estimate(self) -> str:
         """Estimate of the queued jobs as text, empty if they were counted."""
-        estimate = self.standing.estimate
+        estimate = self.status.estimate
         return "" if estimate is None else _("about %s queued") % figures.compact(estimate)
 
     @property
     def age(self) -> str:
-        """Age of the oldest ready job."""
-        return figures.duration(self.standing.oldest_seconds)
+        """Time since the oldest ready job became ready, or "–" if no job is ready."""
+        return figures.duration(self.status.oldest_seconds)
 
     @property
     def age_share(self) -> float:
-        """Length of the bar of the age in per cent, from a second to a day."""
-        seconds = self.standing.oldest_seconds or 0.0
+        """Length of the bar below the age in per cent, on a logarithmic scale up to a day."""
+        seconds = self.status.oldest_seconds or 0.0
         return round(min(100.0, 100 * math.log1p(seconds) / math.log1p(LONGEST_AGE)), 1)
 
     @property
     def drained_in(self) -> str:
-        """Time to settle all queued jobs at the pace of the last minute."""
-        if not (self.standing.queued and self.per_minute):
+        """Time in which all queued jobs are settled if as many a minute end as in the last one."""
+        if not (self.status.queued and self.per_minute):
             return figures.NOTHING
-        return figures.duration(self.standing.queued * 60 / self.per_minute)
+        return figures.duration(self.status.queued * 60 / self.per_minute)
 
     @property
     def settled(self) -> str:
-        """Number of settlements in the range."""
+        """Number of settlements in the chosen range, with "≈" if it is an estimate."""
         return self._count(self.tally.settled)
 
     @property
     def dead(self) -> str:
-        """Number of deaths in the range."""
+        """Number of settlements as DEAD in the chosen range."""
         return self._count(self.tally.dead)
 
     @property
     def failed(self) -> str:
-        """Share of deaths among the settlements."""
+        """Share of jobs that became DEAD among all settlements of the range."""
         share = self.tally.failed_share
         return figures.NOTHING if share is None else figures.percent(share)
 
     @property
     def failed_share(self) -> float:
-        """Share of deaths in per cent, for the bar."""
+        """Share of `failed` in per cent, as the length of a bar."""
         return round(100 * (self.tally.failed_share or 0.0), 1)
 
     @property
     def retries(self) -> str:
-        """Number of retries in the range."""
+        """Number of retries in the chosen range."""
         return self._count(self.tally.retries)
 
     @property
     def waits(self) -> list[str]:
-        """Percentiles of the wait until the first claim."""
+        """Texts of p50, p95 and p99 of the time from the creation of a job to its first claim."""
         return [figures.duration(seconds) for seconds in self.tally.waits or (None,) * 3]
 
     @property
     def runs(self) -> list[str]:
-        """Percentiles of the run time."""
+        """Texts of p50, p95 and p99 of the run time."""
         return [figures.duration(seconds) for seconds in self.tally.runs or (None,) * 3]
 
     def _count(self, count: float) -> str:
@@ -132,39 +138,39 @@ class ConsumerRow:
 
     @property
     def spark(self) -> SafeString:
-        """Sparkline of the settlements."""
+        """Sparkline of the settlements in each step of the range."""
         return draw_sparkline(self.trend)
 
 
 def make_rows(
-    standings: Sequence[ConsumerStatus], history: History, pace: Pace, links: Links
+    statuses: Sequence[ConsumerStatus], history: History, pace: Pace, links: Links
 ) -> list[ConsumerRow]:
-    """Return the rows of the table."""
+    """Return a row for each consumer, in the same order."""
     blank = [0.0] * len(history.points)
     return [
         ConsumerRow(
-            standing,
-            history.consumers.get(standing.consumer.pk, Tally()),
-            history.trends.get(standing.consumer.pk, blank),
-            pace.per_minute(standing.consumer.pk),
+            status,
+            history.consumers.get(status.consumer.pk, Tally()),
+            history.trends.get(status.consumer.pk, blank),
+            pace.per_minute(status.consumer.pk),
             links,
         )
-        for standing in standings
+        for status in statuses
     ]
 
 
-def _badges(standing: ConsumerStatus) -> list[Badge]:
+def _badges(status: ConsumerStatus) -> list[Badge]:
     badges = []
-    if standing.consumer.type == Consumer.Type.PUSH:
+    if status.consumer.type == Consumer.Type.PUSH:
         badges.append(Badge("plain", _("push")))
-    if until := standing.paused_until:
+    if until := status.paused_until:
         badges.append(Badge("warn", _("paused until %s") % figures.timestamp(until)))
-    if held_back := held_back_of([each.node for each in standing.workers or ()], standing.path):
+    if held_back := held_back_of([each.node for each in status.workers or ()], status.path):
         worst = max(held_back, key=lambda held: held.level)
         tasks = {held.task for held in held_back if held.task}
         text = ngettext("%(tasks)s task held back", "%(tasks)s tasks held back", len(tasks))
         values = {"tasks": len(tasks), "level": worst.level}
         badges.append(Badge("warn", (text if tasks else _("held back, level %(level)s")) % values))
-    if standing.is_unserved:
+    if status.is_unserved:
         badges.append(Badge("bad", _("not served")))
     return badges

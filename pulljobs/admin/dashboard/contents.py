@@ -1,4 +1,4 @@
-"""Contents of the page, read together."""
+"""Contents of the dashboard: all that its template shows, read by one request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,33 +41,33 @@ from pulljobs.storage.settlement_history import Pace
 
 
 class TitledChart(NamedTuple):
-    """Chart with its title and legend."""
+    """Chart of the page with its title and legend."""
 
     name: str
     title: str
     legend: Sequence[tuple[str, str]]
-    """Classes and their names."""
+    """Classes of the style sheet, each with the name of what it draws."""
     drawn: DrawnChart
 
 
 @dataclass(frozen=True)
 class Current:
-    """State at the time of the request."""
+    """State of jobs, workers and tables at the time of the request, in contrast to the history."""
 
     at: datetime
     workers: Sequence[Worker]
-    standings: Sequence[ConsumerStatus]
+    statuses: Sequence[ConsumerStatus]
     tables: Sequence[TableRow]
     snapshots: Sequence[PinnedSnapshot]
     partitions: Partitions | None
     failures: Failures | None
     sections: Sequence[Section]
-    """Sections of other apps."""
+    """Sections of limits and of other apps."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything that the template shows."""
+    """Everything that the template of the dashboard shows."""
 
     now: Current
     history: History
@@ -77,36 +77,36 @@ class Contents:
     """Consumer whose history is drawn, or None for all consumers."""
     links: Links
     missed: Sequence[Part]
-    """Parts that were not read in time."""
+    """Parts of the page that the time limit kept from being read."""
     error: str
     """Error of the database if it refused a part, and empty otherwise."""
 
     @property
     def read_at(self) -> datetime:
-        """Time of the database at which the page was read."""
+        """Time by the database's clock at which the page was read."""
         return self.now.at
 
     @property
     def error_percent(self) -> float:
-        """Largest error of times, in per cent."""
+        """Largest error of the percentiles of wait and run times, in per cent."""
         return ERROR_PERCENT
 
     @property
     def ranges(self) -> list[Range]:
-        """Ranges that can be chosen."""
+        """Time ranges of the charts that the user can choose."""
         return list(ranges.by_name().values())
 
     @property
     def consumers(self) -> list[Consumer]:
-        """Consumers that can be chosen."""
-        return [row.consumer for row in self.now.standings]
+        """Consumers that the user can choose for the charts."""
+        return [row.consumer for row in self.now.statuses]
 
     @property
     def findings(self) -> list[Attention]:
-        """Findings, the worst first."""
+        """Problems that need attention, those that block jobs or maintenance first."""
         now = self.now
         findings = [
-            *attention.check_consumers(now.standings),
+            *attention.check_consumers(now.statuses),
             *attention.check_workers(now.workers),
             *attention.check_snapshots(now.snapshots),
             *attention.check_tables(now.tables),
@@ -118,25 +118,28 @@ class Contents:
 
     @property
     def shown_findings(self) -> list[Attention]:
-        """Findings that the page shows."""
+        """Findings that the page lists: the first ones."""
         return self.findings[: attention.SHOWN]
 
     @property
     def more_findings(self) -> int:
-        """Number of findings that are not shown."""
+        """Number of findings that the page does not list."""
         return max(0, len(self.findings) - attention.SHOWN)
 
     @property
     def headline(self) -> str:
-        """Headline that screen readers announce. It has no figures that change all the time."""
+        """Headline of the findings, without figures that change with every refresh.
+
+        Screen readers announce it whenever it changes.
+        """
         return attention.headline(self.findings, is_whole=not self.missed)
 
     @property
     def tiles(self) -> list[Tile]:
-        """Tiles, which have no figure for parts that were not read."""
+        """Tiles at the top of the page. Those of parts that were not read have no figure."""
         known = None if Part.WORKERS in self.missed else self.now.workers
         made = [
-            *tiles.backlog_tiles(self.now.standings, known, self.links),
+            *tiles.backlog_tiles(self.now.statuses, known, self.links),
             tiles.throughput_tile(self.pace, self.consumer),
             tiles.failed_tile(self.history, self.range),
         ]
@@ -144,19 +147,19 @@ class Contents:
 
     @property
     def missed_names(self) -> str:
-        """Names of the parts that were not read in time."""
+        """Names of the parts that were not read in time, separated by commas."""
         return ", ".join(str(part.label) for part in self.missed)
 
     @property
     def coverage(self) -> list[str]:
-        """Sentences that say what the figures cover."""
+        """Sentences below the charts that say what they cover, and which figures are estimates."""
         if Part.HISTORY in self.missed:
             return [_("The history was not read in time.")]
         return list(self.range.source.describe(self.history, self.range))
 
     @property
     def charts(self) -> list[TitledChart]:
-        """Charts of the range."""
+        """Charts of the chosen range: settlements, failures, wait times and run times."""
         quantiles = [("line p50", "p50"), ("line p95", "p95"), ("line p99", "p99")]
         waits = _("Wait until claimed, ± %s %%") % ERROR_PERCENT
         runs = _("Run time, ± %s %%") % ERROR_PERCENT
@@ -181,34 +184,38 @@ class Contents:
 
     @property
     def rows(self) -> list[ConsumerRow]:
-        """Rows of the table of consumers."""
-        shown = self.now.standings[: consumer_status.SHOWN]
+        """Rows of the table of consumers, the first SHOWN by name."""
+        shown = self.now.statuses[: consumer_status.SHOWN]
         return consumers.make_rows(shown, self.history, self.pace, self.links)
 
     @property
     def cards(self) -> list[WorkerCard]:
-        """Cards of the workers."""
+        """Cards of the workers that the page shows: those that started last."""
         return [WorkerCard(worker, self.links) for worker in self.now.workers[: workers.SHOWN]]
 
     @property
     def more_workers(self) -> bool:
-        """True if there are more workers than are shown."""
+        """True if there are more workers than the page shows."""
         return len(self.now.workers) > workers.SHOWN
 
     @property
     def more_consumers(self) -> int:
-        """Number of consumers that are not shown."""
-        return max(0, len(self.now.standings) - consumer_status.SHOWN)
+        """Number of consumers that the table does not show."""
+        return max(0, len(self.now.statuses) - consumer_status.SHOWN)
 
 
 def read_contents(chosen: Range, consumer: str | None, links: Links) -> Contents:
-    """Read all parts of the page, each within its time limit."""
+    """Read all parts of the page, each within a time limit.
+
+    `chosen` is the range of the charts, and `consumer` the primary key, as text, of the consumer
+    whose history they draw. Any other text stands for all consumers.
+    """
     with impatient(settings().DATABASE, PATIENCE) as reading:
         now = _now(reading, links)
-        known = [row.consumer for row in now.standings]
+        known = [row.consumer for row in now.statuses]
         selected = next((row for row in known if str(row.pk) == consumer), None)
         pk = None if selected is None else selected.pk
-        shown = [row.consumer.pk for row in now.standings[: consumer_status.SHOWN]]
+        shown = [row.consumer.pk for row in now.statuses[: consumer_status.SHOWN]]
         past = history.make_empty(chosen.slices(now.at), chosen.step)
         return Contents(
             now=now,
@@ -232,14 +239,12 @@ def _now(reading: Reading, links: Links) -> Current:
     at = nodes.clock(settings().DATABASE)
     known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.read_workers(at), None)
     none: list[ConsumerStatus] = []
-    standings = reading.part(
-        Part.CONSUMERS, lambda: consumer_status.read_standings(at, known), none
-    )
+    statuses = reading.part(Part.CONSUMERS, lambda: consumer_status.read_statuses(at, known), none)
     return Current(
         at=at,
         workers=known or [],
-        standings=standings,
-        failures=reading.part(Part.DEAD, lambda: failures.read_failures(standings, links), None),
+        statuses=statuses,
+        failures=reading.part(Part.DEAD, lambda: failures.read_failures(statuses, links), None),
         tables=reading.part(Part.TABLES, lambda: upkeep.read_tables(at), []),
         snapshots=reading.part(Part.SNAPSHOTS, upkeep.read_snapshots, []),
         partitions=reading.part(Part.PARTITIONS, lambda: upkeep.read_partitions(at), None),

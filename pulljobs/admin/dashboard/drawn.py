@@ -1,4 +1,4 @@
-"""Charts of the page, each with its figures as a table."""
+"""Charts of the page about the settlements of a range, each with its figures as a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,22 +27,23 @@ QUANTILES: Final = ("p50", "p95", "p99")
 
 @dataclass(frozen=True)
 class DrawnChart:
-    """Chart and the table of its figures."""
+    """Chart, and its figures as a table for readers who can't see it."""
 
     svg: SafeString
     head: Sequence[str]
+    """Titles of the columns."""
     rows: Sequence[Sequence[str]]
     """Rows of the steps with settlements, newest first. Each begins with its step."""
 
     @property
     def body(self) -> SafeString:
-        """Rows as HTML. A template takes ten times as long for a week of hours."""
+        """Rows as HTML, made here because a template takes ten times as long for many rows."""
         row = '<tr><th scope="row">{}</th>' + "<td>{}</td>" * (len(self.head) - 1) + "</tr>"
         return format_html_join("\n", row, self.rows)
 
 
 class ChartBook:
-    """Charts of a history. Texts of a step are formatted once, because each chart has them."""
+    """Drawings of one history, which share the formatted texts of its steps."""
 
     def __init__(self, history: History, chosen: Range) -> None:
         self._points, self._step = history.points, chosen.step_title
@@ -51,17 +52,20 @@ class ChartBook:
         self._counts = [_counts(point) for point in history.points]
 
     def draw_settled(self) -> DrawnChart:
-        """Draw delivered and dead jobs."""
+        """Draw bars of the delivered and dead jobs of each step."""
         label = _("Settled jobs by %s, delivered and dead") % self._step
         return self._draw_counts(label, ("dead", "dead"), ("delivered", "delivered"))
 
     def draw_failures(self) -> DrawnChart:
-        """Draw dead jobs and retries."""
+        """Draw bars of the dead jobs and the retries of each step."""
         label = _("Dead jobs and retries by %s") % self._step
         return self._draw_counts(label, ("dead", "dead"), ("retry", "retries"))
 
     def draw_times(self, measure: str, title: str) -> DrawnChart:
-        """Draw percentiles of `measure`, which is "waits" or "runs"."""
+        """Draw lines of p50, p95 and p99 of the wait times or run times of each step.
+
+        `measure` is the attribute of a `Tally`: "waits" or "runs".
+        """
         measured: list[Quantiles | None] = [getattr(point, measure) for point in self._points]
         known = [seconds for quantiles in measured if quantiles for seconds in quantiles]
         label = _("%(title)s by %(step)s: p50, p95 and p99") % {"title": title, "step": self._step}
@@ -77,7 +81,7 @@ class ChartBook:
         return DrawnChart(draw_lines(around, by_name), [_("From"), *QUANTILES], rows)
 
     def _draw_counts(self, label: str, *parts: tuple[str, str]) -> DrawnChart:
-        """Draw counts of each step. `parts` has the class and the attribute of each."""
+        """Draw bars of counts. A part is a class of the style sheet and an attribute of Point."""
         stacks = [
             Stack([(kind, getattr(point, name)) for kind, name in parts], faint=not point.is_whole)
             for point in self._points

@@ -1,4 +1,4 @@
-"""Errors of the newest dead jobs, grouped."""
+"""Table of failures: the newest dead jobs, grouped by consumer, reason and similar error."""
 
 import re
 from collections import Counter, defaultdict
@@ -15,9 +15,9 @@ from pulljobs.storage import dead
 from pulljobs.storage.dead import Dead
 
 READ: Final = 200
-"""Dead jobs that are read of a consumer, fewer if many consumers have some."""
+"""Largest number of dead jobs that are read for a consumer, less if many consumers have some."""
 ROWS: Final = 40 * READ
-"""Dead jobs that are read of all consumers together."""
+"""Largest number of dead jobs that are read for all consumers together."""
 SHOWN: Final = 8
 SHOWN_CHARS: Final = 160
 VARIES: Final = re.compile(r"0x[0-9a-f]+|[0-9][0-9,._]*|'[^']*'|\"[^\"]*\"")
@@ -25,25 +25,26 @@ VARIES: Final = re.compile(r"0x[0-9a-f]+|[0-9][0-9,._]*|'[^']*'|\"[^\"]*\"")
 
 @dataclass(frozen=True)
 class Failure:
-    """Dead jobs of a consumer whose errors differ only in numbers and quoted names."""
+    """Group of dead jobs of a consumer whose errors differ only in numbers and quoted texts."""
 
     consumer: Consumer
     jobs: Sequence[Dead]
+    """Jobs of the group, newest first."""
     links: Links
 
     @property
     def count(self) -> int:
-        """Number of the jobs."""
+        """Number of jobs in the group."""
         return len(self.jobs)
 
     @property
     def reason(self) -> str:
-        """Reason of their death."""
+        """Reason for which the jobs are DEAD, in words."""
         return self.jobs[0].reason.replace("_", " ")
 
     @property
     def text(self) -> str:
-        """First line of the newest error."""
+        """Beginning of the first line of the newest job's error."""
         return first_line(self.jobs[0])[:SHOWN_CHARS]
 
     @property
@@ -54,19 +55,20 @@ class Failure:
 
 @dataclass(frozen=True)
 class Failures:
-    """Groups of errors that the page shows."""
+    """Largest groups of the dead jobs that were read, for the page."""
 
     shown: Sequence[Failure]
     more: int
     """Number of groups that are not shown."""
     read: int
+    """Number of dead jobs that were read."""
     is_all: bool
     """True if all dead jobs were read."""
 
 
-def read_failures(standings: Sequence[ConsumerStatus], links: Links) -> Failures:
-    """Read and group the newest dead jobs of the consumers."""
-    known = {row.consumer.pk: row.consumer for row in standings if row.backlog.dead}
+def read_failures(statuses: Sequence[ConsumerStatus], links: Links) -> Failures:
+    """Read the newest dead jobs of the consumers and return their groups, largest first."""
+    known = {row.consumer.pk: row.consumer for row in statuses if row.backlog.dead}
     wanted = max(1, min(READ, ROWS // max(1, len(known))))
     jobs = dead.newest(settings().DATABASE, list(known), wanted)
     alike: dict[tuple[int, str, str], list[Dead]] = defaultdict(list)
@@ -80,5 +82,5 @@ def read_failures(standings: Sequence[ConsumerStatus], links: Links) -> Failures
 
 
 def first_line(job: Dead) -> str:
-    """Return the first line of the error."""
+    """Return the first line of a dead job's last error, or "" if it has none."""
     return (job.error or "").strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Formatting of figures for people."""
+"""Formatting of numbers, durations and times as texts of the dashboard and of commands."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -13,14 +13,14 @@ _BYTES: Final = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 def number(value: float) -> str:
-    """Format a number: whole, or with a decimal if it is below ten."""
+    """Format a number with thousands separators, and with one decimal if it is below ten."""
     if value and abs(value) < 10 and value != round(value):
         return f"{value:.1f}"
     return f"{value:,.0f}"
 
 
 def compact(value: float) -> str:
-    """Format a number in three or four characters, for axes."""
+    """Format a number in at most five characters, such as "1,234" or "12.3k", for axes."""
     if value < 9_999.5:
         return f"{value:.3g}" if value < 10 else f"{value:,.0f}"
     value /= 1000
@@ -32,12 +32,12 @@ def compact(value: float) -> str:
 
 
 def counted(count: int, *, is_least: bool) -> str:
-    """Format a count, with a plus if there may be more."""
+    """Format a count, with a plus if it was cut off and the real one may be higher."""
     return f"{count:,}+" if is_least else f"{count:,}"
 
 
 def duration(seconds: float | None) -> str:
-    """Format seconds in the two largest units."""
+    """Format seconds in their two largest units, such as "2 h 5 min", or "–" for None."""
     if seconds is None:
         return NOTHING
     if seconds < 1:
@@ -52,7 +52,7 @@ def duration(seconds: float | None) -> str:
 
 
 def coarse(seconds: float) -> str:
-    """Format seconds in the largest unit alone."""
+    """Format seconds in their largest unit, rounded down, such as "2 h"."""
     for least, unit, _smaller, _size in _UNITS:
         if seconds >= least:
             return f"{seconds // least:.0f} {unit}"
@@ -60,7 +60,7 @@ def coarse(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Format bytes."""
+    """Format a number of bytes in a unit of powers of 1000, such as "12.3 MB"."""
     for unit in _BYTES:
         if count < 999.5 or unit == _BYTES[-1]:
             break
@@ -69,7 +69,7 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share with three digits. Only an exact 0 or 1 is shown as 0 % or 100 %."""
+    """Format a share of 0 to 1 in per cent. Only an exact 0 or 1 is shown as 0 % or 100 %."""
     if 0 < share < 0.0001:
         return "< 0.01 %"
     if 0.999 < share < 1:
@@ -78,30 +78,30 @@ def percent(share: float) -> str:
 
 
 def clock(moment: datetime) -> str:
-    """Format the local time of day."""
+    """Format a time as the hour and minute in Django's time zone."""
     return date_format(localtime(moment), "H:i")
 
 
 def day(moment: datetime) -> str:
-    """Format the local day."""
+    """Format a time as day and month in Django's time zone, such as "1 Mar"."""
     return date_format(localtime(moment), "j M")
 
 
 def utc_day(moment: datetime) -> str:
-    """Format the day in UTC, for steps that are days of UTC."""
+    """Format a time as day and month in UTC, for axes with days of UTC."""
     return date_format(moment.astimezone(UTC), "j M")
 
 
 def utc_date(moment: datetime) -> str:
-    """Format the date in UTC."""
+    """Format a time as date in UTC, such as "2026-03-01"."""
     return date_format(moment.astimezone(UTC), "Y-m-d")
 
 
 def timestamp(at: datetime) -> str:
-    """Format a local time with its zone. Commands use UTC instead."""
+    """Format a time in Django's time zone, to the second and with the name of the zone."""
     return date_format(localtime(at), "Y-m-d H:i:s T")
 
 
 def minute(at: datetime) -> str:
-    """Format a local time to the minute."""
+    """Format a time in Django's time zone, to the minute."""
     return date_format(localtime(at), "Y-m-d H:i")

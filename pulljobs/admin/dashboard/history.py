@@ -1,4 +1,7 @@
-"""Settlements over time, from the counts, or for a minute from the archive."""
+"""Settlements over time: counts by step of a time range and by consumer, for charts and tables.
+
+They are read from stored counts, and those of `pulljobs top` from the archive itself.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -26,32 +29,38 @@ PERIODS: Final = {
 WIDER: Final = {MINUTE: HOUR, HOUR: DAY}
 DRAWN: Final = 1
 TRENDS: Final = 2
-"""Numbers of the first two spans that `read_counts` reads. The others are sums by consumer."""
+"""Numbers of the first two spans that `read_counts` reads.
+
+The first has the counts and times of the chart, the second the settlements of each listed consumer
+by step. All further spans are sums by consumer.
+"""
 
 
 @dataclass
 class Tally:
-    """Counts of settlements, or estimates if they were too many to read."""
+    """Counts of settlements and retries in some time, with percentiles of wait and run times."""
 
     delivered: float = 0.0
     dead: float = 0.0
     retries: float = 0.0
     waits: Quantiles | None = None
+    """Times from the creation of jobs to their first claim."""
     runs: Quantiles | None = None
     is_estimate: bool = False
+    """True if the settlements were too many to read, so that the counts are estimates."""
 
     @property
     def settled(self) -> float:
-        """Delivered and dead jobs."""
+        """Number of settlements: delivered and dead jobs."""
         return self.delivered + self.dead
 
     @property
     def failed_share(self) -> float | None:
-        """Share of deaths, or None if nothing was settled."""
+        """Share of dead jobs among the settlements, 0 to 1, or None if there is no settlement."""
         return self.dead / self.settled if self.settled else None
 
     def count(self, delivered: float, dead: float, retries: float) -> None:
-        """Add counts."""
+        """Add these counts to the sums."""
         self.delivered += delivered
         self.dead += dead
         self.retries += retries
@@ -59,7 +68,7 @@ class Tally:
 
 @dataclass
 class Point(Tally):
-    """Counts of one step."""
+    """Counts of one step of a range, such as an hour, drawn as one column of a chart."""
 
     start: datetime = field(kw_only=True)
     is_whole: bool = True
@@ -68,13 +77,13 @@ class Point(Tally):
 
 @dataclass
 class History:
-    """Settlements of a range, step by step and by consumer."""
+    """Settlements of a time range: of each step, in total, and of each listed consumer."""
 
     points: list[Point]
     total: Tally
     consumers: dict[int, Tally]
     trends: dict[int, list[float]]
-    """Settlements of each consumer, step by step."""
+    """Number of settlements of each listed consumer in each step, by its primary key."""
     is_worst: bool = False
     """True if times are the highest of several consumers, since percentiles can't be merged."""
     has_rollups: bool = False
@@ -86,14 +95,17 @@ class History:
 
     @property
     def is_estimate(self) -> bool:
-        """True if a count is an estimate."""
+        """True if the count of a step is an estimate."""
         return any(point.is_estimate for point in self.points)
 
 
 def read_counts(
     slices: Sequence[Slice], step: timedelta, consumer_id: int | None, shown: Collection[int]
 ) -> History:
-    """Return the settlements of a consumer, or of all, and of the consumers of the table."""
+    """Return the settlements of a consumer (None: of all), from the stored counts.
+
+    `shown` has the consumers that the table lists: the history also has their sums and trends.
+    """
     start, end = slices[0].start, slices[-1].start + step
     period = PERIODS[step]
     spans = [
@@ -112,7 +124,10 @@ def read_counts(
 
 
 def _cover(start: datetime, end: datetime, step: timedelta) -> Iterator[CountSpan]:
-    """Yield few counts of the listed consumers that cover a range."""
+    """Yield the spans of counts to read for the sums of a range: long periods, where they fit.
+
+    An hour of minutes, for example, is read as minutes up to the full hour and hours from then on.
+    """
     if wider := WIDER.get(step):
         whole = min(end, start + (EPOCH - start) % wider)
         yield CountSpan(PERIODS[step], start, whole, is_drawn=False, with_times=True)
@@ -121,7 +136,7 @@ def _cover(start: datetime, end: datetime, step: timedelta) -> Iterator[CountSpa
 
 
 class _CountsTally:
-    """Sums of counts for a history."""
+    """Accumulator that adds the rows of stored counts to a history."""
 
     def __init__(
         self,
@@ -138,7 +153,10 @@ class _CountsTally:
         self._times_of_consumers: dict[int, Times] = defaultdict(Times)
 
     def take(self, row: Row) -> None:
-        """Add a row of settlement_history.sql where it belongs."""
+        """Add a row of settlement_history.sql to the step, total and consumer that it counts for.
+
+        A row without a span has settlements that are not in the stored counts yet.
+        """
         number = min((row.starts_at - self._start) // self._step, len(self._history.points) - 1)
         if number < 0:
             return
@@ -157,7 +175,7 @@ class _CountsTally:
             self._times_of_consumers[row.consumer_id].add(row)
 
     def measure(self) -> None:
-        """Compute the quantiles."""
+        """Set the percentiles of all steps and consumers, once all rows are added."""
         for number, times in self._times.items():
             times.measure(self._history.points[number])
         for consumer_id, times in self._times_of_consumers.items():
@@ -165,25 +183,25 @@ class _CountsTally:
 
 
 class Times:
-    """Histograms of the times of some settlements."""
+    """Histograms of the wait times and run times of some settlements."""
 
     def __init__(self) -> None:
         self.waits, self.runs = Histogram(), Histogram()
 
     def add(self, row: Row) -> None:
-        """Add the histograms of a row."""
+        """Add the histograms of a row of settlement_history.sql."""
         self.waits.add(row.wait_buckets or (), row.wait_jobs or ())
         self.runs.add(row.run_buckets or (), row.run_jobs or ())
 
     def measure(self, tally: Tally) -> None:
-        """Set the quantiles of the tally."""
+        """Set the percentiles of a tally from these histograms."""
         tally.waits, tally.runs = self.waits.quantiles(), self.runs.quantiles()
 
 
 def _mark_unknown(
     history: History, counted: StoredCounts, start: datetime, step: timedelta
 ) -> None:
-    """Mark the points of which settlements may be missing."""
+    """Note from and until when all settlements are known, and mark steps outside of that time."""
     if counted.counted_from is not None and counted.counted_from > start:
         history.known_from = counted.counted_from
     history.known_until = counted.known_until
@@ -197,7 +215,10 @@ def _mark_unknown(
 def read_archive(
     slices: Sequence[Slice], step: timedelta, consumer_id: int | None = None
 ) -> History:
-    """Return the settlements of a consumer, or of all, from the archive: estimates of many."""
+    """Return the settlements of a consumer (None: of all), from the rows of the archive.
+
+    Where a slice has too many rows to read, its counts are estimates. There are no times.
+    """
     history = make_empty(slices, step)
     for row in recent.settled(settings().DATABASE, slices):
         if row.slice is not None and row.consumer_id is not None:
@@ -210,7 +231,7 @@ def read_archive(
 
 
 def make_empty(slices: Sequence[Slice], step: timedelta) -> History:
-    """Return a history without settlements."""
+    """Return a history in which all counts are 0, with a point for each slice."""
     points = [Point(start=part.start, is_whole=part.end - part.start == step) for part in slices]
     trends: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(slices))
     return History(points, Tally(), defaultdict(Tally), trends)

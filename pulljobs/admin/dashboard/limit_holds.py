@@ -1,4 +1,4 @@
-"""Limits that hold consumers back now, for pages and `pulljobs top`."""
+"""Limits for which consumers with ready jobs get none now, for the dashboard and `pulljobs top`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,17 +13,18 @@ from pulljobs.storage import turns
 from pulljobs.storage.rows import Refusal
 
 COUNTED: Final = 1_000
-"""Keys of a consumer that are counted at most."""
+"""Largest number of keys that are counted for a consumer."""
 
 
 class LimitHold(NamedTuple):
-    """Limit for which a claim of a consumer would get no job now."""
+    """Limit because of which a claim of a consumer would get no job now."""
 
     code: Refusal
-    """Reason that such a claim would give."""
+    """Kind of the limit, as such a claim would report it."""
     until: datetime | None = None
-    """End of a throttle."""
+    """End of the throttle, if `code` is THROTTLED."""
     full_keys: int = 0
+    """Keys with as many jobs in flight as they may have."""
     later_keys: int = 0
     """Keys without a token, and throttled ones."""
 
@@ -31,9 +32,10 @@ class LimitHold(NamedTuple):
 def read_holds(
     using: str, now: datetime, consumers: Sequence[Consumer], in_flight: Mapping[int, int]
 ) -> dict[int, LimitHold]:
-    """Return the limit that holds each consumer back, for those that one holds.
+    """Return, by primary key, the limit for which a claim of a consumer would get no job now.
 
-    `in_flight` has the jobs in flight by consumer. Projects without limits pay no query.
+    Consumers that no limit holds back have no entry. `in_flight` has the number of jobs in flight
+    by consumer. For consumers without limits this runs no query.
     """
     holds = _find_held_keys(using, consumers)
     holds |= {pk: LimitHold(Refusal.RATE_LIMITED) for pk in _find_empty(using, now, consumers)}
@@ -50,7 +52,7 @@ def read_holds(
 def _find_full(
     using: str, consumers: Sequence[Consumer], in_flight: Mapping[int, int]
 ) -> Iterator[int]:
-    """Yield the consumers that have as many jobs in flight as they or their groups allow."""
+    """Yield the consumers whose concurrency limit, or that of their limit group, is reached."""
     groups = {each.limit_group_id for each in consumers if each.limit_group_id is not None}
     rows = LimitGroup.objects.using(using).filter(pk__in=groups).exclude(max_in_flight=None)
     bounds = dict(rows.values_list("pk", "max_in_flight")) if groups else {}
@@ -76,7 +78,7 @@ def _find_held_keys(using: str, consumers: Sequence[Consumer]) -> dict[int, Limi
 
 
 def _find_empty(using: str, now: datetime, consumers: Sequence[Consumer]) -> set[int]:
-    """Return the consumers that have no token, or whose group has none."""
+    """Return the consumers whose rate limit, or that of their limit group, has no token left."""
     own = {each.pk for each in consumers if each.rate_per_second is not None}
     groups = {each.limit_group_id for each in consumers if each.limit_group_id is not None}
     if not own | groups:
@@ -91,7 +93,7 @@ def _find_empty(using: str, now: datetime, consumers: Sequence[Consumer]) -> set
 
 
 def _has_no_token(bucket: FlowBucket, now: datetime) -> bool:
-    """Return True if the bucket had less than a token by the rate that was written with it."""
+    """Return True if a token bucket or a fixed window has less than one token now."""
     passed = (now - bucket.filled_at).total_seconds()
     if bucket.window_seconds is None:
         return bucket.tokens + bucket.per_second * passed < 1

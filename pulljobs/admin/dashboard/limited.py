@@ -1,4 +1,4 @@
-"""Section of limited consumers: how much of their rates and bounds they use."""
+"""Section of the page with limits: how much of its rate and concurrency limits a consumer uses."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,40 +20,41 @@ from pulljobs.storage.settlement_history import Pace
 NAME: Final = "limits"
 TEMPLATE: Final = "admin/pulljobs/dashboard/limits.html"
 SHOWN: Final = 40
-"""Consumers in the table, the first by name, and as many groups."""
+"""Largest number of consumers in the table, the first by name, and of limit groups."""
 COUNTED: Final = 10_000
 KEYS: Final = 3
-"""Keys that a row names."""
+"""Largest number of keys that a row names."""
 NO_KEY: Final = "–"
 LIMITED: Final = Q(rate_per_second__isnull=False) | Q(max_in_flight__isnull=False)
 
 
 @dataclass(frozen=True)
 class LimitedRow:
-    """Consumer or group with limits, and how much of them it uses."""
+    """Row of the table: a consumer or a limit group, and how much of its limits it uses."""
 
     name: str
     address: str | None
     limited: FlowLimits
+    """Consumer or limit group that has the limits."""
     settled: float
     """Settlements of the last minute, of a group those of its members."""
     in_flight: int
     throttled_until: datetime | None = None
-    """End of its throttle, if it has not ended."""
+    """End of its throttle, or None if it is not throttled."""
     throttled_keys: int = 0
     full_keys: int = 0
-    """Keys without a free slot."""
+    """Keys with as many jobs in flight as they may have."""
     waiting_keys: Sequence[str] = ()
-    """Keys whose turn comes next, with the time since their last one."""
+    """Keys whose turn comes next, each with the time for which it has been due."""
 
     @property
     def limits(self) -> str:
-        """Limits in words."""
+        """Limits as text, such as "5 in flight"."""
         return self.limited.describe_limits()
 
     @property
     def used(self) -> str:
-        """Settlements of the last minute, and how many the rate allows."""
+        """Settlements of the last minute, with the number that the rate allows: "40 of 60"."""
         if self.limited.rate_per_second is None:
             return figures.number(round(self.settled))
         values = {
@@ -64,13 +65,13 @@ class LimitedRow:
 
     @property
     def used_share(self) -> float:
-        """Used part of the rate in per cent, for the bar."""
+        """Used part of the rate limit in per cent, as the length of a bar. It is 0 without one."""
         per_minute = (self.limited.rate_per_second or 0.0) * 60
         return round(min(100.0, 100 * self.settled / per_minute), 1) if per_minute else 0.0
 
     @property
-    def slots(self) -> str:
-        """Jobs in flight, and how many there may be."""
+    def held(self) -> str:
+        """Jobs in flight, with the number that the concurrency limit allows: "3 of 5"."""
         bound = self.limited.max_in_flight
         held = figures.number(self.in_flight)
         if bound is None:
@@ -79,37 +80,37 @@ class LimitedRow:
 
     @property
     def throttled(self) -> str:
-        """End of the throttle as text, or empty."""
+        """Text with the end of the throttle, or "" without one."""
         until = self.throttled_until
         return "" if until is None else _("throttled until %s") % figures.timestamp(until)
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Settlements and jobs in flight of consumers at a time."""
+    """Maker of rows from settlements and jobs in flight that were read for all consumers."""
 
     at: datetime
     links: Links
     pace: Pace
     held: Mapping[int, int]
-    """Jobs in flight by consumer."""
+    """Number of jobs in flight by consumer."""
 
     def describe(self, name: str, limited: FlowLimits, of: Sequence[Consumer]) -> LimitedRow:
-        """Return the row of limits that these consumers use."""
+        """Return the row of limits, with the sums over the consumers that share them."""
         settled = sum(self.pace.per_minute(consumer.pk) for consumer in of)
         in_flight = sum(self.held.get(consumer.pk, 0) for consumer in of)
         address = self.links.page(type(limited), "change", limited.pk)
         return LimitedRow(name, address, limited, settled, in_flight)
 
     def describe_consumer(self, consumer: Consumer) -> LimitedRow:
-        """Return the row of a consumer's own limits."""
+        """Return the row of a consumer with limits of its own, and with what its keys wait for."""
         row = self.describe(f"{consumer.channel.name}/{consumer.name}", consumer, [consumer])
         until = consumer.throttled_until
         row = replace(row, throttled_until=until if until and until > self.at else None)
         return self._with_keys(row, consumer) if consumer.takes_turns else row
 
     def _with_keys(self, row: LimitedRow, consumer: Consumer) -> LimitedRow:
-        """Return the row with the throttled keys, and with those that wait longest for a turn."""
+        """Return the row with the numbers of throttled and full keys, and the keys next in turn."""
         rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
         throttled = rows.filter(throttled_until__gt=self.at)[:COUNTED].count()
         due = rows.filter(turn_at__lte=self.at).order_by("-turn_rank", "turn_at", "key")[:KEYS]
@@ -123,7 +124,7 @@ class Usage:
 
 
 def read_section(at: datetime, links: Links) -> Section | None:
-    """Return the section, or None if no consumer has a limit."""
+    """Return the section with limits, or None if no consumer and no limit group has a limit."""
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
     shown = rows.filter(LIMITED | Q(takes_turns=True) | Q(throttled_until__gt=at)).order_by(

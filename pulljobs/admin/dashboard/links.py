@@ -1,4 +1,4 @@
-"""URLs of the admin's pages in the site of the request."""
+"""URLs of admin pages, for links on the dashboard."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,32 +13,35 @@ from pulljobs.models import Consumer, Job, Node
 
 
 class Links:
-    """URLs of pages that the site has and the user may see, and None for other pages."""
+    """URLs of pages in the admin site of a request. They are None for pages not for this user.
+
+    Such pages are of models that the site does not have, or that the user may not see.
+    """
 
     def __init__(self, site: AdminSite, request: HttpRequest) -> None:
         self._site, self._request = site, request
         self._shown: dict[type[Model], bool] = {}
 
     def job(self, job_id: int) -> str | None:
-        """Return the URL of a job."""
+        """Return the URL of the page of a job, or None."""
         return self.page(Job, "change", job_id)
 
     def jobs(self, **query: Any) -> str | None:
-        """Return the URL of the list of jobs with these filters."""
+        """Return the URL of the list of jobs with these choices of its filters, or None."""
         return self.page(Job, "changelist", query=query)
 
     def consumer(self, consumer_id: int) -> str | None:
-        """Return the URL of a consumer."""
+        """Return the URL of the page of a consumer, or None."""
         return self.page(Consumer, "change", consumer_id)
 
     def node(self, node_id: Any) -> str | None:
-        """Return the URL of a node."""
+        """Return the URL of the page of a node, or None."""
         return self.page(Node, "change", node_id)
 
     def page(
         self, model: type[Model], kind: str, *ids: Any, query: Mapping[str, Any] | None = None
     ) -> str | None:
-        """Return the URL of a page of a model, such as its `change` page or its `changelist`."""
+        """Return the URL of a page of a model, or None. `kind` is "change", "changelist" or so."""
         if not self._is_shown(model):
             return None
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}"

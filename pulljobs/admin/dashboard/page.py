@@ -1,4 +1,4 @@
-"""The view, and what has it listed among the models of an admin site."""
+"""View of the dashboard, as a page of a model without table, so that admin sites list it."""
 
 from typing import Any
 
@@ -19,7 +19,10 @@ REFRESH_SECONDS = 5
 
 @admin.register(Dashboard)
 class DashboardAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
-    """For a site of one's own: `site.register(Dashboard, DashboardAdmin)`."""
+    """Admin whose list is the dashboard.
+
+    A project with a site of its own registers it: `site.register(Dashboard, DashboardAdmin)`.
+    """
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(never_cache(self.page))

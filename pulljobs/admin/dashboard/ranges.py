@@ -1,4 +1,4 @@
-"""Ranges of the charts: how far back each looks, in what steps, and where its figures come from."""
+"""Time ranges of the charts: how far back each looks, its steps, and the source of its figures."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -16,19 +16,22 @@ from pulljobs.storage.recent import Slice
 
 
 class HistorySource(Protocol):
-    """Reader of the figures of a range."""
+    """Interface of a source of settlements: the stored counts, or a table of another app."""
 
     def read_history(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
     ) -> History:
-        """Return the history of a consumer, or of all. `shown` names consumers of the table."""
+        """Return the settlements of a range, of one consumer or (None) of all.
+
+        The history also has the sums of each consumer in `shown`, which the table lists.
+        """
 
     def describe(self, history: History, chosen: "Range") -> Iterator[str]:
-        """Yield sentences that say what the figures cover, and which of them are estimates."""
+        """Yield sentences for the page: which settlements a history has, and what is estimated."""
 
 
 class CountSource:
-    """Counts of settlements, and what is not counted yet."""
+    """Source that adds stored counts of settlements and the settlements not counted yet."""
 
     def read_history(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
@@ -64,7 +67,10 @@ class Range:
     """Format of a step in tooltips and tables."""
 
     def slices(self, now: datetime) -> list[Slice]:
-        """Return whole steps of UTC, the last of which ends now."""
+        """Return the steps of the range, oldest first. The last ends at `now`.
+
+        They begin at full minutes, hours or days of UTC.
+        """
         start = now.astimezone(UTC).replace(second=0, microsecond=0)
         if self.step >= HOUR:
             start = start.replace(minute=0)
@@ -94,12 +100,12 @@ RANGES: Final = (
 
 
 def by_name() -> dict[str, Range]:
-    """Return the ranges by name. One of `hooks.ranges` replaces that of the same name."""
+    """Return all ranges by name. A range of `hooks.ranges` replaces that of the same name."""
     added: list[Range] = [chosen for name in hooks.ranges for chosen in hooks.load(name)]
     return {chosen.name: chosen for chosen in (*RANGES, *added)}
 
 
 def choose(name: str | None) -> Range:
-    """Return the range of that name, or the hour."""
+    """Return the range of this name, or that of one hour if there is none."""
     known = by_name()
     return known.get(name or "", known[DEFAULT.name])

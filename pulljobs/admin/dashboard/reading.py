@@ -1,4 +1,7 @@
-"""Parts of the page, and its time limit for the database."""
+"""Parts of the dashboard that are read one by one, each within a time limit.
+
+A part that was not read in time is missing on the page, and its name is shown.
+"""
 
 from datetime import timedelta
 from typing import Final
@@ -11,7 +14,7 @@ PATIENCE: Final = timedelta(seconds=2)
 
 
 class Part(TextChoices):
-    """Part of the page, with its name in templates and in messages."""
+    """Part of the dashboard, with its name in templates and its label in messages."""
 
     WORKERS = "workers", _("workers")
     CONSUMERS = "consumers", _("consumers")

@@ -1,4 +1,4 @@
-"""Sections of the page that some projects need, those of `hooks.dashboard_sections` as well."""
+"""Sections of the dashboard that only some projects need: of limits, and of other apps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,17 +17,21 @@ LIMITS: Final = "pulljobs.admin.dashboard.limited:read_section"
 
 @dataclass(frozen=True)
 class Section:
-    """Section that is left out if it has nothing to show. Its template gets it as `section`."""
+    """Section of the dashboard that only some projects need. Its template gets it as `section`."""
 
     name: str
     """Anchor of the section. The id of its heading is `pj-NAME-title`."""
     template: str
     content: Any
+    """Data for the template."""
     findings: Sequence[Attention] = ()
 
 
 def read_sections(reading: Reading, at: datetime, links: Links) -> Iterator[Section]:
-    """Yield the sections that have something to show."""
+    """Yield the sections that have something to show: of limits, then of `hooks`.
+
+    Each section has the time limit of a part. `at` is the database's time.
+    """
     nothing: Section | None = None
     for name in (LIMITS, *hooks.dashboard_sections):
         section = reading.part(Part.SECTIONS, partial(hooks.load(name), at, links), nothing)

@@ -1,4 +1,4 @@
-"""The six figures at the top of the page."""
+"""Tiles at the top of the dashboard: six figures in large print."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ MANY: Final = 0.05
 
 @dataclass(frozen=True)
 class Tile:
-    """Figure with a title and a note."""
+    """Figure in large print, with a title above it and a note below it."""
 
     title: str
     value: str
@@ -36,31 +36,31 @@ class Tile:
     """Part of the page that the figure is made of."""
 
     def as_unknown(self) -> "Tile":
-        """Return the tile without its figure, which was not read."""
+        """Return the tile without its figure, for a part that was not read in time."""
         return Tile(self.title, figures.NOTHING, note=_("not read in time"))
 
 
 def backlog_tiles(
-    standings: Sequence[ConsumerStatus], workers: Sequence[Worker] | None, links: Links
+    statuses: Sequence[ConsumerStatus], workers: Sequence[Worker] | None, links: Links
 ) -> list[Tile]:
-    """Return the tiles of jobs by state. `workers` is None if they were not read."""
-    ages = [row.oldest_seconds for row in standings if row.oldest_seconds is not None]
-    dead = total(standings, "dead")
+    """Return the tiles of ready, later, running and dead jobs. Unknown workers are None."""
+    ages = [row.oldest_seconds for row in statuses if row.oldest_seconds is not None]
+    dead = total(statuses, "dead")
     return [
         Tile(
             _("Ready"),
-            str(total(standings, "ready")),
+            str(total(statuses, "ready")),
             note=_("oldest for %s") % figures.duration(max(ages)) if ages else _("nothing waits"),
             address=links.jobs(state="QUEUED"),
         ),
         Tile(
             _("Due later"),
-            str(total(standings, "delayed")),
-            note=_("%s blocked by their keys") % total(standings, "blocked"),
+            str(total(statuses, "delayed")),
+            note=_("%s blocked by their keys") % total(statuses, "blocked"),
         ),
         Tile(
             _("In flight"),
-            str(total(standings, "in_flight")),
+            str(total(statuses, "in_flight")),
             note=_("workers not read in time") if workers is None else _healthy(workers),
             address=links.jobs(state="INFLIGHT"),
         ),
@@ -80,7 +80,7 @@ def _healthy(workers: Sequence[Worker]) -> str:
 
 
 def throughput_tile(pace: Pace, consumer: Consumer | None) -> Tile:
-    """Return the settlements of the last minute, of a consumer or of all."""
+    """Return the tile with the settlements per minute of a consumer, or (None) of all."""
     note = _("in the last minute")
     if pace.is_estimate:
         note = _("at the pace of the last %s s") % figures.number(round(pace.seconds, 1))
@@ -95,7 +95,7 @@ def throughput_tile(pace: Pace, consumer: Consumer | None) -> Tile:
 
 
 def failed_tile(history: History, chosen: Range) -> Tile:
-    """Return the share of deaths among the settlements of the range."""
+    """Return the tile with the share of dead jobs among the settlements of a range."""
     share = history.total.failed_share
     return Tile(
         _("Failed"),

@@ -1,4 +1,4 @@
-"""State of the tables: dead rows, snapshots that keep them, and partitions."""
+"""State of the tables in PostgreSQL: dead rows, old snapshots that keep them, and partitions."""
 
 import math
 from collections.abc import Sequence
@@ -26,44 +26,44 @@ NAMES: Final = {"pulljobs_message": "messages", "pulljobs_archived_job": "archiv
 
 @dataclass(frozen=True)
 class TableRow:
-    """Table with its size and dead rows."""
+    """Table of pulljobs, with its size and its dead rows, which vacuum has not removed yet."""
 
     health: TableHealth
     now: datetime
 
     @property
     def name(self) -> str:
-        """Name without the prefix."""
+        """Name of the table without the prefix `pulljobs_`."""
         return self.health.name.removeprefix("pulljobs_")
 
     @property
     def rows(self) -> str:
-        """Number of live rows."""
+        """Number of live rows as text, by PostgreSQL's statistics."""
         return figures.number(self.health.live_rows)
 
     @property
     def dead(self) -> str:
-        """Number of dead rows."""
+        """Number of dead rows as text, by PostgreSQL's statistics."""
         return figures.number(self.health.dead_rows)
 
     @property
     def dead_share(self) -> float:
-        """Share of dead rows in per cent."""
+        """Share of dead rows in per cent, as the length of a bar."""
         return round(100 * self.health.dead_share, 1)
 
     @property
     def size(self) -> str:
-        """Size with indexes."""
+        """Size of the table with its indexes as text."""
         return figures.size(self.health.bytes)
 
     @property
     def is_bloated(self) -> bool:
-        """True if vacuum lags behind."""
+        """True if many rows of the table, and a large share of them, are dead."""
         return self.health.dead_rows > MANY_DEAD_ROWS and self.health.dead_share > MANY_DEAD
 
     @property
     def vacuumed(self) -> str:
-        """Time since the last vacuum."""
+        """Time since the last vacuum as text, or "not yet"."""
         at = self.health.vacuumed_at
         if at is None:
             return _("not yet")
@@ -72,50 +72,52 @@ class TableRow:
 
 @dataclass(frozen=True)
 class PinnedSnapshot:
-    """Snapshot that keeps dead rows from being cleaned up."""
+    """Snapshot of a session, a replication slot or a standby, which keeps dead rows from vacuum."""
 
     pin: Pin
 
     @property
     def holder(self) -> str:
-        """Session, slot or standby that holds the snapshot."""
+        """Name of the replication slot or standby, or "pid 1234" of a session."""
         return _("pid %s") % self.pin.name if self.pin.kind == "session" else self.pin.name
 
     @property
     def age(self) -> str:
-        """Age of the snapshot."""
+        """Age of the snapshot as text, or "–" if it is unknown."""
         return figures.duration(self.pin.seconds)
 
     @property
     def is_old(self) -> bool:
-        """True if it is old. Slots and standbys without an age count as old."""
+        """True if the snapshot is more than a minute old, or of unknown age."""
         seconds = self.pin.seconds
         return seconds is None or seconds > LONG_SNAPSHOT.total_seconds()
 
 
 @dataclass(frozen=True)
 class PartitionDay:
-    """Partitions of one day."""
+    """Partitions of all partitioned tables for one day of UTC."""
 
     day: date
     sizes: dict[str, int]
-    """Bytes by table. A table without a partition has no entry."""
+    """Bytes by table. A table without a partition for the day has no entry."""
     rows: dict[str, int]
+    """Estimated number of rows by table."""
 
 
 @dataclass(frozen=True)
 class Partitions:
-    """Partitions of the days around today."""
+    """Partitions of the last two weeks and of the days ahead, and what is outside of them."""
 
     days: Sequence[PartitionDay]
     today: date
     older: dict[str, int]
-    """Number of older partitions by table."""
+    """Number of partitions of earlier days by table."""
     in_default: dict[str, int]
+    """Number of rows in default partitions by table, up to a cap. A table without has no entry."""
 
     @property
     def crowded(self) -> dict[str, str]:
-        """Number of rows in default partitions by table."""
+        """Number of rows in the default partition of each table that has some, as text."""
         return {
             table: figures.counted(count, is_least=count >= blockers.COUNT_CAP)
             for table, count in self.in_default.items()
@@ -123,7 +125,7 @@ class Partitions:
 
     @property
     def missing(self) -> dict[str, list[date]]:
-        """Days from today on that have no partition, by table."""
+        """Days without a partition, from today on, of each table that has such days."""
         ahead = [row for row in self.days if row.day >= self.today]
         missing = {
             table: [row.day for row in ahead if table not in row.sizes]
@@ -133,7 +135,7 @@ class Partitions:
 
     @property
     def chart(self) -> SafeString:
-        """Chart of the sizes by day."""
+        """Bar chart of the sizes of the partitions of each day, up to today."""
         past = [row for row in self.days if row.day <= self.today]
         stacks = [
             Stack([(NAMES[table], row.sizes.get(table, 0)) for table in partitions.PARTITIONED])
@@ -150,7 +152,7 @@ class Partitions:
 
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
-        """Table of the sizes, newest day first."""
+        """Rows of a table, newest day first: the day, and a text for each partitioned table."""
         return [
             (f"{row.day:%Y-%m-%d}", [_cell(row, table) for table in partitions.PARTITIONED])
             for row in reversed(self.days)
@@ -158,25 +160,28 @@ class Partitions:
 
     @property
     def until(self) -> date | None:
-        """Last day for which every table has a partition."""
+        """Last day for which every partitioned table has a partition, or None."""
         whole = [row.day for row in self.days if len(row.sizes) == len(partitions.PARTITIONED)]
         return max(whole, default=None)
 
 
 def read_tables(now: datetime) -> list[TableRow]:
-    """Return the tables that change."""
+    """Return the tables of pulljobs whose rows are updated or deleted, in a fixed order."""
     return [TableRow(table, now) for table in health.tables(settings().DATABASE)]
 
 
 def read_snapshots() -> list[PinnedSnapshot]:
-    """Return the oldest snapshots. Those without an age come first, as they may be older."""
+    """Return the oldest snapshots that keep dead rows, oldest first.
+
+    Those of unknown age come before all others, as they may be older.
+    """
     pins = blockers.pins(settings().DATABASE, timedelta(0))
     pins.sort(key=lambda pin: -math.inf if pin.seconds is None else -pin.seconds)
     return [PinnedSnapshot(pin) for pin in pins[:SHOWN_PINS]]
 
 
 def read_partitions(now: datetime) -> Partitions:
-    """Return the partitions of two weeks back and of the days ahead."""
+    """Return the partitions of two weeks, today included, and of the days ahead."""
     using, today = settings().DATABASE, now.astimezone(UTC).date()
     first = today - timedelta(days=DAYS_BACK - 1)
     last = today + timedelta(days=settings().PARTITIONS_AHEAD)

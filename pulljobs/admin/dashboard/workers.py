@@ -1,4 +1,4 @@
-"""Workers, and their reports at the last heartbeat."""
+"""Nodes as the dashboard and `pulljobs top` show them, by the reports of their last heartbeats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ FORGOTTEN: Final = timedelta(days=1)
 
 @dataclass(frozen=True)
 class RunningJob:
-    """Job that a worker was running at its last heartbeat."""
+    """Job that a node ran at its last heartbeat."""
 
     xid: str
     job_id: int
@@ -33,121 +33,121 @@ class RunningJob:
 
     @property
     def time(self) -> str:
-        """Run time so far."""
+        """Run time up to the heartbeat as text."""
         return figures.duration(self.seconds)
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Worker process by its node row."""
+    """Node of any kind (worker, API, Spark), by its row and the report of its last heartbeat."""
 
     node: Node
     now: datetime
 
     @property
     def report(self) -> Mapping[str, Any]:
-        """Report of its last heartbeat."""
+        """Report of the last heartbeat: JSON of the node's loops, consumers and jobs."""
         report: Mapping[str, Any] = self.node.report
         return report
 
     @property
     def silence(self) -> timedelta:
-        """Time since its last heartbeat."""
+        """Time since the last heartbeat."""
         return self.now - self.node.heartbeat_at
 
     @property
     def is_alive(self) -> bool:
-        """True if its heartbeat is recent."""
+        """True if the last heartbeat is not older than `serving.heartbeat_limit`."""
         return self.silence <= serving.heartbeat_limit()
 
     @property
     def dead_loops(self) -> list[str]:
-        """Names of its loops that ended."""
+        """Names of the node's loops whose threads died, sorted."""
         loops = self.report.get("loops", {}).items()
         return sorted(name for name, loop in loops if not loop["alive"])
 
     @property
     def is_healthy(self) -> bool:
-        """True if it is alive and all its loops are."""
+        """True if the heartbeat is recent and no loop is dead."""
         return self.is_alive and not self.dead_loops
 
     @property
     def status(self) -> str:
-        """Status as text."""
+        """Text "silent", "alive", or "its flusher is dead" with the names of dead loops."""
         if not self.is_alive:
             return _("silent")
         return _("its %s is dead") % ", ".join(self.dead_loops) if self.dead_loops else _("alive")
 
     @property
     def serves(self) -> Sequence[str]:
-        """Paths (`channel/consumer`) of the consumers that the worker serves."""
+        """Paths (`channel/consumer`) of the consumers that the node serves."""
         served: Sequence[str] = self.report.get("serves", ())
         return served
 
     @property
     def circuits(self) -> Mapping[str, Any]:
-        """Open circuits by consumer path."""
+        """Reports of open circuits by the paths of their consumers, whose jobs fail."""
         circuits: Mapping[str, Any] = self.report.get("circuits", {})
         return circuits
 
     @property
     def held_back(self) -> list[HeldBack]:
-        """Consumers and tasks that it holds back."""
+        """Consumers and tasks with an open circuit, for which the node pauses claims."""
         return serving.held_back(self.node)
 
     @property
     def uptime(self) -> str:
-        """Time since its start."""
+        """Time since the start of the node as text."""
         return figures.coarse((self.now - self.node.started_at).total_seconds())
 
     @property
     def silence_text(self) -> str:
-        """Time since its last heartbeat as text."""
+        """Time since the last heartbeat as text."""
         return figures.coarse(self.silence.total_seconds())
 
     @property
     def done(self) -> str | None:
-        """Number of jobs done, if it reports it."""
+        """Number of jobs that the node has ended as text, or None if it does not report it."""
         done = self.report.get("done")
         return None if done is None else figures.number(done)
 
     @property
     def held(self) -> int:
-        """Number of jobs that it holds."""
+        """Number of jobs that the node holds in flight."""
         return int(self.report.get("held", 0))
 
     @property
     def running(self) -> list[RunningJob]:
-        """Jobs that ran at its last heartbeat, longest first. They may have ended since."""
+        """Jobs that ran at the last heartbeat, longest run time first."""
         jobs = [_running(entry) for entry in self.report.get("running", ())]
         return sorted(jobs, key=lambda job: -job.seconds)
 
 
 @dataclass(frozen=True)
 class WorkerCard:
-    """Card of a worker on the page."""
+    """Card that describes a node on the dashboard."""
 
     worker: Worker
     links: Links
 
     @property
     def address(self) -> str | None:
-        """URL of its page, if the user may see it."""
+        """URL of the node's page, or None if the user may not see it."""
         return self.links.node(self.worker.node.pk)
 
     @property
     def jobs(self) -> list[tuple[RunningJob, str | None]]:
-        """Running jobs with their URLs."""
+        """Running jobs that the card lists, with the URL of each, or None."""
         return [(job, self.links.job(job.job_id)) for job in self.worker.running[:SHOWN_JOBS]]
 
     @property
     def more(self) -> int:
-        """Number of running jobs that are not shown."""
+        """Number of running jobs that the card does not list."""
         return max(0, len(self.worker.running) - SHOWN_JOBS)
 
 
 def read_workers(now: datetime) -> list[Worker]:
-    """Return the workers that did not stop and had a heartbeat within a day, newest first."""
+    """Return the nodes that did not stop and had a heartbeat within a day, newest start first."""
     rows = Node.objects.using(settings().DATABASE).filter(
         stopped_at=None, heartbeat_at__gt=now - FORGOTTEN
     )

@@ -85,7 +85,7 @@ def _read_parts(
     none: list[ConsumerStatus] = []
     statuses = reading.part(
         Part.CONSUMERS,
-        lambda: consumer_status.read_standings(
+        lambda: consumer_status.read_statuses(
             at, known, select_consumers() if select_consumers else None, ESTIMATED
         ),
         none,
