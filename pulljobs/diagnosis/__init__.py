@@ -1,1 +1,1 @@
-"""Diagnosis: problems of the whole system (`doctor`), and the state and history of a job."""
+"""Diagnosis: problems of the whole system (`pulljobs doctor`), and state and history of a job."""

@@ -1,4 +1,4 @@
-"""Checks of the tables for the doctor: snapshots, partitions, owner and rights."""
+"""Checks of `pulljobs doctor` on the tables: old snapshots, partitions, ownership and grants."""
 
 from collections.abc import Iterator
 from datetime import UTC, timedelta
@@ -20,7 +20,10 @@ class Finding(NamedTuple):
 
 
 def old_snapshots(age: timedelta) -> Iterator[Finding]:
-    """Report what keeps dead rows from being cleaned up."""
+    """Report sessions, standbys and replication slots that keep VACUUM from removing dead rows.
+
+    Snapshots and prepared transactions count from the given age on.
+    """
     for pin in blockers.pins(settings().DATABASE, age):
         lasting = "" if pin.seconds is None else f" for {pin.seconds:.0f} s"
         yield Finding(
@@ -32,7 +35,7 @@ def old_snapshots(age: timedelta) -> Iterator[Finding]:
 
 
 def default_partitions() -> Iterator[Finding]:
-    """Report rows that found no partition for their day."""
+    """Report rows in the default partitions, because their day had no partition."""
     for table, count in blockers.in_default(settings().DATABASE).items():
         yield Finding(
             "default_partition",
@@ -43,7 +46,10 @@ def default_partitions() -> Iterator[Finding]:
 
 
 def tables_not_owned() -> Iterator[Finding]:
-    """Report tables that the role does not own. Only a missing partition is an error."""
+    """Report tables that the database role does not own, so that it can't add partitions.
+
+    This is a warning: `missing_partitions` reports an error once a partition is missing.
+    """
     if tables := blockers.not_owned(settings().DATABASE):
         yield Finding(
             "not_owner",
@@ -54,7 +60,7 @@ def tables_not_owned() -> Iterator[Finding]:
 
 
 def missing_grants() -> Iterator[Finding]:
-    """Report missing rights of a role that runs jobs.
+    """Report rights that the database role lacks for running jobs.
 
     A role that may not update jobs only reads or publishes, and is not checked.
     """
@@ -69,7 +75,10 @@ def missing_grants() -> Iterator[Finding]:
 
 
 def missing_partitions() -> Iterator[Finding]:
-    """Report days ahead that have no partition. For today it is an error."""
+    """Report days up to `PARTITIONS_AHEAD` days from now without a partition.
+
+    A missing partition for today is an error, and for a later day a warning.
+    """
     using = settings().DATABASE
     today = nodes.clock(using).astimezone(UTC).date()
     for table in partitions.PARTITIONED:

@@ -28,7 +28,7 @@ from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.jobs import stats
 
 UNREAPED: Final = timedelta(seconds=30)
-"""Time after the pass that should have ended a lease."""
+"""Time after which a lease is reported that the due pass of the reaper did not end."""
 LONG_QUEUE: Final = timedelta(hours=1)
 """Time in which a consumer with a rate should be able to claim its ready jobs."""
 LOOKED_AT: Final = 100_000
@@ -43,7 +43,7 @@ def examine(snapshot_age: timedelta) -> list[Finding]:
 
 
 def paused_consumers() -> Iterator[Finding]:
-    """Report consumers that are paused."""
+    """Report consumers that are paused, by themselves or with their channel."""
     for consumer in serving.paused():
         until = max(
             moment for moment in (consumer.paused_until, consumer.channel.paused_until) if moment
@@ -62,7 +62,7 @@ def throttled_consumers() -> Iterator[Finding]:
 
 
 def full_keys() -> Iterator[Finding]:
-    """Report keys whose queue is full."""
+    """Report consumers with keys that have reached `max_queued_per_key`."""
     using = settings().DATABASE
     bounded = Consumer.objects.using(using).filter(max_queued_per_key__gt=0, deleted_at=None)
     for consumer in bounded.select_related("channel"):
@@ -82,7 +82,7 @@ def full_keys() -> Iterator[Finding]:
 
 
 def _bounded_jobs(consumer: Consumer) -> list[str | None]:
-    """Return the keys of the jobs that the bound counts, in the order of their index."""
+    """Return the key of each job that `max_queued_per_key` counts, sorted, at most `LOOKED_AT`."""
     counted = [State.QUEUED]
     if consumer.key_limit_counts == Consumer.KeyLimitCounts.LIVE:
         counted.append(State.INFLIGHT)
@@ -93,7 +93,7 @@ def _bounded_jobs(consumer: Consumer) -> list[str | None]:
 
 
 def slow_rates() -> Iterator[Finding]:
-    """Report consumers and limit groups whose ready jobs take long at their rate."""
+    """Report consumers and limit groups whose rate limit needs hours for their ready jobs."""
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
     for consumer in rows.exclude(rate_per_second=None):
@@ -105,7 +105,7 @@ def slow_rates() -> Iterator[Finding]:
 
 
 def _slow_rate(name: str, limited: FlowLimits, consumer_ids: list[int]) -> Iterator[Finding]:
-    """Yield a finding if the ready jobs of these consumers take long at one rate."""
+    """Yield a finding if claiming the ready jobs takes over `LONG_QUEUE` at the rate limit."""
     counted = count_jobs(settings().DATABASE, consumer_ids, MOST_READY)
     ready = sum(row.ready for row in counted)
     takes = timedelta(seconds=ready / (limited.rate_per_second or 1))
@@ -137,7 +137,10 @@ def unserved_consumers() -> Iterator[Finding]:
 
 
 def deleted_consumers() -> Iterator[Finding]:
-    """Report deleted consumers that still have jobs, by the admin or by a late publish."""
+    """Report consumers marked as deleted that have jobs left, which can never run.
+
+    The admin leaves them their jobs, and a publish under way may add some.
+    """
     using = settings().DATABASE
     rows = Consumer.objects.using(using).exclude(deleted_at=None).select_related("channel")
     for consumer in rows:
@@ -181,7 +184,7 @@ def dead_jobs() -> Iterator[Finding]:
 
 
 def leases_not_reaped() -> Iterator[Finding]:
-    """Report expired leases that no reaper ends."""
+    """Report leases that have been over for longer than reapers take, so that none is at work."""
     late = UNREAPED + settings().REAP_INTERVAL
     over = Lease.objects.using(settings().DATABASE).filter(leased_until__lt=Now() - late)
     expired = over.aggregate(count=Count("id"), oldest=Min("leased_until"))
@@ -198,7 +201,7 @@ def leases_not_reaped() -> Iterator[Finding]:
 
 
 def no_reaper() -> Iterator[Finding]:
-    """Report leases that no process would end, before the first of them is over."""
+    """Report held leases if no process reaps: a crash of their holders would strand the jobs."""
     if settings().REAP_WHILE_SERVING or serving.has_worker():
         return
     leases = Lease.objects.using(settings().DATABASE).exclude(via=Lease.Via.SPARK)
@@ -212,7 +215,7 @@ def no_reaper() -> Iterator[Finding]:
 
 
 def nodes_gone() -> Iterator[Finding]:
-    """Report nodes whose heartbeat stopped."""
+    """Report nodes that ended within the last day without a regular stop."""
     for node in serving.gone():
         held = Lease.objects.using(settings().DATABASE).filter(node_id=node.pk).count()
         yield Finding(
@@ -225,7 +228,7 @@ def nodes_gone() -> Iterator[Finding]:
 
 
 def sick_nodes() -> Iterator[Finding]:
-    """Report dead loops and open circuits of living nodes."""
+    """Report living nodes in which a background loop has died or a circuit is open."""
     for node in serving.living():
         loops = node.report.get("loops", {}).items()
         if ended := sorted(name for name, loop in loops if not loop["alive"]):

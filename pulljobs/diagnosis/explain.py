@@ -1,4 +1,4 @@
-"""Reasons for which a job is not being claimed."""
+"""Reasons for which a job is not claimed, for `pulljobs explain` and the admin."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -30,13 +30,13 @@ class QueuePosition(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The position as a sentence."""
+        """Sentence with the number of jobs that come before the job."""
         more = " or more" if self.is_least else ""
         return f"{self.before:,}{more} jobs of its consumer come before it."
 
 
 def job_id(text: str) -> int:
-    """Return the id of a number or of its public form. Raise ConfigurationError for other texts."""
+    """Parse a job id, a number or its public form. Raise ConfigurationError for other texts."""
     try:
         return ids.number_of(text)
     except ValueError as error:
@@ -44,7 +44,7 @@ def job_id(text: str) -> int:
 
 
 def stray(job_id: int, consumer_id: int) -> WaitReason:
-    """Return the reason for a job whose consumer's row was deleted by SQL."""
+    """Return why a job can't run whose consumer's row was deleted by SQL."""
     return WaitReason(
         "no_consumer",
         f"The row of its consumer, number {consumer_id}, is gone, so it can never run: "
@@ -53,7 +53,7 @@ def stray(job_id: int, consumer_id: int) -> WaitReason:
 
 
 def reasons(job: Job) -> list[WaitReason]:
-    """Return why a QUEUED job is not claimed, or what state it is in, with at least one reason."""
+    """Return why a QUEUED job is not claimed, or that a job is INFLIGHT or DEAD. Never empty."""
     if job.state != State.QUEUED:
         return [_in_flight(job) if job.state == State.INFLIGHT else _dead(job)]
     obstacles = [reason for check in CHECKS for reason in check(job, job.consumer)]
@@ -61,7 +61,7 @@ def reasons(job: Job) -> list[WaitReason]:
 
 
 def position(job: Job) -> QueuePosition | None:
-    """Return the position of the job in its queue, or None if it can't be claimed."""
+    """Return how many jobs come before a job, or None if it is blocked or not QUEUED."""
     if job.state != State.QUEUED or job.available_at is None:
         return None
     if job.consumer.takes_turns:
@@ -85,7 +85,7 @@ def position(job: Job) -> QueuePosition | None:
 
 
 def earliest(reasons: Iterable[WaitReason]) -> datetime | None:
-    """Return the time before which nothing claims the job, or None if no reason names a time."""
+    """Return the time before which these reasons rule out a claim, or None if it is unknown."""
     return max((each.earliest for each in reasons if each.earliest is not None), default=None)
 
 
@@ -167,7 +167,7 @@ def _key_is_busy(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 
 
 def _held_key(holder: Job) -> WaitReason:
-    """Return the reason of a job whose key another one holds, in flight or until its retry."""
+    """Return the reason for a job that waits because `holder` occupies its exclusive key."""
     name, due = ids.encode(holder.pk), holder.available_at
     is_later = holder.state == State.QUEUED and due is not None
     until = f" and due at {times.format_milliseconds(due)}" if is_later and due else ""
@@ -206,7 +206,7 @@ CHECKS: Final[tuple[Callable[[Job, Consumer], Iterator[WaitReason]], ...]] = (
 
 
 def _task_of(job: Job) -> str:
-    """Return the task of a job as node reports name it."""
+    """Return the Django task of a job, shortened as in node reports, or '' for any other job."""
     message = _rows(Message).filter(pk=job.message_id).first()
     return task_of(bytes(message.payload))[:LONGEST_NAME] if message else ""
 

@@ -1,4 +1,4 @@
-"""Checks for the doctor of keys that take turns: throttled ones, and those without a slot."""
+"""Checks of `pulljobs doctor` on keys that take turns: throttled keys and keys at their limit."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,7 +14,7 @@ from pulljobs.models import Consumer, FlowKey, Job, Lease
 from pulljobs.storage import nodes
 
 LOOKED_AT: Final = 1_000
-"""Keys of a consumer that a check reads."""
+"""Largest number of keys of a consumer that a check reads."""
 
 
 def throttled_keys() -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def throttled_keys() -> Iterator[Finding]:
 
 
 def keys_without_slots() -> Iterator[Finding]:
-    """Report consumers with keys whose slots are taken for longer than a lease lasts."""
+    """Report keys at `max_in_flight_per_key` with jobs in flight for longer than a lease lasts."""
     for consumer in _by_turn().exclude(max_in_flight_per_key=None):
         rows = _keys_of(consumer).filter(is_full=True).order_by("key")
         held = dict(rows.values_list("key", "holders")[:LOOKED_AT])
@@ -48,7 +48,7 @@ def keys_without_slots() -> Iterator[Finding]:
 
 
 def _held_for_long(consumer: Consumer, job_ids: set[int]) -> set[int]:
-    """Return those of the jobs that were claimed longer ago than a lease lasts."""
+    """Return the ids of those jobs that were claimed longer than a lease duration ago."""
     using = settings().DATABASE
     held = dict(Job.objects.using(using).filter(id__in=job_ids).values_list("id", "lease_token"))
     before = nodes.clock(using) - max(consumer.lease_duration, timedelta(seconds=1))

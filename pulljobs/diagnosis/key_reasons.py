@@ -10,11 +10,11 @@ from pulljobs.diagnosis.wait_reasons import WaitReason
 from pulljobs.models import Consumer, FlowKey, Job
 
 COUNTED: Final = 10_000
-"""Keys that are counted at most."""
+"""Largest number of keys that are counted."""
 
 
 def find_place(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
-    """Yield how many keys have their turn before the key of a job."""
+    """Yield a reason with the number of keys whose turn comes before that of the job's key."""
     if not consumer.takes_turns or job.turn_key is None:
         return
     rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)

@@ -20,7 +20,7 @@ SHOWN: Final = 5
 
 
 class SlotHolder(NamedTuple):
-    """Job in flight that holds a slot of a limit."""
+    """Job in flight that counts for a concurrency limit which is reached."""
 
     job: str
     consumer: str
@@ -30,9 +30,10 @@ class SlotHolder(NamedTuple):
 
 
 def find(job: Job, consumer: Consumer, cost_before: float | None) -> Iterator[WaitReason]:
-    """Yield the limits that hold a job, those of the group first.
+    """Yield a reason for each limit of the consumer or its group that holds the job back.
 
-    `cost_before` has the tokens that jobs before it take, or None if it is not in the queue.
+    `cost_before` is the sum of the tokens that the jobs before it take. With None, for a job
+    without a position in the queue, rate limits are left out.
     """
     group = consumer.limit_group
     if group is not None:
@@ -69,7 +70,7 @@ def _bound(row: FlowLimits, members: Collection[Consumer], holder: str) -> Itera
 
 
 def _find_holders(members: Collection[Consumer]) -> tuple[int, list[SlotHolder]]:
-    """Return the number of jobs in flight and the first of them."""
+    """Return the number of jobs of these consumers in flight, and the first `SHOWN` claimed."""
     using = settings().DATABASE
     paths = {member.pk: f"{member.channel.name}/{member.name}" for member in members}
     leases = list(Lease.objects.using(using).filter(consumer_id__in=paths).order_by("claimed_at"))
@@ -87,7 +88,7 @@ def _find_holders(members: Collection[Consumer]) -> tuple[int, list[SlotHolder]]
 def _describe_holders(
     first: Sequence[tuple[Lease, int]], paths: Mapping[int, str]
 ) -> list[SlotHolder]:
-    """Return the holders of jobs in flight, with the names of their nodes."""
+    """Return the holder of each job, given as its lease and its id, with the name of its node."""
     using = settings().DATABASE
     nodes = Node.objects.using(using).filter(pk__in={lease.node_id for lease, _id in first})
     names = {node.pk: node.name for node in nodes}
@@ -137,7 +138,7 @@ def _name(row: FlowLimits) -> dict[str, str]:
 
 
 def find_of_key(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
-    """Yield the limits of the job's key that hold it."""
+    """Yield a reason for each limit per key that holds the job back."""
     if not consumer.takes_turns:
         return
     key, using = job.turn_key or "", settings().DATABASE
@@ -158,7 +159,7 @@ def find_of_key(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 def _key_rate(
     job: Job, consumer: Consumer, turn: KeyTurn, cost_before: float
 ) -> Iterator[WaitReason]:
-    """Yield the rate of the job's key, if its bucket has too little for it and the jobs before."""
+    """Yield a reason if the key's token bucket lacks tokens for the job and those before it."""
     needed = cost_before + min(job.cost or 1, turn.burst)
     if not (seconds := turn.seconds_to(needed)):
         return

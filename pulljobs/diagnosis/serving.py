@@ -27,7 +27,7 @@ def living() -> list[Node]:
 
 
 def has_worker() -> bool:
-    """Return True if a worker lives. Its heartbeats are written by its reaper."""
+    """Return True if a worker has a recent heartbeat, which means that its reaper works."""
     return any(node.kind == Node.Kind.WORKER for node in living())
 
 
@@ -42,7 +42,7 @@ def gone() -> list[Node]:
 
 @dataclass(frozen=True)
 class HeldBack:
-    """Consumer, or one task of it, whose jobs a node holds back because they fail."""
+    """Consumer, or one Django task of it, whose jobs a node holds back because they fail."""
 
     node: str
     path: str
@@ -54,17 +54,17 @@ class HeldBack:
 
     @property
     def subject(self) -> str:
-        """Consumer path, with the task if only one is held back."""
+        """Consumer path, with the task if the circuit is of one task only."""
         return f"task {self.task} of {self.path}" if self.task else self.path
 
     @property
     def level(self) -> int:
-        """Level of the circuit."""
+        """Level of the circuit: the pause before the next trial doubles from level to level."""
         return int(self.circuit["level"])
 
     @property
     def cause(self) -> str:
-        """Reason as the end of a sentence: the failures, and the job that failed last."""
+        """Clause that says how many jobs failed in a row, and which of them failed last."""
         if "failing" not in self.circuit:
             return "its jobs fail"
         last = ids.encode(int(self.circuit["job"]))
@@ -75,7 +75,7 @@ class HeldBack:
 
     @property
     def prospect(self) -> str:
-        """Time of the next probe, as the end of a sentence."""
+        """Clause that says when the node tries the next job."""
         seconds = self.circuit["seconds"]
         return f"one is tried in {seconds} s" if seconds else "one is tried at a time"
 
@@ -90,12 +90,12 @@ def held_back(node: Node) -> list[HeldBack]:
 
 
 def held_back_of(nodes: Iterable[Node], path: str) -> list[HeldBack]:
-    """Return what nodes hold back of a consumer (channel/consumer)."""
+    """Return what these nodes hold back of the consumer with this path, `channel/consumer`."""
     return [held for node in nodes for held in held_back(node) if held.path == path]
 
 
 def is_served(consumer: Consumer, nodes: list[Node]) -> bool:
-    """Return True if a worker serves the consumer, a pull waits for it, or jobs of it are held."""
+    """Return True if a worker serves the consumer, a pull waits for it, or a lease holds jobs."""
     path = f"{consumer.channel.name}/{consumer.name}"
     if any(path in node.report.get("serves", ()) for node in nodes):
         return True

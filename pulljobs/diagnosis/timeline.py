@@ -42,7 +42,7 @@ class TimelineEntry(NamedTuple):
 
     @property
     def clock(self) -> str:
-        """Local time to the millisecond."""
+        """Time of the entry in Django's time zone, to the millisecond."""
         return f"{localtime(self.at):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
     @property
@@ -57,7 +57,7 @@ class TimelineEntry(NamedTuple):
 
 
 def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
-    """Return the history of the job, oldest entry first."""
+    """Return the history of the job, oldest entry first. Each table gives its newest rows."""
     using = settings().DATABASE
     attempts = list(Attempt.objects.using(using).filter(job_id=job_id).order_by("-id")[:SHOWN])
     settled = _settled(using, job_id)
@@ -76,7 +76,7 @@ def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
 
 
 def read_last_run(job_id: int) -> str | None:
-    """Describe the last run of the job that a holder has reported, or return None."""
+    """Return start and run time of the last run that a holder reported, or None without a run."""
     runs = [
         (run["started_at"], run["run_seconds"])
         for model in (Attempt, ArchivedJob)
@@ -98,7 +98,7 @@ def read_last_run(job_id: int) -> str | None:
 
 
 def _settled(using: str, job_id: int) -> list[ArchivedJob]:
-    """Return the newest settlements. No index has their order, so the index on job ids is used."""
+    """Return the newest settlements, sorted after a look-up by job id: no index has their order."""
     rows = ArchivedJob.objects.using(using).filter(job_id=job_id)
     return list(rows.defer("result").order_by("-settled_at")[:SHOWN])
 
@@ -136,7 +136,7 @@ def _claimed(row: Any, nodes: dict[UUID, str]) -> TimelineEntry:
 
 
 def _started(row: Attempt | ArchivedJob) -> Iterator[TimelineEntry]:
-    """Yield the begin of the run, if the holder has reported it."""
+    """Yield the entry for the start of the run, if the holder has reported it."""
     if row.started_at is not None:
         seconds = row.run_seconds
         detail = "" if seconds is None else _("ran for %s") % times.format_run_time(seconds)

@@ -18,6 +18,6 @@ class WaitReason:
     """Limit that holds the job, with its level and its holders."""
 
     def content(self) -> dict[str, Any]:
-        """Return the reason for JSON, without what is not known."""
+        """Return the fields of the reason as a dict for JSON, without those that are empty."""
         known = asdict(self)
         return {name: value for name, value in known.items() if value or name in ("code", "text")}

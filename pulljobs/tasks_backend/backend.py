@@ -1,6 +1,6 @@
-"""Backend class, without models: tasks are declared while Django loads the apps.
+"""Task backend that can be imported before models: tasks are declared while apps are loaded.
 
-Methods import what needs models when they are called.
+Its methods import the modules that need models when they are called.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ class PullJobsBackend(ChannelBackend):
     def enqueue(  # type: ignore[override]  # the stubs bind the result to the types of the task
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyResult:
-        """Publish the task in the caller's transaction and return its result, which is READY.
+        """Publish the task in the caller's transaction and return its result, with status READY.
 
-        TypeError if an argument is not JSON.
+        Raise TypeError if an argument can't be stored as JSON.
         """
         from pulljobs.tasks_backend import enqueueing
 
@@ -42,14 +42,14 @@ class PullJobsBackend(ChannelBackend):
     def get_result(self, result_id: str) -> AnyResult:
         """Return the result with this id, the public id of a job of this backend's queues.
 
-        TaskResultDoesNotExist if there is no such job, or its message was pruned.
+        Raise TaskResultDoesNotExist if there is no such job, or its message was pruned.
         """
         from pulljobs.tasks_backend import results
 
         return results.read_result(self, result_id)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """Return the problems of the settings, for Django's system checks."""
+        """Return the problems of this backend's settings, for Django's system checks."""
         if not self.queues:
             return [self._no_queues()]
         if not apps.is_installed("pulljobs"):

@@ -1,4 +1,4 @@
-"""System checks of task backends: they report what would fail a worker or the first task."""
+"""System checks of task backends: settings with which workers or tasks would fail."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from pulljobs.tasks_backend.interface import ChannelBackend, task_backends
 
 
 def find_problems(backend: ChannelBackend) -> Iterator[CheckMessage]:
-    """Yield the problems of the backend's OPTIONS, and channels that it shares with another."""
+    """Yield errors in the backend's OPTIONS, and channel names that another backend has, too."""
     problems = (_problem(backend, queue) for queue in sorted(backend.queues))
     for problem in dict.fromkeys(filter(None, problems)):
         yield Error(

@@ -24,7 +24,7 @@ from pulljobs.tasks_backend.interface import (
 def enqueue(
     backend: ChannelBackend, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AnyResult:
-    """Publish the task in the caller's transaction, and return its result, which is READY."""
+    """Publish the task in the caller's transaction, and return its result, with status READY."""
     content = make_content(task, args, kwargs)
     job_id = _publish(backend, task, content)
     return results.new_result(
@@ -50,7 +50,7 @@ def make_content(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def subscribe(backend: ChannelBackend, queue: str) -> str:
-    """Create the channel and the consumer of a queue if they are missing. Return the channel."""
+    """Create the channel and the consumer of a queue if they are missing. Return its channel."""
     channel = backend.channel_of(queue)
     handler.register(backend)
     own = (each for each in handlers.registered() if each.path == (channel, CONSUMER))
@@ -59,7 +59,7 @@ def subscribe(backend: ChannelBackend, queue: str) -> str:
 
 
 def _publish(backend: ChannelBackend, task: AnyTask, content: dict[str, Any]) -> int:
-    """Return the job of the tasks' own consumer, which the first task of a queue creates."""
+    """Publish a task and return its job's id. Create the queue's consumer if it is missing."""
     channel = backend.channel_of(task.queue_name)
     job_id = _try_to_publish(channel, task, content)
     if job_id is None:
@@ -74,7 +74,7 @@ def _publish(backend: ChannelBackend, task: AnyTask, content: dict[str, Any]) ->
 
 
 def _try_to_publish(channel: str, task: AnyTask, content: dict[str, Any]) -> int | None:
-    """Return the job's id, or publish nothing and return None if the consumer does not exist."""
+    """Publish a task and return its job's id, or publish nothing if it has no consumer yet."""
     using = settings().DATABASE
     with transaction.atomic(using=using):
         try:

@@ -27,7 +27,7 @@ from pulljobs.tasks_backend.interface import (
 )
 
 RESERVED: Final = "on_giving_up"
-"""Keyword that the backend needs itself, to send `task_finished`."""
+"""Keyword of `@handler` that OPTIONS can't have: the backend sends `task_finished` by it."""
 KEYWORDS: Final = frozenset(handlers.handler.__kwdefaults__ or ()) - {RESERVED}
 """OPTIONS that are for the handler. All others are fields of the consumer."""
 
@@ -39,7 +39,7 @@ def register(backend: ChannelBackend) -> None:
 
 
 def make_handler(backend: ChannelBackend, queue: str) -> Handler:
-    """Return the handler of a queue. Unsuitable OPTIONS raise TypeError or ConfigurationError."""
+    """Return the handler for a queue. Raise TypeError or ConfigurationError for wrong OPTIONS."""
     if RESERVED in backend.options:
         raise ConfigurationError(f"The backend uses {RESERVED} itself: leave it out of OPTIONS.")
     own, defaults = dict[str, Any](), dict[str, Any]()
@@ -58,7 +58,7 @@ def make_handler(backend: ChannelBackend, queue: str) -> Handler:
 
 
 def limits_of(payload: bytes) -> RunLimits:
-    """Return the limits of the task of a payload, or none if there is no such task."""
+    """Return the `@task_options` of the task that a payload names, empty if it names no task."""
     try:
         return options.limits_of(results.task_of(json.loads(payload)).func)
     except (KeyError, *results.NO_TASK):
@@ -110,7 +110,10 @@ def _running(job: ClaimedJob, task: AnyTask, content: Mapping[str, Any]) -> AnyR
 
 
 def _call_task(result: AnyResult) -> Any:
-    """Call the task. A value that can't be stored is no reason to run it again: Discard."""
+    """Call the task and return its value as JSON. Raise Discard if it can't be stored.
+
+    Discard ends the job without a retry, because another run would return such a value again.
+    """
     task = result.task
     context: list[Any] = [TaskContext(task_result=result)] if task.takes_context else []
     value = task.call(*context, *result.args, **result.kwargs)
@@ -123,7 +126,7 @@ def _call_task(result: AnyResult) -> Any:
 
 
 def _gives_up(job: ClaimedJob, error: BaseException) -> bool:
-    """Return True if the job dies by this error itself, so that no worker calls `give_up`.
+    """Return True if the error makes the job DEAD here, so that no worker calls `give_up`.
 
     False for a transactional handler: the rollback would undo the writes of signal receivers.
     """
@@ -136,9 +139,10 @@ def _gives_up(job: ClaimedJob, error: BaseException) -> bool:
 
 
 def _send_finished(job: ClaimedJob, result: AnyResult) -> None:
-    """Send `task_finished`. An error of a receiver fails the task only in a transaction.
+    """Send `task_finished`. An error of a receiver is only logged, except in a transaction.
 
-    There a rollback undoes the writes of the task together with those of the receiver.
+    In a transactional handler it rolls back the writes of the task and of the receiver
+    together.
     """
     send = task_finished.send if job.handler.transactional else task_finished.send_robust
     send(type(result.task.get_backend()), task_result=result)

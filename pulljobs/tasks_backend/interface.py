@@ -1,4 +1,4 @@
-"""Interface of Django's tasks, from Django 6 or the package `django-tasks`, and a base class."""
+"""Names of Django's tasks, from Django 6 or the package `django-tasks`, and a base class."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -31,7 +31,7 @@ CONSUMER: Final = "tasks"
 
 
 class ChannelBackend(BaseTaskBackend):
-    """Base class of the backend, for the modules that the backend imports."""
+    """Part of the backend that needs no other module of this package, which they all import."""
 
     def channel_of(self, queue: str) -> str:
         """Return the name of the channel on which the tasks of a queue are published."""

@@ -22,9 +22,9 @@ def task_options(
 ) -> Callable[[Decorated], Decorated]:
     """Give a task retries and a time limit in place of those of its queue.
 
-    It stands above or below `@task`. Other backends ignore it. None leaves a value to the queue. A
-    run that a crash of its worker ended is retried as the queue allows. ConfigurationError if a
-    value can't work.
+    The decorator stands above or below `@task`. Other backends ignore it. An option that is
+    None is left to the queue. If the worker crashes during a run, the retry follows the options
+    of the queue. Raise ConfigurationError if a value can't work.
     """
     given = (max_retries, retry_strategy, timeout)
     if problems := list(_problems(*given)):
@@ -42,7 +42,7 @@ def task_options(
 
 
 def limits_of(function: Callable[..., Any]) -> RunLimits:
-    """Return the limits that `@task_options` gave to the function of a task."""
+    """Return the limits that `@task_options` gave to a task's function, empty by default."""
     limits: RunLimits = getattr(function, ATTRIBUTE, NO_LIMITS)
     return limits
 

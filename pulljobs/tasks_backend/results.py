@@ -1,4 +1,4 @@
-"""Results of tasks, made from live or archived jobs."""
+"""Results of tasks, made from live and archived jobs."""
 
 import builtins
 import json
@@ -69,11 +69,11 @@ class TaskRun(NamedTuple):
 
 
 class JobError(TaskError):
-    """Error of a job, whose text may begin with a name that is no exception class."""
+    """Error of a task's run, stored as text that need not begin with an exception class."""
 
     @property
     def exception_class(self) -> type[BaseException]:
-        """Exception class, even nested in a class as `DoesNotExist` is, or else PulljobsError."""
+        """Exception class that the text names, or PulljobsError if it can't be resolved."""
         try:
             named = resolve_name(self.exception_class_path)
         except (ImportError, AttributeError, ValueError):
@@ -100,7 +100,7 @@ def read_result(backend: ChannelBackend, result_id: str) -> AnyResult:
 
 
 def new_result(task: AnyTask, content: Mapping[str, Any], **fields: Any) -> AnyResult:
-    """Return the result of a task with this content. Other fields are None or empty."""
+    """Return the result of a task with its arguments. Fields not given are None or empty."""
     blank = {"started_at": None, "finished_at": None, "last_attempted_at": None}
     given: dict[str, Any] = {"args": content["args"], "kwargs": content["kwargs"]}
     lists: dict[str, Any] = {"errors": [], "worker_ids": []}
@@ -108,7 +108,10 @@ def new_result(task: AnyTask, content: Mapping[str, Any], **fields: Any) -> AnyR
 
 
 def task_of(content: Mapping[str, Any]) -> AnyTask:
-    """Return the task as it was enqueued. Old messages lack its priority and its `run_after`."""
+    """Return the task of a payload, with queue, priority and `run_after` as it was enqueued.
+
+    Messages of older releases have no priority and no `run_after`.
+    """
     task = import_string(content["task"])
     if not isinstance(task, Task):
         raise SuspiciousOperation(f"{content['task']!r} is not a task.")
@@ -122,14 +125,14 @@ def task_of(content: Mapping[str, Any]) -> AnyTask:
 
 
 def succeed(result: AnyResult, value: Any) -> None:
-    """Make the result SUCCESSFUL. It is frozen for all other code."""
+    """Make a result SUCCESSFUL in place, although its dataclass is frozen."""
     object.__setattr__(result, "status", TaskResultStatus.SUCCESSFUL)
     object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "_return_value", value)
 
 
 def fail(result: AnyResult, text: str, reason: str | None = None) -> None:
-    """Make the result FAILED with the error of this text, which the job keeps."""
+    """Make a result FAILED in place, and append the error of this text to its errors."""
     object.__setattr__(result, "status", TaskResultStatus.FAILED)
     object.__setattr__(result, "finished_at", timezone.now())
     result.errors.append(_error(text, reason))
@@ -143,8 +146,8 @@ def errors_of(runs: Iterable[TaskRun]) -> list[TaskError]:
 def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
     """Return the runs of a job since its last redrive, oldest first, as far as they are known.
 
-    The begin of a run that goes on, or that no worker reported, is the time of its claim: a worker
-    claims what will start within half a second.
+    A run that no worker has reported yet begins with its claim, because workers claim only jobs
+    that start within half a second.
     """
     using = settings().DATABASE
     ended = Attempt.objects.using(using).filter(job_id=job_id).exclude(event=Event.RELEASE)
@@ -170,7 +173,7 @@ def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
 
 
 def first_worker(token: UUID) -> list[str]:
-    """Return the node of a job at its first delivery, without a search of the history."""
+    """Return the node of a job at its first delivery as a list, without reading its history."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token=token)
     return [str(node) for node in leases.values_list("node_id", flat=True)[:1]]
 
@@ -182,7 +185,7 @@ def _is_task(backend: ChannelBackend, view: JobView) -> bool:
 
 
 def _content(message: Message) -> Mapping[str, Any] | None:
-    """Return the content of a task, or None if another program published the message."""
+    """Return the parsed payload of a task, or None if it is not the payload of a task."""
     try:
         content = json.loads(bytes(message.payload))
     except (ValueError, RecursionError):
@@ -213,7 +216,7 @@ def _result_of(view: JobView, task: AnyTask, content: Mapping[str, Any]) -> AnyR
 
 
 def _errors(view: JobView, runs: Sequence[TaskRun]) -> list[TaskError]:
-    """Return the errors of all runs. The last error of a dead job may be an operator's."""
+    """Return the errors of all runs, and last the error of a DEAD job, maybe an operator's."""
     errors = errors_of(runs)
     if view.state != State.DEAD or not view.error:
         return errors
@@ -222,7 +225,7 @@ def _errors(view: JobView, runs: Sequence[TaskRun]) -> list[TaskError]:
 
 
 def _error(text: str, reason: str | None) -> TaskError:
-    """Return the error with its exception class, which the first line of its text names if any."""
+    """Return an error whose exception class its first line names, or else the reason implies."""
     name = text.partition("\n")[0].partition(":")[0].strip()
     if hasattr(builtins, name):
         path = f"builtins.{name}"
