@@ -13,7 +13,10 @@ from pulljobs.workflows import redriving, signals
 def signal(
     run_id: int | str, name: str, payload: Any = None, *, dedupe_id: str | None = None, by: str
 ) -> bool:
-    """Send a signal to a run. The entry has its name, without the payload."""
+    """Send a signal to a run and note its name in the audit trail. The payload is not noted.
+
+    Return False if the run had a signal with this `dedupe_id` already.
+    """
     with transaction.atomic(using=settings().DATABASE):
         is_sent = signals.signal(run_id, name, payload, dedupe_id=dedupe_id)
         auditing.note(
@@ -23,7 +26,7 @@ def signal(
 
 
 def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None, by: str) -> None:
-    """Redrive a run. Raises what `redriving.redrive` raises."""
+    """Redrive a run and note that in the audit trail. Raise what `redriving.redrive` raises."""
     subject = f"run {run_id}" if from_step is None else f"run {run_id} from {from_step}"
     with transaction.atomic(using=settings().DATABASE):
         redriving.redrive(run_id, from_step=from_step)

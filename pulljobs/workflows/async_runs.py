@@ -1,4 +1,4 @@
-"""Runs as async workflows see them."""
+"""Run object that the worker passes to async workflows."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -28,18 +28,20 @@ class AsyncRun(RunBase):
         timeout: timedelta | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Call the function, which may be async, unless the step has ended. See `Run.step`.
+        """Return the result of a step, and call its function, sync or async, if it has none yet.
 
-        A plain function runs in a thread. After `timeout` TimeoutError is raised in the step.
+        See `Run.step`. A sync function runs in a thread. After `timeout` TimeoutError is
+        raised in the step.
         """
         return await adrive(do_step(self._context, name, function, args, kwargs, retries, timeout))
 
     async def atomic(
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
-        """Call a plain function in a transaction that commits together with the step.
+        """Call a sync function in a transaction that commits together with the step: exactly once.
 
-        It runs in a thread, because Django has no transactions in async code: exactly once.
+        Return the stored result, also if the step has ended before. The function runs in a
+        thread, because Django has no transactions in async code.
         """
         context = self._context
 
@@ -52,15 +54,15 @@ class AsyncRun(RunBase):
         return await adrive(do_once(context, name, "atomic", "", write))
 
     async def sleep(self, name: str, delay: timedelta) -> None:
-        """Sleep without a lease. See `Run.sleep`."""
+        """Suspend the run for a time. See `Run.sleep`."""
         await adrive(do_sleep(self._context, name, check_delay(name, delay)))
 
     async def sleep_until(self, name: str, at: datetime) -> None:
-        """Sleep until that aware time. See `Run.sleep_until`."""
+        """Suspend the run until an aware time. See `Run.sleep_until`."""
         await adrive(do_sleep(self._context, name, check_time(name, at)))
 
     async def wait(self, name: str, timeout: timedelta | None = None) -> Any:
-        """Return the payload of the next signal of that name. See `Run.wait`."""
+        """Return the payload of the next signal of that name, once it is sent. See `Run.wait`."""
         return await adrive(do_wait(self._context, name, timeout))
 
     async def gather(
@@ -71,7 +73,7 @@ class AsyncRun(RunBase):
         channel: str | None = None,
         return_errors: bool = False,
     ) -> list[Any]:
-        """Publish a child for each draft and return their results in order. See `Run.gather`."""
+        """Publish child jobs and return their results in the order of drafts. See `Run.gather`."""
         results: list[Any] = await adrive(
             do_gather(self._context, name, channel or name, drafts, return_errors)
         )
@@ -80,16 +82,16 @@ class AsyncRun(RunBase):
     async def start(
         self, channel: str, payload: Draft | Payload, *, name: str | None = None
     ) -> ChildJob:
-        """Publish a child and go on. See `Run.start`."""
+        """Publish a child job and go on without waiting for its end. See `Run.start`."""
         child: ChildJob = await adrive(
             do_start(self._context, name or name_start(channel), channel, payload)
         )
         return child
 
     async def result(self, child: ChildJob, *, return_errors: bool = False) -> Any:
-        """Return the result of a child. See `Run.result`."""
+        """Return the result of a child job once it has ended. See `Run.result`."""
         return await adrive(do_result(self._context, child, return_errors))
 
     def continue_as(self, payload: Any) -> Any:
-        """Begin the run again with that payload. See `Run.continue_as`."""
+        """Begin the run again with another payload and without its steps. See `Run.continue_as`."""
         return continue_as(self._context, payload)

@@ -1,4 +1,4 @@
-"""Dry replay: stored runs against the present code, without effects."""
+"""Dry replay: the code of this process against stored runs, without effects."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ NO_TOKEN: Final = UUID(int=0)
 
 
 class CheckedRun(NamedTuple):
-    """Run whose next step would differ under the present code, and why."""
+    """Run whose next step would differ under the code of this process, and why."""
 
     id: str
     workflow: str
@@ -42,7 +42,7 @@ class CheckedRun(NamedTuple):
 
 
 class CheckedRuns(NamedTuple):
-    """Number of replayed runs, and those that would differ."""
+    """Result of a check: the number of replayed runs, and the runs that would differ."""
 
     replayed: int
     left: int
@@ -51,10 +51,10 @@ class CheckedRuns(NamedTuple):
 
 
 def check_runs(version: int | None = None) -> CheckedRuns:
-    """Replay all live runs, or those of one version, and return those that would differ.
+    """Replay all live and DEAD runs, or those of one version, and return which would differ.
 
-    Nothing is written: steps that have not ended stop the replay, and code between steps runs in a
-    transaction that is read-only.
+    Nothing is written: steps that have not ended stop the replay, and code between steps runs
+    in a transaction that is read-only.
     """
     using, left, replayed = settings().DATABASE, 0, 0
     known = {(each.channel, each.consumer): each for each in definitions.registered()}
@@ -80,7 +80,7 @@ def replay(
     steps: Sequence[Step],
     message: StoredMessage,
 ) -> str:
-    """Replay a run without effects. Return how the code differs from it, or an empty text."""
+    """Replay a run without effects. Return where the code differs from its steps, or ''."""
     context = _make_context(workflow, run, job, steps, message)
     end: BaseException | None = None
     try:
@@ -95,7 +95,7 @@ def replay(
 
 
 def _describe(end: BaseException | None, unknown: Sequence[Step]) -> str:
-    """Return how a replay differs that ended so, without these steps of the run."""
+    """Describe the problem of a replay that ended with `end` before these steps of the run."""
     if isinstance(end, ReplayEnd):
         return f"The code asks for {end.step.kind} {end.step} where the run has {_names(unknown)}."
     if isinstance(end, Exception):
@@ -112,7 +112,7 @@ def _call(workflow: Workflow, context: RunContext) -> None:
 
 @contextmanager
 def _read_only() -> Iterator[None]:
-    """Open transactions that refuse writes, and roll them back."""
+    """Run the block in transactions that refuse writes, and roll them back."""
     with ExitStack() as stack:
         for using in transactions.databases():
             stack.enter_context(transaction.atomic(using=using))

@@ -1,4 +1,4 @@
-"""Operations of a run with children: gather, start, and waiting for a result."""
+"""Operations of a run on its child jobs: gather, start, and waiting for a result."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ def do_gather(
     drafts: Iterable[Draft | Payload],
     return_errors: bool,
 ) -> Operation:
-    """Publish children, suspend the run until all have ended, and return their results."""
+    """Publish child jobs, suspend the run until all have ended, and return their results."""
     step = yield from _begin(context, name, "gather", channel)
     if not step.is_stored:
         check_iterable(drafts)
@@ -35,7 +35,7 @@ def do_gather(
 
 
 def do_start(context: "RunContext", name: str, channel: str, draft: Draft | Payload) -> Operation:
-    """Publish a child, exactly once, and return it without waiting for its end."""
+    """Publish a child job, exactly once, and return it without waiting for its end."""
     step = yield from _begin(context, name, "start", channel)
     if not step.is_ended:
         yield from _publish(context, step, channel, [draft], is_ended=True)
@@ -66,12 +66,12 @@ def _publish(
 
 
 def name_start(channel: str) -> str:
-    """Return the name of the step that starts a child on a channel."""
+    """Return the default name of the step that starts a child job on a channel."""
     return f"start {channel}"[:LONGEST_NAME]
 
 
 def do_result(context: "RunContext", child: children.ChildJob, return_errors: bool) -> Operation:
-    """Suspend the run until a child has ended, and return its result."""
+    """Suspend the run until a child job has ended, and return its result."""
     if not isinstance(child, children.ChildJob):
         raise TypeError(f"run.result needs a child that run.start returned, not {child!r:.300}.")
     step = yield from begin(context, f"result of {child.id}", "gather")

@@ -1,4 +1,4 @@
-"""Children of runs: jobs that a run starts, and whose results and errors come to it."""
+"""Child jobs of runs: a run publishes them and gets their results and errors."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -24,20 +24,21 @@ SWEPT: Final = 100
 
 
 class ChildJob(NamedTuple):
-    """Child job that a run has started."""
+    """Job that a run has started by `run.start`."""
 
     id: str
     """Public id of the job."""
     batch_id: int
+    """Batch of which the job is the only member, and whose end wakes the run."""
 
 
 def publish(
     store: RunStore, step: Step, channel: str, drafts: Sequence[Draft | Payload], *, is_ended: bool
 ) -> Step:
-    """Publish children and write their step in one transaction, and return the step.
+    """Publish child jobs and write their step in one transaction, and return the step.
 
-    Raise what `publish_many` raises, LeaseLost, and WorkflowError for a draft that makes no job or
-    several.
+    `is_ended` is True for a step that does not wait for them. Raise what `publish_many` raises,
+    LeaseLost, and WorkflowError for a draft that makes no job or several.
     """
     store.refuse_transaction(f"{step.kind} {step}")
     with transaction.atomic(using=store.using):
@@ -64,7 +65,7 @@ def _name_batch(step: Step, run_id: int) -> str:
 
 
 def collect(store: RunStore, step: Step) -> list[dict[str, Any]] | None:
-    """Return the outcome of each child in order, or None while some have not ended."""
+    """Return the outcomes of all children of a step in order, or None until all have ended."""
     batches = Batch.objects.using(store.using).filter(pk=step.batch_id or 0)
     if not batches.exclude(completed_at=None).exists():
         return None
@@ -76,7 +77,7 @@ def collect(store: RunStore, step: Step) -> list[dict[str, Any]] | None:
 
 
 def read_outcomes(using: str, job_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the result of each delivered job, and reason and error of each other, in order."""
+    """Return a dict for each job, in order: its result, or else its id, reason and error."""
     dead = {row.pk: row for row in Job.objects.using(using).filter(id__in=job_ids)}
     # Read after the live jobs: a job that is delivered in between is in one of the two.
     archive = ArchivedJob.objects.using(using).filter(job_id__in=job_ids, state=State.DELIVERED)
@@ -94,9 +95,9 @@ def read_outcomes(using: str, job_ids: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def values_of(outcomes: Sequence[dict[str, Any]], *, return_errors: bool) -> list[Any]:
-    """Return the results of children in order. Raise ChildFailed for the first that is DEAD.
+    """Return the results in these outcomes, in order. Raise ChildFailed for the first DEAD child.
 
-    With `return_errors` the exceptions are in the list.
+    With `return_errors` the list has exceptions in place of missing results.
     """
     values = [
         outcome["result"]
@@ -111,18 +112,18 @@ def values_of(outcomes: Sequence[dict[str, Any]], *, return_errors: bool) -> lis
 
 
 def encode_outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
-    """Return outcomes as JSON. Each result is within `MAX_RESULT_BYTES` already."""
+    """Return outcomes as JSON, without a check of its size: each result was checked before."""
     return json.dumps(list(outcomes), ensure_ascii=False)
 
 
 def kill_children(job_ids: Sequence[int]) -> None:
-    """Kill the queued children of runs that were killed."""
+    """Kill the queued children of these jobs, which were killed and may be runs."""
     rows = Batch.objects.using(settings().DATABASE).filter(run_id__in=job_ids)
     cancel(rows.filter(completed_at=None, cancelled_at=None).values_list("pk", flat=True))
 
 
 def sweep(using: str) -> None:
-    """Kill the queued children of killed runs whose operator's process died in between."""
+    """Kill queued children that outlive their killed run, because the killing process crashed."""
     open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
     killed = Job.objects.using(using).filter(state=State.DEAD, reason__in=KILLED)
     rows = open_batches.filter(cancelled_at=None, run_id__in=killed.values("id"))
@@ -130,6 +131,6 @@ def sweep(using: str) -> None:
 
 
 def cancel(batch_ids: Iterable[int], *, by: str = "the end of its run") -> None:
-    """Kill the queued children of these batches."""
+    """Kill the queued children in these batches. `by` stands in their errors."""
     for batch_id in list(batch_ids):
         acting.cancel(batch_id, by=by)

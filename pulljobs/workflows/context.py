@@ -1,4 +1,4 @@
-"""Context of one claim of a run."""
+"""Context of the operations of a run, made for each claim."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from pulljobs.workflows.storing import RunStore
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """Job of a run with its replay, its store, and what its row has."""
+    """Data of one claim of a run: its job, its replay, its store and columns of its row."""
 
     job: ClaimedJob
     workflow: Workflow
@@ -19,6 +19,7 @@ class RunContext:
     store: RunStore
     version: int
     rounds: int
+    """Number of calls of `continue_as` before."""
     is_continued: bool
     input: Any
     """Payload of the last `continue_as`, if there was one."""

@@ -1,4 +1,4 @@
-"""Store of a dry replay, which ends before the first effect."""
+"""Store for a dry replay, which ends before the first effect."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,25 +19,25 @@ class ReplayEnd(BaseException):
 
 @dataclass(slots=True)
 class DryStore(RunStore):
-    """Store of a dry replay, which ends before the first effect."""
+    """Store that raises ReplayEnd in place of the first call or write of a step."""
 
     def before_effect(self, step: Step) -> None:
-        """End the replay."""
+        """Raise ReplayEnd: the step has not ended."""
         raise ReplayEnd(step)
 
     def refuse_transaction(self, what: str) -> None:
-        """Allow a suspension: the replay itself runs in a transaction."""
+        """Allow any call, because the dry replay itself runs in a transaction."""
 
     def write(self, step: Step, seconds: float, **options: Any) -> Any:
-        """End the replay."""
+        """Raise ReplayEnd in place of writing the step."""
         raise ReplayEnd(step)
 
     @contextmanager
     def atomic(self, step: Step, began: float, result: StepResult) -> Iterator[None]:
-        """End the replay."""
+        """Raise ReplayEnd in place of opening a transaction."""
         self.before_effect(step)
         yield
 
     def take_signal(self, step: Step, is_over: bool) -> tuple[bool, Any]:
-        """End the replay."""
+        """Raise ReplayEnd in place of taking a signal."""
         raise ReplayEnd(step)

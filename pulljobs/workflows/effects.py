@@ -1,4 +1,4 @@
-"""Effects of the operations of a run, for a thread and for the event loop."""
+"""Effects that the operations of a run yield, each for a thread and for the event loop."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from pulljobs.workflows.replay import Step
 
 @dataclass(frozen=True, slots=True)
 class UserCall:
-    """Call of a function of the project, within a span."""
+    """Effect that calls the function of a step, within a trace span."""
 
     step: Step
     function: Callable[[], Any]
@@ -52,7 +52,7 @@ class UserCall:
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """Statements of a run."""
+    """Effect that calls a function with SQL, which an async run does in a thread."""
 
     function: Callable[[], Any]
 
@@ -79,7 +79,7 @@ Operation = Generator[Effect, Any, Any]
 
 
 def drive(operation: Operation) -> Any:
-    """Do the effects of an operation in this thread, and return its result."""
+    """Do the effects that an operation yields in this thread, and return its result."""
     answer: Callable[[], Effect] = partial(next, operation)
     while True:
         try:
@@ -93,7 +93,7 @@ def drive(operation: Operation) -> Any:
 
 
 async def adrive(operation: Operation) -> Any:
-    """Do the effects of an operation on the event loop, and return its result."""
+    """Do the effects that an operation yields on the event loop, and return its result."""
     answer: Callable[[], Effect] = partial(next, operation)
     while True:
         try:

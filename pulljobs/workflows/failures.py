@@ -32,9 +32,9 @@ def encode_failure(error: Exception) -> str:
 
 
 def decode_failure(name: str, stored: Mapping[str, Any]) -> Exception:
-    """Return the exception, or StepFailed if its class is not there any more.
+    """Return the stored exception of a step, or StepFailed if its class is not loaded.
 
-    `__init__` is not called, as `pickle` does it. Only modules that are loaded count: the code that
+    `__init__` is not called, as `pickle` does it. No module is imported, because the code that
     catches the exception has imported its class.
     """
     module, _, path = str(stored.get("class", "")).partition(":")

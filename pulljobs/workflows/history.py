@@ -1,4 +1,4 @@
-"""Upkeep of the rows of runs."""
+"""Deletion of outdated runs and signals, a page of rows at each call."""
 
 from datetime import timedelta
 from typing import Final
@@ -12,19 +12,20 @@ _marks: dict[tuple[str, str], int] = {}
 
 
 def forget_runs(using: str, age: timedelta) -> int:
-    """Delete the runs that have ended among the next ones older than `age`. Return how many."""
+    """Delete runs older than `age` whose jobs are gone, in the next page. Return their number."""
     return _forget(using, "forget_runs", age)
 
 
 def forget_signals(using: str, age: timedelta) -> int:
-    """Delete signals to runs that ended before they began, as `forget_runs` does."""
+    """Delete old signals to jobs that ended before any claim. Return their number."""
     return _forget(using, "forget_signals", age)
 
 
 def _forget(using: str, name: str, age: timedelta) -> int:
-    """Look at the next old rows. Old runs may be live for years, so one call never reads them all.
+    """Run a statement that deletes some of the next `AT_ONCE` old rows. Return how many it deleted.
 
-    The next upkeep goes on where this one has ended, and begins again after the last row.
+    Old runs may be live for years, so no call reads them all. The next call goes on after the
+    last row that was read, and begins again at the end of the table.
     """
     params = {"age": age, "after": _marks.get((using, name), 0), "scanned": AT_ONCE}
     [row] = run(using, name, params)

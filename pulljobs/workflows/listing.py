@@ -1,4 +1,4 @@
-"""Windows of runs for lists: filters by workflow, version and state."""
+"""Reading of run ids for the list in the admin: filters by workflow, version and state."""
 
 from collections.abc import Collection
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ KNOWN: Final = 1_000
 
 
 class RunSelection(NamedTuple):
-    """Filters of a list of runs. None selects any."""
+    """Filters of a list of runs. A filter that is None matches every run."""
 
     workflow: str | None = None
     version: int | None = None
@@ -23,7 +23,7 @@ class RunSelection(NamedTuple):
 
 
 def read_window(using: str, selection: RunSelection, span: IdSpan) -> IdWindow:
-    """Return the ids of the next runs that match, newest first."""
+    """Return the ids of the next runs beyond the start of the span that match, newest first."""
     params = {
         "below": span.beyond,
         "scanned": span.scanned,
@@ -36,7 +36,7 @@ def read_window(using: str, selection: RunSelection, span: IdSpan) -> IdWindow:
 
 
 def choose(using: str, run_ids: Collection[int], selection: RunSelection) -> list[int]:
-    """Return those of a few runs that match."""
+    """Return the ids of those runs that match the filters, newest first."""
     rows = WorkflowRun.objects.using(using).filter(pk__in=run_ids)
     if selection.workflow is not None:
         rows = rows.filter(workflow=selection.workflow)
@@ -48,7 +48,7 @@ def choose(using: str, run_ids: Collection[int], selection: RunSelection) -> lis
 
 
 def known_versions(using: str) -> list[tuple[str, int]]:
-    """Return workflows and versions of the newest and the oldest runs, in order."""
+    """Return sorted pairs of workflow and version, read from the newest and the oldest runs."""
     rows = run(using, "known_versions", {"most": KNOWN})
     return [(row.workflow, row.version) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Stored runs with their steps: that of a claim, and all that are live."""
+"""Reading of stored runs with their steps: the run of a claim, or all runs."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ AT_ONCE: Final = 200
 
 
 class BegunRun(NamedTuple):
-    """Row of a run with its steps, as a claim finds them."""
+    """Columns of a run and its steps, read at the begin of a claim."""
 
     version: int
     rounds: int
@@ -30,13 +30,14 @@ class BegunRun(NamedTuple):
     input: Any
     steps: list[Step]
     taken: list[Step]
-    """The wait that has ended with this claim, because its signal is there, or nothing."""
+    """The wait that this claim has ended with its signal, as the only item, or nothing."""
 
 
 def begin_run(using: str, held: Held, workflow: Workflow) -> BegunRun:
-    """Record a run at its first claim, and return it with its steps.
+    """Insert the run if this is its first claim, and return it with its steps.
 
-    The wait in which it was suspended takes its signal, which saves a statement of its own.
+    If it was suspended in a wait whose signal is there, the same statement ends the wait. Raise
+    WorkflowError if another session keeps the run locked.
     """
     params = {
         **held._asdict(),
@@ -59,7 +60,7 @@ def _make_begun(rows: Sequence[Row]) -> BegunRun:
 
 
 def make_step(row: Row, now: float) -> Step:
-    """Return the step of a row of begin_run.sql that was read at that monotonic time."""
+    """Convert a row of begin_run.sql to a step. The row was read at the monotonic time `now`."""
     return Step(
         name=row.name,
         number=row.number,
@@ -79,7 +80,7 @@ def make_step(row: Row, now: float) -> Step:
 def live_runs(
     using: str, version: int | None
 ) -> Iterator[tuple[WorkflowRun, Job, list[Step], StoredMessage]]:
-    """Yield the live runs with their jobs, steps and messages, page by page."""
+    """Yield each run whose job is live or DEAD, with its job, steps and message."""
     rows = WorkflowRun.objects.using(using).order_by("id")
     if version is not None:
         rows = rows.filter(version=version)
@@ -104,7 +105,7 @@ def _read_steps(using: str, run_ids: list[int]) -> dict[int, list[Step]]:
 
 
 def make_stored_step(row: WorkflowStep, now: datetime, here: float) -> Step:
-    """Return the step of a row that was read at `now`, `here` by the monotonic clock."""
+    """Convert a row to a step. It was read at `now`, which is `here` by the monotonic clock."""
     return Step(
         name=row.name,
         number=row.number,

@@ -1,4 +1,4 @@
-"""Loop of every worker process that looks after runs which no handler holds."""
+"""Loop of every worker process that moves runs on which no handler works."""
 
 import time
 from typing import Final
@@ -13,9 +13,10 @@ TAKE_UP_SECONDS: Final = 2.0
 
 
 class RunLoop:
-    """Loop that takes up runs of its versions, and finishes what processes that died have left.
+    """Loop that queues runs which other workers have left, and completes what crashes interrupted.
 
-    It wakes runs whose senders died, and kills the children of killed runs.
+    A sender may have crashed before it woke the run of its signal, and an operator's process
+    after it killed a run and before it killed the children.
     """
 
     wake_channel = "pulljobs_runs"
@@ -24,11 +25,11 @@ class RunLoop:
         self._look_at = self._take_up_at = float("-inf")
 
     def wake(self) -> None:
-        """Sweep in the next pass. Any thread may call this."""
+        """Let the next pass sweep for interrupted work. Any thread may call this."""
         self._look_at = float("-inf")
 
     def tick(self) -> float:
-        """Take up runs, and sweep, if that is due. Return the seconds until the next time."""
+        """Take up left runs and sweep, if that is due. Return the seconds until the next time."""
         if time.monotonic() >= self._take_up_at:
             has_more = versions.take_up(settings().DATABASE)
             self._take_up_at = time.monotonic() + (0.0 if has_more else TAKE_UP_SECONDS)

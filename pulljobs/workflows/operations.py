@@ -1,4 +1,4 @@
-"""Operations of a run, as generators that yield effects. Sync and async runs drive them alike."""
+"""Operations of a run as generators, whose effects sync and async runs do each in their way."""
 
 import random
 import time
@@ -29,7 +29,7 @@ LONGEST_PAUSE: Final = 30.0
 
 
 def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Operation:
-    """Return the next step of that name. Failures that the workflow caught are stored first."""
+    """Return the next step of that name, stored or new. Store failures that were caught before."""
     if context.job.taken_away:
         raise LeaseLost(context.job.id)
     failed, context.replay.failed = context.replay.failed, []
@@ -58,7 +58,7 @@ def do_step(
     retries: int,
     timeout: timedelta | None,
 ) -> Operation:
-    """Run a function once its result is not stored, and store the result."""
+    """Return the stored result of a step, or call its function and store the result."""
     _check_options(name, function, retries, timeout)
     step = yield from begin(context, name, "step", name_function(function))
     if step.is_ended:
@@ -86,7 +86,7 @@ def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
 
 
 def _try(context: "RunContext", call: UserCall, retries: int) -> Operation:
-    """Call the function, and again after an exception, with pauses of 1, 2, 4, ... seconds."""
+    """Call the function, up to `retries` times again after an exception, after 1, 2, 4, ... s."""
     for attempt in range(retries + 1):
         try:
             return (yield call)
@@ -109,7 +109,7 @@ def store_result(context: "RunContext", step: Step, began: float, result: Any) -
 
 
 def do_sleep(context: "RunContext", name: str, until: timedelta | datetime) -> Operation:
-    """Suspend the run for or until that time, unless the sleep is over, or short."""
+    """Suspend the run for a time or until a time. Up to `SHORT` seconds keep the thread."""
     step, wanted = (yield from begin(context, name, "sleep")), 0.0
     if not step.is_stored:
         if isinstance(until, datetime):
@@ -129,14 +129,17 @@ def do_sleep(context: "RunContext", name: str, until: timedelta | datetime) -> O
 
 
 def check_time(name: str, at: datetime) -> datetime:
-    """Return an aware time, or raise ValueError for a naive one."""
+    """Return the time of a step if it is aware, or raise ValueError."""
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise ValueError(f"The time of {name!r} must be an aware datetime, not {at!r}.")
     return at
 
 
 def do_wait(context: "RunContext", name: str, timeout: timedelta | None) -> Operation:
-    """Return the payload of the next signal of that name. Suspend the run until it is there."""
+    """Return the payload of the next signal of that name, or suspend the run until it is sent.
+
+    Raise WaitTimedOut once `timeout` is over.
+    """
     limit = None if timeout is None else check_delay(name, timeout).total_seconds()
     step = yield from begin(context, name, "wait")
     if step.is_ended:
@@ -164,7 +167,7 @@ def do_wait(context: "RunContext", name: str, timeout: timedelta | None) -> Oper
 def do_once(
     context: "RunContext", name: str, kind: str, function: str, write: Callable[[Step], Any]
 ) -> Operation:
-    """Do statements that write the step in their transaction, and return what they return."""
+    """Return the stored result of a step, or call `write`, which stores it with its writes."""
     step = yield from begin(context, name, kind, function)
     if step.is_ended:
         return result_of(context, step)

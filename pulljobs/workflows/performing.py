@@ -23,7 +23,11 @@ SHOWN: Final = 10
 
 
 def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
-    """Run a workflow for one claim, as the function of its handler."""
+    """Call a workflow's function for one claim of a run, and return the result of the run.
+
+    The handler of the workflow calls this. Raise AlreadySettled if the claim ends before the
+    run.
+    """
     context = load(workflow, job, **hooks)
     try:
         result = workflow.function(Run(context))
@@ -33,7 +37,7 @@ def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
 
 
 async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
-    """Run an async workflow for one claim, as the function of its handler."""
+    """Call an async workflow's function for one claim of a run. See `perform_run`."""
     context = await sync_to_async(load)(workflow, job, **hooks)
     try:
         result = await workflow.function(AsyncRun(context))
@@ -45,10 +49,10 @@ async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any
 
 
 def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
-    """Return the context of a claim: the run is recorded, and its steps are read.
+    """Record the run at its first claim, read its steps, and return the context of the claim.
 
-    `hooks` are those of `RunStore`. A run of a version that this code does not accept is left to
-    other workers, and AlreadySettled is raised.
+    `hooks` are fields of `RunStore`. A run of a version that this code does not accept is left
+    to other workers, and AlreadySettled is raised.
     """
     using = settings().DATABASE
     begun = begin_run(using, job.held, workflow)
@@ -70,7 +74,7 @@ def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
 
 
 def _leave(store: RunStore, workflow: Workflow, version: int) -> NoReturn:
-    """Leave a run to workers that accept its version, and end the claim."""
+    """Leave a run to workers that accept its version, and raise AlreadySettled."""
     logger.info(
         "Run %s of %s has version %d: it is left to workers that accept it.",
         ids.encode(store.job.id), workflow.name, version,
@@ -80,9 +84,10 @@ def _leave(store: RunStore, workflow: Workflow, version: int) -> NoReturn:
 
 
 def end_claim(context: RunContext, error: BaseException | None, result: Any = None) -> Any:
-    """Return the result of a run that is done, or raise how its claim ends.
+    """Return the result of a run that is done, or raise the exception that ends its claim.
 
-    A suspension is written here. It was swallowed if the function ended in another way.
+    A suspension is written here, followed by AlreadySettled. If the function swallowed it and
+    ended in another way, Discard makes the run DEAD.
     """
     ending = context.replay.ending
     if ending is not None and not context.replay.is_swallowed and _is_only(error, ending):
@@ -99,7 +104,7 @@ def end_claim(context: RunContext, error: BaseException | None, result: Any = No
 
 
 def _is_only(error: BaseException | None, ending: BaseException) -> bool:
-    """Return True for the end of the claim, also where a task group has wrapped it."""
+    """Return True if an error is this ending, or an exception group of endings and nothing else."""
     if isinstance(error, BaseExceptionGroup):
         _endings, rest = error.split((Suspension, Continuation))
         return rest is None

@@ -50,17 +50,20 @@ class RunView(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Public id."""
+        """Public id of the run."""
         return ids.encode(self.row.id)
 
     @property
     def waits_for(self) -> str:
-        """Text that says what a suspended run waits for, empty for any other."""
+        """Text for what a QUEUED run waits for, such as `signal NAME`, or an empty text."""
         return describe_wait(self.row, self.job.state, self.job.retry_count, self.steps)
 
 
 def get(run_id: int | str) -> RunView:
-    """Return a run, or raise UnknownRun for a job that is none, or was not claimed yet."""
+    """Return a run. Raise UnknownRun for a job that is no run, or that was not claimed yet.
+
+    Raise UnknownJob if the job of the run is gone: the run is deleted later.
+    """
     using, number = settings().DATABASE, ids.find_number(run_id)
     row = WorkflowRun.objects.using(using).filter(pk=number).first() if number else None
     if row is None:
@@ -80,7 +83,7 @@ def get(run_id: int | str) -> RunView:
 def describe_wait(
     row: WorkflowRun, state: str, retry_count: int, steps: Sequence[StepView] = ()
 ) -> str:
-    """Return what a QUEUED run waits for, or an empty text."""
+    """Describe what a QUEUED run waits for, such as `signal NAME`, or return an empty text."""
     if state != State.QUEUED:
         return ""
     if row.waiting_consumer is not None:
@@ -96,7 +99,7 @@ def describe_wait(
 
 
 def states_of(run_ids: Sequence[int]) -> dict[int, Job | ArchivedJob]:
-    """Return the live job of each run, or its last settlement."""
+    """Return the live job of each run, or else its last settlement, by the id of the run."""
     using = settings().DATABASE
     live: dict[int, Job | ArchivedJob] = {
         job.pk: job for job in Job.objects.using(using).filter(id__in=run_ids)

@@ -17,11 +17,11 @@ REDRIVABLE: Final = (State.DEAD, State.QUEUED)
 
 
 def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None) -> None:
-    """Let a DEAD run go on, or one that sleeps or waits, in the caller's transaction.
+    """Let a DEAD, sleeping or waiting run go on, in the caller's transaction.
 
-    `from_step`, a name or a name with its number, forgets that step and the steps after it: they
-    run again, and waits among them get their signals again. Their children that are queued are
-    killed after the commit, because these steps publish others. Raise UnknownRun, and
+    `from_step`, a name or a name with its number, forgets that step and the steps after it:
+    they run again, and waits among them get their signals again. Their children that are queued
+    are killed after the commit, because these steps publish others. Raise UnknownRun, and
     WorkflowError for a run that is in flight or DELIVERED, or that has no such step.
     """
     using, number = settings().DATABASE, ids.find_number(run_id)
@@ -60,7 +60,7 @@ def _check(using: str, run_id: int | str, number: int, state: str | None) -> Non
 
 
 def _split(from_step: object) -> tuple[str, int]:
-    """Return the name and the number of a step, or raise TypeError."""
+    """Return the name of a step and its number, 1 by default, or raise TypeError."""
     match from_step:
         case str():
             return from_step, 1

@@ -56,8 +56,8 @@ class Step:
 class Suspension(BaseException):
     """End of a claim whose run sleeps, waits for a signal, or waits for its children.
 
-    It is no Exception, so that `except Exception` in a workflow lets it pass. A workflow must not
-    swallow it.
+    It is no Exception, so that `except Exception` in a workflow lets it pass. A workflow must
+    not swallow it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Suspension(BaseException):
 
 
 class Continuation(BaseException):
-    """End of a claim whose run begins again with another payload."""
+    """End of a claim whose run begins again with another payload, by `continue_as`."""
 
     def __init__(self, payload: str) -> None:
         super().__init__("The run begins again with another payload.")
@@ -86,7 +86,7 @@ Ending = Suspension | Continuation
 
 
 class FailedStep(NamedTuple):
-    """Step that raised, in case that the workflow catches the exception and goes on."""
+    """Step that raised an exception, which is stored if the workflow catches it and goes on."""
 
     step: Step
     error: Exception
@@ -95,7 +95,7 @@ class FailedStep(NamedTuple):
 
 @dataclass(slots=True)
 class Replay:
-    """Progress of one claim of a run through its code."""
+    """Progress of the code through the steps of a run, during one claim."""
 
     stored: dict[StepKey, Step]
     ending: Ending | None = None
@@ -121,7 +121,8 @@ class Replay:
     def begin(self, name: str, kind: str, function: str = "") -> Step:
         """Return the next step of that name: a stored one, or a new one.
 
-        Raise StepMismatch if the name belongs to something else, and TooManySteps.
+        Raise StepMismatch if the name belongs to a call of another kind or function, and
+        TooManySteps.
         """
         self._check_open()
         check_name(name)
@@ -137,7 +138,7 @@ class Replay:
         return Step(name=name, number=number, position=self._position, kind=kind, function=function)
 
     def end(self, step: Step) -> None:
-        """Note that a step has ended: the key of its name belongs to the next step from now on."""
+        """Note that a step has ended, so that `number_now` counts on to the next of its name."""
         self._ended[step.name] += 1
 
     def fail(self, step: Step, error: Exception, seconds: float) -> None:
@@ -146,25 +147,25 @@ class Replay:
         self.end(step)
 
     def number_now(self, name: str) -> int:
-        """Return the number of the step of that name that runs now, or else begins next."""
+        """Return the number of the step of that name that runs now, or else of the next."""
         check_name(name)
         return self._ended[name] + 1
 
     def raise_ending(self, ending: Ending) -> Any:
-        """Raise the end of the claim, now and at every later call."""
+        """Raise the exception that ends the claim, and let every later call raise it again."""
         self._check_open()
         self.ending, self._ended_in = ending, _find_caller()
         raise ending
 
     def check_swallowed(self) -> None:
-        """Raise the end of the claim again if this task or thread has swallowed it, and note it."""
+        """Raise the ending again, and note it as swallowed, if the calling code went on after it."""
         ending = self.ending
         if ending is not None and self._ended_in is _find_caller() and not _is_handled(ending):
             self.is_swallowed = True
             raise ending
 
     def _check_open(self) -> None:
-        """Raise the end of the claim again, if there was one."""
+        """Raise the ending of the claim again, if there was one: no further step may begin."""
         self.check_swallowed()
         if self.ending is not None:
             raise self.ending
@@ -184,7 +185,7 @@ class Replay:
 
 
 def _find_caller() -> object:
-    """Return the task of the event loop, or the thread, that calls the run."""
+    """Return the asyncio task, or else the thread, that runs this call."""
     try:
         return asyncio.current_task()
     except RuntimeError:  # There is no event loop in this thread.
@@ -192,7 +193,7 @@ def _find_caller() -> object:
 
 
 def _is_handled(ending: Ending) -> bool:
-    """Return True inside of an `except` or a `finally` through which the ending passes."""
+    """Return True within an `except` or `finally` block that this ending passes through."""
     error = sys.exception()
     while error is not None and error is not ending:
         error = error.__context__
@@ -200,7 +201,7 @@ def _is_handled(ending: Ending) -> bool:
 
 
 def check_name(name: object) -> None:
-    """Raise ValueError for what can't be the name of a step or a signal."""
+    """Raise ValueError for a name that neither a step nor a signal can have."""
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not encodable(name):
         raise ValueError(
             f"A name must be text of 1 to {LONGEST_NAME} characters without NUL, not {name!r:.300}."
@@ -208,7 +209,7 @@ def check_name(name: object) -> None:
 
 
 def check_delay(name: str, delay: object) -> timedelta:
-    """Return a delay that is not negative, or raise TypeError or ValueError."""
+    """Return a delay, or 0 for a negative one. Raise TypeError, or ValueError if it is too long."""
     if not isinstance(delay, timedelta):
         raise TypeError(f"The time of {name!r} must be a timedelta, not {delay!r}.")
     if delay > LONGEST_DELAY:
@@ -217,7 +218,7 @@ def check_delay(name: str, delay: object) -> timedelta:
 
 
 def name_function(function: Callable[..., Any]) -> str:
-    """Return the name of a function with its module, cut to what is stored."""
+    """Return module and name of a function, cut to its last `LONGEST_NAME` characters."""
     while isinstance(function, partial):
         function = function.func
     kind = type(function)

@@ -1,4 +1,4 @@
-"""Runs as workflows see them: steps, sleeps, signals and children."""
+"""Run object that the worker passes to workflows: steps, sleeps, signals and child jobs."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ from pulljobs.workflows.storing import StepResult
 
 
 class RunBase:
-    """Base of sync and async runs: facts without I/O."""
+    """Base of sync and async runs, with the calls that need no statement."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -45,14 +45,14 @@ class RunBase:
 
     @property
     def version(self) -> int:
-        """Version of the code that the run started with."""
+        """Version of the code that claimed the run first, or that called `continue_as` last."""
         return self._context.version
 
     @property
     def input(self) -> Any:
-        """Payload that started the run, parsed as JSON, or that of the last `continue_as`.
+        """Payload of the run's message, or of the last `continue_as`, parsed as JSON.
 
-        ValueError is raised if it is not JSON. `run.job.payload` has the bytes.
+        Reading it raises ValueError if it is not JSON. `run.job.payload` has the bytes.
         """
         context = self._context
         return context.input if context.is_continued else context.job.json()
@@ -62,9 +62,10 @@ class RunBase:
         self._context.job.progress(done, total, note)
 
     def key(self, name: str) -> str:
-        """Return a key for the step of that name that runs now, or else begins next.
+        """Return an idempotency key for the step of that name that runs now, or else for the next.
 
-        Every attempt gets the same key, so a service that knows it does the work once.
+        Every attempt gets the same key, so a service that remembers keys does the work
+        once.
         """
         context = self._context
         number = context.replay.number_now(name)
@@ -89,11 +90,12 @@ class Run(RunBase):
         timeout: timedelta | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Call the function unless the step has ended, and return its result.
+        """Return the stored result of a step, or call the function and store its result.
 
-        The function runs at least once, and never after its result was stored. After an exception
-        it is called up to `retries` times more in this claim, after 1, 2, 4, ... seconds. `timeout`
-        limits the step within the handler's time limit: the claim ends as timed out.
+        The function runs at least once, and never after its result was stored. After an
+        exception it is called up to `retries` times more in this claim, after 1, 2, 4, ...
+        seconds. `timeout` limits the step within the handler's time limit: the claim ends
+        as timed out.
         """
         return drive(do_step(self._context, name, function, args, kwargs, retries, timeout))
 
@@ -101,9 +103,9 @@ class Run(RunBase):
     def atomic(self, name: str) -> Iterator["AtomicStep"]:
         """Run the block in a transaction that commits together with the step: exactly once.
 
-        Of a step that has ended, `pending` is False and `result` is stored: leave the writes out.
-        They would be rolled back.
-        WorkflowError is raised inside another transaction.
+        If the step has ended before, `pending` is False and `result` has its stored result.
+        Leave the writes out then, because they would be rolled back. Raise WorkflowError
+        inside another transaction.
         """
         context = self._context
         step = drive(begin(context, name, "atomic"))
@@ -117,15 +119,15 @@ class Run(RunBase):
         context.replay.end(step)
 
     def sleep(self, name: str, delay: timedelta) -> None:
-        """Sleep without a thread or a lease. Up to a second the thread is kept."""
+        """Suspend the run for a time, without thread and lease. Up to a second keeps both."""
         drive(do_sleep(self._context, name, check_delay(name, delay)))
 
     def sleep_until(self, name: str, at: datetime) -> None:
-        """Sleep until that aware time, by the clock of the database."""
+        """Suspend the run until an aware time, by the clock of the database."""
         drive(do_sleep(self._context, name, check_time(name, at)))
 
     def wait(self, name: str, timeout: timedelta | None = None) -> Any:
-        """Return the payload of the next signal of that name, without a thread until it is there.
+        """Return the payload of the next signal of that name, and suspend the run until it is sent.
 
         Raise WaitTimedOut if none comes within `timeout`.
         """
@@ -139,12 +141,12 @@ class Run(RunBase):
         channel: str | None = None,
         return_errors: bool = False,
     ) -> list[Any]:
-        """Publish a child for each draft and return their results in order.
+        """Publish a child job for each draft and return their results in order.
 
-        The run is suspended until all have ended. The children are jobs of the one consumer of the
-        channel, which has the name of the step unless `channel` names another. ChildFailed is
-        raised for the first that is DEAD. With `return_errors` the exceptions are in the list, in
-        place of results.
+        The run is suspended until all have ended. The children are jobs of the only
+        consumer of the channel, which has the name of the step unless `channel` names
+        another. Raise ChildFailed for the first child that is DEAD. With `return_errors`
+        the list has exceptions in place of missing results.
         """
         results: list[Any] = drive(
             do_gather(self._context, name, channel or name, drafts, return_errors)
@@ -152,27 +154,28 @@ class Run(RunBase):
         return results
 
     def start(self, channel: str, payload: Draft | Payload, *, name: str | None = None) -> ChildJob:
-        """Publish a child, exactly once, and go on. Its step has the name of the channel."""
+        """Publish a child job, exactly once, and go on. The step is `start CHANNEL` by default."""
         child: ChildJob = drive(
             do_start(self._context, name or name_start(channel), channel, payload)
         )
         return child
 
     def result(self, child: ChildJob, *, return_errors: bool = False) -> Any:
-        """Return the result of a child, without a thread until it has ended. See `gather`."""
+        """Return the result of a child job, suspending the run until it has ended. See `gather`."""
         return drive(do_result(self._context, child, return_errors))
 
     def continue_as(self, payload: Any) -> Any:
-        """Begin the run again, with that payload and without its steps. It never returns.
+        """Begin the run again, with another payload and without its steps. It never returns.
 
-        The id stays, signals that no wait consumed stay, and the version is that of the code now.
+        The id stays, signals that no wait consumed stay, and the version is that of the
+        code now.
         """
         self._context.store.refuse_transaction("continue_as")
         return continue_as(self._context, payload)
 
 
 class AtomicStep(StepResult):
-    """Step whose block is a transaction. The caller sets `result` while it is `pending`."""
+    """Step whose block is a transaction. The block sets `result` while `pending` is True."""
 
     def __init__(self, step: Step, result: Any = None) -> None:
         super().__init__(result)
@@ -180,7 +183,7 @@ class AtomicStep(StepResult):
 
     @property
     def result(self) -> Any:
-        """Result of the step, JSON."""
+        """Result of the step, which must be JSON. Once the step has ended it keeps its value."""
         return self.value
 
     @result.setter
@@ -190,5 +193,5 @@ class AtomicStep(StepResult):
 
 
 def continue_as(context: RunContext, payload: Any) -> Any:
-    """Raise the continuation of a run, or TypeError or ValueError for a payload that is no JSON."""
+    """Raise a Continuation with the payload, or TypeError or ValueError if it is not JSON."""
     return context.replay.raise_ending(Continuation(encoded(payload, "payload") or "null"))

@@ -19,10 +19,11 @@ LASTS: Final = timedelta(days=7)
 
 
 def create_signal_token(run_id: int | str, name: str, *, lasts: timedelta = LASTS) -> str:
-    """Return a token with which anyone can send that signal to that run once, in that time.
+    """Return a one-time token with which anyone can send a signal to a run over HTTP.
 
-    Joins the caller's transaction. Only its digest is stored, so the token can't be shown again.
-    Raise UnknownRun, RunEnded, and ValueError.
+    Joins the caller's transaction. The token lets its bearer send the signal `name` once until
+    `lasts` has passed. Only its digest is stored, so the token can't be shown again. Raise
+    UnknownRun, RunEnded, and ValueError.
     """
     check_name(name)
     if not isinstance(lasts, timedelta) or not timedelta() < lasts <= timedelta(days=3_650):
@@ -37,7 +38,7 @@ def create_signal_token(run_id: int | str, name: str, *, lasts: timedelta = LAST
 
 
 def send(token: str, payload: Any) -> bool:
-    """Send the signal of a token, which is used up then. Raise what `signal` raises.
+    """Send the signal of a token and use up the token. Return and raise what `signal` does.
 
     Raise WorkflowError for a token that is wrong, used or expired.
     """
@@ -55,10 +56,10 @@ def send(token: str, payload: Any) -> bool:
 
 
 def forget_tokens(using: str, age: timedelta) -> int:
-    """Delete a batch of tokens that expired longer ago than `age`, and return their number."""
+    """Delete some tokens that expired longer than `age` ago, and return their number."""
     return forget(SignalToken.objects.using(using).filter(expires_at__lt=Now() - age))
 
 
 def _digest(token: str) -> str:
-    """Return the digest. A token has 256 random bits, so it needs no salt."""
+    """Return the SHA-256 digest of a token. A token has 256 random bits, so it needs no salt."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()

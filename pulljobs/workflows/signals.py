@@ -43,11 +43,12 @@ def signal(
 ) -> bool:
     """Send a signal to a run, in the caller's transaction. Return False if nothing was sent.
 
-    The run keeps it until a wait of that name consumes it, or until the run ends. A second signal
-    with a `dedupe_id` of the run is not sent. UnknownRun or RunEnded is raised for a run that can't
-    get it, unless `ignore_missing` is set. TypeError or ValueError if the payload is not JSON, or
-    larger than `MAX_RESULT_BYTES`. A database error outside of a transaction leaves open whether
-    the signal was sent: send it again, with the same `dedupe_id`.
+    The run keeps it until a wait of that name consumes it, or until the run ends. A second
+    signal with a `dedupe_id` of the run is not sent. Raise UnknownRun or RunEnded for a run
+    that can't get it, unless `ignore_missing` is set. Raise TypeError or ValueError if the
+    payload is not JSON, or larger than `MAX_RESULT_BYTES`. A database error outside of a
+    transaction leaves open whether the signal was sent: send it again, with the same
+    `dedupe_id`.
     """
     check_name(name)
     if dedupe_id is not None:
@@ -74,11 +75,13 @@ def signal(
 
 
 def is_alone(using: str) -> bool:
-    """Return True if a signal wakes its run before it is on disk, and is flushed afterwards.
+    """Return True if a signal may wake its run before its commit is flushed to disk.
 
-    All that the run writes comes later in the log, so a crash of the server never keeps the effect
-    of a lost signal. The sender's connection is lost as well, and the sender gets an error. Behind
-    a pooler the flush may reach a server that has restarted, and the sender would learn of nothing.
+    That is faster, and safe: `signal` flushes afterwards, and all that the run writes comes
+    later in the write-ahead log, so no crash of the server keeps the effect of a lost signal.
+    The sender gets an error, because its connection is lost as well. Not so in a transaction of
+    the caller, and not behind a pooler, whose flush may reach a server that has restarted
+    without an error.
     """
     return not (in_transaction(using) or behind_pooler(using))
 
@@ -97,14 +100,15 @@ async def asignal(
 
 
 def wake(using: str, run_ids: Sequence[int]) -> None:
-    """Make those runs due that wait for a signal that is there, or whose children have ended."""
+    """Make runs due whose signal was sent or whose children have ended. Others stay as they are."""
     retrying(using, partial(_wake_locked, using, sorted(set(run_ids))))
 
 
 def wake_one(using: str, run_id: int) -> None:
-    """Make a run due if it waits for a signal that is there.
+    """Make a run due if it waits for a signal that was sent.
 
-    It nearly always waits already, and one statement is enough. Otherwise its job is locked before.
+    It nearly always waits already, and one statement is enough. Otherwise `wake` locks its job
+    first.
     """
     params = {"run_ids": [run_id], "is_alone": True, "database_channel": DATABASE_CHANNEL}
     wake_up = partial(run, using, "wake_runs", params, seconds=LOCK_SECONDS, keeps_plan=True)
@@ -118,11 +122,12 @@ def _wake_locked(using: str, run_ids: list[int]) -> None:
 
 
 def make_due(using: str, run_ids: Sequence[int]) -> None:
-    """Make those runs due, in the caller's transaction, for which has come what they wait for.
+    """Make those of the runs due, in the caller's transaction, whose signal or children are there.
 
-    A run that is about to suspend writes its job first, and looks for what it waits for afterwards.
-    So the jobs are locked in any state: either a run is QUEUED already and becomes due, or it waits
-    for this transaction and then finds the signal, or the batch complete.
+    A run that is about to suspend writes its job first, and looks for what it waits for
+    afterwards. So this locks the jobs in any state: either a run is QUEUED already and becomes
+    due, or its suspension waits for this transaction and then sees the signal, or that the
+    batch is complete.
     """
     run(using, "lock_runs", {"run_ids": run_ids})
     params = {"run_ids": run_ids, "is_alone": False, "database_channel": DATABASE_CHANNEL}
@@ -131,14 +136,17 @@ def make_due(using: str, run_ids: Sequence[int]) -> None:
 
 
 def sweep_all(using: str) -> bool:
-    """Wake runs with new signals in a test, whose transaction never commits. Return True if any."""
+    """Wake all runs with new signals, for tests: no commit does. Return True if there were any."""
     [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": timedelta(seconds=-1)})
     wake(using, row.run_ids or [])
     return row.run_ids is not None
 
 
 def sweep(using: str) -> bool:
-    """Wake runs whose senders died between commit and wake-up. Return True if there may be more."""
+    """Wake runs whose signals were committed by a process that crashed before it woke them.
+
+    Return True if there may be more.
+    """
     [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": SWEPT_AGE})
     if row.run_ids is None:
         return False
@@ -147,7 +155,7 @@ def sweep(using: str) -> bool:
 
 
 def find_live(run_id: int | str) -> int:
-    """Return the number of a run that takes signals, or raise UnknownRun or RunEnded."""
+    """Return the id of a live run as a number, or raise UnknownRun or RunEnded."""
     using, number = settings().DATABASE, ids.find_number(run_id)
     states = Job.objects.using(using).filter(pk=number or 0).values_list("state", flat=True)
     if number is None or (state := states.first()) not in LIVE:
@@ -156,7 +164,7 @@ def find_live(run_id: int | str) -> int:
 
 
 def find_past_state(using: str, run_id: int) -> str | None:
-    """Return the state in which a job was settled last, or None."""
+    """Return the state in which a job was settled last, or None if it never was."""
     past = ArchivedJob.objects.using(using).filter(job_id=run_id).order_by("id")
     return past.values_list("state", flat=True).last()
 

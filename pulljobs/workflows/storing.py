@@ -1,4 +1,4 @@
-"""Statements of a run: steps under its lease, signals that it consumes, and its suspension."""
+"""Writes of a run under its lease: steps, signals that it consumes, and its suspension."""
 
 import json
 import time
@@ -36,7 +36,7 @@ RESUMED: Final = 2
 
 @dataclass(slots=True)
 class RunStore:
-    """Store of one claim of a run. A claim that lost its lease writes nothing."""
+    """Writer of one claim of a run. Once the lease is lost, its writes raise LeaseLost."""
 
     using: str
     job: ClaimedJob
@@ -49,16 +49,20 @@ class RunStore:
         self._has_used_retries = self.job.retry_count > 0 or self.job.deliveries > RESUMED
 
     def before_effect(self, step: Step) -> None:
-        """Refuse the effect of a step inside a transaction. The store of a dry replay ends here."""
+        """Raise WorkflowError if the effect of a step is inside a transaction.
+
+        Operations call this before every effect. The store of a dry replay ends the replay
+        here.
+        """
         self.refuse_transaction(f"{step.kind} {step}")
 
     def refuse_transaction(self, what: str) -> None:
-        """Raise WorkflowError in a transaction of the project, whose rollback would undo it."""
+        """Raise WorkflowError inside a transaction, whose rollback would undo the call `what`."""
         for using in transactions.databases():
             _refuse_transaction(using, what)
 
     def time_until(self, at: datetime) -> timedelta:
-        """Return the time until then by the clock of the database."""
+        """Return the time from now until `at`, by the clock of the database."""
         return at - nodes.clock(self.using)
 
     def write(
@@ -77,7 +81,10 @@ class RunStore:
 
     @contextmanager
     def atomic(self, step: Step, began: float, result: "StepResult") -> Iterator[None]:
-        """Open a transaction of the project that commits together with the step."""
+        """Run the block in a transaction that ends with the write of the step.
+
+        The block sets `result`. `began` is the monotonic time of the step's begin.
+        """
         self.refuse_transaction(f"run.atomic({step.name!r})")
         with transactions.atomic():
             yield
@@ -88,16 +95,16 @@ class RunStore:
 
     @contextmanager
     def discarding(self) -> Iterator[None]:
-        """Open a transaction that is rolled back, so that a block that has ended writes nothing."""
+        """Run the block of a step that has ended in a transaction that is rolled back."""
         with transactions.atomic():
             yield
             for using in transactions.databases():
                 transaction.set_rollback(True, using=using)
 
     def take_signal(self, step: Step, is_over: bool) -> tuple[bool, Any]:
-        """Return True and the payload of the oldest signal for a wait, if there is one.
+        """End a wait with its oldest signal. Return True and the payload, or False and None.
 
-        With `is_over` a wait without a signal ends.
+        With `is_over` the time of the wait is over, and it ends without a signal, too.
         """
         self.refuse_transaction(f"wait {step}")
         params = {**self._held(), "is_over": is_over, **_key(step)}
@@ -114,24 +121,27 @@ class RunStore:
         return rows[0].is_taken, rows[0].payload
 
     def write_children(self, step: Step, *, is_ended: bool) -> None:
-        """Write, as the last statement of the caller's transaction, a step with children."""
+        """Write a step with its child jobs, as the last statement of the caller's transaction.
+
+        `is_ended` is True for a step that does not wait for them.
+        """
         child = ids.encode(step.children[0]) if is_ended and step.children else None
         self._write(step, 0.0, is_ended=is_ended, result=child and json.dumps(child))
 
     def write_outcomes(self, step: Step, outcomes: str) -> None:
-        """Write the outcomes of the children of a step, JSON, when all have ended."""
+        """End a step with the outcomes of all its child jobs, as JSON."""
         self._write(step, 0.0, result=outcomes)
         self.on_stored(self.job, step)
 
     def end_claim(self, ending: Ending, version: int) -> None:
-        """Write a suspension or a continuation. The job is settled then, or its lease is lost."""
+        """Write a suspension or a continuation, which gives up the lease, or raise LeaseLost."""
         if isinstance(ending, Suspension):
             retrying(self.using, partial(self._suspend, ending))
         else:
             retrying(self.using, partial(self._continue, ending, version))
 
     def leave(self) -> None:
-        """Release the run until a worker takes it up that accepts its version."""
+        """Release the run until a worker that accepts its version takes it up."""
         retrying(self.using, self._leave)
 
     def _leave(self) -> None:
@@ -206,7 +216,7 @@ class RunStore:
         return rows[0].result
 
     def _insert(self, params: Params) -> list[Row]:
-        """Insert a step. It is progress, so what comes next has all retries of the run again."""
+        """Write a step. After this progress the run has all its retries again."""
         if not self._has_used_retries:
             return run(self.using, "write_step", params, seconds=LONGEST_SECONDS, keeps_plan=True)
         with brief(self.using):
@@ -226,7 +236,7 @@ class RunStore:
 
 @dataclass(slots=True)
 class StepResult:
-    """Result of a step that the caller sets."""
+    """Result of a step, which the function or block of the step provides."""
 
     value: Any = None
 

@@ -1,4 +1,4 @@
-"""Test tool for workflows: a run to its end, with time that jumps and crashes at given steps."""
+"""Test tool for workflows: it runs a run to its end, lets time jump and simulates crashes."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ _crash_after: Final[ContextVar[frozenset[str]]] = ContextVar("crash_after", defa
 
 
 class TestedRun(NamedTuple):
-    """Run at its end."""
+    """State of a run at its end, as `run_workflow` returns it."""
 
     id: str
     state: State
@@ -48,7 +48,7 @@ class TestedRun(NamedTuple):
 
 
 class SimulatedCrash(BaseException):
-    """Crash after a step was stored, which `except Exception` lets pass."""
+    """Crash of a test after a step was stored, which `except Exception` lets pass."""
 
 
 def run_workflow(
@@ -61,11 +61,11 @@ def run_workflow(
 ) -> TestedRun:
     """Run a workflow to its end, in the test's own connection, and return the run.
 
-    Its message is published, and `signals`, payloads by name or pairs of both, are sent before the
-    first claim. Sleeps are over at once, a wait for which no signal is left times out, and children
-    run with the handlers of their channels. After each step that `crash_after` names the claim ends
-    once as if its process had died. "*" names every step. AssertionError if the run waits for a
-    signal without a timeout, or does not end within `max_claims`.
+    Its message is published, and `signals`, payloads by name or pairs of both, are sent before
+    the first claim. Sleeps are over at once, a wait for which no signal is left times out, and
+    children run with the handlers of their channels. After each step that `crash_after` names
+    the claim ends once as if its process had died. "*" names every step. Raise AssertionError
+    if the run waits for a signal without a timeout, or does not end within `max_claims`.
     """
     wanted = {crash_after} if isinstance(crash_after, str) else set(crash_after)
     crashes = _Crashes(wanted | _crash_after.get())
@@ -88,7 +88,7 @@ def run_workflow(
 
 @contextmanager
 def crash_after(*steps: str) -> Iterator[None]:
-    """Let each `run_workflow` in the block crash after these steps. See its argument."""
+    """Let each `run_workflow` in the block crash after these steps, as by its own argument."""
     reset = _crash_after.set(_crash_after.get() | set(steps))
     try:
         yield
@@ -97,14 +97,14 @@ def crash_after(*steps: str) -> Iterator[None]:
 
 
 class _Crashes:
-    """Steps after which a claim still has to crash."""
+    """Steps after which a claim has to crash once."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
         self.done: set[tuple[str, int]] = set()
 
     def note(self, job: ClaimedJob, step: Step) -> None:
-        """Crash after a step that is to crash and did not."""
+        """Raise SimulatedCrash if a claim still has to crash after this step."""
         is_first = step.number == 1 or EVERY in self._names
         if step.key in self.done or not is_first or not {EVERY, step.name} & self._names:
             return
@@ -114,7 +114,7 @@ class _Crashes:
 
 
 def _find(function: Callable[..., Any], crashes: _Crashes) -> tuple[Workflow, Handler]:
-    """Return the workflow of a function, and its handler with these crashes."""
+    """Return the workflow of a function, and a copy of its handler that makes these crashes."""
     workflow = definitions.find(function)
     path = (workflow.channel, workflow.consumer)
     handler = next(each for each in handlers.registered() if each.path == path)
@@ -156,14 +156,14 @@ def _end_children(run_id: int) -> None:
 
 
 def _make_due(run_id: int) -> None:
-    """Let the time pass until the run is due."""
+    """Make a queued run due, as if the time until then had passed."""
     waiting = Job.objects.using(settings().DATABASE).filter(id=run_id, state=State.QUEUED)
     jump(waiting)
     waiting.update(available_at=Now())
 
 
 def jump(waiting: QuerySet[Job]) -> list[int]:
-    """Let the sleeps of these jobs be over, and the time limits of their waits.
+    """End the sleeps of these queued runs and the time limits of their waits, as time would.
 
     Return the ids of those that wait for a signal without a limit, or for their children.
     """

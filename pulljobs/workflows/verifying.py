@@ -1,4 +1,4 @@
-"""Check of the invariants of runs. It only reads, and may run next to the workers."""
+"""Check of the invariants of runs, for `pulljobs verify`. It only reads, also while workers run."""
 
 from collections import defaultdict
 from datetime import timedelta
@@ -25,7 +25,7 @@ COLUMNS: Final = {
 
 
 def verify_part() -> VerifiedPart:
-    """Return the runs that break an invariant, for `pulljobs verify`."""
+    """Check all runs, page by page, and return those that break an invariant."""
     last, looked_at = 0, 0
     broken: defaultdict[str, list[str]] = defaultdict(list)
     while page := _read(last):

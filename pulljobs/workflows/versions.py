@@ -1,4 +1,4 @@
-"""Versions of runs that workers accept, by the reports of their heartbeats."""
+"""Versions of runs that workers accept, which their heartbeats report."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ ANY: Final = (1, definitions.HIGHEST_VERSION)
 
 
 class LiveRuns(NamedTuple):
-    """Row of count_live_runs.sql."""
+    """Number of runs of a consumer with one version and one kind of `gauges.KINDS`."""
 
     consumer_id: int
     version: int
@@ -34,7 +34,7 @@ class LiveRuns(NamedTuple):
 
 
 class StrandedRuns(NamedTuple):
-    """Runs of one version that workers of their consumer leave to others, of which none lives."""
+    """Queued runs of one version that no living worker of their consumer accepts."""
 
     consumer: Consumer
     version: int
@@ -53,7 +53,7 @@ def report_versions() -> dict[str, list[int]]:
 
 
 def take_up(using: str) -> bool:
-    """Make runs due that others have left and this process accepts. Return True if more may be."""
+    """Queue runs that other workers left and this one accepts. Return True if more may be left."""
     served = list(_read_served())
     if not served:
         return False

@@ -1,4 +1,4 @@
-"""Actions on a batch, each with a page that asks: close, cancel, redrive."""
+"""Actions on a batch in the admin, each after a confirmation: close, cancel, redrive."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -66,10 +66,10 @@ def may(request: HttpRequest, action: Action) -> bool:
     return request.user.has_perm(f"pulljobs_workflows.{action.permission}")
 
 
-def ask(listed: Any, name: str, request: HttpRequest, id: int) -> HttpResponse:
-    """Ask for a confirmation, and act after it."""
+def ask(model_admin: Any, name: str, request: HttpRequest, id: int) -> HttpResponse:
+    """Show the page that asks for a confirmation of an action. Act if the user has confirmed it."""
     action = ACTIONS[name]
-    if not may(request, action) or not listed.has_view_permission(request):
+    if not may(request, action) or not model_admin.has_view_permission(request):
         raise PermissionDenied
     try:
         view = reading.get(id)
@@ -82,9 +82,9 @@ def ask(listed: Any, name: str, request: HttpRequest, id: int) -> HttpResponse:
         return HttpResponseRedirect(back)
     counts = {"live": f"{view.live:,}", "dead": f"{view.dead:,}"}
     context = {
-        **listed.admin_site.each_context(request),
-        "opts": listed.opts,
-        "media": listed.media,
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "media": model_admin.media,
         "xid": ids.encode(id),
         "title": _("%(action)s batch %(name)s") % {"action": action.label, "name": view.name},
         "about": str(action.meaning) % counts,

@@ -22,20 +22,20 @@ from pulljobs.workflows.batches import reading
 from pulljobs.workflows.models import Batch
 
 GROUPED: Final = 1_000
-"""Dead members that are read and grouped by their errors."""
+"""Largest number of dead members that are read and grouped by their errors."""
 SHOWN: Final = 20
-"""Errors and inner batches on a page."""
+"""Largest number of errors, and of inner batches, on a page."""
 KINDS: Final = {
     "open": "queued",
     "closed": "inflight",
     "cancelled": "dead",
     "completed": "delivered",
 }
-"""Badges of the states."""
+"""CSS class of the badge for each state of a batch."""
 
 
 class CompletionFilter(admin.SimpleListFilter):
-    """Filter by completion, which an index serves."""
+    """Filter of the list that selects complete batches or all others, by an index."""
 
     title = _("state")
     parameter_name = "live"
@@ -50,7 +50,7 @@ class CompletionFilter(admin.SimpleListFilter):
 
 
 class BatchChangeList(KeysetChangeList):
-    """List whose rows have their exact counts."""
+    """List of batches that reads the exact counts of its rows in one statement."""
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
         rows = super().read_rows(request, ids)
@@ -61,7 +61,7 @@ class BatchChangeList(KeysetChangeList):
 
 
 class ErrorGroup(NamedTuple):
-    """Dead members with the same first line of their error."""
+    """Dead members of a batch with the same reason and the same first line of their error."""
 
     members: int
     error: str
@@ -137,14 +137,14 @@ class BatchAdmin(ReadOnlyAdmin):
 
 
 def badge(view: reading.BatchView) -> SafeString:
-    """Render the state of a batch."""
+    """Render the state of a batch as a coloured label."""
     return format_html(
         '<span class="pulljobs-badge pulljobs-{}">{}</span>', KINDS[view.state], view.state
     )
 
 
 def draw_bar(view: reading.BatchView) -> SafeString:
-    """Render the progress: delivered and dead members, and the percentage as text."""
+    """Render the progress of a batch: a bar of delivered and dead members, and the percentage."""
     delivered, dead = _share(view, view.delivered), _share(view, view.dead)
     return format_html(
         '<span class="pulljobs-progress"><svg viewBox="0 0 100 10" preserveAspectRatio="none"'

@@ -19,9 +19,10 @@ Link = tuple[str | Promise, SafeString | str]
 
 
 def find_links(request: HttpRequest, row: Job | ArchivedJob) -> Iterator[Link]:
-    """Yield what a live or archived job is a part of, with links to pages that the user may see.
+    """Yield a label and a link for the run of a job, its batch, and the run whose child it is.
 
-    The archive does not know the batch of a delivered job.
+    A page that the user may not see is named without a link. The archive does not know the
+    batch of a delivered job.
     """
     using = settings().DATABASE
     run = WorkflowRun.objects.using(using).filter(pk=looks.job_id_of(row)).first()

@@ -1,4 +1,4 @@
-"""Actions on a run with pages of their own: send a signal, redrive from a step."""
+"""Actions on a run in the admin, each with a page: send a signal, redrive from a step."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from pulljobs.workflows.replay import LONGEST_NAME
 
 
 class SignalForm(forms.Form):
-    """Form for a signal."""
+    """Form for the name and the payload of a signal to a run."""
 
     name = forms.CharField(max_length=LONGEST_NAME, label=gettext_lazy("Name"))
     payload = forms.CharField(
@@ -32,7 +32,7 @@ class SignalForm(forms.Form):
     )
 
     def clean_payload(self) -> Any:
-        """Return the parsed payload."""
+        """Return the payload parsed as JSON, or None for an empty field."""
         text = self.cleaned_data["payload"].strip()
         try:
             return json.loads(text) if text else None
@@ -41,7 +41,7 @@ class SignalForm(forms.Form):
 
 
 class RedriveForm(forms.Form):
-    """Form for the step from which a run is redriven."""
+    """Form for the step from which a run is redriven. No step: the run goes on where it stopped."""
 
     step = forms.ChoiceField(
         required=False,
@@ -56,8 +56,8 @@ class RedriveForm(forms.Form):
         field.choices = [("", _("none: go on where it stopped")), *steps]
 
 
-def send_signal(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    """Send a signal to a run."""
+def send_signal(model_admin: Any, request: HttpRequest, id: int) -> HttpResponse:
+    """Show the form for a signal to a run, or send the signal of a valid form."""
     run = _find_run(request, id, "signal")
     form = SignalForm(request.POST or None, initial={"name": run.row.waiting_for or ""})
     if request.method == "POST" and form.is_valid():
@@ -70,11 +70,11 @@ def send_signal(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
             )
             messages.success(request, _("The signal was sent."))
         return _back(run)
-    return _page(listed, request, run, form, _("Send a signal to run %s") % run.id)
+    return _page(model_admin, request, run, form, _("Send a signal to run %s") % run.id)
 
 
-def redrive(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    """Redrive a run, from a step if one is chosen."""
+def redrive(model_admin: Any, request: HttpRequest, id: int) -> HttpResponse:
+    """Show the form for a redrive of a run, or redrive it as a valid form says."""
     run = _find_run(request, id, "redrive")
     form = RedriveForm(run, request.POST or None, initial={"step": request.GET.get("step", "")})
     if request.method == "POST" and form.is_valid():
@@ -85,19 +85,19 @@ def redrive(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
             acting.redrive(run.row.pk, from_step=start, by=request.user.get_username())
             messages.success(request, _("The run goes on."))
         return _back(run)
-    return _page(listed, request, run, form, _("Redrive run %s") % run.id)
+    return _page(model_admin, request, run, form, _("Redrive run %s") % run.id)
 
 
 PAGES: Final[dict[str, Callable[..., HttpResponse]]] = {"signal": send_signal, "redrive": redrive}
 
 
 def may(request: HttpRequest, verb: str) -> bool:
-    """Return True if the user has the permission for an action on runs."""
+    """Return True if the user has the permission for an action on runs, such as `signal`."""
     return request.user.has_perm(f"pulljobs_workflows.{verb}_workflowrun")
 
 
 class _Reported:
-    """Context manager that shows a refusal by a verb as a message."""
+    """Context manager that shows an error of the action, such as RunEnded, as a message."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -128,12 +128,12 @@ def _back(run: RunView) -> HttpResponse:
 
 
 def _page(
-    listed: Any, request: HttpRequest, run: RunView, form: forms.Form, title: str
+    model_admin: Any, request: HttpRequest, run: RunView, form: forms.Form, title: str
 ) -> HttpResponse:
     context = {
-        **listed.admin_site.each_context(request),
-        "opts": listed.opts,
-        "media": listed.media,
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "media": model_admin.media,
         "form": form,
         "run": run,
         "xid": ids.encode(run.row.pk),

@@ -1,4 +1,4 @@
-"""List of runs: its filters, its search, and the jobs of its rows."""
+"""List of runs in the admin: its filters, its search, and the jobs of its rows."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ class VersionFilter(Choice):
 
 
 class RunChangeList(SearchedChangeList):
-    """List whose rows know their jobs."""
+    """List of runs that reads the jobs of its rows, whose states it shows."""
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
         rows = super().read_rows(request, ids)
@@ -53,7 +53,7 @@ class RunChangeList(SearchedChangeList):
 
 
 def select_runs(request: HttpRequest) -> RunSelection:
-    """Return the filters of the list, without the search term."""
+    """Return the filters that the query string of the list names, without the search term."""
     asked = {name: request.GET.get(name) or None for name in RunSelection._fields}
     version = asked["version"]
     return RunSelection(
@@ -64,7 +64,10 @@ def select_runs(request: HttpRequest) -> RunSelection:
 
 
 def search_runs(request: HttpRequest, span: IdSpan) -> SearchedRange:
-    """Return the runs with that id, or whose message has it, or else those with that text."""
+    """Find runs by the id of a run, a job or a message, or else by a text of their jobs.
+
+    The filters of the list hold for what is found.
+    """
     using, meant = settings().DATABASE, select_runs(request)
 
     def find_ids(term: str) -> list[int]:

@@ -51,14 +51,14 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Leave the search to `search`."""
+        """Return the rows unchanged: `search` finds rows in place of Django's search."""
         return queryset, False
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         return listing.read_window(settings().DATABASE, run_list.select_runs(request), span)
 
     def search(self, request: HttpRequest, span: IdSpan) -> SearchedRange:
-        """Return the runs that the search term finds."""
+        """Return the runs within a range of ids that the search term finds."""
         return run_list.search_runs(request, span)
 
     @admin.display(description=_("run"))
@@ -100,9 +100,10 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Render the page of a run, which runs only the site's own scripts: it shows payloads.
+        """Render the page of a run with a content security policy, because it shows payloads.
 
-        Redirect to the list if the job of the run is gone: runs are forgotten after their jobs.
+        Redirect to the list if the job of the run is gone: runs are deleted later than
+        their jobs.
         """
         try:
             response = super().changeform_view(request, object_id, form_url, extra_context)
@@ -143,7 +144,7 @@ def _describe(request: HttpRequest, run: RunView) -> dict[str, Any]:
 
 
 def _read_input(run: RunView) -> str:
-    """Return the payload of the message, or that of the last `continue_as`, as text."""
+    """Return the input of a run as text, from its last `continue_as` or from its message."""
     if run.row.input is not None:
         return timeline.show_json(run.row.input[0])
     rows = Message.objects.using(run.row._state.db)

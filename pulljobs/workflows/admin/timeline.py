@@ -19,7 +19,7 @@ SHOWN_CHILDREN: Final = 100
 
 
 class Bar(NamedTuple):
-    """Step with its place in the timeline, in thousandths of its width."""
+    """Step as a bar of the timeline, with `left` and `width` in thousandths of the whole width."""
 
     step: StepView
     left: float
@@ -34,12 +34,12 @@ class Bar(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Kind of the step in words."""
+        """Kind of the step in lower case, such as `sleep`."""
         return str(self.step.row.get_kind_display()).lower()
 
 
 def draw_steps(run: RunView, *, may_read: bool) -> list[Bar]:
-    """Return the bars of all steps, in their order."""
+    """Return a bar for each step of a run, in order, with results only if `may_read` is set."""
     if not run.steps:
         return []
     begin = min(step.row.started_at for step in run.steps)
@@ -77,14 +77,14 @@ def _draw(
 
 
 def _format_seconds(seconds: float | None) -> str:
-    """Format a short time in milliseconds."""
+    """Format seconds for people, as milliseconds below one second."""
     if seconds is not None and seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     return looks.duration(seconds)
 
 
 def show_json(value: Any) -> str:
-    """Return the beginning of a value as JSON, or an empty text for None."""
+    """Return the first `LONGEST_RESULT` characters of a value as JSON, or '' for None."""
     return (encoded(value) or "")[:LONGEST_RESULT]
 
 

@@ -1,4 +1,4 @@
-"""Routes of runs, by their names."""
+"""URL patterns of the routes of runs."""
 
 from django.urls import path, re_path
 

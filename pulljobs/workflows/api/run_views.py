@@ -34,7 +34,7 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Refuse with the text of an error of a verb, which says what to do."""
+    """Turn an error of the block, such as UnknownRun, into an HTTP error with its text."""
     try:
         yield
     except tuple(STATUSES) as error:
@@ -57,7 +57,7 @@ class SendSignal(ProblemMixin, UserView):
     needs = {"POST": [SIGNAL]}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse forms of other sites."""
+        """Refuse forms that a page of another site posts with the user's login."""
         super().initial(request, *args, **kwargs)
         raw_bodies.refuse_foreign_form(request)
 
@@ -73,7 +73,7 @@ class SendSignal(ProblemMixin, UserView):
 
 
 class SendSignalByToken(ProblemMixin, ProtocolView):
-    """View for anyone who has a token. It has no other authentication."""
+    """View for anyone with a one-time token, which is the only authentication."""
 
     authentication_classes = []
     permission_classes = []
@@ -87,7 +87,7 @@ class SendSignalByToken(ProblemMixin, ProtocolView):
 
 
 def read_payload(request: Request) -> Any:
-    """Return the JSON of the body, None for an empty one. Raise ValueError if it is not JSON."""
+    """Return the body parsed as JSON, or None if it is empty. Raise ValueError if it is no JSON."""
     sent = raw_bodies.read_sent(request._request, settings().MAX_RESULT_BYTES)
     if not sent.strip():
         return None
@@ -98,7 +98,7 @@ def read_payload(request: Request) -> Any:
 
 
 def render_run(view: RunView, *, with_result: bool) -> RunBody:
-    """Return a run as its body."""
+    """Return the response body for a run, with its result only if `with_result` is set."""
     job, result = view.job, None
     if with_result and job.result is not None:
         result = json.dumps(job.result, ensure_ascii=False)

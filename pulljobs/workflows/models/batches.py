@@ -15,7 +15,7 @@ LONGEST_NAME: Final = 200
 class Batch(models.Model):
     """Set of jobs, its members, that calls back when all of them have ended.
 
-    The counts are those that a merge has added up. Rows of `pulljobs_batch_sum` have the rest.
+    The counts are as of the last merge. Rows of `pulljobs_batch_sum` have the changes since.
     """
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)

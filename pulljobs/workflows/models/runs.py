@@ -15,7 +15,7 @@ LONGEST_NAME: Final = 200
 
 
 class StepKind(models.TextChoices):
-    """Call of a run that a step records."""
+    """Method of a run that made a step."""
 
     STEP = "step"
     ATOMIC = "atomic"
@@ -70,7 +70,7 @@ class WorkflowRun(models.Model):
 
 
 class WorkflowStep(models.Model):
-    """Step of a run. The holder of the run's lease inserts the row, and ends it once."""
+    """Step of a run. The holder of the run's lease inserts the row, and sets its end once."""
 
     pk = models.CompositePrimaryKey("run_id", "name", "number")
     run_id = models.BigIntegerField()
