@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.db import connections
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 from prometheus_client import REGISTRY
 from rest_framework.authtoken.models import Token
@@ -21,7 +21,9 @@ from pulljobs.engine import telemetry
 from pulljobs.metrics import recorder
 from pulljobs.models import AuditEntry, BatchSum, Consumer, Job
 from pulljobs.operating import prune
+from pulljobs.workflows.admin.batches import group_by_error
 from pulljobs.workflows.batches import gauges, verifying
+from pulljobs.workflows.batches.reading import DeadMember
 from pulljobs.workflows.batches.telemetry import BatchCompleted
 from pulljobs.workflows.models import Batch, BatchPart
 from tests.admin.conftest import browser_of
@@ -238,3 +240,19 @@ def test_pages_show_progress_and_dead_members_by_error_and_buttons_act(
     assert 'redrive/"' not in browser.get(f"{url}change/").content.decode()
     for action in ("close", "redrive", "cancel"):
         assert browser.post(f"{url}{action}/").status_code == 403
+
+
+def test_dead_members_are_grouped_by_the_first_line_of_their_error(
+    consumer: Consumer, rf: RequestFactory
+) -> None:
+    error = "IntegrityError: duplicate key\n\nTraceback ...\nDETAIL:  Key (id)=({})"
+    dead = [
+        DeadMember(id, consumer.channel.name, consumer.name, "rejected", error.format(id))
+        for id in (1, 2)
+    ]
+    request = rf.get("/")
+    request.user = User(is_superuser=True)
+    groups = group_by_error(request, dead)
+    assert [(group.members, group.error) for group in groups] == [
+        (2, "IntegrityError: duplicate key")
+    ]

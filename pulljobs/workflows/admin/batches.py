@@ -194,7 +194,7 @@ def group_by_error(request: HttpRequest, dead: Iterable[reading.DeadMember]) -> 
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
     for member in dead:
-        group = (member.reason, (member.error or "").strip().rpartition("\n")[2])
+        group = (member.reason, (member.error or "").strip().partition("\n")[0])
         counts[group] += 1
         first.setdefault(group, member.job_id)
     return [

@@ -15,7 +15,7 @@ from pulljobs.api.base_views import ProblemMixin, ProtocolView, UserView
 from pulljobs.api.bodies import render_time
 from pulljobs.api.permissions import is_permitted
 from pulljobs.conf import settings
-from pulljobs.errors import RunEnded, UnknownRun, WorkflowError
+from pulljobs.errors import RunEnded, UnknownJob, UnknownRun, WorkflowError
 from pulljobs.workflows import acting, reading, signal_tokens
 from pulljobs.workflows.api.run_bodies import RunBody, SignalBody, StepBody
 from pulljobs.workflows.reading import RunView, StepView
@@ -25,6 +25,7 @@ VIEW: Final = "pulljobs_workflows.view_workflowrun"
 SIGNAL: Final = "pulljobs_workflows.signal_workflowrun"
 STATUSES: Final[Mapping[type[Exception], int]] = {
     UnknownRun: 404,
+    UnknownJob: 404,
     RunEnded: 409,
     WorkflowError: 403,
     ValueError: 400,

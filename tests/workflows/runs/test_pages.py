@@ -56,6 +56,15 @@ def test_a_user_with_the_permission_reads_a_run_and_sends_it_a_signal(run_id: in
     assert RunSignal.objects.get().payload == {"by": "olga"}
 
 
+def test_a_run_whose_job_was_pruned_is_answered_404(run_id: int) -> None:
+    client = client_with("view_workflowrun")
+    Job.objects.all().delete()
+    assert WorkflowRun.objects.exists(), "runs are forgotten after their jobs"
+    answer = client.get(f"/run/{ids.encode(run_id)}")
+    assert answer.status_code == 404
+    assert str(run_id) in answer.content.decode()
+
+
 def test_no_permission_no_signal(run_id: int) -> None:
     client = client_with("view_workflowrun")
     url = f"/run/{ids.encode(run_id)}/signal/approval"
