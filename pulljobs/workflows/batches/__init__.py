@@ -1,1 +1,1 @@
-"""Batches: publishing of members, the decision that completes a batch, and what users see of it."""
+"""Batches: publishing of members, completion with its callbacks, and what users see of them."""

@@ -16,11 +16,11 @@ CHUNK: Final = 1000
 
 
 def cancel(id: int | str, *, by: str = "the program") -> int:
-    """Kill the queued members of a batch and of the batches in it. Return how many died.
+    """Kill the queued members of a batch and of the batches in it. Return how many were killed.
 
-    The batch takes no members any more, and completes when those in flight have ended. It waits
-    for publishers that add members. A complete batch stays as it is. If the call dies, call it
-    again. Raise UnknownBatch.
+    The batch takes no members any more, and completes when those in flight have ended. The call
+    waits for publishers that are adding members. A complete batch stays as it is. If the
+    process dies, call it again. Raise UnknownBatch.
     """
     return sum(cancelling(find(id), by=by))
 
@@ -44,10 +44,10 @@ def cancelling(batch: Batch, *, by: str) -> Iterator[int]:
 
 
 def redrive(id: int | str) -> int:
-    """Queue the dead members of a batch and of the batches in it again. Return how many.
+    """Queue the dead members of a batch and of the batches in it again. Return their number.
 
-    If the batch was complete, another round begins, and its callbacks are published again at the
-    end. A cancelled batch takes members again. Raise UnknownBatch.
+    If the batch was complete, another round begins, and its callbacks are published again at
+    the end. A cancelled batch takes members again. Raise UnknownBatch.
     """
     return sum(redriving(find(id)))
 
@@ -70,7 +70,7 @@ def find(id: int | str) -> Batch:
 
 
 def find_number(id: int | str) -> int:
-    """Return the number of the id of a batch, or raise UnknownBatch for what is no id."""
+    """Return the id of a batch as a number, or raise UnknownBatch for a text that is no id."""
     number = ids.find_number(id)
     if number is None:
         raise UnknownBatch(repr(id))
@@ -83,7 +83,7 @@ def nested_in(using: str, batch_id: int) -> Iterator[Batch]:
 
 
 def job_ids_of(using: str, batch_id: int) -> Iterator[list[int]]:
-    """Yield the job ids of each publish into a batch, in order, at most `CHUNK` at a time."""
+    """Yield lists of up to `CHUNK` job ids of a batch's members, in the order of publishing."""
     last = 0
     parts = BatchPart.objects.using(using).filter(batch_id=batch_id).order_by("id")
     while part := parts.filter(id__gt=last).first():
@@ -93,7 +93,7 @@ def job_ids_of(using: str, batch_id: int) -> Iterator[list[int]]:
 
 
 def dead_ids(using: str, batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[int]:
-    """Return ids of the dead members of a batch above an id, in order."""
+    """Return the job ids of the next dead members of a batch above `after`, in order."""
     rows = Job.objects.using(using).filter(batch_id=batch_id, reason__isnull=False, id__gt=after)
     return list(rows.order_by("id").values_list("id", flat=True)[:limit])
 

@@ -1,7 +1,7 @@
 """Making batches, adding members to them, and closing them.
 
-A member is counted in the transaction that publishes it, under a lock that publishers share. So a
-batch is never decided between a publish and its count.
+A member is counted in the transaction that publishes it, under a lock that publishers share. So no
+process decides that a batch is complete between a publish and its count.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -127,7 +127,7 @@ class OpenBatch:
 
     @contextmanager
     def batch(self, name: str, **on: AnyCallback) -> Iterator["OpenBatch"]:
-        """Make a batch that is one member of this batch, with the arguments of `batch`."""
+        """Make a batch that counts as one member of this batch, with the arguments of `batch`."""
         with batch(name, parent=self, **on) as nested:
             yield nested
 
@@ -144,9 +144,10 @@ class OpenBatch:
         await sync_to_async(self.close)()
 
     def _lock(self, using: str) -> None:
-        """Keep the batch from being decided until the end of the transaction.
+        """Take the shared lock of publishers, so that the batch can't complete before the commit.
 
-        A look that meets the lock leaves a closed batch alone, so another look follows the commit.
+        The batch loop skips a locked batch. So if the batch is closed, announce it to the
+        loop for a time after the commit. Raise UnknownBatch, or BatchEnded.
         """
         rows = run(using, "lock_batch_to_add", {"batch_id": self.id})
         if not rows:
@@ -188,10 +189,10 @@ def create(
 ) -> OpenBatch:
     """Make a batch that stays open until `close` is called. Joins the caller's transaction.
 
-    The callbacks are published when every member has ended: `on_complete` always, `on_success` if
-    none is dead, and `on_dead` if some are. `parent` is the batch of which this is one member.
-    `run_id` is the run of a workflow that becomes due. Raise InvalidMessage, PayloadTooLarge, and
-    of the parent UnknownBatch or BatchEnded.
+    The callbacks are published when every member has ended: `on_complete` always, `on_success`
+    if none is dead, and `on_dead` if some are. `parent` is the batch of which this is one
+    member. `run_id` is the run of a workflow that becomes due then. Raise InvalidMessage,
+    PayloadTooLarge, and UnknownBatch or BatchEnded because of the parent.
     """
     _check_name(name)
     _check_parent(parent)
@@ -251,9 +252,9 @@ async def abatch(name: str, **options: Any) -> AsyncIterator[OpenBatch]:
 
 
 def extend(id: int | str) -> OpenBatch:
-    """Return the batch with this id, to publish more members. Nothing is looked up before that.
+    """Return the batch with this id, to publish more members. No query runs before that.
 
-    Raise UnknownBatch for what is no id.
+    Raise UnknownBatch for a text that is no id.
     """
     number = ids.find_number(id)
     if number is None:
@@ -262,7 +263,10 @@ def extend(id: int | str) -> OpenBatch:
 
 
 def find_batch(job_id: int | str) -> OpenBatch | None:
-    """Return the batch of a job that is not delivered, or None. A member may add to its batch."""
+    """Return the batch of which a job is a member, so that its handler can add members to it.
+
+    None if the job is in no batch, or was delivered.
+    """
     number = ids.find_number(job_id) or 0
     row = Job.objects.using(settings().DATABASE).filter(id=number, batch_id__isnull=False)
     batch_id = row.values_list("batch_id", flat=True).first()

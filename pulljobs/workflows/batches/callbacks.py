@@ -31,7 +31,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """Message to publish when a batch has ended. The fields are arguments of `publish`."""
+    """Message that the end of a batch publishes. The fields are arguments of `publish`."""
 
     channel: str
     payload: Payload = None
@@ -47,7 +47,7 @@ AnyCallback = Callback | tuple[str, Any] | None
 
 
 def store(callbacks: Mapping[Ending, AnyCallback]) -> list[dict[str, Any]]:
-    """Return callbacks as the row of the batch has them.
+    """Check callbacks, and return them in the form in which the row of a batch stores them.
 
     Raise InvalidMessage or PayloadTooLarge for a message that could not be published.
     """
@@ -59,7 +59,7 @@ def store(callbacks: Mapping[Ending, AnyCallback]) -> list[dict[str, Any]]:
 
 
 def publish(using: str, batch: Row) -> None:
-    """Publish the callbacks of a batch that has ended, in the caller's transaction.
+    """Publish those callbacks of a batch that its end calls for, in the caller's transaction.
 
     `batch` is a row of decide_batch.sql. Raise what `publish` raises.
     """

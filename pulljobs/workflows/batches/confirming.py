@@ -20,7 +20,10 @@ def add_arguments(parser: ArgumentParser, verb: str) -> None:
 def run(
     verb: str, view: BatchView, text: str, options: dict[str, Any], act: Callable[[], int]
 ) -> CommandResult:
-    """Show what is meant, and act after the confirmation. `act` returns the number of members."""
+    """Run `act` after the user has confirmed it. For a dry run only report its effect.
+
+    `text` describes the members for the question, and `act` returns how many it changed.
+    """
     if not options["dry_run"]:
         job_actions.require_confirmation(yes=options["yes"])
     question = f"{verb.capitalize()} {text}?"

@@ -1,7 +1,9 @@
 """Merging of the counts of batches, and the decision that completes a batch once.
 
-The decision locks the batch, and merges again in a statement whose snapshot has everything that
-committed before the lock. It publishes the callbacks in the transaction that completes the batch.
+Each settlement of a member appends a row to `pulljobs_batch_sum`, and a merge adds these rows to
+the counts of the batch. The decision locks the batch, and merges again in a statement whose
+snapshot has everything that committed before the lock. It publishes the callbacks in the
+transaction that completes the batch.
 """
 
 from enum import Enum, auto
@@ -20,11 +22,12 @@ from pulljobs.workflows.batches.telemetry import BatchCompleted, BatchReopened, 
 
 
 class Look(Enum):
-    """Result of looking at a batch."""
+    """Result of a look at a batch, which merges its counts and completes it if that is due."""
 
     NOTHING = auto()
     """Its counts are merged, and nothing was due."""
     DECIDED = auto()
+    """The batch is complete, or has begun another round because of a redrive."""
     LOCKED = auto()
     """Another transaction had it locked: look again soon."""
     REFUSED = auto()
@@ -32,7 +35,7 @@ class Look(Enum):
 
 
 def look(using: str, batch_id: int) -> Look:
-    """Merge the sums of a batch, and decide it if that is due."""
+    """Merge the counts of a batch. If they require that, complete it or begin another round."""
     params = {"batch_id": batch_id, "is_decision": False}
     [row] = run(using, "merge_batch_sums", params, seconds=LOCK_SECONDS)
     if not row.is_free:
@@ -70,7 +73,7 @@ def _complete(using: str, batch_id: int) -> Look:
 
 
 def _end(using: str, batch: Row) -> None:
-    """Publish the callbacks, or make the run due that waits for the batch."""
+    """Publish the callbacks of a batch that is complete, and make the run due that waits for it."""
     callbacks.publish(using, batch)
     if batch.run_id is not None:
         signals.make_due(using, [batch.run_id])
@@ -79,7 +82,7 @@ def _end(using: str, batch: Row) -> None:
 
 
 def _count_in_parent(using: str, batch: Row) -> None:
-    """Append the change of this member to the counts of the batch that contains it.
+    """Append the change of this batch, as a member, to the counts of the batch that contains it.
 
     A batch begins another round only if a member was dead, so it counted as dead before.
     """

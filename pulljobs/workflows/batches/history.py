@@ -1,4 +1,4 @@
-"""Upkeep of batches."""
+"""Deletion of outdated batches."""
 
 from datetime import timedelta
 from typing import Final
@@ -6,9 +6,9 @@ from typing import Final
 from pulljobs.storage.statements import run
 
 AT_ONCE: Final = 100
-"""Batches deleted at once. Each may have thousands of parts."""
+"""Largest number of batches deleted at once. Each may have thousands of parts."""
 
 
 def forget_batches(using: str, age: timedelta) -> int:
-    """Delete some batches that ended longer than `age` ago, and return their number."""
+    """Delete up to `AT_ONCE` batches that ended longer than `age` ago. Return their number."""
     return len(run(using, "forget_ended_batches", {"age": age, "wanted": AT_ONCE}))

@@ -1,4 +1,4 @@
-"""Looking at batches whose members changed: at once, by the loop of a worker, or by a sweep."""
+"""Calls of `look` for batches whose members changed: at once, by a worker's loop, or by a sweep."""
 
 import logging
 import threading
@@ -15,14 +15,14 @@ logger = logging.getLogger("pulljobs.workflows")
 LOOP: Final = "batches"
 """Name of the loop in `hooks.worker_loops`."""
 SWEPT: Final = 200
-"""Batches that a step of a sweep looks at."""
+"""Largest number of batches that a step of a sweep looks at."""
 
 ALL: Final = 100_000
 """More batches than a test makes."""
 
 
 class NotedBatches:
-    """Batches of this process that the loop looks at next."""
+    """Ids of batches whose members changed, for the batch loop of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class NotedBatches:
         return bool(self._ids)
 
     def add(self, batch_ids: Collection[int]) -> bool:
-        """Note batches. Return True if none was noted before, so that the loop has to wake."""
+        """Note batches. Return True if the loop has to be woken: none was noted before."""
         with self._lock:
             is_first = not self._ids
             self._ids.update(batch_ids)
@@ -48,9 +48,10 @@ noted: Final = NotedBatches()
 
 
 def listen(using: str, batch_ids: Collection[int]) -> None:
-    """Look at batches whose members changed: the loop of a worker does, or else this thread.
+    """Note batches whose members changed for this worker's loop, or else call `look` here.
 
-    A worker that ends when the queue is empty looks at once, because a callback fills the queue.
+    A worker that ends when the queue is empty calls it here, because a callback fills the
+    queue.
     """
     wake = hooks.loop_wakers.get(LOOP)
     if wake is None or settings().BURST or settings().ONCE:
@@ -60,19 +61,20 @@ def listen(using: str, batch_ids: Collection[int]) -> None:
 
 
 def look_at_each(using: str, batch_ids: Collection[int]) -> set[int]:
-    """Look at batches, in order, and return those that another transaction has locked."""
+    """Call `look` for batches, in order, and return those that another transaction has locked."""
     return {id for id in sorted(batch_ids) if look(using, id) is Look.LOCKED}
 
 
 def look_at_noted(using: str) -> None:
-    """Look at the batches that the loop of a worker has not reached when its process ends."""
+    """Call `look` for the noted batches that the loop has not reached when its process ends."""
     look_at_each(using, noted.take())
 
 
 def sweep(using: str, after: int = 0) -> int | None:
-    """Look at batches that have sums, above an id. Return the last id if there may be more.
+    """Call `look` for the next batches above an id that have counts to be merged.
 
-    This finds batches whose process died between a settlement and the decision.
+    Return the last id, or None if there are no more. A sweep finds batches whose process died
+    between a settlement and the decision.
     """
     rows = run(using, "batches_to_look_at", {"after": after, "wanted": SWEPT})
     look_at_each(using, [row.batch_id for row in rows if row.is_known])
@@ -82,7 +84,10 @@ def sweep(using: str, after: int = 0) -> int | None:
 
 
 def sweep_all(using: str) -> bool:
-    """Look at all batches that have sums until no decision is due. Return True if there was one."""
+    """Call `look` for all batches with counts to be merged until none completes, for tests.
+
+    Return True if a batch has completed, or goes on after a redrive.
+    """
     has_decided = False
     while _sweep_once(using):
         has_decided = True

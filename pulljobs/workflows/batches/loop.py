@@ -1,4 +1,4 @@
-"""Loop of every worker process that merges the counts of batches and decides them."""
+"""Loop of every worker process that merges the counts of batches and completes batches."""
 
 import random
 import time
@@ -9,7 +9,7 @@ from pulljobs.workflows.batches import looking
 from pulljobs.workflows.batches.looking import noted
 
 SHORTEST_PAUSE: Final = 0.05
-"""Seconds in which flushes share a look."""
+"""Seconds before a look, so that flushes of that time share it."""
 LONGEST_PAUSE: Final = 5.0
 LONGEST_LOCKED: Final = 1.0
 """Longest pause before a batch is looked at again that another transaction had locked."""
@@ -19,7 +19,7 @@ SWEEP_SECONDS: Final = 10.0
 
 
 class BatchLoop:
-    """Loop that looks at the batches that this process noted, and sweeps every 10 seconds."""
+    """Loop that looks at batches noted by this process, and sweeps over all every 10 seconds."""
 
     wake_channel = "pulljobs_batches"
 
@@ -31,11 +31,11 @@ class BatchLoop:
         self._swept = 0
 
     def wake(self) -> None:
-        """Look after the shortest pause, in which other flushes may add batches."""
+        """Let the next pass begin after the shortest pause, in which others may note batches."""
         self._look_at = max(self._look_at, time.monotonic() + SHORTEST_PAUSE)
 
     def tick(self) -> float:
-        """Look at noted batches and sweep, if it is time. Return the seconds until the next."""
+        """Look at noted batches and sweep, if that is due. Return the seconds to sleep."""
         if noted and time.monotonic() >= self._look_at:
             self._look()
         if time.monotonic() >= self._sweep_at:

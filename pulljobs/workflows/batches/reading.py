@@ -23,7 +23,7 @@ CAP: Final = 100_000
 
 
 class DeadMember(NamedTuple):
-    """Member of a batch that is dead, with its error."""
+    """Dead member of a batch, with the reason and the error of its death."""
 
     job_id: int
     channel: str
@@ -66,7 +66,7 @@ class BatchView:
 
     @property
     def live(self) -> int:
-        """Members that are queued or in flight."""
+        """Number of members that are queued or in flight."""
         return self.members - self.delivered - self.dead
 
     @property
@@ -88,14 +88,14 @@ class BatchView:
 
     @property
     def expected_at(self) -> datetime | None:
-        """Expected end, if members go on ending as fast as since the batch was made, or None."""
+        """Expected end at the average speed so far. None if no member has ended, or all have."""
         ended = self.delivered + self.dead
         if not ended or not self.live:
             return None
         return self.now + (self.now - self.created_at) * (self.live / ended)
 
     def dead_members(self, limit: int = SHOWN) -> list[DeadMember]:
-        """Return dead members, oldest first, without those of batches in this batch."""
+        """Return the `limit` oldest dead members, without those of batches in this batch."""
         return read_dead(self.id, limit=limit)
 
     def nested(self) -> list["BatchView"]:
@@ -143,7 +143,7 @@ def wait(id: int | str, timeout: float | timedelta) -> BatchView | None:
 def results(id: int | str) -> Iterator[MemberResult]:
     """Yield the members in the order in which they were published, without nested batches.
 
-    At most 1000 are read at a time. Raise UnknownBatch at the first.
+    At most 1000 are read at a time. UnknownBatch is raised when the first is asked for.
     """
     using = settings().DATABASE
     batch = find(id)
@@ -152,7 +152,7 @@ def results(id: int | str) -> Iterator[MemberResult]:
 
 
 def read_dead(batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[DeadMember]:
-    """Return dead members above a job id, oldest first."""
+    """Return the next dead members with job ids above `after`, oldest first."""
     rows = Job.objects.using(settings().DATABASE).filter(
         batch_id=batch_id, reason__isnull=False, id__gt=after
     )
@@ -166,7 +166,7 @@ def read_dead(batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[Dead
 
 
 def count_in_flight(batch_id: int, cap: int = CAP) -> int:
-    """Count the members in flight, among at most `cap` jobs that leases hold."""
+    """Count the members that are in flight, among the first `cap` jobs that leases hold."""
     params = {"batch_id": batch_id, "cap": cap}
     [row] = run(settings().DATABASE, "count_in_flight", params)
     jobs: int = row.jobs

@@ -7,12 +7,12 @@ from pulljobs.workflows.batches.reading import BatchView, DeadMember
 
 
 def text_id(view: BatchView) -> str:
-    """Return the public form of the id."""
+    """Return the id of a batch in its public form."""
     return ids.encode(view.id)
 
 
 def summarize(view: BatchView) -> dict[str, Any]:
-    """Return a batch with its counts. Times are None until they are reached."""
+    """Return a batch with its counts as a dict for JSON. Times that are not reached are None."""
     return {
         "id": text_id(view),
         "name": view.name,
@@ -35,5 +35,5 @@ def summarize(view: BatchView) -> dict[str, Any]:
 
 
 def describe_dead(member: DeadMember) -> dict[str, Any]:
-    """Return a dead member with its error."""
+    """Return a dead member with its error as a dict for JSON."""
     return {**member._asdict(), "job_id": ids.encode(member.job_id)}

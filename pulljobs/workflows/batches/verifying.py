@@ -1,4 +1,4 @@
-"""Proof that the counts of batches equal their members. The check only reads."""
+"""Check of `pulljobs verify` that the counts of batches equal their members. It only reads."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ INVARIANTS: Final = {
 
 
 def verify_part() -> VerifiedPart:
-    """Check batches that go on or ended today, for `manage.py pulljobs verify`."""
+    """Check the newest batches that go on or ended within a day. Return those that are wrong."""
     using = settings().DATABASE
     recent = Q(completed_at=None) | Q(completed_at__gt=Now() - timedelta(days=1))
     rows = Batch.objects.using(using).filter(recent).order_by("-id")

@@ -18,7 +18,7 @@ Seconds = Annotated[float, Bounds(0, 100 * YEAR)]
 
 
 class BatchMessageBody(TypedDict):
-    """Message. Payload or PayloadBase64 is given, or the payload is empty."""
+    """Message with its payload in Payload or in PayloadBase64, or without payload."""
 
     Payload: NotRequired[str | None]
     PayloadBase64: NotRequired[
@@ -41,7 +41,7 @@ class CallbackBody(BatchMessageBody):
 
 
 class BatchFormBody(TypedDict):
-    """Batch that is open until it is closed."""
+    """Batch to create. It is open until it is closed."""
 
     Name: Annotated[str, TextUpTo(200)]
     OnComplete: NotRequired[CallbackBody | None]

@@ -1,4 +1,4 @@
-"""Batches as bodies, and bodies as messages."""
+"""Conversion of batches to bodies of answers, and of bodies of requests to messages."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ from pulljobs.workflows.batches.reading import BatchView, DeadMember
 
 
 def render_batch(view: BatchView) -> BatchBody:
-    """Return the body of a batch."""
+    """Return the body of an answer about a batch."""
     return {
         "ID": rendering.text_id(view),
         "Name": view.name,
@@ -45,7 +45,7 @@ def render_batch(view: BatchView) -> BatchBody:
 
 
 def render_dead(member: DeadMember) -> DeadMemberBody:
-    """Return the body of a dead member."""
+    """Return the body of an answer about a dead member of a batch."""
     return {
         "JobID": ids.encode(member.job_id),
         "Channel": member.channel,
@@ -56,7 +56,7 @@ def render_dead(member: DeadMember) -> DeadMemberBody:
 
 
 def read_member(body: MemberBody) -> Draft:
-    """Return the message of a member. Raise 400 for a wrong payload."""
+    """Return the message that a request adds to a batch. Answer 400 for a wrong payload."""
     seconds = body.get("DelaySeconds")
     return Draft(
         **_message(body),
@@ -66,7 +66,7 @@ def read_member(body: MemberBody) -> Draft:
 
 
 def read_callback(body: CallbackBody | None) -> Callback | None:
-    """Return a callback, or None without one. Raise 400 for a wrong payload."""
+    """Return a callback that a request gives, or None. Answer 400 for a wrong payload."""
     return None if body is None else Callback(body["Channel"], **_message(body))
 
 

@@ -1,4 +1,4 @@
-"""Routes of batches, by their names."""
+"""URL patterns of the routes of batches."""
 
 from typing import Final
 

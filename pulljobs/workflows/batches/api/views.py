@@ -57,7 +57,7 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Refuse with the text of an error of a verb, which says what to do."""
+    """Turn an error of the block, such as UnknownBatch, into an HTTP error with its text."""
     try:
         yield
     except tuple(STATUSES) as error:
@@ -66,7 +66,7 @@ def refusing() -> Iterator[None]:
 
 
 class BatchUserView(ProblemMixin, UserView):
-    """Base of the views. Requests that change something are not taken from forms of other sites."""
+    """Base of the views of batches. It refuses POSTs of forms that are on pages of other sites."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -124,7 +124,7 @@ class BatchMembers(BatchUserView):
     needs = {"POST": [ADD]}
 
     def post(self, request: Request, batch: str) -> Response:
-        """Publish members."""
+        """Publish messages as members of a batch, and answer with how many became members."""
         form = read_body(MembersFormBody, _read(request))
         drafts = list(map(read_member, form["Messages"]))
         with refusing():
@@ -168,7 +168,7 @@ class RedriveBatch(BatchUserView):
 
 
 def _number_of(text: str) -> int:
-    """Return the id of a batch. Answer 404 for a text that is no id."""
+    """Return the id of a batch as a number. Answer 404 for a text that is no id."""
     try:
         return ids.decode(text)
     except ValueError as error:
