@@ -37,8 +37,8 @@ class PulljobsConfig(AppConfig):
 def create_declared(*, using: str, **kwargs: Any) -> None:
     """Create the channels and consumers that handlers name, after `migrate` and `flush`.
 
-    So they exist before the first publish, in the databases of tests, too. A failure is logged: the
-    migration itself is done, and workers create them at their start.
+    They have to exist before the first publish, also in the databases of tests. A failure is only
+    logged: the migration itself is done, and workers create them at their start.
     """
     from django.db import DatabaseError, transaction
 
@@ -57,9 +57,9 @@ def create_declared(*, using: str, **kwargs: Any) -> None:
 
 
 def start_telemetry() -> None:
-    """Start the recorders that the settings ask for, at the start of every process.
+    """Start metrics and tracing in this process, if the settings ask for them.
 
-    The system checks report wrong settings. Here they only turn telemetry off.
+    Wrong settings turn both off, silently: the system checks report them.
     """
     from pulljobs import metrics
     from pulljobs.conf import settings

@@ -1,9 +1,9 @@
 """Audit trail of operators' actions: by which user, when, what, and on which jobs.
 
 An action on many jobs runs in batches. One transaction changes the jobs of a batch, records the
-result of each, and advances the cursor of the action. The process may die at any time: any other
-process continues from the last commit. No job is acted on twice, because the cursor only moves up
-through the job ids.
+result of each, and advances the cursor of the action: the job id up to which it is done. The
+process may die at any time: any other process continues from the last commit. No job is acted on
+twice, because the cursor only moves up.
 """
 
 import time
@@ -28,8 +28,9 @@ from pulljobs.storage.windows import upwards
 
 BATCH: Final = 1_000
 COUNTED: Final = 10_000
+"""Largest number of jobs that a preview counts."""
 LOOKED_THROUGH: Final = 20_000
-"""Rows that a preview reads at most."""
+"""Largest number of rows that a preview reads."""
 
 Act = Callable[[list[int], AuditEntry], Changed]
 ACTS: Final[Mapping[Event, Act]] = {
@@ -42,16 +43,17 @@ ACTS: Final[Mapping[Event, Act]] = {
 
 
 class Preview(NamedTuple):
-    """Number of jobs that an action would be tried on."""
+    """Number of jobs that an action would be tried on, shown before the operator confirms it."""
 
     jobs: int
     is_more: bool
     """True if there may be more: counting stopped at its limit."""
     first: list[int]
+    """Ids of the oldest of them, at most five."""
 
 
 def preview(event: Event, selection: Selection) -> Preview:
-    """Count the jobs that the selection means right now, oldest first."""
+    """Count the selected jobs that are now in a state that the event can change."""
     using = settings().DATABASE
     span = upwards(0, COUNTED, LOOKED_THROUGH)
     selected = selecting.window(using, _for(event, selection), span)
@@ -69,8 +71,9 @@ def begin(
 ) -> AuditEntry:
     """Record an action on all selected jobs that exist by now.
 
-    `proceed` carries it out, and so does every worker. `subject` describes the selection.
-    Raises ValueError for a time that `operating.check_due` refuses.
+    Nothing changes yet: `proceed` carries it out, and so does every worker. `subject` describes the
+    selection in words, `expected` is the preview that the operator saw. `at` is the due time for a
+    reschedule. Raises ValueError for a time that `operating.check_due` refuses.
     """
     operating.check_due(at)
     using = settings().DATABASE
@@ -89,7 +92,10 @@ def begin(
 
 
 def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = None) -> AuditEntry:
-    """Act on these jobs now, in one transaction, and return the entry of the audit trail."""
+    """Change these jobs now, in one transaction, and return the finished entry of the audit trail.
+
+    `at` is the due time for a reschedule.
+    """
     among = tuple(sorted(set(job_ids)))
     subject = ", ".join(map(ids.encode, among[:3])) + (" ..." if among[3:] else "")
 
@@ -106,9 +112,10 @@ def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = 
 
 
 def proceed(seconds: float, entry_id: int | None = None) -> bool:
-    """Carry out all unfinished actions, or the one with that id, for about that many seconds.
+    """Carry out unfinished actions, all or only that of `entry_id`, for about that many seconds.
 
-    Return True if work is left that no other process is doing.
+    Return True if the time was over before the work. Actions that other processes carry out at the
+    moment do not count.
     """
     using = settings().DATABASE
     until = time.monotonic() + seconds
@@ -119,14 +126,17 @@ def proceed(seconds: float, entry_id: int | None = None) -> bool:
 
 
 def note(act: str, *, by: str, subject: str, at: datetime | None = None, done: int = 1) -> None:
-    """Record an action that was done at once, without `begin` and `act`."""
+    """Record an action that the caller has done already, such as a pause."""
     AuditEntry.objects.using(settings().DATABASE).create(
         by=by, act=act, subject=subject, at=at, done=done, finished_at=Now()
     )
 
 
 def noting(steps: Iterable[int], act: str, *, by: str, subject: str) -> Iterator[int]:
-    """Record an action that is done in steps, and update the number of jobs after each step."""
+    """Record an action that the iteration of `steps` carries out.
+
+    Each step is a number of changed jobs, and is yielded after the entry has counted it.
+    """
     rows = AuditEntry.objects.using(settings().DATABASE)
     entry = rows.create(by=by, act=act, subject=subject, finished_at=Now())
     for done in steps:
@@ -153,18 +163,21 @@ def name_of(token_holder: TokenHolder) -> str:
 
 
 def stop(entry: AuditEntry, *, by: str) -> bool:
-    """Stop an unfinished action. Return True if it had jobs left."""
+    """Stop an action after its current batch. Return False if it had ended already."""
     return audit.stop(settings().DATABASE, entry.pk, by)
 
 
 def _for(event: Event, selection: Selection) -> Selection:
-    """Restrict the selection to states that the event leaves. Explicitly chosen jobs all stay."""
+    """Restrict the selection to states in which the event is allowed.
+
+    Jobs that are chosen by their ids stay selected in any state.
+    """
     states = [state for state in selection.states if state in TRANSITIONS[event].sources]
     return selection._replace(states=tuple(map(str, states)))
 
 
 def _proceed(entry_id: int | None) -> bool:
-    """Act on one batch. Return True if there may be another."""
+    """Carry out one batch of an unfinished action. Return True if there may be another batch."""
     using = settings().DATABASE
     with brief(using):
         entry = audit.locked(using, entry_id)
@@ -180,7 +193,7 @@ def _proceed(entry_id: int | None) -> bool:
 
 
 def _refusals(event: Event, refused: list[int]) -> dict[int, str]:
-    """Return the reason for each job that the action did not change."""
+    """Return why the event did not change these jobs, as a text by job id."""
     rows = Job.objects.using(settings().DATABASE).filter(id__in=refused)
     now = dict(rows.values_list("id", "state"))
     return {id: _why_not(event, now.get(id)) for id in refused}

@@ -1,15 +1,16 @@
 """Retry delays, written as text, stored as data.
 
-    none                       never
+    none                       no retry: the first failure makes the job DEAD
     constant:10                10 s each time
     linear:1+2                 1, 3, 5, ... s
     exponential:1              1, 2, 4, ... s, at most 300
     exponential:1x3<60         1, 3, 9, ... s, at most 60
     5,30,60                    5, 30, 60, then 120, 180, ...: (n - length + 1) x last
 
-A strategy expands to at most 200 delays, and its last delay repeats. No delay is above a year. A
-consumer stores the text and what it expands to: an array of seconds and a cap. SQL takes the n-th
-delay from it for every way in, and adds the jitter, inside the cap.
+In the last form, the n-th retry of a list of `length` delays waits (n - length + 1) x the last one.
+A strategy expands to at most 200 delays, and no delay is above a year. A consumer stores the text
+and what it expands to: an array of seconds, and a cap that no delay exceeds. `finish.sql` takes the
+n-th delay from them, for all workers and clients, and adds jitter within the cap.
 """
 
 import re
@@ -20,7 +21,7 @@ from typing import Final
 
 LONGEST: Final = 365 * 86400.0
 EXPONENTIAL_CAP: Final = 300.0
-_ENTRIES: Final = 200
+_MOST_DELAYS: Final = 200
 _NUMBER: Final = r"(\d+(?:\.\d+)?)"
 _CONSTANT: Final = re.compile(rf"constant:{_NUMBER}")
 _LINEAR: Final = re.compile(rf"linear:{_NUMBER}(?:\+{_NUMBER})?(?:<{_NUMBER})?")
@@ -29,13 +30,19 @@ _EXPONENTIAL: Final = re.compile(rf"exponential:{_NUMBER}(?:x{_NUMBER})?(?:<{_NU
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Seconds before each retry, past the end (n - length + 1) x last, never above the cap."""
+    """Seconds before the first, second, ... retry, and the cap. Empty means no retry.
+
+    Retry n past the end of the list waits (n - length + 1) x the last delay, up to the cap.
+    """
 
     seconds: tuple[float, ...]
     cap: float = LONGEST
 
     def before(self, retry: int) -> float:
-        """Return the seconds before a retry, counted from 1, as finish.sql does without jitter."""
+        """Return the seconds before a retry, as `finish.sql` does, without jitter.
+
+        The first retry has the number 1. Without delays the result is 0.
+        """
         if not self.seconds:
             return 0.0
         length = len(self.seconds)
@@ -48,17 +55,17 @@ NEVER: Final = "none"
 
 
 def expand(text: str) -> Delays:
-    """Return the delays of a strategy. Any other text raises ValueError with the valid forms."""
+    """Return the delays of a retry strategy, or raise ValueError that names the valid forms."""
     text = text.replace(" ", "")
     if text == NEVER:
         return Delays(())
     if match := _CONSTANT.fullmatch(text):
-        return _ladder(repeat(float(match[1])), LONGEST)
+        return _rising(repeat(float(match[1])), LONGEST)
     if match := _LINEAR.fullmatch(text):
-        return _ladder(count(float(match[1]), float(match[2] or match[1])), match[3] or LONGEST)
+        return _rising(count(float(match[1]), float(match[2] or match[1])), match[3] or LONGEST)
     if match := _EXPONENTIAL.fullmatch(text):
-        rungs = _exponential(float(match[1]), float(match[2] or 2))
-        return _ladder(rungs, match[3] or EXPONENTIAL_CAP)
+        powers = _exponential(float(match[1]), float(match[2] or 2))
+        return _rising(powers, match[3] or EXPONENTIAL_CAP)
     return Delays(_listed(text))
 
 
@@ -81,12 +88,12 @@ def _exponential(first: float, factor: float) -> Iterator[float]:
         first = min(first * factor, LONGEST)
 
 
-def _ladder(rungs: Iterator[float], highest: str | float) -> Delays:
-    """Take rungs up to the highest, until they no longer rise, or until as many as are stored."""
-    ladder: list[float] = []
+def _rising(endless: Iterator[float], highest: str | float) -> Delays:
+    """Return the first delays of an endless series, until they reach the cap or stop to rise."""
+    delays: list[float] = []
     cap = min(float(highest), LONGEST)
-    for seconds in islice(rungs, _ENTRIES):
-        if ladder and min(seconds, cap) <= ladder[-1]:
+    for seconds in islice(endless, _MOST_DELAYS):
+        if delays and min(seconds, cap) <= delays[-1]:
             break
-        ladder.append(min(seconds, cap))
-    return Delays(tuple(ladder), cap=ladder[-1])
+        delays.append(min(seconds, cap))
+    return Delays(tuple(delays), cap=delays[-1])

@@ -58,7 +58,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs django.tasks when it is first used."""
+    """Import `call_task` and `enqueue` on their first use, because they need django.tasks."""
     if name not in ("call_task", "enqueue"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pulljobs.workflows.batches import tasks

@@ -1,7 +1,7 @@
-"""Capacity model: what a rate of jobs takes of processors, commits and disks.
+"""Capacity model: the processors, commits and bytes of disk that a rate of jobs takes.
 
 It adds up the costs of a job and of each byte of its payload. `python -m benchmarks capacity`
-measures them, and compares what the model predicts with other runs.
+measures these costs, and compares the predictions of the model with other runs.
 """
 
 from collections.abc import Iterator
@@ -15,25 +15,25 @@ DAY: Final = 86_400
 USED: Final = 0.7
 """Share of a processor or of a disk to plan with. Waiting times rise steeply above it."""
 MOST: Final = 80_000.0
-"""Largest number of jobs a second of one server that was measured: no estimate goes beyond it."""
+"""Highest rate of one server that was measured, in jobs a second. No estimate goes beyond it."""
 BESIDE: Final = 0.25
-"""Share of the processors above which jobs get a server of their own."""
+"""Share of a server's processors above which the jobs should not share it with other data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Costs of a job on one machine. Times of processors are in microseconds."""
+    """Costs of a job on one machine. Names that end in `_us` are microseconds of a processor."""
 
     publish_us: float
-    """Server, for a message that is published in a commit of its own."""
+    """Time of the database server for a message that is published in a commit of its own."""
     batch_us: float
-    """Server, for a message of a large batch."""
+    """Time of the database server for a message that is published in a large batch."""
     run_us: float
-    """Server, to claim and settle a job."""
+    """Time of the database server to claim and settle a job."""
     payload_us: float
-    """Server, for a kilobyte of payload."""
+    """Time of the database server for a kilobyte of payload."""
     worker_us: float
-    """Worker, for a job whose handler does nothing."""
+    """Time of the worker for a job whose handler does nothing."""
     wal_bytes: float
     """Bytes of WAL from publish to archive, besides the payload."""
     row_bytes: float
@@ -52,7 +52,7 @@ MEASURED: Final = Costs(
     row_bytes=400,
     commits=2_200,
 )
-"""Costs on the machine of the guide."""
+"""Costs that were measured on the machine that the capacity guide describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +64,18 @@ class Load:
     payload: int
     """Bytes of a payload."""
     batch: int = 1
-    """Messages of a publishing transaction."""
+    """Messages that are published in one transaction."""
     handler_seconds: float = 0.0
+    """Run time of a handler."""
     retention: timedelta = timedelta(days=30)
+    """Time for which messages and the archive are kept."""
 
     def server_seconds(self, costs: Costs) -> float:
-        """Return the seconds of a processor of the server that a job takes."""
+        """Return the processor time of the database server for one job, in seconds."""
         return self.publish_seconds(costs) + MICRO * costs.run_us
 
     def publish_seconds(self, costs: Costs) -> float:
-        """Return the part of it that is for the publish."""
+        """Return the processor time of the database server for one publish, in seconds."""
         alone = costs.publish_us - costs.batch_us
         payload = costs.payload_us * self.payload / 1_000
         return MICRO * (costs.batch_us + alone / self.batch + payload)
@@ -96,21 +98,21 @@ class Needs(NamedTuple):
     server_cores: float
     worker_cores: float
     threads: float
-    """Handlers that run at a time."""
+    """Handlers that run at a time, on average."""
     commits: float
     """Commits a second of publishers."""
     publishers: int
     """Connections that publish at a time."""
     wal_per_second: float
-    """Bytes."""
+    """Bytes of WAL a second."""
     disk_per_day: float
-    """Bytes."""
+    """Bytes by which messages and the archive grow in a day."""
     disk_bytes: float
-    """Bytes within the retention."""
+    """Bytes of messages and the archive, once their retention has passed."""
 
 
 def estimate(load: Load, costs: Costs) -> Needs:
-    """Return what the load takes."""
+    """Return the processors, commits and bytes that the load takes."""
     commits = load.rate / load.batch
     daily = load.rate * DAY * (costs.row_bytes + load.payload)
     return Needs(
@@ -126,7 +128,7 @@ def estimate(load: Load, costs: Costs) -> Needs:
 
 
 def highest_rate(load: Load, costs: Costs, machine: Machine) -> float:
-    """Return the jobs a second, of that kind, that one server carries."""
+    """Return how many jobs a second, like those of the load, one server carries."""
     rates = [MOST, USED * machine.cores / load.server_seconds(costs)]
     if machine.written_per_second is not None:
         rates.append(USED * machine.written_per_second / (costs.wal_bytes + load.payload))
@@ -134,7 +136,10 @@ def highest_rate(load: Load, costs: Costs, machine: Machine) -> float:
 
 
 def count_processes(needs: Needs, concurrency: int) -> int:
-    """Return the worker processes: one runs Python code on one processor, in some threads."""
+    """Return the number of worker processes that carry the load.
+
+    A process runs Python code on one processor at a time, in `concurrency` threads.
+    """
     return max(ceil(needs.worker_cores / USED), ceil(needs.threads / concurrency), 1)
 
 
@@ -144,7 +149,7 @@ def count_servers(load: Load, costs: Costs, machine: Machine) -> int:
 
 
 def next_steps(load: Load, costs: Costs, machine: Machine) -> Iterator[str]:
-    """Yield what to change for the load, the cheapest first."""
+    """Yield advice to the operator on what the load needs, as sentences, the cheapest first."""
     needs = estimate(load, costs)
     if load.batch == 1 and needs.publishers > 1:
         yield (

@@ -84,7 +84,10 @@ def check_settings(
 
 
 def out_of_order(settings: Settings) -> list[CheckMessage]:
-    """Check values that have the right types. `runpullworker` checks its flags by it, too."""
+    """Report values that are too low, too high, or contradict each other.
+
+    Their types must be right. `runpullworker` checks the values of its flags by this, too.
+    """
     values = {field.name: getattr(settings, field.name) for field in fields(Settings)}
     problems: list[CheckMessage] = [
         Error(f"{SETTING}[{name!r}] must {_least(name)}.", id="pulljobs.E004")
@@ -117,7 +120,7 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
 
 
 def _wrong_worker_id(name: str) -> list[CheckMessage]:
-    """Check that the database can store the name, and that a log and a terminal can show it."""
+    """Report a name that the database can't store, or that a log or a terminal can't show."""
     if name.isprintable():
         return []
     problem = f"{SETTING}['WORKER_ID']: {name!r} is not printable text."
@@ -125,7 +128,7 @@ def _wrong_worker_id(name: str) -> list[CheckMessage]:
 
 
 def _lake_not_installed(settings: Settings) -> list[CheckMessage]:
-    """Check that the app of the lake is installed: without it, unexported history is dropped."""
+    """Report a lake whose app is not installed: history would be dropped without its export."""
     if not settings.LAKE or apps.is_installed("pulljobs.lake"):
         return []
     return [
@@ -138,7 +141,10 @@ def _lake_not_installed(settings: Settings) -> list[CheckMessage]:
 
 
 def _wrong_replica(settings: Settings) -> list[CheckMessage]:
-    """Check the alias of the lake's replica. An export checks that it is a standby."""
+    """Report an alias of the lake's replica that is not usable.
+
+    The export itself checks that the server is a standby.
+    """
     if not (alias := settings.LAKE_REPLICA):
         return []
     where = f"{SETTING}['LAKE_REPLICA']"
@@ -210,7 +216,7 @@ def _wrong_isolation(using: str) -> list[CheckMessage]:
 
 
 def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
-    """Check the settings of the HTTP API without importing it: it may not be installed."""
+    """Report wrong settings of the HTTP API. It is not imported: its packages may be missing."""
     if settings.API_ACCESS not in list(Access):
         words = ", ".join(Access)
         yield Error(f"{SETTING}['API_ACCESS'] must be one of: {words}.", id="pulljobs.E009")
@@ -265,7 +271,7 @@ def _wrong_address(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def _wrong_retries(settings: Settings) -> Iterator[CheckMessage]:
-    """Check the retries of new consumers: a PUT with them would fail."""
+    """Report retry settings with which every PUT of a new consumer over HTTP would fail."""
     problems = []
     if (settings.PROTOCOL_MAX_RETRIES or 0) > MOST_RETRIES:
         problems.append(f"PROTOCOL_MAX_RETRIES must be at most {MOST_RETRIES}.")

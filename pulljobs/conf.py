@@ -25,6 +25,7 @@ WORKER_CHECKS = "pulljobs_worker"
 OF_DRF = tuple(
     f"rest_framework.authentication.{kind}Authentication" for kind in ("Session", "Basic", "Token")
 )
+"""Authentication classes of Django REST framework, the default of API_AUTHENTICATION."""
 LEAST_LEASE = timedelta(seconds=1)
 """Shortest lease duration of a consumer.
 
@@ -32,7 +33,7 @@ A worker renews a lease after a third of it, and looks for such leases every fif
 than a second leaves no time for a renewal that is late or has to be repeated.
 """
 CHECKED_WITHIN = {"PUSH_PORTS", "TOKEN_KEYS", "GATEWAY_SECRETS"}
-"""Lists whose elements a system check examines, with better messages and without secrets."""
+"""Settings whose elements `load` does not check: a system check does, and shows no secret."""
 SCOPES = frozenset({
     "ack", "app-status", "broadcast", "broadcast-batch", "channel", "channels", "consumer",
     "consumers", "dlq", "dlq-status", "info", "job", "job-status", "limit-group",
@@ -40,11 +41,11 @@ SCOPES = frozenset({
     "pause", "producer", "producers", "pull", "queued-jobs", "renew", "requeue-dead-job",
     "scheduled-message", "scheduled-messages", "weights",
 })  # fmt: skip
-"""Routes of the core's API. Throttles are set by these names, and by `hooks.api_scopes`."""
+"""Names of the core's API routes. THROTTLES has these as keys, and those of `hooks.api_scopes`."""
 
 
 class Access(StrEnum):
-    """Users that may manage and read over HTTP."""
+    """Values of `Settings.API_ACCESS`, which explains them."""
 
     USERS = "users"
     READ_ONLY = "read-only"
@@ -53,7 +54,7 @@ class Access(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings with their defaults."""
+    """All keys of the `PULLJOBS` dict with their defaults."""
 
     DATABASE: str = "default"
     """Alias of the database that holds the jobs."""
@@ -72,7 +73,7 @@ class Settings:
     DEDUPE_WINDOW: timedelta = timedelta(minutes=2)
     """Time for which a client message id stays taken, unless the channel sets its own."""
     PROTOCOL_LEASE: timedelta = timedelta(seconds=32.25)
-    """Lease duration of jobs taken by a job POST, unless the consumer sets its own."""
+    """Lease duration of a job that a client claims by its id, unless the consumer sets its own."""
     PROTOCOL_MAX_RETRIES: int | None = None
     """Retries of consumers that a PUT creates. None: as for other new consumers."""
     PROTOCOL_RETRY_STRATEGY: str = ""
@@ -85,7 +86,7 @@ class Settings:
     RETENTION: timedelta | None = None
     """Age at which partitions of messages and archive may be dropped. None keeps everything.
 
-    With a lake, only partitions that it verifiably has are dropped.
+    With a lake, only partitions of which it has a verified copy are dropped.
     """
     PARTITIONS_AHEAD: int = 7
     """Days for which partitions are created in advance."""
@@ -110,19 +111,19 @@ class Settings:
     MAX_HELD: int = 4000
     """Largest number of jobs that a process has claimed and not yet settled."""
     MAX_HELD_BYTES: int = 64 * 1024 * 1024
-    """Bytes of payloads of these jobs beyond which a process claims no more. The flag takes 64M.
+    """Bytes of payloads of claimed, unsettled jobs beyond which a process claims no more.
 
-    A single job is claimed whatever its size. Sizes are estimated before the claim from those of
-    the consumer's last claim, so the bound may be passed by one claim.
+    The flag takes 64M. A single job is claimed whatever its size. Sizes are estimated before the
+    claim from those of the consumer's last claim, so the bound may be passed by one claim.
     """
     MIN_FETCH_INTERVAL: timedelta = timedelta(0)
-    """Time between a full fetch and the next."""
+    """Time from a claim that left more jobs to the next claim for the same consumer."""
     MAX_FETCH_INTERVAL: timedelta = timedelta(seconds=1)
-    """Time between polls that claim nothing. A wake-up ends the wait."""
+    """Time between claims of a consumer without jobs. A notification ends the wait."""
     FLUSH_INTERVAL: timedelta = timedelta(milliseconds=50)
     """Time that outcomes wait to be written together, at most a second."""
     FLUSH_SIZE: int = 500
-    """Number of outcomes that are written without waiting for the interval."""
+    """Number of outcomes that are written without waiting for FLUSH_INTERVAL."""
     REAP_INTERVAL: timedelta = timedelta(seconds=5)
     """Time between passes of the reaper over expired leases."""
     MAINTENANCE_INTERVAL: timedelta = timedelta(minutes=10)
@@ -136,7 +137,7 @@ class Settings:
     BACKOFF_AFTER: int = 5
     """Different jobs that fail in a row before a consumer, or a Django task, is held back."""
     BACKOFF_INITIAL: timedelta = timedelta(seconds=1)
-    """First back-off. Each failure of the probe job doubles it, and 0 disables the back-off."""
+    """First back-off, after which one job is tried. Its failure doubles the next. 0 disables it."""
     BACKOFF_MAX: timedelta = timedelta(seconds=120)
     """Longest back-off. 0 disables the back-off."""
     BURST: bool = False
@@ -185,13 +186,13 @@ class Settings:
     MAX_BATCH: int = 100
     """Largest number of jobs of a pull, outcomes of an ack and messages of a batch over HTTP."""
     MAX_BATCH_BYTES: int = 8 * 1024 * 1024
-    """Largest body of a batch."""
+    """Largest body of a request that publishes a batch of messages."""
     MAX_EXPIRES: timedelta = timedelta(seconds=60)
     """Longest wait of a long poll over HTTP."""
     MAX_LONG_POLL_THREADS: int = 8
     """Long polls at once in a process under WSGI, where each of them holds a thread."""
     REAP_WHILE_SERVING: bool = True
-    """If True, processes that hand out leases over HTTP also end expired leases."""
+    """If True, processes that hand out leases over HTTP also reap, as workers do."""
     ADDRESS: str = ""
     """Base URL at which clients reach the API of this process.
 
@@ -250,7 +251,7 @@ class Settings:
 
     @property
     def largest_body(self) -> int:
-        """Largest body that any route over HTTP accepts."""
+        """Largest body of a request that any route of the HTTP API accepts, in bytes."""
         return max(self.MAX_PAYLOAD_BYTES, self.MAX_BATCH_BYTES)
 
 
@@ -287,9 +288,9 @@ def mistyped(given: Mapping[str, Any]) -> list[str]:
 
 
 def _fits(value: object, expected: Any, *, within: bool = False) -> bool:
-    """Return True if the value has the type, and with `within` so do the elements of a list.
+    """Return True if the value has the type. A bool is no number, and text is no list.
 
-    A bool is no number, and text is no list.
+    With `within` the elements of a list must have their type, too.
     """
     if isinstance(expected, UnionType):
         return any(_fits(value, kind) for kind in get_args(expected))
@@ -303,7 +304,7 @@ def _fits(value: object, expected: Any, *, within: bool = False) -> bool:
 
 
 def _masked(key: str, value: object) -> str:
-    """Return the value for a message, or only its type if it may be a secret."""
+    """Return the value as error messages show it: only its type if it may be a secret."""
     secrets = {field.name for field in fields(Settings) if not field.repr}
     return f"of type {type(value).__name__}" if key in secrets else repr(value)
 

@@ -1,4 +1,8 @@
-"""System checks of a deployment: connections, middleware, reapers, and what its database needs."""
+"""System checks of a deployment: connections, middleware, reaping, open access, and consumers.
+
+Those with the tag `database` query the aliases that Django names in `databases`. It names none
+unless the caller asked for that, as by `check --database default`.
+"""
 
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -25,7 +29,7 @@ def check_push(
     databases: Sequence[str] | None = None,
     **kwargs: Any,
 ) -> list[CheckMessage]:
-    """Check that push consumers can be served, where queries are allowed."""
+    """Warn if there are push consumers, but the package httpcore is missing."""
     if not databases or find_spec("httpcore") is not None or not _has_push_consumers(databases):
         return []
     return [
@@ -43,7 +47,7 @@ def check_leases(
     databases: Sequence[str] | None = None,
     **kwargs: Any,
 ) -> list[CheckMessage]:
-    """Check that leases can be renewed in time, where queries are allowed."""
+    """Warn of consumers whose leases are too short for their renewal, at most ten of them."""
     short = list(_consumers_with_short_leases(databases or ()))
     if not short:
         return []
@@ -81,11 +85,11 @@ def _has_push_consumers(databases: Sequence[str]) -> bool:
 def check_deployment(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
+    """Warn of settings that let anyone use the HTTP API without a login or a token."""
     open_to = {
         "API_ACCESS": (Access.USERS, "can manage or read the registry and its messages over HTTP."),
         "TOKENS_REQUIRED": (True, "can publish, take and settle jobs over HTTP."),
     }
-    """Warn of settings that let everyone in."""
     try:
         now = settings()
     except ConfigurationError:  # check_settings reports it
@@ -105,7 +109,7 @@ def check_deployment(
 def check_connection_bounds(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Warn if connections that Django opens over a network outlive a server that falls silent."""
+    """Warn if connections over a network have no time limit for a server that falls silent."""
     try:
         using = settings().DATABASE
     except ConfigurationError:  # check_settings reports it
@@ -130,7 +134,7 @@ def check_connection_bounds(
 def check_address(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Warn if clients get the address of the API from the Host header of a request."""
+    """Warn if the address of the API that clients get is the Host header of some request."""
     try:
         is_known = bool(settings().ADDRESS) or not _is_api_mounted()
     except ConfigurationError:  # check_settings reports it
@@ -168,7 +172,7 @@ def check_middleware(
 def check_reaping(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Warn if serving processes do not end the leases that they hand out."""
+    """Warn if processes that hand out leases over HTTP do not reap."""
     try:
         is_reaped = settings().REAP_WHILE_SERVING or not _is_api_mounted()
     except ConfigurationError:  # check_settings reports it
@@ -189,7 +193,7 @@ def check_reaping(
 def check_request_ids(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Warn if some answers lack a request id."""
+    """Warn if answers of Django itself have no request id, because our middleware is missing."""
     if REQUEST_IDS in django_settings.MIDDLEWARE or not _is_api_mounted():
         return []
     return [
@@ -208,7 +212,10 @@ def _is_api_mounted() -> bool:
 
 
 def sync_only_middleware() -> list[str]:
-    """Return the middleware that Django runs on a thread from the request to the response."""
+    """Return the names in MIDDLEWARE that are not async_capable.
+
+    Under ASGI Django keeps a thread for them from each request to its response.
+    """
     return [name for name in django_settings.MIDDLEWARE if _is_sync_only(name)]
 
 

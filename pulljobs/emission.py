@@ -1,4 +1,4 @@
-"""Telemetry of the verbs: one event per consumer and batch, emitted after the commit."""
+"""Telemetry of claims and settlements: one event per consumer and batch, after the commit."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,12 +35,12 @@ _PATH: Final = ("consumer__channel__name", "consumer__name")
 
 
 def no_paths() -> Mapping[int, ConsumerPath]:
-    """Return no path: the events then name no consumer."""
+    """Return no consumer path, so that the events of the caller name no consumer."""
     return {}
 
 
 def paths_of(consumer: Consumer, settlements: Sequence[Settlement]) -> ConsumerPaths:
-    """Return the paths of settlements that all belong to one consumer."""
+    """Return a function that returns the consumer's path for the job of each settlement."""
     return lambda: {settlement.held.job_id: path_of(consumer) for settlement in settlements}
 
 
@@ -63,7 +63,10 @@ def emit_claimed(using: str, consumer: Consumer, jobs: Sequence[HeldJob], at: da
 def trace_claimed(
     consumer: Consumer, jobs: Sequence[tuple[HeldJob, StoredMessage]], began: int
 ) -> None:
-    """Record the span of a claim. `began` is from `tracing.now`, and 0 if tracing is off."""
+    """Record the span of a claim that got these jobs, with links to the publishes of the messages.
+
+    `began` is the result of `tracing.now` before the claim, and 0 if tracing is off.
+    """
     if began:
         headers = [message.headers for _job, message in jobs]
         tracing.claimed(*path_of(consumer), headers, began=began)
@@ -76,7 +79,7 @@ def emit_taken(using: str, consumer: Consumer) -> None:
 
 
 def emit_limited(using: str, consumer: Consumer, refusal: Taken | Refusal | NotYet | None) -> None:
-    """Emit the event of a claim that got less than it asked for, if a limit is the reason."""
+    """Emit the event of a claim that a limit kept from getting more. Other reasons emit nothing."""
     reason = refusal.reason if isinstance(refusal, NotYet) else refusal
     seconds = refusal.next_due.total_seconds() if isinstance(refusal, NotYet) else 0.0
     if reason in LIMITS and is_counting():
@@ -86,7 +89,7 @@ def emit_limited(using: str, consumer: Consumer, refusal: Taken | Refusal | NotY
 def emit_finished(
     using: str, settlements: Sequence[Settlement], done: Finished, paths: ConsumerPaths
 ) -> None:
-    """Emit the events of finished jobs: settlements, lost leases and refused outcomes."""
+    """Emit the events of `finish`: settlements, lost leases and refused outcomes."""
     if not (done.lost or done.refused or (done.states and is_counting())):
         return
     known = _find(using, paths)
@@ -99,7 +102,7 @@ def emit_finished(
 
 
 def emit_given_back(using: str, done: Finished) -> None:
-    """Emit the events of jobs that went back without their holder: released or expired."""
+    """Emit the events of jobs that a process other than their holder released or expired."""
     known = _find(using, lambda: _read_paths(using, done.states))
     expired: defaultdict[ConsumerPath, Counter[str]] = defaultdict(Counter)
     released: defaultdict[ConsumerPath, Counter[tuple[str, str]]] = defaultdict(Counter)
@@ -116,7 +119,7 @@ def emit_given_back(using: str, done: Finished) -> None:
 
 
 def _find(using: str, paths: ConsumerPaths) -> Mapping[int, ConsumerPath]:
-    """Return the paths, or none if a lost connection hides them."""
+    """Return the consumer paths by job id, or none if the database can't be asked now."""
     known: dict[int, ConsumerPath] = {}
     with after_commit(using, "the search for the names of consumers"):
         known |= paths()
@@ -131,7 +134,10 @@ def _read_paths(using: str, job_ids: Collection[int]) -> dict[int, ConsumerPath]
 def _ends(
     settlements: Sequence[Settlement], done: Finished, known: Mapping[int, ConsumerPath]
 ) -> Mapping[ConsumerPath, Counter[tuple[str, str]]]:
-    """Count the settlements by consumer. A repeated settlement was counted the first time."""
+    """Count the written outcomes of each consumer by event and new state of the job.
+
+    Repeated settlements are left out: they were counted the first time.
+    """
     ends: defaultdict[ConsumerPath, Counter[tuple[str, str]]] = defaultdict(Counter)
     for settlement in settlements:
         id = settlement.held.job_id
@@ -141,9 +147,9 @@ def _ends(
 
 
 def emit_on_commit(using: str, event: object) -> None:
-    """Emit the event once the caller's transaction is committed.
+    """Emit the event once the caller's `atomic` block is committed, or at once outside of one.
 
-    In a transaction that the caller manages by hand Django reports no commit: emit at once.
+    Django reports no commit of a transaction that the caller manages without `atomic`.
     """
     connection = connections[using]
     if connection.in_atomic_block:

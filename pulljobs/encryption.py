@@ -1,7 +1,8 @@
 """Encryption of tokens, so that pages can show them again and push delivery can send them.
 
-Authentication never uses an encrypted copy: a token is compared with its digest, and a copy that
-does not match the digest is ignored. Without the package `cryptography` nothing is encrypted.
+A row has the digest of its token and an encrypted copy. Authentication only uses the digest, and a
+copy that does not match the digest is ignored. Without the package `cryptography` there are no
+copies.
 """
 
 import base64
@@ -25,12 +26,12 @@ def is_available() -> bool:
 
 
 def seal(token: str) -> str:
-    """Encrypt a token with the newest key. Return an empty text if nothing can be encrypted."""
+    """Encrypt a token with the newest key. Return an empty text if `cryptography` is missing."""
     return keys()[0].encrypt(token.encode()).decode() if is_available() else ""
 
 
 def unseal(sealed: str) -> str | None:
-    """Decrypt a copy. Return None if it is empty or no key decrypts it."""
+    """Return the token of an encrypted copy, or None if it is empty or no key decrypts it."""
     if not sealed or not is_available():
         return None
     from cryptography.fernet import InvalidToken, MultiFernet
@@ -53,10 +54,11 @@ def is_newest(sealed: str) -> bool:
 
 
 def keys() -> "list[Fernet]":
-    """Return the keys: the first one encrypts, all of them decrypt.
+    """Return the keys, the newest first: that key encrypts, all of them decrypt.
 
-    Keys derived from the project's secrets come last, so that a project can move on to keys of its
-    own with nothing but a rotation. Raises ValueError if `TOKEN_KEYS` has a text that is no key.
+    Those of `TOKEN_KEYS` are followed by keys derived from SECRET_KEY and its fallbacks. So copies
+    from before the first `TOKEN_KEYS` stay readable. Raises ValueError if `TOKEN_KEYS` has a text
+    that is no key.
     """
     from cryptography.fernet import Fernet
 

@@ -27,15 +27,15 @@
     |-- UnknownBatch            no batch has that id
     |-- BatchEnded              the batch is complete or cancelled, and takes no members
     |-- LeaseLost               the lease no longer holds the job
-    |-- LakeError               a run over the lake or in Spark that can't go on
+    |-- LakeError               a command or query over the lake or in Spark that can't go on
     |   `-- StreamTaken         another query runs this stream
     `-- HandlerSignal           raised by handlers, never logged as an error
         |-- Retry
         |-- Discard
         `-- AlreadySettled      the handler has written its outcome
 
-A mistake of the caller raises. A race does not: a verb that finds neither the state nor the lease
-it was asked to leave changes nothing, and its result says so.
+A mistake of the caller raises. A race does not: if another process has changed a job in the
+meantime, a verb such as `finish` leaves the job alone, and its result says so.
 """
 
 from datetime import timedelta
@@ -44,7 +44,7 @@ from typing import Final, Literal
 LONGEST_DELAY: Final = timedelta(days=36_500)
 """Longest delay of a job: Python can't represent times beyond the year 9999."""
 LONGEST_NOTE: Final = 200
-"""Largest number of characters of the note of a progress."""
+"""Largest number of characters of the note in a progress report of a handler."""
 
 
 class PulljobsError(Exception):
@@ -56,7 +56,7 @@ class ConfigurationError(PulljobsError):
 
 
 class PublishError(PulljobsError):
-    """Message that was refused. Nothing was written."""
+    """Base of the reasons for which a publish was refused. Nothing was written."""
 
 
 class InvalidMessage(PublishError, ValueError):
@@ -109,7 +109,10 @@ class ScheduledTooSoon(PublishError, ValueError):
 
 
 class KeyFull(PublishError):
-    """Key whose queue is full. `in_the_way` is the id of the newest message that fills it."""
+    """Key of which a consumer takes no more jobs now, because of its `max_queued_per_key`.
+
+    `in_the_way` is the id of the newest message that is queued for the key.
+    """
 
     def __init__(self, key: str, consumer: str, in_the_way: int) -> None:
         super().__init__(
@@ -170,7 +173,7 @@ class StepFailed(WorkflowError):
 
 
 class TooManySteps(WorkflowError):
-    """Run with as many steps as it may have."""
+    """Step beyond the largest number of steps of a run."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -188,7 +191,10 @@ class WaitTimedOut(WorkflowError, TimeoutError):
 
 
 class ChildFailed(WorkflowError):
-    """Child job of a run that is DEAD. `job_id` is its public id, `reason` that of its death."""
+    """Child job of a run that is DEAD, raised where the run waits for its result.
+
+    `job_id` is the public id of the child, `reason` a `states.Reason`.
+    """
 
     def __init__(self, job_id: str, reason: str | None, error: str | None) -> None:
         summary = (error or "").partition("\n")[0]
@@ -197,7 +203,7 @@ class ChildFailed(WorkflowError):
 
 
 class SuspensionSwallowed(WorkflowError):
-    """Suspension that the code of a workflow caught and did not raise again."""
+    """Suspension of a run, raised as an exception, that the code of the workflow caught."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -255,7 +261,7 @@ class BatchEnded(PulljobsError):
 
 
 class LeaseLost(PulljobsError):
-    """Lease that no longer holds the job. The caller must stop working on it."""
+    """Lease that no longer holds its job. The caller must stop working on the job."""
 
     def __init__(self, job: int) -> None:
         super().__init__(f"The lease of job {job} is lost: stop working on it.")
@@ -263,11 +269,11 @@ class LeaseLost(PulljobsError):
 
 
 class LakeError(PulljobsError):
-    """Run over the lake, or in Spark, that can't go on."""
+    """Command or query over the lake, or in Spark, that can't go on."""
 
 
 class StreamTaken(LakeError):
-    """Stream that another query runs."""
+    """Stream of Spark that another query runs already."""
 
     def __init__(self, stream: str, owner: str | None = None) -> None:
         super().__init__(
@@ -318,7 +324,7 @@ class Discard(HandlerSignal):
 
 
 class AlreadySettled(HandlerSignal):
-    """Outcome that the handler has written itself, as a run of a workflow does that suspends."""
+    """Signal that the handler has written the outcome itself, as a run does when it suspends."""
 
     def __init__(self) -> None:
         super().__init__("The outcome is written.")

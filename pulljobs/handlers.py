@@ -41,7 +41,7 @@ NO_LIMITS: Final = RunLimits()
 
 
 class AckPolicy(StrEnum):
-    """Outcome of a job whose handler returned or raised."""
+    """Rule by which the return or the exception of a handler becomes the outcome of its job."""
 
     NACK_ON_ERROR = "nack_on_error"
     """Deliver, but after an exception retry by the consumer's strategy."""
@@ -52,7 +52,7 @@ class AckPolicy(StrEnum):
     ACK_FIRST = "ack_first"
     """Deliver before the handler runs: at most once."""
     MANUAL = "manual"
-    """Do what the handler called, and retry if it called nothing."""
+    """Write the outcome that the handler reported by a call, and retry if it called none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,24 +63,29 @@ class Grant:
     lease_duration: timedelta
     claimed_at: float
     hard_end: float = float("inf")
+    """Time beyond which no renewal keeps the lease."""
     start_by: float = float("inf")
     """Latest start: a job that starts later would lose its lease before its time limit."""
     renew_after: float = float("inf")
     """Seconds after a claim or a renewal at which the worker renews the lease, by default never."""
     renew: Callable[["ClaimedJob"], bool]
+    """Function that renews the lease of a job, and returns False if it is lost."""
     stopping: Callable[[], bool]
+    """Function that returns True once the worker is asked to stop."""
     run_time: RunTime = field(default_factory=RunTime)
     circuit: ResultCounter = field(default_factory=ResultCounter)
     ticket: int = 0
+    """Ticket of the circuit from before the claim, by which it ignores outdated results."""
     throttle: Throttle = field(default_factory=Throttle)
     deadline: float = field(init=False)
+    """End of the lease, unless it is renewed."""
     renew_at: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.deadline, self.renew_at = self.times(self.claimed_at, self.hard_end)
 
     def times(self, since: float, hard_end: float) -> tuple[float, float]:
-        """Return when a lease that starts at `since` ends, and when the worker renews it."""
+        """Return the end of a lease that runs from `since` on, and the time to renew it."""
         seconds = self.lease_duration.total_seconds()
         return min(since + seconds, hard_end), since + self.renew_after
 
@@ -135,7 +140,7 @@ class ClaimedJob:
         return self._grant.lease_duration
 
     def report_end(self, result: Result) -> None:
-        """Report once how the run ended. The circuit of the consumer counts it."""
+        """Report how the run ended to the circuit of the consumer. The worker calls this once."""
         grant = self._grant
         # The circuit is nearly always calm: then no thread takes the lock that all threads share.
         if result is FAILURE or not grant.circuit.is_calm:
@@ -143,7 +148,7 @@ class ClaimedJob:
 
     @property
     def limits(self) -> RunLimits:
-        """Limits that the content of the job sets in place of those of handler and consumer."""
+        """Limits that the payload sets in place of those of the handler and the consumer."""
         if self._limits is None:
             limits_of = self.handler.limits_of
             self._limits = NO_LIMITS if limits_of is None else limits_of(self._message.payload)
@@ -155,7 +160,7 @@ class ClaimedJob:
         return self.limits.timeout or self.handler.timeout
 
     def limited(self, outcome: Settlement) -> Settlement:
-        """Return a retry with the job's own number of retries and delay, if it has any."""
+        """Return the outcome with the job's own `limits`: only a retry can change."""
         return self.limits.apply(outcome, self.retry_count)
 
     @property
@@ -226,12 +231,12 @@ class ClaimedJob:
 
     @property
     def is_suspect(self) -> bool:
-        """True if the job ran in a process that died."""
+        """True if an earlier run of the job was in a process that crashed."""
         return self._row.suspect
 
     @property
     def remaining(self) -> timedelta:
-        """Rest of the lease by this process's own clock. A living worker keeps renewing it."""
+        """Time until the lease ends by this process's own clock. The worker keeps renewing it."""
         return timedelta(seconds=max(0.0, self.deadline - time.monotonic()))
 
     @property
@@ -245,7 +250,11 @@ class ClaimedJob:
         return self.taken_away or time.monotonic() >= self.deadline
 
     def is_late_at(self, now: float) -> bool:
-        """Return True if its lease is over, or its circuit or a throttle holds it back."""
+        """Return True if the job must not start: it has to be given back to the queue.
+
+        `now` is monotonic. The lease may be over, or the consumer's circuit or a throttle may hold
+        the job back since it was claimed.
+        """
         grant = self._grant
         is_over = self.taken_away or now >= min(self.deadline, grant.start_by)
         is_held = grant.throttle.holds_back(self.key, now)
@@ -260,44 +269,56 @@ class ClaimedJob:
         return await sync_to_async(self.renew)()
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Report how far the handler is. Its worker writes the newest report once a second."""
+        """Report that `done` of `total` units are done, with a note for pages.
+
+        The worker writes the newest report of each job once a second.
+        """
         progress.report(self.held, done, total, note)
 
     def throttle(self, wait: timedelta | datetime, *, key: bool = False) -> None:
         """Let no process claim jobs of this consumer for that time, or until that aware time.
 
-        With `key` other keys go on. The worker writes it before the outcome of this job. Jobs that
-        run go on, and claimed ones are released. An earlier, longer throttle stays.
+        With `key=True` only jobs of this job's key wait. Running jobs go on, and jobs that are
+        claimed but not started are released. A longer throttle from earlier stays. The worker
+        writes the throttle before the outcome of this job.
         """
         self._grant.throttle.ask(seconds_of(wait), self.key or "" if key else None)
 
     def ack(self, result: Any = None) -> bool:
-        """Deliver the job, whatever the ack policy. Return False if an earlier outcome stands.
+        """Deliver the job, whatever the ack policy, once the handler ends.
 
-        Raise TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
+        Return False if the handler has reported an outcome before, which then stands. Raise
+        TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
         """
         return self._settle(lambda: outcomes.deliver(self.held, encoded(result)))
 
     def nack(self, after: timedelta | None = None, *, error: str = "nack") -> bool:
         """Retry the job after the given delay, by default after the consumer's own.
 
-        Return False if an earlier outcome stands. The retry is charged.
+        The retry is charged, and written once the handler ends. Return False if the handler has
+        reported an outcome before, which then stands.
         """
         retry = Retry(after=after, reason=error)
         return self._settle(lambda: outcomes.retry(self.held, clean(retry.reason), after=after))
 
     def reject(self, reason: str = "rejected by its handler") -> bool:
-        """Reject the job: it is DEAD without further retries. Return False if it has an outcome."""
+        """Make the job DEAD without further retries, once the handler ends.
+
+        Return False if the handler has reported an outcome before, which then stands.
+        """
         return self._settle(lambda: outcomes.reject(self.held, clean(str(reason))))
 
     def extend(self, since: float) -> None:
-        """Note a renewal: the lease runs from that time of the monotonic clock on."""
+        """Note that the lease was renewed at `since`, a time of the monotonic clock."""
         self.deadline, self.renew_at = self._grant.times(since, self.hard_end)
         if self.is_settled:  # Checked last: another thread may have settled the job just now.
             self.mark_settled()
 
     def mark_settled(self) -> None:
-        """Note that the outcome is written before the handler ends: no lease is left to lose."""
+        """Note that the outcome is in the database before the handler ends.
+
+        The job then has no lease to renew or to lose.
+        """
         self.is_settled = True
         self.hard_end = self.deadline = time.monotonic() + LONGEST_DELAY.total_seconds()
         self.renew_at = float("inf")
@@ -311,7 +332,10 @@ class ClaimedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """Registered handler function. `defaults` are the fields of a consumer that code creates."""
+    """Function that runs the jobs of one consumer, with the options of `@handler`.
+
+    `defaults` are fields for the row of the consumer, where the row is created from code.
+    """
 
     channel: str
     consumer: str
@@ -323,10 +347,11 @@ class Handler:
     backoff: bool = True
     defaults: dict[str, Any] = field(default_factory=dict)
     task_of: Callable[[bytes], str] | None = None
-    """Function from a payload to the task that it is for: failures are then counted by task."""
+    """Function from a payload to its Django task, so that each task has a circuit of its own."""
     limits_of: Callable[[bytes], RunLimits] | None = None
     """Function from a payload to the limits of its run."""
-    is_fenced: bool = False  # True: all it writes names its token, so a lost claim is only repeated
+    is_fenced: bool = False
+    """True if each write of the function checks the lease_token: it may run twice without harm."""
     path: tuple[str, str] = field(init=False)
     """Names of the channel and of the consumer. They are kept, because every job reads them."""
     is_async: bool = field(init=False)
@@ -342,12 +367,12 @@ class Handler:
 
     @property
     def names(self) -> set[str]:
-        """Names that choose the handler with `--only`."""
+        """Values of `ONLY` and `EXCLUDE` that mean the handler: its channel and its path."""
         return {self.channel, f"{self.channel}/{self.consumer}"}
 
 
 def traced(handler: Handler) -> Handler:
-    """Return the handler with spans around its calls, or unchanged if tracing is off."""
+    """Return the handler with a tracing span around each call, or unchanged if tracing is off."""
     function = tracing.handler(handler.function, handler.path, is_async=handler.is_async)
     return handler if function is handler.function else replace(handler, function=function)
 
@@ -366,12 +391,12 @@ def handler(
     backoff: bool = True,
     **defaults: Any,
 ) -> Callable[[Callable[[ClaimedJob], Any]], Callable[[ClaimedJob], Any]]:
-    """Register the function as the handler of that consumer's jobs.
+    """Register the decorated function as the handler of that consumer's jobs.
 
     With `transactional` the handler runs in a transaction of the jobs' database that ends with the
     settlement: its writes and the settlement commit together, so its effects happen exactly once.
-    `timeout` limits a run (None: `HANDLER_TIMEOUT`). `on_giving_up` is called once after a job died
-    because its retries or deliveries were used up. Its exceptions change nothing. With
+    `timeout` limits a run (None: `HANDLER_TIMEOUT`). `on_giving_up` is called once after a job
+    became DEAD because its retries or deliveries were used up. Its exceptions change nothing. With
     `backoff=False` failures never hold back the other jobs of the consumer. Other keywords are
     fields of the consumer (`retry_strategy`, `max_retries`, `lease_duration`, ...). They are used
     when the row of the consumer is created, and by `syncconsumers --update`. `limit_group` is the
@@ -398,7 +423,7 @@ def handler(
 
 
 def autodiscover() -> None:
-    """Import `pull_handlers` of every installed app."""
+    """Import the module `pull_handlers` of every installed app, which registers its handlers."""
     autodiscover_modules("pull_handlers")
 
 
@@ -408,9 +433,10 @@ def registered() -> Iterator[Handler]:
 
 
 def sync_consumers() -> list[Consumer]:
-    """Create the missing channels and consumers of all handlers, and return all their consumers.
+    """Create the missing channels and consumers of all handlers.
 
-    Rows that exist are not changed.
+    Return the consumers of all handlers, in the order of `registered`. Rows that exist are not
+    changed.
     """
     rows = Consumer.objects.using(settings().DATABASE).select_related("channel")
     names = {handler.channel for handler in registered()}
@@ -419,7 +445,7 @@ def sync_consumers() -> list[Consumer]:
 
 
 def add(new: Handler) -> None:
-    """Register a handler, or raise ConfigurationError if its consumer has another one."""
+    """Register a handler. Raise ConfigurationError if its consumer has another function."""
     check(new)
     known = _registered.get(new.path)
     if known is not None and known.function is not new.function:
@@ -431,7 +457,7 @@ def add(new: Handler) -> None:
 
 
 def check(new: Handler) -> None:
-    """Raise ConfigurationError for options that can't work, whatever else is registered."""
+    """Raise ConfigurationError if the options of the handler can't work."""
     if new.transactional and new.ack_policy is AckPolicy.ACK_FIRST:
         raise ConfigurationError(
             f"{name_of(new.function)} is transactional and ack_first: settle before the handler "
@@ -457,7 +483,7 @@ def _policy(function: Callable[..., Any], given: AckPolicy | str) -> AckPolicy:
 
 
 def subscribed(handler: Handler) -> Consumer:
-    """Return the consumer of a handler. Create it and its channel if they are missing."""
+    """Return the row of a handler's consumer. Create it and its channel if they are missing."""
     rows = Consumer.objects.using(settings().DATABASE)
     channel, _created = Channel.objects.using(rows.db).get_or_create(name=handler.channel)
     consumer = rows.filter(channel=channel, name=handler.consumer).first()

@@ -5,24 +5,24 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     app_labels          apps whose tables belong to PULLJOBS['DATABASE']
     subcommands         verbs of `manage.py pulljobs`
     history_keepers     copies that must exist before a day of history is dropped
-    ranges              ranges of the dashboard's charts
+    ranges              time ranges of the dashboard's charts
     dashboard_sections  sections of the dashboard
     gauges              metrics read from the database
     counters            metrics counted from telemetry events
     api_routes          routes of the HTTP API
     api_operations      descriptions of these routes for the OpenAPI document
-    api_scopes          names of these routes, by which throttles are set
+    api_scopes          names of these routes, the keys of PULLJOBS['THROTTLES'] for them
     roles               roles of `manage.py pulljobs grants`
     statements          statements that replace those of the core
     worker_loops        loops of every worker process
-    worker_endings      functions that a worker process calls after its last outcome
+    worker_endings      functions that a worker process calls after it wrote its last outcome
     app_tables          privileges of the role `app` on tables of other apps
     forgetters          functions that delete old rows
     doctor_checks       checks of `manage.py pulljobs doctor`
     explainers          reasons of `manage.py pulljobs explain` for which a job waits
     batch_listeners     functions that look at batches whose members ended
     drain_steps         functions that `pulljobs.testing.drain` calls in place of loops
-    drain_jumps         functions by which `pulljobs.testing.drain` lets time pass
+    drain_jumps         functions by which `pulljobs.testing.drain` ends the waits of jobs
     verifiers           checks of `manage.py pulljobs verify`
     test_tools          functions of `pulljobs.testing`
     kill_listeners      functions that learn of jobs that operators killed
@@ -42,10 +42,10 @@ from typing import Any, Final, LiteralString, Protocol
 
 
 class HistoryKeeper(Protocol):
-    """A copy of history outside PostgreSQL."""
+    """Copy of the history outside PostgreSQL, such as a lake."""
 
     missing: str
-    """Reason, for people, why a day stays that this keeper does not have."""
+    """Sentence for operators that says why a day without a copy is not dropped."""
 
     def is_active(self) -> bool:
         """Return True if days may be dropped only after this keeper has a copy of them."""
@@ -53,11 +53,12 @@ class HistoryKeeper(Protocol):
     def find_copy(self, using: str, table: str, day: date, age: timedelta) -> int | None:
         """Return the transaction number below which the copy of a partition is complete.
 
-        Return None if there is no complete copy, or if the day was restored within `age`.
+        The partition is that of `day` of `table`. Return None if there is no complete copy, or if
+        the day was restored from it less than `age` ago.
         """
 
     def record_drop(self, using: str, table: str, day: date) -> None:
-        """Record that the partition was dropped."""
+        """Record that the partition of `day` of `table` was dropped."""
 
 
 class WorkerLoop(Protocol):
@@ -76,9 +77,10 @@ class WorkerLoop(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRole:
-    """Privileges of a role beyond those of `app`."""
+    """Database role of `manage.py pulljobs grants` that may do more than the role `app`."""
 
     meaning: str
+    """Purpose of the role, as the help of the command shows it."""
     tables: Mapping[str, LiteralString]
     """Privileges by table. Other roles than `publish` may read these tables."""
     creates_tables: bool = False
@@ -86,7 +88,7 @@ class DatabaseRole:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPart:
-    """Result of a verifier: how many rows it looked at, and those that break an invariant."""
+    """Result of a check of `verify`: the number of rows, and those that break an invariant."""
 
     looked_at: int
     broken: Mapping[str, Sequence[str]]
@@ -97,7 +99,7 @@ class VerifiedPart:
 
 app_labels: Final[set[str]] = {"pulljobs"}
 subcommands: Final[dict[str, str]] = {}
-"""Modules by the name of the verb, as `management.subcommands` uses them."""
+"""Modules that define a subcommand, by its name. `management.subcommands` has their interface."""
 history_keepers: Final[list[str]] = []
 """Objects that implement `HistoryKeeper`."""
 ranges: Final[list[str]] = []
@@ -105,7 +107,7 @@ ranges: Final[list[str]] = []
 dashboard_sections: Final[list[str]] = []
 """Functions `(at, links)` that return an `admin.dashboard.sections.Section`, or None."""
 gauges: Final[dict[str, str]] = {}
-"""Modules with FAMILIES and `read_samples(using)`, by the value of `pulljobs_read_ok`'s label."""
+"""Modules with FAMILIES and `read_samples(using)`, by their label of metric `pulljobs_read_ok`."""
 counters: Final[dict[str, str]] = {}
 """Modules with FAMILIES that register their events at `metrics.recorder.record`, by app."""
 api_routes: Final[dict[str, str]] = {}
@@ -117,9 +119,9 @@ roles: Final[dict[str, DatabaseRole]] = {}
 worker_loops: Final[dict[str, str]] = {}
 """Classes that implement `WorkerLoop`, by the name of the loop."""
 worker_endings: Final[list[str]] = []
-"""Functions `(using)` that do the rest of a loop before the process ends."""
+"""Functions `(using)` that do what is left of the work of a loop before the process ends."""
 app_tables: Final[dict[str, LiteralString]] = {}
-"""Privileges by table."""
+"""Privileges, such as `SELECT, INSERT`, by table."""
 forgetters: Final[list[str]] = []
 """Functions `(using, age)` that delete a batch of rows of that age and return their number."""
 doctor_checks: Final[list[str]] = []
@@ -134,28 +136,34 @@ Other processes than workers have none. Any thread may call them.
 drain_steps: Final[list[str]] = []
 """Functions `(using)` that do in a test what a loop does, and return True if they did anything."""
 drain_jumps: Final[list[str]] = []
-"""Functions `(jobs)` that let the time pass until these jobs of a test, a queryset, are due.
+"""Functions `(jobs)` that end, in a test, what these jobs of a queryset wait for until a time.
 
-They return the ids of those that wait for something else than time.
+They return the ids of the jobs that wait for something else. The others are then made due.
 """
 verifiers: Final[dict[str, str]] = {}
-"""Functions without arguments that only read and return a `VerifiedPart`, by what they look at."""
+"""Functions without arguments that only read and return a `VerifiedPart`, by the checked rows."""
 explainers: Final[list[str]] = []
 """Functions `(job)` that yield `diagnosis.explain.WaitReason` for a job that is due later."""
 test_tools: Final[dict[str, str]] = {}
-"""Functions by the name under which `pulljobs.testing` has them."""
+"""Functions by the name under which `pulljobs.testing` offers them."""
 kill_listeners: Final[list[str]] = []
 """Functions `(job_ids)`, called after an operator has killed jobs."""
 job_links: Final[list[str]] = []
 """Functions `(request, row)` that yield a label and a link for a live or archived job."""
 node_reports: Final[dict[str, str]] = {}
-"""Functions without arguments that return JSON, by the name of the part. They are called once."""
+"""Functions without arguments that return JSON, by the name of the part.
+
+A worker process calls them once, when it starts.
+"""
 statements: Final[dict[str, str]] = {}
-"""Names of statements that take the same parameters, by the name of the core's."""
+"""Names of statements, by the name of the core's statement with the same parameters."""
 
 
 def add(names: list[str], name: str) -> None:
-    """Add a name once: Django runs `ready()` again when INSTALLED_APPS changes, as in tests."""
+    """Add a name to a list of this module, unless the list has it.
+
+    Django runs `ready()` again when INSTALLED_APPS changes, as in tests.
+    """
     if name not in names:
         names.append(name)
 

@@ -1,9 +1,9 @@
-"""Ids: 64-bit, time-ordered, made in the database, and in public a 20-character xid.
+"""Ids: 64-bit numbers in the order of time, made in the database, and xids as their public form.
 
 The upper 41 bits are milliseconds since 2020-01-01 UTC, the lower 22 come from a sequence. The
-public form is what clients of the broker protocol decode: base32hex, lower case, of twelve bytes,
-here four of Unix seconds and the eight of the id. Ids sort by time only roughly (within a
-millisecond and across a step of the clock they may not): nothing relies on more.
+public form is what clients of the broker protocol decode: 20 characters of base32hex, in lower
+case, for twelve bytes: four of Unix seconds and the eight of the id. Ids sort by time only roughly
+(within a millisecond and across a step of the clock they may not): nothing relies on more.
 """
 
 from collections.abc import Iterable
@@ -16,10 +16,10 @@ SEQUENCE_BITS: Final = 22
 LARGEST_ID: Final = 2**63 - 1
 _EPOCH_SECONDS: Final = int(EPOCH.timestamp())
 EPOCH_MILLISECONDS: Final = 1_000 * _EPOCH_SECONDS
-"""Unix time of the epoch, which SQL subtracts to make an id."""
+"""Unix time of `EPOCH` in milliseconds, which SQL subtracts to make an id."""
 _XID_LENGTH: Final = 20
 _SPARE_BITS: Final = 4
-"""Bits at the end of the last character, which are zero."""
+"""Unused bits of the last character of an xid, which are zero."""
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
 _PAIRS: Final = [first + second for first in _DIGITS for second in _DIGITS]
 """Two characters for each ten bits. Python's own functions for base32hex take much longer."""
@@ -31,7 +31,7 @@ def time_of(number: int) -> datetime:
 
 
 def first_of(moment: datetime) -> int:
-    """Return the lowest id that can be made at that aware time: a bound for ranges of ids."""
+    """Return the lowest id that can be made at that aware time, as a bound for ranges of ids."""
     return ((moment - EPOCH) // timedelta(milliseconds=1)) << SEQUENCE_BITS
 
 
@@ -43,7 +43,7 @@ def encode(number: int) -> str:
 
 
 def _half(bits: int) -> str:
-    """Return the ten characters of 50 bits."""
+    """Return the ten characters of half an xid from its 50 bits."""
     # Five look-ups in a row take half the time of a loop.
     return (
         f"{_PAIRS[bits >> 40]}{_PAIRS[bits >> 30 & 1023]}{_PAIRS[bits >> 20 & 1023]}"
@@ -52,11 +52,11 @@ def _half(bits: int) -> str:
 
 
 _first_half: Final = lru_cache(1_000)(_half)
-"""Function that knows the seconds of the newest ids: a claim or a page has many of each."""
+"""`_half` with a cache: ids of one second mostly share the first half of their xids."""
 
 
 def decode(text: str) -> int:
-    """Return the id of a public form, or raise ValueError for what `encode` never returns."""
+    """Return the id of a public form. Raise ValueError for a text that `encode` never returns."""
     if len(text) != _XID_LENGTH or not text.isascii() or text != text.lower():
         raise ValueError(f"{text!r} is not an id: an id has {_XID_LENGTH} characters of 0-9 a-v.")
     try:
@@ -78,7 +78,7 @@ def number_of(text: str) -> int:
 
 
 def find_number(id: object) -> int | None:
-    """Return the number of an id, given as a number or as text, or None for what is no id."""
+    """Return the number of an id that is a number or a text, or None for any other value."""
     if isinstance(id, int):
         return id if 0 < id <= LARGEST_ID and not isinstance(id, bool) else None
     try:
@@ -88,7 +88,7 @@ def find_number(id: object) -> int | None:
 
 
 def numbers_of(given: Iterable[int | str]) -> list[int]:
-    """Return the numbers of ids, sorted, each once. Raise ValueError for what is no id.
+    """Return the numbers of ids, sorted, each once. Raise ValueError if one of them is no id.
 
     A single id is refused: text would be read as an id for each of its characters.
     """

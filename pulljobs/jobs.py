@@ -34,8 +34,8 @@ def get(id: int | str) -> JobView:
 def wait(id: int | str, timeout: float | timedelta) -> JobView | None:
     """Wait for the job to be DELIVERED or DEAD and return it, or None after `timeout`.
 
-    A number is in seconds. Raise PulljobsError inside a transaction, which would never see the
-    settlement.
+    A `timeout` without a unit is in seconds. Raise PulljobsError inside a transaction, which would
+    never see the settlement.
     """
     if in_transaction(settings().DATABASE):
         raise PulljobsError(
@@ -49,7 +49,10 @@ def wait(id: int | str, timeout: float | timedelta) -> JobView | None:
 
 
 def pauses(timeout: float | timedelta) -> Iterator[float]:
-    """Sleep between look-ups, longer each time, until the timeout, and yield a last time then."""
+    """Yield whenever the caller has to look again: now, after growing pauses, and at the timeout.
+
+    The iteration sleeps in between. The values are the next pauses in seconds.
+    """
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if not isinstance(seconds, int | float) or isnan(seconds):
         raise ValueError(f"timeout must be seconds or a timedelta, not {timeout!r}.")

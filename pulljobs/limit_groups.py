@@ -28,12 +28,12 @@ def limit_group(name: str, **limits: Any) -> str:
 
 
 def declared() -> Mapping[str, Mapping[str, Any]]:
-    """Return the limits of the declared groups by name."""
+    """Return the limits of each group that `limit_group` has declared, by the name of the group."""
     return _declared
 
 
 def row_fields(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a handler as fields of its consumer's row.
+    """Return options of a handler as fields of its consumer's row: the group as a row, not a name.
 
     A declared group is created if it is missing. Raise ConfigurationError for a group that is
     neither declared nor in the database.

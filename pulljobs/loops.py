@@ -17,23 +17,26 @@ from pulljobs.storage.statements import LOOP_SECONDS
 JITTER: Final = 0.3
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
-"""Shorter than leases: outcomes of an outage are written before other workers get the jobs."""
+"""Longest pause after a failed pass, in seconds.
+
+It is shorter than leases: after an outage, outcomes are written before the leases end.
+"""
 QUIET: Final = 1.0
 """Seconds between two reports of failing passes."""
 HAND_OVER_SECONDS: Final = 0.0001
 PART_SECONDS: Final = 1.0
-"""Seconds in which a part of a pass may begin another batch. The next pass does the rest."""
+"""Seconds within which `repeat_each` repeats a part. The next pass does the rest."""
 
 
 class Loop(Protocol):
-    """Work of a loop, one pass at a time."""
+    """Periodic work of a process, one pass at a time. A `Runner` calls it."""
 
     def tick(self) -> float:
         """Do one pass and return the seconds to wait before the next."""
 
 
 class Runner:
-    """Thread that ticks a loop until it is stopped. After an error it pauses, and never ends."""
+    """Thread that calls `tick` of a loop until it is stopped. Errors only make it pause."""
 
     def __init__(
         self,
@@ -45,8 +48,7 @@ class Runner:
     ) -> None:
         """`spread` is the seconds over which the first passes of several processes are spread.
 
-        `prepare` is called before, in the thread of the loop. If it fails, the first pass does its
-        work.
+        The thread calls `prepare` before the first pass, which does without it if it fails.
         """
         self.name, self._loop, self._spread, self._prepare = name, loop, spread, prepare
         self._stopping = threading.Event()
@@ -76,7 +78,10 @@ class Runner:
         return self._stopping.is_set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of the loop. Return False if it takes longer than `timeout` seconds."""
+        """Wait for the end of the thread. Return False if it takes longer than `timeout` seconds.
+
+        A thread that was never started counts as ended.
+        """
         if self._thread.ident is not None:
             self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
@@ -89,7 +94,10 @@ class Runner:
         return began is not None and time.monotonic() - began > patience
 
     def report(self) -> dict[str, Any]:
-        """Return the state of the loop, with times in seconds."""
+        """Return the state of the loop for the report of its worker, with times in seconds.
+
+        `in_pass_seconds` is None between passes. `failures` counts failed passes in a row.
+        """
         now, began = time.monotonic(), self._pass_began
         return {
             "alive": not self._has_ended,
@@ -144,25 +152,25 @@ class Runner:
 
 
 def _bounded() -> AbstractContextManager[None]:
-    """Return the time limit of statements in a pass."""
+    """Return a context in which each statement, and each commit, has a time limit."""
     patience = settings().LIVENESS_TIMEOUT.total_seconds() / 2
     return statements.bounded_pass(settings().DATABASE, min(LOOP_SECONDS, patience))
 
 
 def give_way() -> None:
-    """Let the thread that this one has just woken go on first.
+    """Let a thread that the caller has just woken run before the caller goes on.
 
-    It takes some time to wake. Without this pause, or with one of 0, it would then wait for this
-    thread, which holds the lock of the interpreter again.
+    To wake takes some time. Without this pause, or with one of 0, the caller would hold the lock of
+    the interpreter again by then, and the woken thread would wait for it.
     """
     time.sleep(HAND_OVER_SECONDS)
 
 
 def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
-    """Repeat each part of a pass while it has more to do, for a while. Return True if more is left.
+    """Call each part of a pass again while it returns True, but not for longer than PART_SECONDS.
 
-    However much there is to do, a pass stays short, so that no part waits for another. A part that
-    waited for a lock in vain fails after the others.
+    Return True if a part has more to do. A part whose wait for a lock timed out does not stop the
+    others: its OperationalError is raised after them.
     """
     has_more, late = False, None
     for part in parts:
@@ -178,7 +186,7 @@ def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
 
 
 def _repeat(part: Callable[[], bool]) -> bool:
-    """Repeat a part while it has more to do. Return True if its time is over before."""
+    """Call a part again while it returns True. Return True if its time was over before that."""
     until = time.monotonic() + PART_SECONDS
     while part():
         if time.monotonic() >= until:

@@ -50,7 +50,8 @@ class Changed(NamedTuple):
 def kill(job_ids: Iterable[int | str], *, by: str) -> Changed:
     """Kill queued and running jobs: they are DEAD, and workers that run them are notified.
 
-    Ids are numbers or public ids, here and below. ValueError for what is no id.
+    Like all functions of this module it takes ids as numbers or in their public form, and raises
+    ValueError if one is no id.
     """
     using = settings().DATABASE
     asked = ids.numbers_of(job_ids)
@@ -65,7 +66,7 @@ def kill(job_ids: Iterable[int | str], *, by: str) -> Changed:
 def purge(consumer: Consumer) -> int:
     """Kill the queued jobs of a consumer and return how many.
 
-    Jobs that are published or returned while it runs may stay.
+    Jobs that are published or given back to the queue in the meantime may stay.
     """
     check_row(consumer, Consumer)
     return sum(purging(consumer))
@@ -121,7 +122,10 @@ def reschedule(job_ids: Iterable[int | str], *, at: datetime | None) -> Changed:
 
 
 def check_due(at: datetime | None) -> None:
-    """Raise ValueError for what is no aware time, or outside the year 1000 to 100 years ahead."""
+    """Raise ValueError unless a due time is None, or aware and at most 100 years ahead.
+
+    Times before the year 1000 are refused, too.
+    """
     if at is None:
         return
     _check_aware("at", at)
@@ -131,7 +135,10 @@ def check_due(at: datetime | None) -> None:
 
 
 def check_pause(until: datetime | None) -> None:
-    """Raise ValueError for what is no aware time, or outside the years 1000 to 8999."""
+    """Raise ValueError unless the end of a pause is None or an aware time before the year 9000.
+
+    Times before the year 1000 are refused, too.
+    """
     if until is None:
         return
     _check_aware("until", until)
@@ -149,7 +156,7 @@ def _check_readable(name: str, moment: datetime) -> None:
 
 
 def delete(job_ids: Iterable[int | str]) -> Changed:
-    """Delete DEAD jobs. Their history stays in the archive."""
+    """Delete DEAD jobs from the job table. Their history stays in the archive."""
     asked = ids.numbers_of(job_ids)
     return _changed(asked, jobs.delete(settings().DATABASE, asked))
 
@@ -173,7 +180,7 @@ def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
 
 
 def wake(token_holder: Channel | Consumer) -> None:
-    """Wake the waiters of the channel or consumer, so that they see a change of its row."""
+    """Wake the waiters of the channel or consumer, because its row has changed."""
     check_row(token_holder, Channel, Consumer)
     using = settings().DATABASE
     own = (
@@ -186,7 +193,7 @@ def wake(token_holder: Channel | Consumer) -> None:
 def redrive_all(consumer: Consumer) -> int:
     """Redrive all DEAD jobs of a consumer in batches and return how many.
 
-    A job that dies again while it runs stays DEAD.
+    A job that becomes DEAD again in the meantime stays DEAD.
     """
     check_row(consumer, Consumer)
     redriven, last = 0, 0
@@ -225,11 +232,11 @@ class Upkeep(NamedTuple):
 
 
 def maintain() -> Upkeep:
-    """Create partitions ahead of time, and drop those older than the retention, if one is set.
+    """Create partitions ahead of time, and drop those older than `RETENTION`, if that is set.
 
-    A day of which an active keeper of `hooks.history_keepers` has no copy stays. A role that does
-    not own the tables deletes old rows and leaves partitions alone. It counts settlements as
-    well, unless the caller has a transaction open.
+    A day stays if an active keeper of `hooks.history_keepers` has no copy of it. If the database
+    role does not own the tables, only old rows are deleted. Settlements are counted for the
+    dashboard as well, unless the caller has a transaction open.
     """
     counting.count_settlements(settings().DATABASE, is_patient=True)
     *_before, upkeep = maintaining()
@@ -237,13 +244,19 @@ def maintain() -> Upkeep:
 
 
 def count_settlements() -> bool:
-    """Count settlements for the dashboard if that is due. Return False: the rest is due later."""
+    """Count settlements for the dashboard if that is due, as a part of a pass of a loop.
+
+    The result is always False: it need not be called again in this pass.
+    """
     counting.count_settlements(settings().DATABASE)
     return False
 
 
 def maintaining() -> Iterator[Upkeep]:
-    """Do the maintenance in steps, and yield after each what was done so far."""
+    """Do what `maintain` does with partitions and old rows, in steps of one transaction or more.
+
+    Yield after each step the same `Upkeep`, with what was done so far.
+    """
     using, now = settings().DATABASE, settings()
     nodes.forget_waits(using)
     clients.forget_old(using)
@@ -261,7 +274,7 @@ def maintaining() -> Iterator[Upkeep]:
             yield upkeep
 
 
-class Old(NamedTuple):
+class OldPartition(NamedTuple):
     """Partition that is old enough to be dropped."""
 
     partition: Partition
@@ -269,13 +282,13 @@ class Old(NamedTuple):
     """Reason for keeping it, or an empty text if it can be dropped."""
 
 
-def prunable(age: timedelta) -> list[Old]:
+def prunable(age: timedelta) -> list[OldPartition]:
     """Return the partitions that `prune` would look at now, and why it would keep them."""
     using = settings().DATABASE
     old = partitions.older(using, age)
     if partitions.not_owned(using):
-        return [Old(partition, "another role owns the table") for partition in old]
-    return [Old(partition, _why_it_stays(using, partition, age)) for partition in old]
+        return [OldPartition(partition, "another role owns the table") for partition in old]
+    return [OldPartition(partition, _why_it_stays(using, partition, age)) for partition in old]
 
 
 def prune(
@@ -319,7 +332,10 @@ def _active_keepers() -> list[HistoryKeeper]:
 
 
 def _copied(age: timedelta) -> Copied | None:
-    """Return None if no keeper is active, so that no day waits for a copy."""
+    """Return a function that finds the transaction number up to which all keepers have a partition.
+
+    It returns None if a keeper has no complete copy. Without active keepers there is no function.
+    """
     using, keepers = settings().DATABASE, _active_keepers()
 
     def find_copy(partition: Partition) -> int | None:

@@ -9,9 +9,9 @@ from pulljobs.engine import outcomes
 
 
 def encoded(value: Any, what: str = "result") -> str | None:
-    """Return a value as JSON text, or None for None. `what` is its name in errors.
+    """Return a value as JSON text, or None if it is None. `what` is its name in errors.
 
-    Raise TypeError or ValueError if it is not JSON, or has more than `MAX_RESULT_BYTES` bytes.
+    Raise TypeError or ValueError if JSON can't represent it, or takes more than `MAX_RESULT_BYTES`.
     """
     if value is None:
         return None
@@ -40,7 +40,10 @@ def clean(text: str) -> str:
 
 
 def format_error(error: BaseException) -> str:
-    """Return the error's own line first, for lists that show one line, then its traceback."""
+    """Return the class and message of an error in the first line, then its traceback.
+
+    Lists show the first line only.
+    """
     # The text of a SyntaxError starts with indented lines that show the place.
     lines = traceback.format_exception_only(error)
     first = next(line for line in lines if not line.startswith(" "))

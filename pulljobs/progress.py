@@ -22,7 +22,7 @@ ERASE: Final = "\r\033[K"
 
 
 def is_smart(stream: TextIO) -> bool:
-    """Return True if the stream is a terminal that can rewrite a line and NO_COLOR is not set."""
+    """Return True if the stream is a terminal that can rewrite a line, and NO_COLOR is not set."""
     term = os.environ.get("TERM", "")
     return stream.isatty() and term not in ("", "dumb") and not os.environ.get("NO_COLOR")
 
@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def is_due(self) -> bool:
-        """True if the last line is old enough for the next."""
+        """True if the last line was printed long enough ago to print the next."""
         return time.monotonic() - self._written >= (MOVE_SECONDS if self._moves else LINE_SECONDS)
 
     def print_line(self, text: str) -> None:

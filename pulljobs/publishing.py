@@ -45,7 +45,7 @@ __all__ = [
 
 BATCH: Final = 1000
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Largest size of the payloads of a batch of several messages. PostgreSQL's limit is 1 GB."""
+"""Largest size of the payloads of one statement for several messages. PostgreSQL takes 1 GB."""
 _NOTHING: Final = (None,) * 6
 _NORMAL: Final = 0
 _SINGLE: Final = 1
@@ -87,8 +87,8 @@ def publish(
     `payload` is bytes, text, or a value that JSON can represent. `message_id` is the client's own
     id: a second message with it inside the channel's dedupe window raises DuplicateMessage. A job
     takes `cost` tokens of the rate of its consumer. Raises UnknownChannel, InvalidMessage,
-    PayloadTooLarge, or KeyFull if a consumer bounds the jobs of the key. Nothing is written then.
-    OperationalError if the database does not answer for a minute.
+    PayloadTooLarge, KeyFull if a consumer bounds the jobs of the key, and OperationalError if the
+    database does not answer for a minute. Nothing is written then.
     """
     using = using or settings().DATABASE
     more = (key, message_id, headers, content_type, delay, available_at)
@@ -120,7 +120,8 @@ def publish_checked(
 ) -> Receipt:
     """Publish a message whose arguments are checked already. Raises what `publish` raises.
 
-    The caller counts the jobs as members of the batch, in the same transaction.
+    With `batch_id` the jobs belong to that batch. The caller adds them to the members that the
+    batch counts, in the same transaction.
     """
     [published] = _store(channel, [message], producer, using, batch_id=batch_id)
     if published.full is not None:
@@ -140,10 +141,10 @@ def publish_all_checked(
     *,
     batch_id: int | None = None,
 ) -> list[Receipt]:
-    """Publish checked messages in the caller's transaction. Raise UnknownChannel.
+    """Publish checked messages in the caller's transaction. Return their receipts in order.
 
-    The receipts are in order and report duplicates and full keys, which do not raise. Large
-    payloads take several statements. The caller counts the jobs as members of the batch.
+    Raise UnknownChannel. The receipts report duplicates and full keys, which do not raise. With
+    `batch_id` the jobs belong to that batch, and the caller adds them to its counted members.
     """
     parts = (
         _publish_batch(channel, part, producer, using, batch_id=batch_id) for part in _split(batch)
@@ -160,8 +161,8 @@ def publish_many(
 ) -> list[Receipt]:
     """Publish all messages of an iterable, or none if one is invalid. Return receipts in order.
 
-    Items that are not a Draft are payloads. It joins the caller's transaction, or makes one. The
-    receipts report duplicates and full keys, which do not raise.
+    Items that are not a Draft are payloads. The messages are published in the caller's transaction,
+    or in one of their own. The receipts report duplicates and full keys, which do not raise.
     """
     using = using or settings().DATABASE
     check_iterable(drafts)
@@ -178,9 +179,9 @@ def publish_many(
 async def apublish(channel: str, payload: Payload, **options: Any) -> Receipt:
     """Publish one message from async code, with the options of `publish`.
 
-    Django has no transactions that span awaits, so this joins none: the message is committed when
-    it returns. To publish together with other writes, put both in one function, decorate it with
-    `transaction.atomic` and call it through `sync_to_async`.
+    Django has no transactions that span awaits, so the message is in one of its own, which is
+    committed when this returns. To publish together with other writes, put both in one function,
+    decorate it with `transaction.atomic` and call it through `sync_to_async`.
     """
     return await sync_to_async(publish)(channel, payload, **options)
 
@@ -188,7 +189,7 @@ async def apublish(channel: str, payload: Payload, **options: Any) -> Receipt:
 async def apublish_many(
     channel: str, drafts: Iterable[Draft | Payload], **options: Any
 ) -> list[Receipt]:
-    """Publish an iterable from async code, with the options of `publish_many`.
+    """Publish all messages of an iterable from async code, with the options of `publish_many`.
 
     The messages are committed when it returns. A thread reads the iterable, which may therefore use
     the database.
@@ -259,9 +260,9 @@ def _id_of(producer: object) -> int:
 
 
 def _first(using: str, channel: str, client_ids: list[str]) -> dict[str, int]:
-    """Return the first messages with these client ids, by client id.
+    """Return the ids of the messages that have these client message ids, by client message id.
 
-    A statement of its own sees rows for which the publish had to wait.
+    The publish itself can't return them: its snapshot lacks rows for whose commit it had to wait.
     """
     publications = Publication.objects.using(using).filter(
         channel_id__in=Channel.objects.filter(name=channel).values("id"),
@@ -292,19 +293,19 @@ def _receipt(published: Published, client_id: str | None, first: dict[str, int])
 
 
 def ready(item: Draft | Payload, limits: Settings) -> NewMessage:
-    """Return the message to store of a draft or a payload, or raise what `checked` raises."""
+    """Return a draft or a bare payload as a message to store. Raise what `checked` raises."""
     if isinstance(item, Draft):
         return checked(item, limits)
     return validation.bare(*encoded(item), limits)
 
 
 def checked(draft: Draft, limits: Settings) -> NewMessage:
-    """Return the message to store, or raise InvalidMessage or PayloadTooLarge for a bad draft."""
+    """Return a draft as a message to store, or raise InvalidMessage or PayloadTooLarge."""
     return validation.checked(draft, *encoded(draft.payload), limits)
 
 
 def encoded(payload: Payload) -> tuple[bytes, str]:
-    """Return the bytes of a payload and its default content type."""
+    """Return a payload as bytes, and the content type that it has by default."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), BYTES
     try:
@@ -318,7 +319,10 @@ def encoded(payload: Payload) -> tuple[bytes, str]:
 
 
 class _Batches:
-    """Batches of messages from drafts. A batch can be prepared while another one is written."""
+    """Iterable of checked batches of messages from an iterable of drafts.
+
+    The next batch can be checked by `prepare` while the server writes the batch before it.
+    """
 
     def __init__(self, drafts: Iterable[Draft | Payload], limits: Settings) -> None:
         self._drafts, self._limits = iter(drafts), limits
@@ -334,7 +338,10 @@ class _Batches:
             yield from batches
 
     def prepare(self) -> None:
-        """Prepare the drafts that were taken. The iterable itself may use the database."""
+        """Check the drafts of the next batch, which were read from the iterable before.
+
+        The iterable itself is not read here, because it may use the connection.
+        """
         if not self._ready:
             self._ready = _split([ready(item, self._limits) for item in self._taken])
 
@@ -343,7 +350,10 @@ class _Batches:
 
 
 def _split(ready: list[NewMessage]) -> list[list[NewMessage]]:
-    """Split messages into as few batches as the limits allow."""
+    """Split messages into as few batches as possible of at most BATCH_BYTES of payloads each.
+
+    A single message may be larger.
+    """
     ends = list(accumulate(len(message.payload) for message in ready))
     batches, start, sent = [], 0, 0
     while start < len(ready):

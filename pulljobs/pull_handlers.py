@@ -1,4 +1,4 @@
-"""Handlers that run Django's tasks, registered if `TASKS` names our backend."""
+"""Registration of the handlers that run Django's tasks, if TASKS names a `PullJobsBackend`."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""Claiming jobs under leases and settling them: worker, HTTP API and push delivery all use this."""
+"""Claiming jobs under leases and settling them, for the worker, the HTTP API and push delivery."""
 
 import threading
 import weakref
@@ -41,21 +41,23 @@ FEW: Final = 10
 RATE_LIMITED: Final = Refusal.RATE_LIMITED
 THROTTLED: Final = Refusal.THROTTLED
 TIMED: Final = frozenset({RATE_LIMITED, THROTTLED, Refusal.KEY_LIMITED})
-"""Limits that may know when they allow the next job."""
+"""Limits whose refusal may say when the next job is allowed."""
 LIMITED_POLL: Final = timedelta(seconds=5)
 """Longest time until the next claim while a rate allows none.
 
 Tokens may come back, or a rate may rise, without a notification.
 """
 QUIET: Final = timedelta(seconds=0.2)
-"""Time after such a claim in which notifications wait, because each publish sends one."""
+"""Time after a claim that a rate refused, in which notifications of publishes cause no claim."""
 FROM_THE_HEAD = LowWaterMarks().entry_above()
+"""Entry of a claim that knows no low-water marks, at the head of the claim index."""
 
 
 class Claim(NamedTuple):
     """Result of a claim: jobs with their messages in claim order, and when to claim again.
 
-    `taken` is None when nothing was claimed. A repeated claim may have no jobs left.
+    `taken` is the new lease, or None when nothing was claimed. A claim that repeats an earlier one,
+    by its request id, has the earlier lease and the jobs that this still holds, which may be none.
     """
 
     taken: Taken | None
@@ -67,11 +69,11 @@ class Claim(NamedTuple):
     refusal: Refusal | None = None
     """Reason for getting no more: DELETED, PAUSED, MAX_BYTES or one of the limits."""
     repeated: bool = False
-    """True if another caller got the same answer: the claim must not be cut or given back."""
+    """True if it repeats an earlier claim, whose caller may have the jobs: release none of them."""
 
     @property
     def is_spent(self) -> bool:
-        """True if it repeats a claim that holds no job any more. Jobs may still be waiting."""
+        """True if it repeats a claim whose lease holds no job any more. Other jobs may be ready."""
         return self.taken is not None and not self.jobs
 
     @property
@@ -81,7 +83,10 @@ class Claim(NamedTuple):
 
     @property
     def retry_after(self) -> timedelta | None:
-        """Time until a limit allows a job, or None if the limit knows none, as one of slots."""
+        """Time until a limit allows a job, or None if none does or the time is not known.
+
+        That of a concurrency limit is not known: it allows a job as soon as another ends.
+        """
         return self.next_due if self.refusal in TIMED else None
 
 
@@ -96,7 +101,7 @@ class _ClaimRequest(NamedTuple):
 
 @dataclass(slots=True)
 class Puller:
-    """Claims for one consumer from one process. It remembers where the last claim ended."""
+    """Claiming side of one consumer in one process. It remembers where the last claim ended."""
 
     using: str
     consumer: Consumer
@@ -142,20 +147,23 @@ class Puller:
                 return self._with_telemetry(claimed, wanted, began)
 
     def prepare(self, lease_duration: timedelta) -> None:
-        """Let the server plan claims of this lease duration on this thread's connection."""
+        """Let the server plan the claim statements on this thread's connection, before it has to.
+
+        Nothing is claimed. `lease_duration` is that of the claims to come.
+        """
         terms = Terms(self.via, self.max_lease, self.node_id, lease_duration, few=FEW)
         plain.prepare(AliasSession(self.using), self.consumer.pk, terms)
         messages.read_messages(self.using, [first_of(datetime.now(UTC))])
 
     @property
     def starts_at_head(self) -> bool:
-        """True if no job of the consumer was seen, so that a claim enters the index at its head."""
+        """True if the next claim enters the claim index at its head: no low-water mark is known."""
         marks = self._claimer.marks
         return not marks.positions and marks.below is None
 
     @property
     def guards(self) -> Guards:
-        """Guards of the consumer, under which the last claim was made."""
+        """Rules of the consumer that the last claim obeyed: exclusive keys, limits, turns."""
         return self._claimer.guards
 
     def _with_telemetry(self, claimed: Claimed, wanted: int, began: int) -> Claim:
@@ -185,7 +193,7 @@ class Puller:
         return self._claimer.walk(request.wanted, partial(self._run, request, self._claimer))
 
     def _is_elsewhere(self) -> bool:
-        """Return True if the last claim used another connection or, behind a pooler, server."""
+        """Return True if the last claim was on another connection or, behind a pooler, server."""
         session = statements.session(self.using)
         pooled = statements.behind_pooler(self.using)
         server = statements.server_start(self.using) if pooled else None
@@ -215,14 +223,17 @@ class Puller:
 
 
 def _limit_of(claimed: Claimed) -> Refusal | NotYet | None:
-    """Return the refusal of a claim, with the wait until the next one if it is known."""
+    """Return why a claim got no more, with the time until the next claim if that is known."""
     if claimed.refusal in TIMED and claimed.next_due is not None:
         return NotYet(claimed.refusal, claimed.next_due)
     return claimed.refusal
 
 
 def claimed_before(using: str, consumer_id: int, request_id: str) -> Claim | None:
-    """Return the claim under that request id and the jobs it still holds, or None without it."""
+    """Return the claim under that request id with the jobs that its lease still holds.
+
+    Return None if no lease has the request id.
+    """
     known = jobs.requested(using, consumer_id, request_id)
     if known is None:
         return None
@@ -246,7 +257,9 @@ def take(
 ) -> TakeResult:
     """Claim one job by its id, as a job POST of the broker protocol does.
 
-    None: the job is not in the state `source`, or does not belong to this consumer.
+    `source` is the state that the caller saw, QUEUED or DEAD. `incremental_timeout`, which the
+    client asked for, lengthens the lease. Return the lease, the reason why a limit or a pause
+    refuses the job, or None if the job is in another state or belongs to another consumer.
     """
     lease_duration = consumer.protocol_lease_duration or settings().PROTOCOL_LEASE
     using = settings().DATABASE
@@ -277,16 +290,16 @@ def renew(
     *,
     running: Collection[int] | None = None,
 ) -> dict[Held, datetime]:
-    """Renew the leases of held jobs and return the new deadlines.
+    """Renew the leases of held jobs and return the new ends of the leases by job.
 
-    A job that is missing in the result is lost, unless `still_held` names it: then another
-    transaction has its lease locked. A worker passes the ids of its `running` jobs.
+    The lease of a job that is missing in the result is lost, unless `still_held` returns the job:
+    then another transaction has its lease locked. A worker passes the ids of its `running` jobs.
     """
     return jobs.renew(settings().DATABASE, held, lease_duration, running=running)
 
 
 def still_held(held: Sequence[Held]) -> set[Held]:
-    """Return which of these jobs are held still, although a renewal did not reach them."""
+    """Return the jobs whose lease_token is still valid, of those that `renew` did not return."""
     return jobs.still_held(settings().DATABASE, held)
 
 
@@ -296,7 +309,7 @@ def note_running(node_id: UUID, running: Collection[int]) -> None:
 
 
 def prepare_to_finish() -> None:
-    """Let the server plan the statements that settle on this thread's connection."""
+    """Let the server plan the settling statements on this thread's connection, before it has to."""
     jobs.prepare_to_finish(settings().DATABASE)
 
 
@@ -308,9 +321,9 @@ def finish(
 ) -> Finished:
     """Write outcomes of jobs. The result and events name lost leases and refused outcomes.
 
-    `paths` returns the consumer paths of the jobs for the events. Outcomes of `locked` jobs are
-    not written, because another transaction kept their rows locked for more than two seconds, or,
-    with `skip_locked`, at that moment: try again later.
+    `paths` returns the consumer paths of the jobs for the events. Outcomes of jobs in `locked` of
+    the result are not written: another transaction kept their rows locked for more than two
+    seconds, or, with `skip_locked`, had them locked. The caller may try again later.
     """
     finished = jobs.finish(settings().DATABASE, settlements, skip_locked=skip_locked)
     _announce_finished(settlements, finished, paths)
@@ -322,7 +335,8 @@ def finish_together(
 ) -> Finished:
     """Write outcomes of several callers in one transaction, or none of them after an error.
 
-    It waits for no lock of a job: outcomes of `locked` jobs are not written.
+    It waits for no row lock: outcomes of jobs that another transaction has locked are not written,
+    and the result has these jobs in `locked`.
     """
     if not settlements:
         return Finished({}, [], {})
@@ -340,20 +354,20 @@ def _announce_finished(
 
 
 def reap() -> int | None:
-    """Expire a batch of overdue leases. Return how many jobs went back or died, or None."""
+    """Expire the jobs of some overdue leases. Return how many, or None if no lease is overdue."""
     return _announce(jobs.reap(settings().DATABASE, REAPED_LEASES))
 
 
 def sweep_keys() -> bool:
-    """Free some keys whose holder ended before it could. Return True if there may be more."""
+    """Repair some keys that a crash left occupied or without a turn. Return True if more may be."""
     swept = [sweep(settings().DATABASE) for sweep in (keys.sweep, turns.sweep)]
     return any(swept)
 
 
 def abandon(node_id: UUID, started: frozenset[int]) -> int | None:
-    """Give back the jobs of a node that is certainly dead, and charge only those it had started.
+    """Expire the jobs in `started` of a node that is certainly dead, and release its others.
 
-    Return how many jobs went back or died, or None if the node holds no lease.
+    Return how many jobs it held, or None if it holds no lease.
     """
     return _announce(jobs.abandon(settings().DATABASE, node_id, started))
 

@@ -39,12 +39,15 @@ def parse_rate(text: str) -> float | None:
 
 
 def window_seconds(rate: str) -> int:
-    """Return the seconds of the unit of a valid rate, which is not empty."""
+    """Return the seconds of the unit of a valid rate, such as 60 for `100/m`."""
     return SECONDS[rate[-1]]
 
 
 def check_limit(rate: str, burst: int | None, *, window: bool) -> None:
-    """Raise ValueError unless this is a rate, or empty, and what else it has goes with it."""
+    """Raise ValueError unless the rate is valid or empty, and its burst and window go with it.
+
+    `burst` is the size of the token bucket. `window` means fixed windows in place of a bucket.
+    """
     has_rate = parse_rate(rate) is not None
     if not has_rate and burst is not None:
         raise ValueError(f"The burst {burst} needs a rate: set the rate, or leave the burst empty.")

@@ -1,4 +1,7 @@
-"""Creating, changing and deleting channels, producers and consumers for the HTTP API and files."""
+"""Creating, changing and deleting channels, producers, consumers and limit groups.
+
+The HTTP API, the admin and commands that read declarations use this.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -32,7 +35,7 @@ MASK: Final = "***"
 
 
 class Change(StrEnum):
-    """Effect of `put` on a row."""
+    """Effect of `put` or `put_limit_group` on a row."""
 
     MADE = "made"
     CHANGED = "changed"
@@ -40,7 +43,7 @@ class Change(StrEnum):
 
 
 def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
-    """Raise InvalidRegistration, with advice, if the name or a field is invalid."""
+    """Raise InvalidRegistration if the name of a row or one of its fields is invalid."""
     check_name(name)
     title, token = fields.get("title", ""), fields["token"]
     if len(title) > LONGEST or not encodable(title):
@@ -82,10 +85,11 @@ def _check_rate(row: Channel | Producer | Consumer) -> None:
 
 
 def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, Change]:
-    """Create a group of consumers that share limits, or change these of its limits.
+    """Create a limit group, or change those of its limits that are given.
 
-    `limits` are `rate`, `rate_burst`, `rate_window` and `max_in_flight`. The waiters of all members
-    are woken. Raise InvalidRegistration, and change nothing, if a limit is invalid.
+    `limits` has some of `rate`, `rate_burst`, `rate_window` and `max_in_flight`. A change wakes the
+    waiters of the group's consumers. Raise InvalidRegistration, and change nothing, if a limit is
+    invalid.
     """
     check_name(name)
     if wrong := options.wrong_limits(limits):
@@ -120,14 +124,17 @@ def _check_group(group: LimitGroup) -> None:
 
 
 def wake_members(group: LimitGroup) -> None:
-    """Wake the waiters of all consumers of a group after the commit, so that they see a change."""
+    """Wake the waiters of all consumers of a group after the commit, for a change of its limits."""
     using = settings().DATABASE
     members = Consumer.objects.using(using).filter(limit_group=group)
     listen.wake_on_commit(using, members.values_list("pk", flat=True))
 
 
 def _find_group(fields: dict[str, Any]) -> None:
-    """Replace the name of a limit group by its row. Raise InvalidRegistration if there is none."""
+    """Replace the name of a limit group in the fields of a consumer by the row of the group.
+
+    Raise InvalidRegistration if there is no such group.
+    """
     name = fields.get("limit_group")
     if isinstance(name, str):
         rows = LimitGroup.objects.using(settings().DATABASE)
@@ -138,13 +145,13 @@ def _find_group(fields: dict[str, Any]) -> None:
 
 
 def _has_callback(fields: Mapping[str, Any]) -> bool:
-    """Return True for an absolute URL, or for none where nothing is pushed."""
+    """Return True if the URL for deliveries is absolute, or empty for a pull consumer."""
     url = fields["callback_url"]
     return is_absolute(url) or (not url and fields["type"] == Consumer.Type.PULL)
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidRegistration unless URLs can contain the name."""
+    """Raise InvalidRegistration if the name can't be a part of the path of a URL."""
     try:
         validate_name(name)
     except ValidationError as error:
@@ -152,7 +159,7 @@ def check_name(name: str) -> None:
 
 
 def masked(url: str) -> str:
-    """Return the URL with its login and query masked, for users who may not change it."""
+    """Return the URL with its login and query as `***`, for users who may not change it."""
     if not is_absolute(url):
         return url and MASK
     parts = urlsplit(url)
@@ -178,9 +185,10 @@ def put(
 ) -> Registered[P]:
     """Create the row of this key, or change it under its lock, in a transaction.
 
-    `decide` gets the row, or None if there is none, and returns the wanted fields, including the
-    plain `token`. Neither what it raises nor InvalidRegistration changes anything. A row that has
-    the wanted fields already keeps its time of change.
+    `key` are the fields that identify the row: `name`, and `channel` for a consumer. `decide` gets
+    the row, or None if there is none, and returns the wanted fields, including the plain `token`.
+    After an exception of `decide`, or InvalidRegistration, nothing is changed. A row that has the
+    wanted fields already keeps its `changed_at`.
     """
     check_name(key["name"])
     using = settings().DATABASE
@@ -206,7 +214,7 @@ def _put(
     token_holder = row or model(**key)
     if not exists:
         _reset(token_holder)
-    if not _changed(token_holder, fields) and exists:
+    if not _set_fields(token_holder, fields) and exists:
         return Registered(token_holder, Change.UNCHANGED)
     _check_rate(token_holder)
     token_holder.save(using=using)
@@ -218,20 +226,20 @@ def _put(
 
 
 def _reset(token_holder: Channel | Producer | Consumer) -> None:
-    """Reset a deleted row to the defaults of a new one: its settings were an earlier owner's."""
+    """Set all fields to the defaults of a new row, before a deleted row is used again."""
     for field in token_holder._meta.concrete_fields:
         if field.name not in KEPT:
             setattr(token_holder, field.attname, field.get_default())
 
 
 def _forget_owner(using: str, consumer_id: int) -> None:
-    """End the throttle and the weights of keys that an earlier owner of a consumer has left."""
+    """End the throttle and the weights of keys that a consumer had before it was deleted."""
     Consumer.objects.using(using).filter(pk=consumer_id).update(throttled_until=None)
     FlowKey.objects.using(using).filter(consumer_id=consumer_id).exclude(weight=1).update(weight=1)
 
 
-def _changed(token_holder: Channel | Producer | Consumer, fields: dict[str, Any]) -> bool:
-    """Set the fields that differ and return True if any did."""
+def _set_fields(token_holder: Channel | Producer | Consumer, fields: dict[str, Any]) -> bool:
+    """Set the fields and the token that differ, without saving. Return True if any did."""
     token = fields.pop("token")
     differing = {
         name: value for name, value in fields.items() if getattr(token_holder, name) != value
@@ -247,11 +255,12 @@ def _changed(token_holder: Channel | Producer | Consumer, fields: dict[str, Any]
 def delete_consumer(
     channel: Channel, name: str, check: Callable[[Consumer | None], object]
 ) -> Stats | None:
-    """Delete a consumer without live jobs, under its lock. With live jobs, return its counts.
+    """Delete a consumer without queued or running jobs, under the lock of its row.
 
-    `check` gets the row, or None if there is none. Its exceptions change nothing. The row is kept,
+    Return None, or the counts of its jobs if it has queued or running ones: it then stays. `check`
+    gets the row, or None if there is none, and may raise to refuse the deletion. The row is kept,
     marked as deleted, because history names it. Its DEAD jobs are deleted in batches. A caller that
-    was interrupted can call again: until the last job is gone the consumer can be deleted.
+    was interrupted can call again until the last job is gone.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -272,5 +281,8 @@ def delete_consumer(
 
 
 def _is_gone(consumer: Consumer, counted: Stats) -> bool:
-    """Return True for a deleted consumer without DEAD jobs, or with live ones (by the admin)."""
+    """Return True if a consumer is marked as deleted and `delete_consumer` has nothing left to do.
+
+    That is without DEAD jobs, or if the admin deleted it although jobs are queued or running.
+    """
     return consumer.deleted_at is not None and bool(counted.live or not counted.dead)

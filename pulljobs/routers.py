@@ -21,17 +21,17 @@ HINT = "Put 'pulljobs.routers.PulljobsRouter' first in DATABASE_ROUTERS."
 class PulljobsRouter:
     """Router that keeps pulljobs' models in PULLJOBS['DATABASE'], and migrates them only there.
 
-    It has no opinion on other models.
+    Models of other apps are left to the routers behind it.
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
-        """Return the alias for pulljobs' models, None for others."""
+        """Return PULLJOBS['DATABASE'] for pulljobs' models, and None for others."""
         return settings().DATABASE if model._meta.app_label in app_labels else None
 
     db_for_write = db_for_read
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
-        """Return True for pulljobs in its own database, False in others, None for other apps."""
+        """Return True for pulljobs' apps if `db` has the jobs, else False. None for other apps."""
         return db == settings().DATABASE if app_label in app_labels else None
 
 
@@ -48,7 +48,7 @@ def check_routers(
 def check_transactions(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Remind of what is not committed together when jobs have a database of their own."""
+    """Inform that writes to the default database do not commit together with those to jobs."""
     using = _database()
     if not using or using == DEFAULT_DB_ALIAS:
         return []
@@ -63,7 +63,7 @@ def check_transactions(
 
 
 def _database() -> str:
-    """Return the alias of the jobs' database, or an empty text if check_settings finds it wrong."""
+    """Return PULLJOBS['DATABASE'], or an empty text if that is wrong: check_settings reports it."""
     try:
         using = settings().DATABASE
     except ConfigurationError:
@@ -72,7 +72,7 @@ def _database() -> str:
 
 
 def _rows_elsewhere(using: str) -> Iterator[CheckMessage]:
-    """Report models whose rows would go to another database, or be read from a replica."""
+    """Report that DATABASE_ROUTERS read or write models of pulljobs in another database."""
     models = [model for model in apps.get_models() if model._meta.app_label in app_labels]
     for access, routed in (("reads", router.db_for_read), ("writes", router.db_for_write)):
         elsewhere = sorted({alias for model in models if (alias := routed(model)) != using})

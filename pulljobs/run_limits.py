@@ -1,4 +1,7 @@
-"""Limits of a run that the content of its job sets, in place of its handler and its consumer."""
+"""Limits that the payload of a job sets, in place of those of its handler and its consumer.
+
+Tasks of Django use this: many of them, with limits of their own, share one consumer.
+"""
 
 import random
 from collections.abc import Iterator
@@ -12,15 +15,15 @@ from pulljobs.errors import LONGEST_DELAY
 from pulljobs.states import Event
 
 JITTER: Final = 0.2
-"""Share of a delay that is random, as by default for consumers."""
+"""Largest share of a delay by which it is longer or shorter, the default of consumers, too."""
 
 _timeouts: Final = {timedelta()}
-"""Time limits that code of this process declares."""
+"""Time limits of all `RunLimits` of this process, and 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """Limits of a run. None leaves the limit to the handler or the consumer."""
+    """Limits of one execution of a handler. None leaves a limit to the handler or the consumer."""
 
     max_retries: int | None = None
     delays: Delays | None = None
@@ -33,7 +36,7 @@ class RunLimits:
     def apply(self, outcome: Settlement, retry_count: int) -> Settlement:
         """Return a retry with these limits, or any other outcome unchanged.
 
-        A delay that the outcome has already stays.
+        A delay that the handler has chosen stays. `retry_count` is that of the job before.
         """
         if outcome.event is not Event.RETRY:
             return outcome
@@ -45,12 +48,15 @@ class RunLimits:
 
 
 def longest_timeout() -> timedelta:
-    """Return the longest time limit declared so far: leases have to be renewable for that long."""
+    """Return the longest time limit of the `RunLimits` made so far, 0 without any.
+
+    Leases have to be renewable for that long.
+    """
     return max(_timeouts)
 
 
 def timeout_problems(timeout: object) -> Iterator[str]:
-    """Yield a sentence if the value is no time limit."""
+    """Yield an error message if the value is neither None nor a possible time limit of a run."""
     if timeout is not None and not (isinstance(timeout, timedelta) and timeout > timedelta(0)):
         yield f"timeout must be a timedelta above 0, not {timeout!r}."
     elif timeout is not None and timeout > LONGEST_DELAY:

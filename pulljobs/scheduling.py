@@ -1,4 +1,4 @@
-"""Scheduled messages: publishes at a later time, to the consumers that exist then."""
+"""Scheduled messages: stored now, published at a later time to the consumers that exist then."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -29,10 +29,11 @@ from pulljobs.storage.statements import brief, is_wait, query, retrying
 
 BATCH: Final = 100
 HELD_BACK: Final = timedelta(minutes=1)
+"""Time after which a refused message is tried again."""
 LOCKED_AGAIN: Final = timedelta(seconds=1)
-"""Time by which a message is put off whose key another transaction has locked."""
+"""Time after which a message is tried again whose key another transaction had locked."""
 SHORT_WAIT: Final = "20ms"
-"""Longest wait for a lock once a batch has waited in vain."""
+"""Longest wait for a lock in the second try of a batch, after the wait of the first timed out."""
 
 
 def schedule(
@@ -86,7 +87,8 @@ def schedule(
 def check_time(at: datetime) -> None:
     """Raise ScheduledTooSoon unless the time is at least `MIN_SCHEDULE_DELAY` ahead.
 
-    The clock is the database's. InvalidMessage for a naive time, and for one in over 100 years.
+    The clock is the database's. Raise InvalidMessage for a naive time, and for one that is more
+    than 100 years ahead.
     """
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise InvalidMessage(f"{at!r} must be an aware datetime: give it a time zone.")
@@ -98,7 +100,7 @@ def check_time(at: datetime) -> None:
 
 
 def dispatch() -> int:
-    """Publish all due messages, each exactly once, a batch a transaction. Return how many."""
+    """Publish all due messages, each exactly once, in a transaction per batch. Return how many."""
     published = 0
     while (batch := dispatch_some()) is not None:
         published += batch
@@ -108,7 +110,8 @@ def dispatch() -> int:
 def dispatch_some() -> int | None:
     """Publish a batch of due messages and return how many, or None if nothing is due.
 
-    A message whose key another transaction keeps locked is put off, so that others do not wait.
+    If the wait for a lock times out, the batch is tried again without such waits: messages of keys
+    that another transaction has locked are then tried again a second later.
     """
     using = settings().DATABASE
     try:
@@ -120,7 +123,7 @@ def dispatch_some() -> int | None:
 
 
 def dispatch_more() -> bool:
-    """Publish a batch of due messages. Return True if more may be due."""
+    """Publish a batch of due messages, in a pass of a loop. Return True if more may be due."""
     return dispatch_some() is not None
 
 
@@ -134,7 +137,7 @@ def _dispatch_batch(using: str) -> int | None:
 
 
 def _dispatch_free(using: str) -> int | None:
-    """Publish a batch of due messages, except those that would wait for locks."""
+    """Publish a batch of due messages, and put off those that would wait long for a lock."""
     with brief(using):
         query(using, "SELECT set_config('lock_timeout', %s, true)", [SHORT_WAIT])
         due = scheduled.due(using, BATCH)
@@ -144,7 +147,7 @@ def _dispatch_free(using: str) -> int | None:
 
 
 def _published_without_waiting(using: str, due: ScheduledMessage) -> bool:
-    """Publish a message. Put it off and return False if it would wait for a lock."""
+    """Publish a message and return True. Put it off and return False if it is locked or refused."""
     try:
         return _published(using, due)
     except OperationalError as error:
@@ -155,7 +158,10 @@ def _published_without_waiting(using: str, due: ScheduledMessage) -> bool:
 
 
 def _lock_keys(using: str, due: list[ScheduledMessage]) -> None:
-    """Lock bounded keys in order before the first publish, since messages are due in any order."""
+    """Lock the keys of all due messages that a consumer bounds, in order, before the first publish.
+
+    Locks in the order of the messages could deadlock with other publishers.
+    """
     keys: defaultdict[str, list[str | None]] = defaultdict(list)
     for message in due:
         keys[message.channel.name].append(message.key)
@@ -164,7 +170,10 @@ def _lock_keys(using: str, due: list[ScheduledMessage]) -> None:
 
 
 def _published(using: str, due: ScheduledMessage) -> bool:
-    """Publish a message. Put it off and return False if it is refused, so that others go on."""
+    """Publish a message and return True. Put it off for a minute and return False if it is refused.
+
+    The other messages of the batch are published all the same.
+    """
     try:
         with transaction.atomic(using=using):
             _publish(using, due)

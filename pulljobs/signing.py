@@ -1,4 +1,4 @@
-"""Standard Webhooks: how a delivery is signed, and how its receiver verifies that.
+"""Signatures of push deliveries by the specification Standard Webhooks, and their verification.
 
     # in the receiver, which needs nothing else of pulljobs
     from pulljobs.signing import InvalidSignature, verify
@@ -9,7 +9,7 @@
         return HttpResponse(status=401)
 
 The signature covers the id, the time and the body: `HMAC-SHA256(secret, "id.timestamp.body")`, in
-base64. While a secret is being replaced a delivery has a signature for each of them.
+base64. While a secret is being replaced, a delivery has a signature by the old and by the new one.
 """
 
 import base64
@@ -35,7 +35,7 @@ SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 class InvalidSignature(ValueError):
-    """Request that the holder of the secret did not send, or not recently."""
+    """Request without a signature by one of the secrets, or with a time too far from now."""
 
 
 def new_secret() -> str:
@@ -46,9 +46,10 @@ def new_secret() -> str:
 def sign(
     secrets: Sequence[str], id: str, body: bytes, *, timestamp: int | None = None
 ) -> dict[str, str]:
-    """Return the three headers of a delivery. `id` is the same at every attempt.
+    """Return the three headers of a delivery, with a signature by each secret.
 
-    Raise ValueError for a text that is no secret.
+    `id` is the same at every attempt of a delivery. `timestamp` is Unix time, by default now. Raise
+    ValueError for a text that is no secret.
     """
     at = int(time.time()) if timestamp is None else timestamp
     signed = " ".join(f"{VERSION},{_signature(secret, id, at, body)}" for secret in secrets)
@@ -84,7 +85,7 @@ def verify(
 
 
 def _agree(expected: Sequence[str], given: str) -> bool:
-    """Compare each pair of signatures in constant time."""
+    """Return True if a given signature is one of the expected ones, compared in constant time."""
     entries = [entry.partition(",") for entry in given.split()]
     signatures = [value for version, _comma, value in entries if version == VERSION]
     pairs = ((ours.encode(), theirs.encode()) for ours in expected for theirs in signatures)

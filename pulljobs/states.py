@@ -1,7 +1,7 @@
-"""The state machine, as one table of data.
+"""State machine of jobs, as one table of data: which event leads from which states to which.
 
-SQL, admin buttons, API answers, the lifecycle page of the docs and the matrix test read this table.
-Nothing here decides anything. A DELIVERED job exists only in the archive.
+SQL, admin buttons, API answers, the lifecycle page of the docs, and a test of all combinations read
+this table. A DELIVERED job exists only in the archive.
 """
 
 from enum import StrEnum
@@ -53,6 +53,7 @@ class Transition(NamedTuple):
     exhausted: State | None
     """State of a job whose retries are used up, or None if the event does not count retries."""
     actor: str
+    """Part of the system that causes the event, as the lifecycle page shows it."""
 
 
 def _transition(
@@ -78,10 +79,10 @@ TRANSITIONS: Final = MappingProxyType(
         Event.DELETE: _transition("DEAD", None, "operator, protocol"),
     }
 )
-"""Every event but publish, which makes a job QUEUED out of nothing."""
+"""Transitions by event. Only publish is not among them, which creates a job in the state QUEUED."""
 
 LIVE: Final = frozenset({State.QUEUED, State.INFLIGHT, State.DEAD})
-"""States that are rows of the job table."""
+"""States of jobs that have a row in the job table."""
 
 SETTLED: Final = frozenset({State.DELIVERED, State.DEAD})
-"""States that the archive holds."""
+"""States of jobs that have a row in the archive. A DEAD job has a row in the job table as well."""

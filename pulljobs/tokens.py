@@ -15,11 +15,13 @@ class Rotation(NamedTuple):
     """Numbers of encrypted copies by what the rotation did to them."""
 
     resealed: int
+    """Copies that are now encrypted by the newest key."""
     kept: int
     """Copies that the newest key had encrypted already."""
     unreadable: list[str]
     """Names whose copy no key decrypts: their token still works, but it can't be shown or sent."""
     without_copy: int
+    """Tokens of which there is only a digest."""
 
 
 class _Copy(NamedTuple):
@@ -34,7 +36,10 @@ class _Copy(NamedTuple):
 
 
 def rotate() -> Rotation:
-    """Encrypt every copy with the newest key. A token that is set while it runs stays."""
+    """Encrypt the copies of all tokens and signing secrets with the newest key.
+
+    A token that another process sets in the meantime stays.
+    """
     resealed, kept, without_copy = 0, 0, 0
     unreadable: list[str] = []
     for copy in _copies():
@@ -50,7 +55,7 @@ def rotate() -> Rotation:
 
 
 def _copies() -> Iterator[_Copy]:
-    """Yield the copies of all tokens, and of the signing secrets of push consumers."""
+    """Yield the encrypted copies of all tokens, and of the signing secrets of push consumers."""
     for token_holder in _read_token_holders():
         yield _Copy(token_holder, "token_sealed", token_holder.shown_token())
         if isinstance(token_holder, Consumer) and (secrets := token_holder.signing_secrets_sealed):
@@ -66,7 +71,10 @@ def _read_token_holders() -> Iterator[TokenHolder]:
 
 
 def _reseal(copy: _Copy, text: str) -> int:
-    """Replace the copy if it is still the one that was read. The row's time of change stays."""
+    """Encrypt a copy again, unless its row has another one by now. Return the number of rows.
+
+    The `changed_at` of the row stays as it is.
+    """
     rows = type(copy.token_holder)._default_manager.using(settings().DATABASE)
     same = rows.filter(pk=copy.token_holder.pk, **{copy.column: copy.sealed})
     return same.update(**{copy.column: encryption.seal(text)})

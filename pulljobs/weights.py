@@ -1,4 +1,4 @@
-"""Weights of keys: how many jobs a key of a fair consumer gives while other keys give one.
+"""Weights of the keys of a consumer with `fair_by_key`: how many jobs a turn of a key claims.
 
 A key without a weight has weight 1. A weight stays when the key has no jobs, and counts from the
 next turn of the key.
@@ -18,9 +18,9 @@ LONGEST_KEY: Final = 255
 
 
 def set_weight(consumer: Consumer, key: str, weight: int) -> None:
-    """Set the weight of a key, from 1 to 1000; the key `""` has the jobs without a key.
+    """Set the weight of a key, from 1 to 1000. Jobs without a key have the key `""`.
 
-    This joins the caller's transaction. InvalidRegistration if the key or the weight is invalid.
+    This joins the caller's transaction. Raise InvalidRegistration if the key or weight is invalid.
     """
     check_row(consumer, Consumer)
     if type(weight) is not int or not 1 <= weight <= MOST:
@@ -36,9 +36,9 @@ def set_weight(consumer: Consumer, key: str, weight: int) -> None:
 def read_weights(
     consumer: Consumer, *, after: str | None = None, most: int | None = None
 ) -> dict[str, int]:
-    """Return the weights other than 1 by key, sorted by key.
+    """Return the weights other than 1 by key, in the order of the keys.
 
-    Return at most `most` of them, from the first key behind `after` on.
+    `most` is the largest number to return. `after` is a key: only keys behind it are returned.
     """
     check_row(consumer, Consumer)
     rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)

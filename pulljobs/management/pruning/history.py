@@ -13,7 +13,7 @@ from pulljobs.management import job_actions
 from pulljobs.management.output_blocks import Cell, Column, StyledText, TableBlock, Tone
 from pulljobs.management.parsing import parse_duration
 from pulljobs.management.subcommands import CommandResult
-from pulljobs.operating import Old
+from pulljobs.operating import OldPartition
 from pulljobs.progress import show_progress
 from pulljobs.storage import health
 from pulljobs.storage.health import PartitionSize
@@ -64,7 +64,7 @@ def _bytes(sizes: Sequence[PartitionSize]) -> int:
 
 
 def _result(
-    candidates: list[Old], sizes: list[PartitionSize], dropped: list[str] | None
+    candidates: list[OldPartition], sizes: list[PartitionSize], dropped: list[str] | None
 ) -> CommandResult:
     """Report what was dropped, or with None what would be dropped."""
     columns = [
@@ -106,7 +106,7 @@ def _result(
     )
 
 
-def _fate(old: Old, dropped: list[str] | None) -> StyledText:
+def _fate(old: OldPartition, dropped: list[str] | None) -> StyledText:
     if old.partition.name in (dropped or ()):
         return StyledText("dropped", Tone.GOOD)
     if old.stays:
