@@ -69,9 +69,7 @@ class Grant:
     renew_after: float = float("inf")
     """Seconds after a claim or a renewal at which the worker renews the lease, by default never."""
     renew: Callable[["ClaimedJob"], bool]
-    """Function that renews the lease of a job, and returns False if it is lost."""
     stopping: Callable[[], bool]
-    """Function that returns True once the worker is asked to stop."""
     run_time: RunTime = field(default_factory=RunTime)
     circuit: ResultCounter = field(default_factory=ResultCounter)
     ticket: int = 0
@@ -91,29 +89,17 @@ class Grant:
 
 
 class ClaimedJob:
-    """One claimed job, as its handler sees it."""
+    """Claimed job, as its handler sees it.
+
+    The first call of `ack`, `nack` or `reject` decides its outcome. The worker writes the outcome
+    after the end of the handler.
+    """
 
     __slots__ = (
-        "_grant",
-        "_limits",
-        "_message",
-        "_row",
-        "begun_at",
-        "deadline",
-        "end_by",
-        "failure",
-        "handler",
-        "hard_end",
-        "held",
-        "is_settled",
-        "renew_at",
-        "run_seconds",
-        "run_time",
-        "settlement",
-        "taken_away",
-        "verdict",
-        "went_to",
-    )
+        "_grant", "_limits", "_message", "_row", "begun_at", "deadline", "end_by", "failure",
+        "handler", "hard_end", "held", "is_settled", "renew_at", "run_seconds", "run_time",
+        "settlement", "taken_away", "verdict", "went_to",
+    )  # fmt: skip
 
     def __init__(self, row: HeldJob, message: StoredMessage, held: Held, grant: Grant) -> None:
         self._row, self._message, self._grant = row, message, grant
@@ -250,11 +236,7 @@ class ClaimedJob:
         return self.taken_away or time.monotonic() >= self.deadline
 
     def is_late_at(self, now: float) -> bool:
-        """Return True if the job must not start: it has to be given back to the queue.
-
-        `now` is monotonic. The lease may be over, or the consumer's circuit or a throttle may hold
-        the job back since it was claimed.
-        """
+        """Return True if a lost lease, the circuit or a throttle keeps the job from starting."""
         grant = self._grant
         is_over = self.taken_away or now >= min(self.deadline, grant.start_by)
         is_held = grant.throttle.holds_back(self.key, now)
@@ -278,34 +260,28 @@ class ClaimedJob:
     def throttle(self, wait: timedelta | datetime, *, key: bool = False) -> None:
         """Let no process claim jobs of this consumer for that time, or until that aware time.
 
-        With `key=True` only jobs of this job's key wait. Running jobs go on, and jobs that are
-        claimed but not started are released. A longer throttle from earlier stays. The worker
-        writes the throttle before the outcome of this job.
+        With `key=True` only jobs of this job's key wait. Jobs that run go on, and claimed ones are
+        released. A longer throttle stays. It is written before the outcome of this job.
         """
         self._grant.throttle.ask(seconds_of(wait), self.key or "" if key else None)
 
     def ack(self, result: Any = None) -> bool:
-        """Deliver the job, whatever the ack policy, once the handler ends.
+        """Deliver the job, whatever the ack policy. Return False if it has an outcome already.
 
-        Return False if the handler has reported an outcome before, which then stands. Raise
-        TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
+        Raise TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
         """
         return self._settle(lambda: outcomes.deliver(self.held, encoded(result)))
 
     def nack(self, after: timedelta | None = None, *, error: str = "nack") -> bool:
         """Retry the job after the given delay, by default after the consumer's own.
 
-        The retry is charged, and written once the handler ends. Return False if the handler has
-        reported an outcome before, which then stands.
+        The retry is charged. Return False if the job has an outcome already.
         """
         retry = Retry(after=after, reason=error)
         return self._settle(lambda: outcomes.retry(self.held, clean(retry.reason), after=after))
 
     def reject(self, reason: str = "rejected by its handler") -> bool:
-        """Make the job DEAD without further retries, once the handler ends.
-
-        Return False if the handler has reported an outcome before, which then stands.
-        """
+        """Make the job DEAD without further retries. Return False if it has an outcome already."""
         return self._settle(lambda: outcomes.reject(self.held, clean(str(reason))))
 
     def extend(self, since: float) -> None:
@@ -315,10 +291,7 @@ class ClaimedJob:
             self.mark_settled()
 
     def mark_settled(self) -> None:
-        """Note that the outcome is in the database before the handler ends.
-
-        The job then has no lease to renew or to lose.
-        """
+        """Note that the outcome is written already, so that the job has no lease to lose."""
         self.is_settled = True
         self.hard_end = self.deadline = time.monotonic() + LONGEST_DELAY.total_seconds()
         self.renew_at = float("inf")
@@ -332,10 +305,7 @@ class ClaimedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """Function that runs the jobs of one consumer, with the options of `@handler`.
-
-    `defaults` are fields for the row of the consumer, where the row is created from code.
-    """
+    """Function that runs the jobs of one consumer, with the options of `@handler`."""
 
     channel: str
     consumer: str
@@ -346,6 +316,7 @@ class Handler:
     on_giving_up: Callable[[ClaimedJob], Any] | None = None
     backoff: bool = True
     defaults: dict[str, Any] = field(default_factory=dict)
+    """Fields for the row of the consumer, where the row is created from code."""
     task_of: Callable[[bytes], str] | None = None
     """Function from a payload to its Django task, so that each task has a circuit of its own."""
     limits_of: Callable[[bytes], RunLimits] | None = None
@@ -433,10 +404,9 @@ def registered() -> Iterator[Handler]:
 
 
 def sync_consumers() -> list[Consumer]:
-    """Create the missing channels and consumers of all handlers.
+    """Create the missing channels and consumers of all handlers, and return all their consumers.
 
-    Return the consumers of all handlers, in the order of `registered`. Rows that exist are not
-    changed.
+    Rows that exist are not changed.
     """
     rows = Consumer.objects.using(settings().DATABASE).select_related("channel")
     names = {handler.channel for handler in registered()}

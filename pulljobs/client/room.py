@@ -128,7 +128,7 @@ class Room:
     def count_result(self, ticket: int, message_id: str, result: Result) -> CircuitState | None:
         """Pass a result to the circuit. Return its state if that changed it."""
         now = time.monotonic()
-        changed = self.circuit.tell(ticket, message_id, result, now)
+        changed = self.circuit.count_result(ticket, message_id, result, now)
         if changed:
             self.interrupt()
         if self.circuit.level or changed:

@@ -1,6 +1,6 @@
-"""Adapters that let psycopg send the binary arrays of `encodings`, and errors that blame a value.
+"""Adapters by which psycopg sends the binary arrays of `encodings`.
 
-Import this before the first connection is opened: connections know the adapters of that moment.
+Import this before the first connection is opened: a connection copies the adapters when it opens.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from psycopg.pq import Format
 from pulljobs.engine.encodings import Blobs, Floats, Integers
 
 TOO_MUCH: Final = psycopg.errors.StatementTooComplex, psycopg.errors.ProgramLimitExceeded
-"""Errors of the server that blame a value, such as JSON that is nested too deep for its stack."""
+"""Errors by which the server refuses a value, such as JSON that is nested too deep for it."""
 
 
 class _AsItIs(Dumper):

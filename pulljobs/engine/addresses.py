@@ -1,4 +1,4 @@
-"""Check of URLs that users give."""
+"""Check of URLs that users configure."""
 
 from typing import Final
 from urllib.parse import urlsplit
@@ -7,7 +7,10 @@ LONGEST_URL: Final = 2_000
 
 
 def is_absolute(url: str) -> bool:
-    """Return True for an http or https URL with a valid host name and port."""
+    """Return True for a printable http or https URL with a valid host name and port.
+
+    It must have no spaces and at most 2,000 characters.
+    """
     try:
         parts = urlsplit(url)
         has_host = bool((parts.hostname or "").encode("idna"))

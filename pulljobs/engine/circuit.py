@@ -1,18 +1,20 @@
 """Circuit of a consumer: when its jobs fail in a row, its claims pause for a while.
 
-    CLOSED      any number of jobs. Failures of `after` different jobs without a success between
-                them open it at level 1.
-    OPEN        none, for initial x 2^level seconds, but never longer than the longest
-    HALF_OPEN   one job, the probe. Its success lowers the level, its failure raises it. Level 0
-                closes the circuit, others open it again. A neutral end allows another probe.
+    CLOSED      Any number of jobs may be claimed. Failures of `after` different jobs without a
+                success between them open the circuit at level 1.
+    OPEN        No job may be claimed for `initial` x 2^level seconds, at most `longest`.
+    HALF_OPEN   One job may be claimed, the probe. Its success lowers the level, its failure raises
+                it. At level 0 the circuit is closed, at others it is open again. Another probe
+                follows if the end of the probe is neutral.
 
-A job that is known to fail is never the probe. When a claim draws it, it is given back once, so
-that the next claim draws another job. If it is drawn again, it runs next to the probe, one such job
-at a time: its failure changes nothing, its success counts.
+A job that has failed already is not used as the probe. When it is claimed, it is given back once,
+so that the next claim gets another job. If it is claimed again, it runs next to the probe, one such
+job at a time: its failure changes nothing, its success counts.
 
-Results of jobs whose claim began before the last change of state change nothing: a claim has the
-ticket that was valid when it asked for its room, and a result counts under the one that is valid.
-Time is seconds on any clock of the caller. Not for more than one thread at a time.
+Results of jobs that were claimed before the last change of level change nothing. The circuit knows
+them by tickets: a claim notes the circuit's ticket before it begins, its results carry this ticket,
+and each change of level makes a higher one. Times are seconds on any clock of the caller. Only one
+thread at a time may use a circuit.
 """
 
 import json
@@ -45,9 +47,9 @@ class Result(StrEnum):
 
 
 def task_of(payload: bytes) -> str:
-    """Return the task that a payload of `django.tasks` names, or an empty text for others.
+    """Return the name of the task in a payload of `django.tasks`, or an empty text for others.
 
-    Reports, which PostgreSQL stores, and log lines have the name, so it is printable.
+    Unprintable characters are replaced, because the name is logged and stored in reports.
     """
     try:
         name = str(json.loads(payload)["task"])
@@ -63,13 +65,13 @@ UNPRINTABLE: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 class ResultCounter:
-    """Circuit of a consumer, as its claimed jobs see it. This class never opens."""
+    """Interface of a circuit for claimed jobs, and itself a circuit that never opens."""
 
     is_calm = True
-    """True if only a failure changes anything."""
+    """True if only a failure changes the circuit, so that other results need not be noted."""
 
     def note_result(self, ticket: int, job: Any, result: Result) -> None:
-        """Note once how a job of a claim under that ticket ended."""
+        """Note how a job ended that was claimed under that ticket. It is called once a job."""
 
     def holds_back(self, ticket: int, job: Any) -> bool:
         """Return True if the circuit opened after the job was claimed: it must not start."""
@@ -78,7 +80,10 @@ class ResultCounter:
 
 @dataclass(slots=True)
 class Circuit:
-    """`after` jobs that fail in a row open it. An `initial` or `longest` of 0 disables it."""
+    """Circuit that `after` different jobs open by failing in a row, with the seconds it is open.
+
+    An `initial` or `longest` of 0 disables it.
+    """
 
     initial: float
     longest: float
@@ -88,7 +93,7 @@ class Circuit:
     level: int = 0
     blocked_until: float = 0.0
     ticket: int = 0
-    """Lowest ticket of a claim under which the results of its jobs count."""
+    """Ticket for claims that begin now. Results under lower tickets do not count."""
     next_ticket: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
     """Function that returns a higher ticket at every call. Circuits of one consumer share it."""
     _failing: dict[Hashable, int] = field(default_factory=dict)
@@ -105,7 +110,7 @@ class Circuit:
 
     @property
     def is_calm(self) -> bool:
-        """Closed, and the last job did not fail: only a failure changes anything."""
+        """True if it is closed and the last job did not fail, so that only a failure changes it."""
         return not (self.level or self._failing)
 
     @property
@@ -114,14 +119,14 @@ class Circuit:
         return len(self._failing)
 
     def room(self, now: float) -> int | None:
-        """Return how many jobs may be claimed, None for any number."""
+        """Return how many jobs may be claimed at that time: None for any number, else 0 or 1."""
         state = self.state(now)
         if state is CircuitState.CLOSED:
             return None
         return int(state is CircuitState.HALF_OPEN and self._probe is None)
 
     def admit(self, ticket: int, job: Hashable, now: float) -> float:
-        """Return for how many seconds a claimed job has to be given back. With 0 it may run."""
+        """Return 0.0 if a claimed job may run, else the delay in seconds to give it back with."""
         if not self.level or ticket < self.ticket:
             return 0.0
         if now < self.blocked_until:
@@ -133,8 +138,11 @@ class Circuit:
         self._probe = job
         return 0.0
 
-    def tell(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
-        """Count how a job of this ticket ended. Return True if the level changed."""
+    def count_result(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
+        """Count the result of a job that was claimed under that ticket.
+
+        Return True if it changed the level.
+        """
         if not (self.initial and self.longest):
             return False
         if ticket < self.ticket:
@@ -164,12 +172,15 @@ class Circuit:
         return min(self.initial * 2.0**passes, self.seconds(self.level))
 
     def _spread(self, seconds: float) -> float:
-        """Return seconds that grow with every call, because claims look at what comes back."""
+        """Return the seconds plus a bit more at every call, so that jobs come back one by one."""
         self._given_back += 1
         return seconds + self._given_back * SPREAD
 
     def _end_trial(self, job: Hashable, result: Result, now: float) -> bool:
-        """Count the end of the probe, or of the known failing job next to it."""
+        """Count the end of the probe, or of the known failing job next to it.
+
+        Return True if the level changed.
+        """
         if job == self._probe:
             self._probe = None
         elif job == self._known:

@@ -5,22 +5,23 @@ from datetime import datetime
 from typing import Final
 
 SLACK: Final = 0.001
-"""Seconds of a step that marks tolerate: they stay a few milliseconds behind."""
+"""Seconds that go unnoticed, because low-water marks stay a few milliseconds behind the present."""
 DRIFT: Final = 0.001
 """Share of the time between two observations by which synchronized clocks may differ."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """Observer that notices that the database's clock was set back, even if only for a moment."""
+    """Observer that notices when the database's clock was set back between two observations."""
 
     _at: datetime | None = None
     _answered: float = 0.0
 
     def is_set_back(self, at: datetime, *, asked: float, answered: float) -> bool:
-        """Return True if the clock was set back since the last call.
+        """Return True if the database's clock was set back since the last call.
 
-        `at` is the database's time, read between the monotonic times `asked` and `answered`.
+        `at` is its time, read between the times `asked` and `answered` of this process's monotonic
+        clock. The first call returns False.
         """
         before, least = self._at, (asked - self._answered) * (1 - DRIFT) - SLACK
         self._at, self._answered = at, answered

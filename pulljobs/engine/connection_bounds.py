@@ -1,4 +1,4 @@
-"""Options of libpq that end connections whose other side fell silent without closing them."""
+"""Options of libpq that end a connection whose server or network fell silent without closing it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,13 +11,13 @@ CONNECTION_BOUNDS: Final[Mapping[str, int]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-"""Defaults, below the default lease of 30 s. `tcp_user_timeout` is in ms, other times in seconds.
+"""Default options. `tcp_user_timeout` is in ms, other times in seconds.
 
-An idle connection that is lost ends after 25 s, and one with unacknowledged data after 20 s. They
-have no effect on Unix sockets.
+A lost connection ends after 25 s if it is idle, and after 20 s with unacknowledged data: before the
+end of a default lease of 30 s. The options have no effect on Unix sockets.
 """
 
 
 def with_bounds(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a connection, with the bounds that they do not set themselves."""
+    """Return parameters of a connection, and the `CONNECTION_BOUNDS` that they do not set."""
     return {**CONNECTION_BOUNDS, **params}

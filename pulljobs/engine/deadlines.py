@@ -1,11 +1,11 @@
 """Upper bounds for the duration of statements.
 
-A caller that waits inside of libpq for a server that neither reads nor answers cannot be woken from
-where it waits. So one thread a process watches the statements that have a bound. When one is
-overdue, the thread asks the server to cancel it, again and again, because a request that arrives
-between two statements cancels nothing. When that does not help in time, the thread shuts down the
-socket, and the caller gets an OperationalError. Each overdue statement has a thread of its own for
-this, because a request to cancel may get no answer either.
+A caller that waits inside of libpq for a server that neither reads nor answers cannot be woken. So
+one thread of the process watches the statements that have a bound. For an overdue statement it
+starts another thread, because a request to cancel may get no answer either. That thread asks the
+server to cancel the statement, again and again, because a request that arrives between two
+statements cancels nothing. When that does not help in time, it shuts down the socket, and the
+caller gets an OperationalError.
 """
 
 import logging
@@ -33,7 +33,10 @@ _thread: threading.Thread | None = None
 
 
 class Deadline:
-    """Context manager that bounds the time of the statements run in it on one connection."""
+    """Context manager that bounds the time of the statements of its block on one connection.
+
+    `seconds` is for the whole block.
+    """
 
     __slots__ = ("_cut_at", "_lock", "_raw", "_seconds", "due")
 
@@ -73,7 +76,7 @@ class Deadline:
             self.due = min(time.monotonic() + PASS_SECONDS, self._cut_at)
 
     def _connection(self) -> "psycopg.Connection[Any] | None":
-        """Return the connection that is in use."""
+        """Return the connection whose statement is overdue, or None if there is none."""
         return self._raw
 
 
@@ -84,9 +87,9 @@ class Wrapper(Protocol):
 
 
 class WorkDeadline(Deadline):
-    """Context manager that bounds the time of work with a database, whose connection may change.
+    """Context manager that bounds the time of a block whose connection may be replaced.
 
-    It bounds no time in which a connection is opened: `connect_timeout` does.
+    The time to open a connection is not bounded here, but by the option `connect_timeout`.
     """
 
     __slots__ = ("_wrapper",)
@@ -96,7 +99,7 @@ class WorkDeadline(Deadline):
         self._wrapper = wrapper
 
     def restart(self) -> None:
-        """Let the time start again, because the server has answered."""
+        """Start the time of the block again, because the server has answered."""
         with self._lock:
             self.due = time.monotonic() + self._seconds
             self._cut_at = None
@@ -107,7 +110,7 @@ class WorkDeadline(Deadline):
 
 
 def shut_down(raw: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
-    """End the waits on a connection. Its user gets an error and closes it."""
+    """Shut down the socket of a connection, so that a thread that waits for it gets an error."""
     with suppress(OSError, psycopg.Error):  # its user may close it at this moment
         descriptor = raw.pgconn.socket
         with socket.socket(fileno=os.dup(descriptor)) as duplicate:
@@ -146,7 +149,7 @@ def _enforce(deadline: Deadline) -> None:
 
 
 def _forget() -> None:
-    """Reset the state in a forked process, which lacks the parent's thread and statements."""
+    """Reset this module's state in a forked process, which lacks the thread of its parent."""
     global _thread, _starting
     _thread, _starting = None, threading.Lock()
     _watched.clear()

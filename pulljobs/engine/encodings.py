@@ -20,7 +20,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 HEAD: Final = Struct("!iiIii")
-"""Head of a binary array: dimensions, has NULLs, type of the elements, length, lower bound."""
+"""Head of a binary array: number of dimensions, 1 with NULLs, type OID, length, lower bound."""
 _LENGTH: Final = Struct("!i")
 _FLOAT: Final = Struct("!id")
 _EMPTY_ELEMENT: Final = _LENGTH.pack(8) + bytes(8)
@@ -40,7 +40,7 @@ class Blobs(bytes):
 
 
 def array(values: Iterable[Element]) -> str:
-    """Return the array literal of the values, to be cast by the statement. Datetimes are aware."""
+    """Return the values as an array literal, which the statement casts. Datetimes are aware."""
     texts: list[str] = []
     for value, run in groupby(values):  # Tokens, events and NULLs come in runs.
         texts += [_element(value)] * len(list(run))
@@ -48,9 +48,9 @@ def array(values: Iterable[Element]) -> str:
 
 
 def sparse_array(values: Sequence[Element]) -> str:
-    """Return an array literal, or an empty literal if all values are None.
+    """Return the values as an array literal, or an empty array if all of them are None.
 
-    `unnest` fills an empty array up with NULLs next to longer ones.
+    Next to longer arrays, `unnest` fills an empty array up with NULLs.
     """
     return "{}" if values.count(None) == len(values) else array(values)
 
@@ -75,25 +75,25 @@ def byte_array(values: Sequence[bytes]) -> Blobs:
 
 
 def framed(values: Sequence[bytes]) -> bytes:
-    """Join the values, each after its length."""
+    """Join the values, each with its length in four bytes before it."""
     lengths = map(_LENGTH.pack, map(len, values))
     return b"".join(chain.from_iterable(zip(lengths, values, strict=True)))
 
 
 def decode_timestamp(sent: bytes) -> datetime:
-    """Return the aware datetime of what `timestamptz_send` returned."""
+    """Return the aware datetime that PostgreSQL's `timestamptz_send` has encoded."""
     return EPOCH + int.from_bytes(sent, signed=True) * MICROSECOND
 
 
 def encode_timestamp(moment: datetime) -> bytes:
-    """Return an aware datetime in the form of `timestamptz_send`."""
+    """Return an aware datetime in the form of PostgreSQL's `timestamptz_send`."""
     return ((moment - EPOCH) // MICROSECOND).to_bytes(8, signed=True)
 
 
 def tuple_maker(kind: type[T]) -> Callable[[tuple[Any, ...]], T]:
-    """Return a function like `kind._make`, for complete tuples, in half the time.
+    """Return a function like `kind._make` that takes half the time and checks no length.
 
-    It makes the named tuples that exist once a job.
+    It is for the named tuples of which every job has one.
     """
     return cast("Callable[[tuple[Any, ...]], T]", partial(tuple.__new__, kind))
 

@@ -1,8 +1,8 @@
 """Histograms of durations, whose quantiles are off by at most 1.5 %.
 
 A bucket ends 3 % above its start, as in DDSketch (Masson, Rim and Lee, VLDB 2019). Histograms can
-be added, so the quantiles of a day are as exact as those of a minute. The bucket of a duration is
-computed in fragments/uncounted_settlements.sql.
+be added, so the quantiles of a day are as exact as those of a minute.
+fragments/uncounted_settlements.sql computes the bucket of a duration.
 """
 
 import math
@@ -23,11 +23,11 @@ Quantiles = tuple[float, float, float]
 
 
 class Histogram(Counter[int]):
-    """Numbers of durations by bucket."""
+    """Numbers of durations by bucket. A bucket is an integer: see `seconds_of`."""
 
-    def add(self, buckets: Iterable[int], durations: Iterable[int]) -> None:
-        """Add numbers of durations to their buckets."""
-        for bucket, count in zip(buckets, durations, strict=True):
+    def add(self, buckets: Iterable[int], counts: Iterable[int]) -> None:
+        """Add to each bucket the number of durations in `counts` at the same place."""
+        for bucket, count in zip(buckets, counts, strict=True):
             self[bucket] += count
 
     def quantiles(self) -> Quantiles | None:
@@ -42,5 +42,5 @@ class Histogram(Counter[int]):
 
 
 def seconds_of(bucket: int) -> float:
-    """Return the seconds from which no duration of the bucket differs by more than 1.5 %."""
+    """Return the seconds that stand for a bucket: its durations differ by at most 1.5 %."""
     return 0.0 if bucket == ZERO else 2 * GROWTH**bucket / (1 + GROWTH)

@@ -1,8 +1,8 @@
-"""Publishing to consumers that bound how many jobs of a key there may be.
+"""Publishing to consumers that bound how many jobs of a key may be queued.
 
-Publishers of one key take turns at a row of their own until their transactions end, so the bound is
-exact. Claims, finishes and kills never look at that row. The caller runs the statements, on one of
-Django's connections or in a task of Spark.
+A publisher locks a row of the key until its transaction ends, so the bound is exact. Claims,
+finishes and kills never look at that row. The caller runs the statements, on one of Django's
+connections or in a task of Spark.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,29 +24,31 @@ Key = tuple[int, str]
 
 
 class _Full(NamedTuple):
-    """A consumer for which the key is full."""
+    """Row of full_keys.sql: a consumer that has no room for another job of the message's key."""
 
     consumer_id: int
     name: str
     overflow: str
     surplus: int
+    """Number of jobs above the bound if another one were queued."""
     queued: list[int]
     last_message_id: int
 
     @property
     def giving_way(self) -> list[int]:
-        """Queued jobs that make room. With fewer than the surplus nothing can be published."""
+        """Queued jobs that make room, by the consumer's `overflow`. They may be too few."""
         if self.overflow == REPLACE:
             return self.queued[-1:]  # The last one, because nothing may overtake.
         return self.queued[: self.surplus] if self.overflow == DROP_OLDEST else []
 
     @property
     def takes_none(self) -> bool:
+        """True if no room can be made, so that the publish is refused."""
         return len(self.giving_way) < (1 if self.overflow == REPLACE else self.surplus)
 
 
 def lock(run: Run, messages: Sequence[Mapping[str, Any]]) -> None:
-    """Lock the keys of a batch, in the same order for every publisher."""
+    """Lock the bounded keys of messages of one channel, in the same order for every publisher."""
     if keys := {message["key"] for message in messages} - {None}:
         run("lock_bounded_keys", {**messages[0], "keys": array(keys)})
 
@@ -54,10 +56,10 @@ def lock(run: Run, messages: Sequence[Mapping[str, Any]]) -> None:
 def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
     """Publish a message by the parameters of publish_one.sql, in its own transaction or savepoint.
 
-    If a key is `full`, the caller rolls back. The returned keys lost a job. The caller frees them
-    after the commit, because until then their rows would be locked for claims.
+    If the result has `full`, the caller rolls back. The returned keys are those of dropped jobs:
+    the caller frees them after the commit, because before it their rows would be locked for claims.
     """
-    full = _locked(run, message) if message["key"] is not None else []
+    full = _lock_full(run, message) if message["key"] is not None else []
     replacing = [
         full_key for full_key in full if full_key.overflow == REPLACE and not full_key.takes_none
     ]
@@ -72,13 +74,14 @@ def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
     dropping = [full_key for full_key in full if full_key.overflow == DROP_OLDEST]
     _drop(run, dropping)
     freed = {(full_key.consumer_id, message["key"]) for full_key in dropping}
-    return _replaced(run, message, published, replacing), freed
+    return _replace(run, message, published, replacing), freed
 
 
-def _locked(run: Run, message: Mapping[str, Any]) -> list[_Full]:
-    """Return the consumers whose key is full, with the jobs that give way locked.
+def _lock_full(run: Run, message: Mapping[str, Any]) -> list[_Full]:
+    """Lock the key of a message, and the jobs that make room for it where the key is full.
 
-    If a claim took one of these jobs first, there is room again, so the key is counted again.
+    Return the consumers for which it is. If a claim takes one of these jobs in the meantime, there
+    may be room again, so the jobs of the key are counted again.
     """
     lock(run, [message])
     while True:
@@ -99,10 +102,13 @@ def _drop(run: Run, full: Sequence[_Full]) -> None:
         run("kill", {**params, "reason": Reason.KEY_OVERFLOW})
 
 
-def _replaced(
+def _replace(
     run: Run, message: Mapping[str, Any], published: Published, replacing: Sequence[_Full]
 ) -> Published:
-    """Add the jobs that took the message to those that were made."""
+    """Give a published message to the queued jobs whose message it replaces.
+
+    Return the result of the publish with these jobs as well, in the order of consumer ids.
+    """
     if not replacing:
         return published
     giving_way = [job_id for full_key in replacing for job_id in full_key.giving_way]

@@ -1,6 +1,6 @@
-"""Low-water marks: where a claim enters the index, to skip what was claimed before.
+"""Low-water marks: where a claim enters the claim index, to skip what was claimed before.
 
-A low-water mark is a position (available_at, id) in one priority below which nothing is left to
+A low-water mark is a position (available_at, id) in one priority below which no job is left to
 claim. A job that returns to the queue becomes available now or later, so it lies above every mark.
 Only a transaction that is still open can add a job below one. Two facts of PostgreSQL keep this
 exact:
@@ -14,11 +14,11 @@ exact:
   marks is scanned once more, in slices.
 
 claim.sql reports the position before the first job that it skipped because another session had it
-locked (`passed`). Looking for such jobs takes a fifth of the time of a large claim. While large
-claims are full they skip that step, and the range that they walked is scanned once more after
-PATIENCE, or as soon as a claim is not full.
+locked (`passed`). Looking for such jobs takes a fifth of the time of a large claim. While claims
+get as many jobs as they want they may skip that step (then they are not `sure`), and the range that
+they walked is scanned once more after PATIENCE, or as soon as a claim gets fewer.
 
-All state is in memory: a process that knows nothing starts at the head of the index.
+All state is in memory: a process that knows no marks starts at the head of the index.
 """
 
 from collections import deque
@@ -45,7 +45,7 @@ class Position(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Result of `pg_current_snapshot()`: open ids, and ids from `ceiling` on, are invisible."""
+    """Result of `pg_current_snapshot()`: it shows no transaction in `open` or from `ceiling` on."""
 
     ceiling: int
     open: frozenset[int]
@@ -63,22 +63,25 @@ class Snapshot(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Parameters of claim.sql that say where to enter the index."""
+    """Parameters of claim.sql that say where to enter the claim index."""
 
     priorities: list[int]
+    """Known priorities, the highest first. `mark_ats` and `mark_ids` are their marks."""
     mark_ats: list[datetime]
     mark_ids: list[int]
     gap_tops: list[int]
+    """Upper ends of the ranges between the known priorities, which are searched for others."""
     gap_bottoms: list[int]
     until: datetime | None
+    """Time of `available_at` at which the claim ends, or None to go on to the present."""
 
     @property
     def is_level(self) -> bool:
-        """True if the claim goes on in the only priority that is known."""
+        """True if claim_level.sql can be tried: only one priority is known, with a mark."""
         return len(self.priorities) == 1 and self.until is None and self.mark_ats[0] > BEGINNING
 
     def beyond(self, reached: Mapping[int, Position | None]) -> "Entry":
-        """Return the entry of a walk that goes on where another one from here ended."""
+        """Return the entry of a claim that goes on where a claim from this entry has ended."""
         positions = map(Position, self.mark_ats, self.mark_ids)
         starts = dict(zip(self.priorities, positions, strict=True))
         for priority, position in reached.items():
@@ -111,23 +114,26 @@ class LowWaterMarks:
     """Mark of each priority."""
     claims: deque[_PastClaim] = field(default_factory=deque)
     stragglers: dict[int, datetime] = field(default_factory=dict)
-    """Bounds of long transactions, by transaction id."""
+    """Times from which on long transactions may make jobs available, by transaction id."""
     below: datetime | None = None
-    """Start of the range below the marks that has to be scanned again."""
+    """Start of the range below the marks that has to be scanned again, or None if there is none."""
     slice: timedelta = FIRST_SLICE
+    """Length of the part of that range which the next claim scans."""
     passed: datetime | None = None
     """Start of the slice in which a job was skipped because it was locked."""
     passed_at: datetime = BEGINNING
+    """Start of the claim that skipped it."""
     unsure: datetime | None = None
     """Start of the range that claims walked without looking for skipped jobs."""
     unsure_at: datetime = BEGINNING
+    """Start of the first of these claims."""
 
     def entry_above(self) -> Entry:
-        """Return where a claim enters that goes on from the last one."""
+        """Return the entry at the marks, for a claim that goes on from the last one."""
         return _make_entry(self.positions, until=None)
 
     def entry_below(self) -> Entry:
-        """Return where a claim enters that scans the next slice below the marks."""
+        """Return the entry of a claim that scans the next slice below the marks."""
         start = self.below or BEGINNING
         lowered = {
             priority: min(mark, Position(start, 0)) for priority, mark in self.positions.items()
@@ -147,8 +153,8 @@ class LowWaterMarks:
     ) -> None:
         """Raise the marks by the result of a claim that entered at them.
 
-        `reached` has every priority that the claim walked. `sure`: it looked for jobs that it
-        skipped. `full`: it got as many jobs as it wanted.
+        The arguments but `full` are fields of `Claimed`. `reached` has every priority that the
+        claim walked. `full` is True if the claim got as many jobs as it wanted.
         """
         if len(reached) > MANY_PRIORITIES or (
             self.claims and started_at < self.claims[-1].started_at
@@ -172,7 +178,11 @@ class LowWaterMarks:
     def learn_below(
         self, *, started_at: datetime, full: bool, passed: bool, took: timedelta
     ) -> None:
-        """Move on after a claim of a slice. Slices grow while they are quick."""
+        """Go on to the next slice below the marks, after a claim that took `took` for a slice.
+
+        With `full` the slice may have further jobs and is scanned again. `passed` means that the
+        claim skipped locked jobs. Slices grow while claims of them are quick.
+        """
         if self.below is None or full:
             return
         if passed:
@@ -184,9 +194,9 @@ class LowWaterMarks:
             self.below, self.slice = None, FIRST_SLICE
 
     def lower(self) -> bool:
-        """Lower all marks to the range that has to be scanned again. Return True if there is one.
+        """Lower all marks to the start of the range that has to be scanned again.
 
-        This is for a caller that scans the whole range at once.
+        Return False if there is none. This is for a caller that scans no slices.
         """
         if self.below is None:
             return False
@@ -196,7 +206,7 @@ class LowWaterMarks:
         return True
 
     def forget(self) -> None:
-        """Start at the head of the index again, after a new connection or a step of the clock."""
+        """Drop all marks, after a new connection or a step back of the database's clock."""
         self.positions.clear()
         self.claims.clear()
         self.stragglers.clear()
@@ -206,7 +216,7 @@ class LowWaterMarks:
         return max((mark.available_at for mark in self.positions.values()), default=default)
 
     def _bound(self, xid: int) -> datetime:
-        """Return a time before which this transaction and later ones make nothing available."""
+        """Return a time before which transactions with this id or a higher one make no job due."""
         earlier = (claim.started_at for claim in reversed(self.claims) if claim.xid < xid)
         return next(earlier, BEGINNING)
 

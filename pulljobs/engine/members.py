@@ -1,7 +1,7 @@
-"""Choice between the statements that leave members of batches and those that settle them as well.
+"""Choice between settling statements that leave out members of batches and those that take them.
 
-A process that settles no member runs the statements that know no batches. It tries jobs that they
-leave with the other statements, and then expects members for a while.
+The first kind is quicker, so a process begins with it. Jobs that it leaves out are settled by the
+second kind. After that the process expects members, and runs the second kind at once, for a while.
 """
 
 import time
@@ -12,6 +12,7 @@ from pulljobs.engine.sql import Params, Row
 from pulljobs.states import State
 
 EXPECTED_SECONDS: Final = 60.0
+"""Time for which members are expected after one was settled."""
 Claim = tuple[Sequence[int], Params]
 """Ids of the jobs of a claim, and the parameters of deliver.sql for them."""
 Delivered = tuple[Sequence[int], Row]
@@ -22,31 +23,31 @@ _until = float("-inf")
 
 
 def choose(name: str) -> str:
-    """Return the name of the statement to run: `name`, or that for members if some are expected."""
+    """Return the statement to run for `name`: `name` itself, or its form for members."""
     return for_members(name) if time.monotonic() < _until else name
 
 
 def for_one(name: str) -> str:
-    """Return the name of the statement to run for a single job where `choose` returned `name`."""
+    """Return the form of the statement that `choose` returned for a single job."""
     return "deliver_member" if name == "deliver_members" else name
 
 
 def for_members(name: str) -> str:
-    """Return the name of the statement that settles members of batches as well."""
+    """Return the name of the form of a statement that settles members of batches as well."""
     return f"{name}_members"
 
 
 def expect() -> None:
-    """Expect members from now on, because one was settled."""
+    """Expect members for the next `EXPECTED_SECONDS`, because one was settled."""
     global _until
     _until = time.monotonic() + EXPECTED_SECONDS
 
 
 def finish(run: Callable[[str], list[Row]], jobs: int) -> tuple[list[Row], frozenset[int]]:
-    """Finish jobs, and return the rows of finish.sql and the batches whose members ended.
+    """Finish jobs. Return the rows of finish.sql, and the ids of batches whose members ended.
 
-    `run` runs the statement of that name with the parameters of the jobs, whose number is `jobs`.
-    If finish.sql leaves some, finish_members.sql runs for all, and finds only those.
+    `run` runs the statement of a name with the parameters of the jobs, whose number is `jobs`. If
+    finish.sql leaves out some, finish_members.sql runs for all: the others are settled by then.
     """
     if (name := choose("finish")) != "finish":
         rows = run(name)
@@ -59,10 +60,10 @@ def finish(run: Callable[[str], list[Row]], jobs: int) -> tuple[list[Row], froze
 
 
 def deliver(run: RunEach, claims: Sequence[Claim]) -> tuple[list[Delivered], frozenset[int]]:
-    """Deliver jobs of claims. Return rows of deliver.sql, and batches whose members ended.
+    """Deliver jobs of claims. Return rows of deliver.sql, and ids of batches whose members ended.
 
-    If deliver.sql leaves jobs of a claim, deliver_members.sql runs for all of that claim, which has
-    two rows then. A process that expects members runs that at once, or deliver_member.sql for a
+    If deliver.sql leaves out jobs of a claim, deliver_members.sql runs for all of that claim, which
+    has two rows then. A process that expects members runs that at once, or deliver_member.sql for a
     single job.
     """
     if (name := choose("deliver")) != "deliver":
@@ -89,7 +90,10 @@ def _note_delivered(delivered: Iterable[Delivered]) -> frozenset[int]:
 
 
 def note_ended(rows: Iterable[Row]) -> frozenset[int]:
-    """Return the batches of these rows of finish_members.sql whose members ended."""
+    """Return the ids of batches with a member that has ended by these rows of finish_members.sql.
+
+    If there are any, members are expected from now on.
+    """
     ended = frozenset(row.batch_id for row in rows if row.state != State.QUEUED) - {None}
     if ended:
         expect()

@@ -1,7 +1,7 @@
-"""Outcomes of jobs, as data.
+"""Outcomes of jobs, as data that `pulling.finish` writes.
 
-There is one function for each legal way out of INFLIGHT. It sets only the fields that this way may
-have. Executors decide, and the flusher writes.
+There is one function for each event that ends the state INFLIGHT. It sets only the fields that the
+event may have.
 """
 
 import re
@@ -27,24 +27,24 @@ from pulljobs.states import Event, Reason
 UNSETTLED: Final = "Lease expired: the worker crashed or stopped renewing."
 """Error of a job that expires."""
 WORKER: Final = "worker"
-"""Leases of workers, by `pulljobs.models.Lease.Via`."""
+"""Value of `pulljobs.models.Lease.Via` for the leases of workers."""
 DELIVER: Final = Event.DELIVER
-"""Python 3.11 takes as long to find a member of an enum as to make the whole settlement."""
+"""`Event.DELIVER`. Python 3.11 takes as long to find it as to make a whole settlement."""
 
 
 class Held(NamedTuple):
-    """A job and the lease token that a holder must show to write its outcome."""
+    """Id of a job, and the lease_token that its holder must present to write its outcome."""
 
     job_id: int
     lease_token: UUID
 
 
 class ReportedRun(Protocol):
-    """Run of a handler, by the monotonic clock of this process."""
+    """Times of a run of a handler, by the monotonic clock of this process."""
 
     @property
     def begun_at(self) -> float | None:
-        """Begin of the run, or None if it is not known."""
+        """Time at which the run began, or None if it is not known."""
 
     @property
     def run_seconds(self) -> float | None:
@@ -70,13 +70,16 @@ class Settlement(NamedTuple):
     delay: timedelta | None = None
     error: str | None = None
     result: str | None = None
-    """JSON."""
+    """Result of the handler as JSON text."""
     started: bool | None = None
-    """True or False if the job is known to have started or not. True makes it a crash suspect."""
+    """True if the job has started, False if it has not, None if that is not known.
+
+    After a retry or an expiry, True makes it a crash suspect.
+    """
     run: ReportedRun = UNREPORTED
     """Run that had this outcome."""
     max_retries: int | None = None
-    """Number of retries in place of the consumer's, of a retry."""
+    """Largest number of retries, for a retry in place of the consumer's."""
 
 
 Deliveries = tuple[list[int], list[ReportedRun]]
@@ -88,38 +91,44 @@ _settlement: Final = tuple_maker(Settlement)
 
 
 def all_held(token: UUID, job_ids: Iterable[int]) -> Iterator[Held]:
-    """Return each job of a claim with its lease token."""
+    """Return a `Held` for each job of a claim."""
     return map(_held, zip(job_ids, repeat(token)))
 
 
 def deliver(held: Held, result: str | None = None, run: ReportedRun = UNREPORTED) -> Settlement:
+    """Return the outcome of a job that is done. `result` is JSON text."""
     return _settlement((held, DELIVER, None, None, None, result, None, run, None))
 
 
 def reject(held: Held, error: str, *, reason: str | None = None) -> Settlement:
+    """Return the outcome that makes a job DEAD. `reason` is by default `Reason.REJECTED`."""
     return Settlement(held, Event.REJECT, error=error, reason=reason)
 
 
 def retry(held: Held, error: str, *, after: timedelta | None = None) -> Settlement:
-    """Retry a job after this delay, by default the consumer's own."""
+    """Return the outcome that retries a job after this delay, by default the consumer's own."""
     return Settlement(held, Event.RETRY, error=error, delay=after)
 
 
 def time_out(held: Held, error: str) -> Settlement:
-    """Retry a job that timed out. It is DEAD as `timed_out` when its retries are used up."""
+    """Return the outcome that retries a job after its time limit, in place of its handler.
+
+    When its retries are used up, the job is DEAD with the reason TIMED_OUT.
+    """
     return Settlement(held, Event.RETRY, reason=Reason.TIMED_OUT, error=error)
 
 
 def suspect(held: Held, error: str) -> Settlement:
-    """Retry a job that may have harmed others. It runs in isolation."""
+    """Return the outcome that retries a job in isolation, because it may have harmed others."""
     return Settlement(held, Event.RETRY, error=error, started=True)
 
 
 def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlement:
-    """Expire a job: uncharged if a worker had not started it, and a suspect if it had.
+    """Return the outcome of a job whose lease has ended.
 
-    `running_ids` has the jobs that the node of the lease reported as running, or is None without a
-    report.
+    `running_ids` are the jobs that the node of the lease last reported as running, or None without
+    a report. A job of a worker is not charged if it was not among them, and else it becomes a crash
+    suspect. `via` is the `Lease.Via` of its lease.
     """
     started = None if running_ids is None else held.job_id in running_ids
     if started and via != WORKER:
@@ -130,20 +139,26 @@ def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlem
 def release(
     held: Held, *, after: timedelta | None = None, started: bool | None = None
 ) -> Settlement:
-    """Return a job to the queue without charging it, by default to be claimed at once.
+    """Return the outcome that queues a job again uncharged, by default without a delay.
 
-    With `started` the job may have run, so the rate of its consumer counts it.
+    With `started` the job may have run, so it does not get back its tokens of a rate limit.
     """
     return Settlement(held, Event.RELEASE, delay=after, started=started)
 
 
 def suspend(held: Held, after: timedelta) -> Settlement:
-    """Return a run of a workflow to the queue, due after that time, with its counts reset."""
+    """Return the outcome that queues the run of a workflow again, due after that time.
+
+    Its counts of retries and deliveries are reset.
+    """
     return Settlement(held, Event.SUSPEND, delay=after)
 
 
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries] | None:
-    """Return the jobs by lease token, or None if a job has a result or is not delivered."""
+    """Return the jobs and their runs by lease_token, if all outcomes fit deliver.sql, else None.
+
+    It takes deliveries without a result. Other outcomes need finish.sql.
+    """
     # Columns, because a loop over all jobs takes twice as long.
     helds, events, _reasons, _delays, _errors, results, _started, runs, _ = _columns(settlements, 9)
     if events.count(DELIVER) < len(events) or results.count(None) < len(results):
@@ -160,10 +175,10 @@ def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries
 
 
 def result_text(text: str, limit: int, what: str = "result") -> str:
-    """Return JSON text as a result is stored. Raise ValueError if it has more bytes than `limit`.
+    """Return JSON text in the form in which PostgreSQL can store it as a result.
 
-    `what` is its name in the error. NUL characters and half surrogate pairs, which PostgreSQL
-    cannot store, are replaced.
+    NUL characters and half surrogate pairs are replaced. Raise ValueError if it has more bytes than
+    `limit`. `what` is its name in the error.
     """
     stored = NUL.sub("\\1\N{REPLACEMENT CHARACTER}", text).encode("utf-8", "replace")
     if len(stored) > limit:
@@ -175,7 +190,7 @@ def result_text(text: str, limit: int, what: str = "result") -> str:
 
 
 def deliver_parameters(token: UUID, deliveries: Deliveries) -> dict[str, Any]:
-    """Return the parameters of deliver.sql."""
+    """Return the parameters of deliver.sql for the jobs of one claim, ordered by their ids."""
     job_ids, runs = deliveries
     ordered = sorted(job_ids)
     if job_ids != ordered:
@@ -185,7 +200,7 @@ def deliver_parameters(token: UUID, deliveries: Deliveries) -> dict[str, Any]:
 
 
 def parameters(settlements: Iterable[Settlement]) -> dict[str, Any]:
-    """Return the parameters of finish.sql."""
+    """Return the parameters of finish.sql, as arrays ordered by the ids of the jobs."""
     ordered = sorted(settlements, key=itemgetter(0))
     columns = _columns(ordered, 9)
     helds, events, reasons, delays, errors, results, started, runs, max_retries = columns
@@ -205,7 +220,10 @@ def parameters(settlements: Iterable[Settlement]) -> dict[str, Any]:
 
 
 def _run_times(runs: Sequence[ReportedRun]) -> dict[str, float | Floats]:
-    """Return begins and durations of runs, with the time now of the clock of the begins."""
+    """Return parameters with the begins and durations of runs.
+
+    The begins are monotonic times, for which the server also needs the present monotonic time.
+    """
     return {
         "run_clock": time.monotonic(),
         "run_begins": float_array([run.begun_at for run in runs]),

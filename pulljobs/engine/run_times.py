@@ -7,14 +7,14 @@ GAIN: Final = 1 / 8
 """Weight of a new run in the mean, as TCP weighs round trips (RFC 6298)."""
 DEVIATION_GAIN: Final = 1 / 4
 SAMPLE: Final = 0.001
-"""Seconds between the begins of runs that are noted, because a note takes a while itself."""
+"""Least seconds between the begins of runs that are noted, because a note takes time itself."""
 MARGIN: Final = 2
-"""Deviations above the mean that a run is expected to take."""
+"""Number of deviations by which the expected run time is above the mean."""
 UNKNOWN: Final = float("inf")
 SECONDS_AHEAD: Final = 0.5
-"""Seconds within which a claimed job is expected to start."""
+"""Seconds of work that a process claims in advance."""
 SECONDS_AHEAD_OF_TURNS: Final = 0.01
-"""These seconds where keys take turns, because a fresh key waits behind the claimed jobs."""
+"""Seconds of work that it claims in advance where keys take turns: a new key waits for that."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,18 +27,18 @@ class RunTime:
     expected: float = UNKNOWN
     """Seconds that the next run takes, with a margin, or infinity while no run has ended."""
     due: float = 0.0
-    """Time of the monotonic clock from which on a run that begins is noted.
+    """Monotonic time from which on the next run that begins is noted.
 
-    Quick runs are a sample, chosen by their begins: at a given time a long run is more likely to
-    end than one of many quick ones, and its process would claim too little.
+    Not every quick run is. The sample is chosen by the begins of runs: chosen by their ends, it
+    would have too many long runs, and the process would claim too little.
     """
     ahead: float = SECONDS_AHEAD
-    """Seconds within which a claimed job of the handler should start."""
+    """Seconds of work of the handler that its process claims in advance."""
     _mean: float = 0.0
     _deviation: float = 0.0
 
     def note(self, seconds: float, begun_at: float = 0.0) -> None:
-        """Note how long a run took that began at that time of the monotonic clock."""
+        """Add the seconds of a run that began at the monotonic time `begun_at` to the mean."""
         self.due = begun_at + SAMPLE
         if self.expected == UNKNOWN:
             self.expected = self._mean = seconds

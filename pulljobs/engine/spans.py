@@ -6,9 +6,9 @@
     step charge      around a step of a run of a workflow, as a child of the span of its handler
     push orders      around a delivery, as a child of the publish. The request carries its context.
 
-The context travels as `traceparent` and `tracestate` (W3C) in the headers of a message. A message
-that bears one already keeps it. Spans have the class of an error only,
-because its text may quote a payload.
+Here `orders` is a channel and `charge` a step. The context travels in the headers `traceparent` and
+`tracestate` (W3C) of a message. A message that the publisher gave such headers keeps them. Spans
+have only the class of an error, because its text may quote a payload.
 """
 
 from asyncio import CancelledError, current_task
@@ -34,7 +34,7 @@ MOST_LINKS: Final = 128
 
 @contextmanager
 def publishing(channel: str, headers: Sequence[MutableMapping[str, str]]) -> Iterator[None]:
-    """Around the write of messages, into whose headers the context goes where there is none."""
+    """Trace the write of messages in this block, and add the context to headers that have none."""
     borne = [_context_in(each) for each in headers]
     known = list(filter(None, borne))
     attributes = _attributes("publish", "send", channel)
@@ -51,7 +51,10 @@ def publishing(channel: str, headers: Sequence[MutableMapping[str, str]]) -> Ite
 def claimed(
     channel: str, consumer: str, headers: Sequence[Mapping[str, str]], *, began: int
 ) -> None:
-    """Record a finished claim if a message of it is traced. `began` is in ns since 1970."""
+    """Record the span of a claim that has ended, if one of its messages carries a context.
+
+    `headers` are those of each message. `began` is the start of the claim in ns since 1970.
+    """
     known = list(filter(None, map(_context_in, headers)))
     if not known:
         return
@@ -76,7 +79,10 @@ def traced(
     operation: str = "process",
     kind: SpanKind = SpanKind.CONSUMER,
 ) -> Callable[[Any], Any]:
-    """Return the handler with a span around each call with a job or a message of the client."""
+    """Return the handler with a span around each call.
+
+    Its argument is a job of a worker or of a push delivery, or a message of `pulljobs.client`.
+    """
     name, common = f"{operation} {channel}", _attributes(operation, "process", channel, consumer)
 
     @contextmanager
@@ -105,7 +111,7 @@ def traced(
 
 @contextmanager
 def step(name: str, number: int) -> Iterator[None]:
-    """Around a step of a run."""
+    """Trace the step of a run in this block."""
     attributes: dict[str, str | int] = {
         "pulljobs.step.name": name,
         "pulljobs.step.number": number,
@@ -116,7 +122,7 @@ def step(name: str, number: int) -> Iterator[None]:
 
 @contextmanager
 def within(headers: Mapping[str, str]) -> Iterator[None]:
-    """Put the block into the trace of the headers, unless it is in a trace already."""
+    """Make spans of this block children of the context in the headers, unless a span is open."""
     known = _context_in(headers)
     if known is None or trace.get_current_span().get_span_context().is_valid:
         yield
@@ -129,7 +135,7 @@ def within(headers: Mapping[str, str]) -> Iterator[None]:
 
 
 def carried() -> dict[str, str]:
-    """Return the current context as headers."""
+    """Return the current context as headers of a message or a request."""
     headers: dict[str, str] = {}
     W3C.inject(headers)
     return headers
@@ -168,7 +174,7 @@ def _fail(span: Span, error: BaseException) -> None:
 
 
 def _is_stopped(job: Any) -> bool:
-    """Return True if the task is cancelled because the process stops."""
+    """Return True if the handler's task was cancelled because its process stops."""
     task = current_task()
     return task is not None and task.cancelling() > 0 and getattr(job, "stopping", True)
 
@@ -196,7 +202,7 @@ def _attributes(
 
 
 def _context_in(headers: Mapping[str, str]) -> SpanContext | None:
-    """Return the context in headers, whose names may be in any case."""
+    """Return the context in headers, whose names may be in any case, or None if there is none."""
     carried = {name.lower(): value for name, value in headers.items() if name.lower() in CARRIED}
     context = trace.get_current_span(W3C.extract(carried, Context())).get_span_context()
     return context if context.is_valid else None
@@ -207,7 +213,10 @@ def _in(known: SpanContext) -> Context:
 
 
 def _parent(known: Sequence[SpanContext]) -> Context | None:
-    """Return the parent: None for the current span, else the trace of all messages, if any."""
+    """Return the parent of a new span. None stands for the current span, or for a new trace.
+
+    Without a current span it is the first of the messages' contexts, if all are of one trace.
+    """
     goes_on = trace.get_current_span().get_span_context().is_valid
     if goes_on or len({link.trace_id for link in known}) != 1:
         return None
@@ -215,6 +224,6 @@ def _parent(known: Sequence[SpanContext]) -> Context | None:
 
 
 def _links(known: Sequence[SpanContext]) -> list[Link]:
-    """Return one link to each context."""
+    """Return one link to each different context, at most MOST_LINKS."""
     each = {(link.trace_id, link.span_id): link for link in known}
     return [Link(link) for link in list(each.values())[:MOST_LINKS]]

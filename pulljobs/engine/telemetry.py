@@ -1,23 +1,23 @@
-"""Telemetry events: what verbs did, emitted after the commit.
+"""Telemetry events: results of publishes, claims, settlements and loops, emitted after the commit.
 
     JobsPublished   messages and jobs of one publish
     MessageHeldBack a scheduled message that publishing refused when its time came
     JobsClaimed     jobs of one claim
     ClaimLimited    a claim that got less than it asked for, because of a limit of the consumer
-    HandlersRan     seconds of the handlers of a consumer that ended since the last event
-    JobsFinished    jobs of one flush or one settle, by event and where they went
-    LeasesLost      writes that were refused, because the lease was lost
-    JobsExpired     jobs whose lease was over, by where they went
+    HandlersRan     run times of the handlers of a consumer that ended since the last event
+    JobsFinished    jobs whose outcomes were written together, by event and new state
+    LeasesLost      outcomes that were not written, because the lease was lost
+    JobsExpired     jobs whose lease had ended, by new state
     JobRefused      an outcome that the database refused
     JobFailed       a handler raised
-    HandlerSilent   a manual handler returned without an outcome
+    HandlerSilent   a handler with the ack policy `manual` returned without an outcome
     JobTimedOut     a handler ran for longer than it may
     LoopBlocked     an async handler that blocks the event loop, or may
     GivingUpFailed  an `on_giving_up` raised
     PushAnswered    the answer to a POST to a push consumer
-    CircuitChanged  jobs of a consumer or task failed in a row, or go again
+    CircuitChanged  the circuit of a consumer or task changed its level
     LoopFailed      a loop's pass failed and will be tried again
-    LeftBehind      jobs that a stop could not end in time
+    LeftBehind      jobs that still ran when a worker had to stop
 
 A recorder is a callable that takes an event. Labels are channel, consumer and event, never ids, and
 empty where they are not known. No event has payloads or tokens.
@@ -50,7 +50,7 @@ class JobsClaimed:
     consumer: str
     jobs: int
     waits: Sequence[float] = ()
-    """Seconds since publish of jobs that are delivered for the first time."""
+    """Seconds from the publish to the claim, of each job that was claimed for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class HandlersRan:
 @dataclass(frozen=True, slots=True)
 class JobsFinished:
     ends: Mapping[tuple[str, str], int]
-    """By event and state."""
+    """Number of jobs by event and new state."""
     channel: str = ""
     consumer: str = ""
 
@@ -144,7 +144,7 @@ class PushAnswered:
     channel: str
     consumer: str
     answer: str
-    """The class of its status such as `2xx`, or why there is none: `timeout` or `unreachable`."""
+    """Class of the answer's status, such as `2xx`, or without one `timeout` or `unreachable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class CircuitChanged:
     level: int
     seconds: float
     task: str = ""
-    """Task of the consumer that alone is concerned, or empty if all jobs are."""
+    """Django task whose circuit it is, or empty for the circuit of the whole consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class LeftBehind:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the class and the first line of an error: the next ones may quote a row."""
+    """Return the class and the first line of an error: its other lines may quote a row."""
     line = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
@@ -181,7 +181,7 @@ Recorder = Callable[[object], None]
 
 @singledispatch
 def log(event: object) -> None:
-    """Log an event. This recorder is always active."""
+    """Log an event. This is the recorder that is always active."""
     logger.debug("%r", event)
 
 
@@ -234,7 +234,7 @@ def _(event: HandlerSilent) -> None:
 @log.register
 def _(event: JobTimedOut) -> None:
     logger.warning(
-        "Job %d of %s/%s ran for %.1f s, over its timeout; what it still says is discarded.",
+        "Job %d of %s/%s ran for %.1f s, over its timeout; a later outcome of it is discarded.",
         event.job,
         event.channel,
         event.consumer,
@@ -256,7 +256,7 @@ def _(event: LoopBlocked) -> None:
 @log.register
 def _(event: GivingUpFailed) -> None:
     logger.error(
-        "on_giving_up of %s/%s failed for job %d, which is dead all the same: %s",
+        "on_giving_up of %s/%s failed for job %d, which is DEAD all the same: %s",
         event.channel,
         event.consumer,
         event.job,
@@ -303,12 +303,15 @@ def record_with(recorder: Recorder) -> Callable[[], None]:
 
 
 def is_counting() -> bool:
-    """Return True if a recorder counts, or the log shows, events of normal operation."""
+    """Return True if events of normal operation are needed, by a recorder or by a debug log.
+
+    Callers skip the work for such events otherwise.
+    """
     return len(_recorders) > 1 or logger.isEnabledFor(logging.DEBUG)
 
 
 def emit(event: object) -> None:
-    """Pass an event to every recorder. A recorder that fails is logged."""
+    """Pass an event to every recorder. Exceptions of a recorder are only logged."""
     for recorder in _recorders:
         try:
             recorder(event)

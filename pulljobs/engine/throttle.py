@@ -1,8 +1,8 @@
 """Throttle of a consumer: the time until which no process may claim its jobs.
 
-The time itself is in the consumer's row. This is what one process knows about it: handlers ask for
-a time, the flusher writes it, and the fetcher learns from its claims what other processes wrote.
-Times are of the monotonic clock.
+The time itself is in the consumer's row. This module has what one process knows about it: handlers
+ask for a time, the flusher writes it, and the fetcher learns from its claims what other processes
+wrote. Times are of the monotonic clock.
 """
 
 import threading
@@ -15,7 +15,7 @@ from pulljobs.errors import LONGEST_DELAY
 
 
 def _do_nothing(throttle: "Throttle") -> None:
-    """Write no throttle, as in tests of handlers."""
+    """Do nothing: default of `Throttle.on_asked`, for tests of handlers without a worker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +24,7 @@ class Throttle:
 
     consumer_id: int = 0
     on_asked: Callable[["Throttle"], None] = _do_nothing
-    """Called when a time has to be written, in the thread that asks."""
+    """Function that is called when a time has to be written, in the thread of the handler."""
     until: float = 0.0
     """Time until which no job of the consumer starts here, or a time in the past."""
     key: str | None = None
@@ -32,11 +32,12 @@ class Throttle:
     _asked: float = 0.0
     """Time that has to be written, or 0 if there is none."""
     _written_at: float = 0.0
+    """Time at which the last write was committed."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _of_keys: dict[str, "Throttle"] = field(default_factory=dict)
 
     def of_key(self, key: str) -> "Throttle":
-        """Return the throttle of one key of the consumer. Those that are over are forgotten."""
+        """Return the throttle of one key of the consumer, and drop those of keys that are over."""
         now = time.monotonic()
         with self._lock:
             known = self._of_keys.items()
@@ -57,11 +58,15 @@ class Throttle:
 
     @property
     def is_unwritten(self) -> bool:
-        """True while a time has to be written: a claim would not respect it."""
+        """True while a time that was asked for is not in the database, where claims see it."""
         return self._asked > 0
 
     def ask(self, seconds: float, key: str | None = None) -> None:
-        """Start no job, or none of this key, for that long; have it written for all processes."""
+        """Throttle the consumer, or only this key of it, for that time from now on.
+
+        This process starts no such job from now on. Others claim none after `on_asked` has had the
+        time written.
+        """
         if key is not None:
             self.of_key(key).ask(seconds)
         if key is not None or seconds <= 0:
@@ -72,18 +77,18 @@ class Throttle:
         self.on_asked(self)
 
     def seconds_to_write(self) -> tuple[float, float]:
-        """Return the time that has to be written, and the seconds that are left until then."""
+        """Return the monotonic time that has to be written, and the seconds from now until then."""
         return self._asked, max(self._asked - time.monotonic(), 0.0)
 
     def note_written(self, end: float) -> None:
-        """Note that this time was committed."""
+        """Note that the write of this monotonic time was committed."""
         with self._lock:
             self._written_at = time.monotonic()
             if self._asked <= end:
                 self._asked = 0.0
 
     def note_refused(self, seconds: float) -> None:
-        """Note a claim that got nothing, because the consumer is throttled for that long."""
+        """Note that a claim was refused, because the consumer is throttled for that long."""
         with self._lock:
             self.until = max(time.monotonic() + seconds, self._asked)
 
@@ -93,9 +98,9 @@ class Throttle:
         return bool(self.until or self._of_keys)
 
     def note_claimed(self, since: float, keys: Iterable[str | None] = ()) -> None:
-        """Note a claim that got jobs of these keys: their throttles and the consumer's may be over.
+        """Note that a claim got jobs of these keys: the throttles of consumer and keys are over.
 
-        The claim was sent at that time. A throttle goes on if the claim came before its write.
+        A throttle that was written after `since`, when the claim was sent, goes on.
         """
         with self._lock:
             if not self._asked and self._written_at <= since:
@@ -106,7 +111,11 @@ class Throttle:
 
 
 def seconds_of(wait: timedelta | datetime) -> float:
-    """Return the seconds of a throttle. By this process's clock for a time."""
+    """Return the seconds from now to the end of a throttle, given as a duration or an aware time.
+
+    A time is compared with this process's clock. Raise TypeError or ValueError for other values,
+    and for more than 100 years.
+    """
     if isinstance(wait, datetime):
         if wait.utcoffset() is None:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Spans of this process if the setting `TRACING` is on (see `spans`), else nothing."""
+"""Functions of `spans` that do nothing, and import no OpenTelemetry, while tracing is off."""
 
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -22,7 +22,7 @@ def switch(on: bool) -> None:
 def publishing(
     channel: str, headers: Sequence[MutableMapping[str, str]]
 ) -> AbstractContextManager[None]:
-    """Return a span around the write of messages. It adds the context to their headers."""
+    """Return a span around the write of messages, which adds its context to their headers."""
     if not _is_on:
         return nullcontext()
     from pulljobs.engine import spans
@@ -31,14 +31,17 @@ def publishing(
 
 
 def now() -> int:
-    """Return the time for the start of a span in ns since 1970, 0 without tracing."""
+    """Return the time in ns since 1970, as the start of a span, or 0 if tracing is off."""
     return time.time_ns() if _is_on else 0
 
 
 def claimed(
     channel: str, consumer: str, headers: Sequence[Mapping[str, str]], *, began: int
 ) -> None:
-    """Record a claim and the headers of its messages."""
+    """Record the span of a claim, which began at a result of `now`.
+
+    `headers` are those of each of its messages.
+    """
     if _is_on:
         from pulljobs.engine import spans
 
@@ -46,14 +49,17 @@ def claimed(
 
 
 def handler(
-    function: Callable[[Any], Any], place: tuple[str, str], *, is_async: bool
+    function: Callable[[Any], Any], path: tuple[str, str], *, is_async: bool
 ) -> Callable[[Any], Any]:
-    """Return the handler of a consumer with a span around each job."""
+    """Return the handler of a consumer with a span around each call.
+
+    `path` has the names of the channel and of the consumer.
+    """
     if not _is_on:
         return function
     from pulljobs.engine import spans
 
-    return spans.traced(function, *place, is_async=is_async)
+    return spans.traced(function, *path, is_async=is_async)
 
 
 def step(name: str, number: int) -> AbstractContextManager[None]:
@@ -65,17 +71,17 @@ def step(name: str, number: int) -> AbstractContextManager[None]:
     return spans.step(name, number)
 
 
-def delivery(function: Callable[[Any], Any], place: tuple[str, str]) -> Callable[[Any], Any]:
-    """Return the function that posts to a push consumer with a span around each POST."""
+def delivery(function: Callable[[Any], Any], path: tuple[str, str]) -> Callable[[Any], Any]:
+    """Return the function that delivers jobs to a push consumer with a span around each call."""
     if not _is_on:
         return function
     from pulljobs.engine import spans
 
-    return spans.traced(function, *place, is_async=True, operation="push", kind=spans.CLIENT)
+    return spans.traced(function, *path, is_async=True, operation="push", kind=spans.CLIENT)
 
 
 def within(headers: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Continue the trace of a caller that sent these headers."""
+    """Return a context that continues the trace of the caller that sent these headers."""
     if not _is_on:
         return nullcontext()
     from pulljobs.engine import spans
@@ -84,7 +90,7 @@ def within(headers: Mapping[str, str]) -> AbstractContextManager[None]:
 
 
 def carried() -> dict[str, str]:
-    """Return headers with the current context."""
+    """Return headers that carry the current trace context, or none if tracing is off."""
     if not _is_on:
         return {}
     from pulljobs.engine import spans

@@ -1,4 +1,4 @@
-"""Messages before they are stored: validation, parameters of statements, and results.
+"""Messages before they are stored: validation, parameters of publish statements, and results.
 
 Every publisher validates with `checked`: the functions of `pulljobs.publishing`, the API, and the
 tasks of Spark, which run without Django.
@@ -27,7 +27,7 @@ Payload = Any
 
 
 class Limits(Protocol):
-    """Settings that limit a message."""
+    """Settings that limit a message. `pulljobs.conf.Settings` has them."""
 
     @property
     def MAX_PAYLOAD_BYTES(self) -> int: ...
@@ -70,13 +70,13 @@ class NewMessage(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Return True if the message has only content, headers and priority."""
+        """True if only content, headers and priority differ from the defaults."""
         return not (
             self.key or self.client_message_id or self.delay or self.available_at or self.cost
         )
 
     def plain_parameters(self) -> dict[str, Any]:
-        """Return the parameters of publish_plain.sql."""
+        """Return the message's parameters of publish_plain.sql."""
         return {
             "payload": self.payload,
             "content_type": self.content_type,
@@ -85,16 +85,16 @@ class NewMessage(NamedTuple):
         }
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters of publish_one.sql."""
+        """Return the message's parameters of publish_one.sql."""
         return {**self._asdict(), "headers": json.dumps(self.headers), "replacing": None}
 
 
 class FullKey(NamedTuple):
-    """Key that takes no more jobs."""
+    """Consumer that takes no more jobs of a message's key."""
 
     consumer: str
     message_id: int
-    """Message of the newest job of the key."""
+    """Id of the message of the newest job of the key."""
 
 
 class Published(NamedTuple):
@@ -108,14 +108,17 @@ class Published(NamedTuple):
     job_ids: list[int]
     consumer_ids: list[int]
     replaced: tuple[int, ...] = ()
-    """Jobs that existed before and got this message."""
+    """Ids of jobs that were queued with another message and have this message now."""
     full: FullKey | None = None
     awaited: bool = True
-    """False if no process waited for its jobs when it was written."""
+    """False if no process waited for its jobs when they were written, so that none is notified."""
 
 
 def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
-    """Return the arrays of publish.sql for at least one message. An array of NULLs is empty."""
+    """Return the parameters of publish.sql for one message or more: an array for each column.
+
+    An array that would have only NULLs is empty.
+    """
     payloads, content_types, headers, keys, priorities, client_ids, delays, ats, costs = zip(
         *messages, strict=True
     )
@@ -133,9 +136,10 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
 
 
 def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> NewMessage:
-    """Return the message to store, or raise InvalidMessage or PayloadTooLarge.
+    """Return a draft as a message to store, or raise InvalidMessage or PayloadTooLarge.
 
-    `content_type` is that of the encoding. The draft's own content type goes before it.
+    `payload` is the draft's payload as bytes, and `content_type` its content type unless the draft
+    names one.
     """
     _check_size(payload, limits)
     _check_priority(draft.priority)
@@ -155,13 +159,13 @@ def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> 
 
 
 def bare(payload: bytes, content_type: str, limits: Limits) -> NewMessage:
-    """Return the message to store of a draft that has only a payload, as most have."""
+    """Return a payload without any options as a message to store, or raise PayloadTooLarge."""
     _check_size(payload, limits)
     return NewMessage(payload, content_type, {})
 
 
 def check_iterable(drafts: object) -> None:
-    """Raise InvalidMessage for a payload in place of an iterable of payloads."""
+    """Raise InvalidMessage unless this is an iterable of payloads, and not itself a payload."""
     if isinstance(drafts, str | bytes | bytearray | memoryview | Mapping):
         raise InvalidMessage(
             f"publish_many takes an iterable of payloads, and a {type(drafts).__name__} is one "
@@ -172,7 +176,10 @@ def check_iterable(drafts: object) -> None:
 
 
 def check_amount(name: str, value: object) -> float:
-    """Return a finite number from 0 on, of any type, as a float. Raise ValueError for others."""
+    """Return a finite number of at least 0, of any numeric type, as a float.
+
+    Raise ValueError, with the name of the argument, for any other value.
+    """
     try:
         amount = math.nan if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]  # the check
     except (TypeError, ValueError, OverflowError):
@@ -199,7 +206,7 @@ def _check_size(payload: bytes, limits: Limits) -> None:
 
 
 def _content_type(text: str) -> str:
-    """Return a content type that can be sent as a header."""
+    """Return the content type, or raise InvalidMessage if it can't be sent as a header."""
     if not _text("content_type", text).isprintable():
         raise InvalidMessage(f"content_type must be one line of printable text, not {text!r}.")
     return text

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from pulljobs.engine.claiming.guarded import Guards, read_guards
 from pulljobs.engine.claiming.keyed import Key
-from pulljobs.engine.claiming.limits import TooDear, lock_allowance
+from pulljobs.engine.claiming.limits import NotEnoughTokens, lock_allowance
 from pulljobs.engine.encodings import integer_array
 from pulljobs.models import Consumer, Job
 from pulljobs.storage import keys, listen, messages, turns
@@ -59,7 +59,7 @@ def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
         try:
             with brief(using):
                 taken = _take(using, (consumer_id, job_id), guards, work)
-        except TooDear as refused:
+        except NotEnoughTokens as refused:
             return NotYet(Refusal.RATE_LIMITED, refused.wait)
         if taken is not Refusal.UNGUARDED:
             return taken

@@ -79,7 +79,7 @@ class ConsumerCircuit(ResultCounter):
                 circuit = self._add(task)
             if result is Result.FAILURE:
                 self._last[task] = job.id, job.failure
-            has_changed = circuit.tell(ticket, job.id, result, time.monotonic())
+            has_changed = circuit.count_result(ticket, job.id, result, time.monotonic())
             self._note_state(task, circuit)
             state, level = circuit.state(time.monotonic()), circuit.level
         if has_changed:

@@ -21,7 +21,7 @@ def opened(*, initial: float = 1, longest: float = 120, after: int = 1) -> Circu
     circuit = Circuit(initial, longest, after)
     for _failure in range(after):
         assert circuit.room(0) is None
-        circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+        circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
     return circuit
 
 
@@ -34,7 +34,7 @@ def probe(circuit: Circuit, result: Result, now: float | None = None) -> float:
     assert circuit.room(now) == 1
     job = claimed(circuit, now=now)
     assert circuit.room(now) == 0, "one probe at a time"
-    circuit.tell(*job, result, now)
+    circuit.count_result(*job, result, now)
     return circuit.blocked_until - now if circuit.level else 0.0
 
 
@@ -64,9 +64,9 @@ def test_every_step_to_the_cap_has_a_step_back() -> None:
 def test_neutral_outcomes_change_nothing_and_free_the_probe() -> None:
     circuit = Circuit(1, 120, 2)
     for result in (Result.FAILURE, Result.NEUTRAL):
-        circuit.tell(*claimed(circuit), result, 0)
+        circuit.count_result(*claimed(circuit), result, 0)
     assert circuit.state(0) is CircuitState.CLOSED
-    circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+    circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
     assert circuit.level == 1
     before = circuit.blocked_until
     probe(circuit, Result.NEUTRAL, 3)
@@ -78,7 +78,7 @@ def test_neutral_outcomes_change_nothing_and_free_the_probe() -> None:
 def test_zero_disables_the_circuit(initial: float, longest: float) -> None:
     circuit = Circuit(initial, longest, 1)
     for _failure in range(10):
-        assert not circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+        assert not circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
     assert circuit.room(0) is None
 
 
@@ -92,8 +92,8 @@ def test_a_cap_below_the_first_step_is_that_step() -> None:
 def test_only_failures_in_a_row_open_it() -> None:
     circuit = Circuit(1, 120, 5)
     for result in [Result.FAILURE] * 4 + [Result.SUCCESS] + [Result.FAILURE] * 4:
-        assert not circuit.tell(*claimed(circuit), result, 0)
-    assert circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+        assert not circuit.count_result(*claimed(circuit), result, 0)
+    assert circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
     assert circuit.state(0) is CircuitState.OPEN
 
 
@@ -102,13 +102,13 @@ def test_a_job_claimed_before_the_block_changes_nothing(result: Result) -> None:
     """It counts neither in the block, nor as the probe, nor after the circuit closed again."""
     circuit = Circuit(1, 120, 1)
     straggler = claimed(circuit)
-    circuit.tell(*claimed(circuit), Result.FAILURE, 0)
-    assert not circuit.tell(*straggler, result, 1)
+    circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
+    assert not circuit.count_result(*straggler, result, 1)
     probe = claimed(circuit, now=3)
-    assert not circuit.tell(*straggler, result, 3)
+    assert not circuit.count_result(*straggler, result, 3)
     assert circuit.room(3) == 0, "the probe has not ended"
-    circuit.tell(*probe, Result.SUCCESS, 3)
-    assert not circuit.tell(*straggler, result, 4)
+    circuit.count_result(*probe, Result.SUCCESS, 3)
+    assert not circuit.count_result(*straggler, result, 4)
     assert circuit.state(4) is CircuitState.CLOSED
 
 
@@ -117,11 +117,11 @@ def test_a_claim_under_way_when_the_circuit_opens_counts_as_before_the_block() -
     circuit = Circuit(1, 120, 1)
     ticket = circuit.ticket
     assert circuit.room(0) is None
-    circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+    circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
     for result in Result:
         job = next(JOBS)
         assert circuit.admit(ticket, job, 0.1) == 0
-        assert not circuit.tell(ticket, job, result, 0.1)
+        assert not circuit.count_result(ticket, job, result, 0.1)
     assert (circuit.state(0.1), circuit.level) == (CircuitState.OPEN, 1)
     assert circuit.room(circuit.blocked_until) == 1
 
@@ -130,22 +130,22 @@ def test_a_job_that_fails_again_and_again_counts_once() -> None:
     circuit, poison, other = Circuit(1, 120, 3), next(JOBS), next(JOBS)
     for _round in range(50):
         for job in (poison, other):
-            assert not circuit.tell(*claimed(circuit, job), Result.FAILURE, 0)
-    assert circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+            assert not circuit.count_result(*claimed(circuit, job), Result.FAILURE, 0)
+    assert circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
 
 
 def test_a_job_that_counted_counts_again_after_a_success() -> None:
     circuit, poison = Circuit(1, 120, 2), next(JOBS)
-    circuit.tell(*claimed(circuit, poison), Result.FAILURE, 0)
-    circuit.tell(*claimed(circuit), Result.SUCCESS, 0)
-    circuit.tell(*claimed(circuit, poison), Result.FAILURE, 0)
-    assert circuit.tell(*claimed(circuit), Result.FAILURE, 0)
+    circuit.count_result(*claimed(circuit, poison), Result.FAILURE, 0)
+    circuit.count_result(*claimed(circuit), Result.SUCCESS, 0)
+    circuit.count_result(*claimed(circuit, poison), Result.FAILURE, 0)
+    assert circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
 
 
 def opened_by(*jobs: int) -> Circuit:
     circuit = Circuit(1, 120, len(jobs))
     for job in jobs:
-        circuit.tell(*claimed(circuit, job), Result.FAILURE, 0)
+        circuit.count_result(*claimed(circuit, job), Result.FAILURE, 0)
     assert circuit.level == 1
     return circuit
 
@@ -157,7 +157,7 @@ def test_a_job_that_is_known_to_fail_is_given_back_so_that_another_is_the_probe(
     assert circuit.room(2) == 1, "the next claim looks for the probe"
     assert circuit.admit(circuit.ticket, healthy, 2) == 0
     assert circuit.room(2) == 0
-    assert circuit.tell(circuit.ticket, healthy, Result.SUCCESS, 2)
+    assert circuit.count_result(circuit.ticket, healthy, Result.SUCCESS, 2)
     assert circuit.state(2) is CircuitState.CLOSED
 
 
@@ -171,11 +171,11 @@ def test_a_job_that_is_known_to_fail_runs_next_to_the_probe_if_it_is_drawn_again
     assert circuit.room(3) == 1, "it is not the probe"
     assert [circuit.admit(circuit.ticket, second, 3) for _draw in range(3)] == [2, 2, 2]
     before = circuit.blocked_until
-    assert not circuit.tell(circuit.ticket, first, Result.FAILURE, 4)
+    assert not circuit.count_result(circuit.ticket, first, Result.FAILURE, 4)
     assert (circuit.level, circuit.blocked_until) == (1, before), "its failure says nothing new"
     assert circuit.admit(circuit.ticket, first, 4) == 1, "it is given back first, every time"
     assert circuit.admit(circuit.ticket, second, 4) == 0
-    assert circuit.tell(circuit.ticket, second, Result.SUCCESS, 4), "its success counts"
+    assert circuit.count_result(circuit.ticket, second, Result.SUCCESS, 4), "its success counts"
     assert circuit.state(4) is CircuitState.CLOSED
 
 
@@ -184,17 +184,17 @@ def test_a_job_that_was_given_back_is_not_the_end_of_the_probe() -> None:
     ticket, probe_job = claimed(circuit, now=2)
     waiting = next(JOBS)
     assert circuit.admit(ticket, waiting, 2) > 0
-    circuit.tell(ticket, waiting, Result.NEUTRAL, 2)
+    circuit.count_result(ticket, waiting, Result.NEUTRAL, 2)
     assert circuit.room(2) == 0
-    circuit.tell(ticket, probe_job, Result.NEUTRAL, 2)
+    circuit.count_result(ticket, probe_job, Result.NEUTRAL, 2)
     assert circuit.room(2) == 1
 
 
 def test_a_job_that_was_claimed_before_the_block_and_failed_is_known_to_fail() -> None:
     circuit, straggler = Circuit(1, 120, 1), next(JOBS)
     ticket, _job = claimed(circuit, straggler)
-    circuit.tell(*claimed(circuit), Result.FAILURE, 0)
-    circuit.tell(ticket, straggler, Result.FAILURE, 1)
+    circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
+    circuit.count_result(ticket, straggler, Result.FAILURE, 1)
     assert circuit.admit(circuit.ticket, straggler, 2) == 1
 
 

@@ -1,1 +1,1 @@
-"""Claims on any session of PostgreSQL, shared by Django's connections and Spark's sources."""
+"""Claims by SQL statements on a `Session`: a connection of Django, or one of a Spark stream."""

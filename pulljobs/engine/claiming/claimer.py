@@ -13,7 +13,7 @@ from pulljobs.engine.low_water_marks import Entry, LowWaterMarks, Position
 from pulljobs.engine.sql import Session
 
 Look = Callable[[Entry], Claimed]
-"""Function that claims from an entry on."""
+"""Function that makes one claim, which enters the claim index at this entry."""
 
 
 @dataclass(slots=True)
@@ -23,14 +23,15 @@ class Claimer:
     consumer_id: int
     marks: LowWaterMarks = field(default_factory=LowWaterMarks)
     ring: LowWaterMarks = field(default_factory=LowWaterMarks)
-    """Marks of the turns of keys, by rank, in place of those of jobs by priority."""
+    """Low-water marks of the ring, the index of the turns of keys, by rank of the turns."""
     watch: Watch = field(default_factory=Watch)
+    """Observer of the database's clock: low-water marks are void after it was set back."""
     guards: Guards = field(default_factory=Guards)
     job_cost: float = 1.0
     """Average cost of the jobs of the last claim."""
 
     def claim(self, session: Session, wanted: int, terms: Terms, entry: Entry) -> Claimed:
-        """Claim under the known guards. If the consumer has others, read them and try again."""
+        """Claim by the guards that are known. If the consumer has others, read them and repeat."""
         while True:
             ring = self.ring.entry_above()
             request = Request(self.consumer_id, wanted, terms, entry, ring, self.job_cost)
@@ -46,7 +47,10 @@ class Claimer:
             self.guards = guards
 
     def walk(self, wanted: int, look: Look) -> Claimed:
-        """Claim what turned up below the low-water marks, else go on from the marks."""
+        """Claim below the low-water marks if jobs may have appeared there, else from the marks on.
+
+        `look` makes a claim of `wanted` jobs. The marks learn from its result.
+        """
         if self.marks.below is not None:
             claimed = self._below(wanted, look)
             if claimed.taken is not None:
@@ -67,15 +71,15 @@ class Claimer:
         return claimed
 
     def forget(self) -> None:
-        """Start at the heads of the indexes again, after a new connection or a rollback."""
+        """Drop all low-water marks, so that the next claim enters the indexes at their heads."""
         self.marks.forget()
         self.ring.forget()
 
     def _learn_ring(self, claimed: Claimed) -> None:
-        """Raise the marks of the ring up to the first turns that a claim by key saw.
+        """Raise the low-water marks of the ring up to the first turns that a claim by key saw.
 
-        A turn is given later than the transaction that gives it gets its id, or stays where it was.
-        So the rules of the marks of jobs hold for them.
+        A transaction has its id before it reads the clock for the time of a turn. So the rules of
+        `LowWaterMarks` hold for turns as for jobs.
         """
         if (seen := claimed.ring) is None:
             return

@@ -1,10 +1,13 @@
-"""Claims that respect the guards of a consumer: exclusive keys, limits and turns of keys."""
+"""Claims by the guards of a consumer: its rules on exclusive keys, limits and turns of keys.
+
+The guards decide which statements a claim runs.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from pulljobs.engine.claiming import keyed, limits, plain, turns
-from pulljobs.engine.claiming.limits import TooDear
+from pulljobs.engine.claiming.limits import NotEnoughTokens
 from pulljobs.engine.claiming.rows import Claimed, Refusal, Terms
 from pulljobs.engine.low_water_marks import Entry
 from pulljobs.engine.sql import Session
@@ -14,16 +17,19 @@ Work = Callable[[Session, int, int, Terms, Entry], Claimed]
 
 
 class Guards(NamedTuple):
-    """Guards of a consumer, read without a lock: each claim checks them again."""
+    """Rules that claims of a consumer obey, as a process knows them.
+
+    They were read without a lock. The statements of each claim check that they still hold.
+    """
 
     exclusive: bool = False
-    """At most one job of a key is in flight."""
+    """True if at most one job of a key may be in flight."""
     limited: bool = False
-    """The number of jobs in flight or the rate of claims is limited, so claims take turns."""
+    """True if a concurrency or rate limit holds, for which claims lock the consumer's row."""
     group_id: int | None = None
-    """Group whose limits the consumer shares."""
+    """Id of the limit group of the consumer."""
     by_turn: bool = False
-    """Keys take turns, or have limits."""
+    """True if keys take turns, or have limits of their own."""
 
 
 class Request(NamedTuple):
@@ -36,11 +42,11 @@ class Request(NamedTuple):
     ring: Entry
     """Entry of a claim by key into the ring of keys."""
     job_cost: float = 1.0
-    """Guess at the cost of a job, for the number of jobs that a rate allows."""
+    """Estimated cost of a job, from which follows how many jobs the tokens of a rate allow."""
 
 
 def read_guards(session: Session, consumer_id: int) -> Guards:
-    """Return the guards of a consumer, or no guards if the consumer does not exist."""
+    """Return the guards of a consumer, or the default ones if the consumer does not exist."""
     for row in session.run("guards", {"consumer_id": consumer_id}):
         return Guards(row.exclusive, row.limited, row.group_id, row.by_turn)
     return Guards()
@@ -65,7 +71,7 @@ def _claim(session: Session, request: Request, guards: Guards, work: Work) -> Cl
     while True:
         try:
             return _claim_limited(session, request, guards, work, most, next_cost)
-        except TooDear as refused:
+        except NotEnoughTokens as refused:
             most, next_cost = refused.fit, refused.next_cost
 
 
@@ -76,7 +82,11 @@ def _claim_unlimited(session: Session, request: Request, work: Work) -> Claimed:
 def _claim_limited(
     session: Session, request: Request, guards: Guards, work: Work, most: int, next_cost: float
 ) -> Claimed | None:
-    """Claim at most so many jobs. `next_cost` is that of the job behind them, or 1 if unknown."""
+    """Claim at most `most` jobs, with the rows of consumer and limit group locked.
+
+    `next_cost` is the cost of the job behind them, or 1 if that is unknown. Return None if the
+    consumer has other guards. Raise NotEnoughTokens if the jobs cost more than the rate allows.
+    """
     with session.atomic():
         allowance = limits.lock_allowance(session, request.consumer_id, guards.group_id)
         if allowance is None or (allowance.is_unlimited and guards.group_id is None):

@@ -1,4 +1,4 @@
-"""Claims of consumers with exclusive keys, and freeing of keys. `storage.keys` has the rules."""
+"""Claims of consumers with exclusive keys, and freeing of keys: see `storage.keys`."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
 from pulljobs.engine.sql import Row, Session
 
 LEAST_SEEN: Final = 500
-"""Jobs that a claim looks at, even if it wants fewer: it blocks those behind busy keys."""
+"""Jobs that a claim looks at, even if it wants fewer, to make those behind busy keys blocked."""
 MOST_SEEN: Final = 1_500
 """Jobs that a claim looks at if other transactions have the first ones locked.
 
@@ -35,17 +35,19 @@ class _Seen(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """Jobs that a claim may take, in claim order."""
+    """First jobs of the claim index, in claim order, before their keys are locked."""
 
     started_at: datetime
     snapshot: Snapshot
     seen: list[_Seen]
     walked: list[int]
+    """Priorities of the index that were read."""
     next_due: timedelta | None
+    """Time until a further job is due, or None if there is none."""
 
 
 class _Repeated(Exception):
-    """A lease has this request id already: the claim must write nothing."""
+    """Sign that a lease has the request id of the claim already, to roll the claim back."""
 
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
@@ -61,10 +63,10 @@ def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: 
 def _try(
     session: Session, params: dict[str, Any], entry: Entry, most: int, most_keys: int
 ) -> tuple[Claimed, bool]:
-    """Claim from the first `most` jobs and `most_keys` keys.
+    """Claim from the first `most` jobs and `most_keys` keys of the claim index.
 
-    Return True with the claim if it got nothing because other transactions hold these jobs, while
-    there may be others further on.
+    Return the claim, and True if it got nothing because other transactions have these jobs locked,
+    so that a claim that looks at more may get some.
     """
     walk = _find(session, params["consumer_id"], most, entry)
     is_full = len(walk.seen) >= most
@@ -132,23 +134,29 @@ def _claimed(walk: _Walk, row: Row, *, full: bool) -> Claimed:
 
 
 def _reached(seen: Sequence[_Seen], priority: int, gone: Collection[int]) -> Position | None:
-    """Return the position up to which no job of a priority is left."""
+    """Return the last position of the seen jobs of a priority up to which all are in `gone`.
+
+    Return None if the first one is not.
+    """
     jobs = (job for job in seen if job.priority == priority)
     passed = list(takewhile(lambda job: job.id in gone, jobs))
     return passed[-1].position if passed else None
 
 
 def lock_keys(session: Session, keys: Collection[Key]) -> list[Key]:
-    """Lock the rows of these keys, after running claims have ended. Return the keys that exist."""
+    """Lock the rows of these keys, waiting for claims that have them locked.
+
+    Return the keys that exist.
+    """
     rows = session.run("lock_keys", key_columns(keys))
     return [(row.consumer_id, row.key) for row in rows]
 
 
 def free_keys(session: Session, locked: Collection[Key], let_go: Collection[int]) -> bool:
-    """Let the next job of each locked key be claimed, if the key's job has ended or let go of it.
+    """Make the next job of each locked key claimable, if no job occupies the key any more.
 
-    `let_go` has the ids of live jobs that no longer hold their keys. Return True if a job became
-    claimable, or if the row of a key without jobs was deleted.
+    `let_go` has the ids of live jobs that occupied their keys until now, for example before a
+    retry. Return True if a job became claimable, or if the row of a key without jobs was deleted.
     """
     if not locked:
         return False
@@ -157,7 +165,7 @@ def free_keys(session: Session, locked: Collection[Key], let_go: Collection[int]
 
 
 def key_columns(keys: Collection[Key]) -> dict[str, str]:
-    """Return the parameters that name keys in a statement."""
+    """Return keys as two parameters of a statement: arrays of consumer ids and of keys."""
     return {
         "consumer_ids": array(consumer_id for consumer_id, _key in keys),
         "keys": array(key for _consumer_id, key in keys),

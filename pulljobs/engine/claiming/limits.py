@@ -1,11 +1,11 @@
-"""Limits of consumers and of groups of them: jobs in flight, and the rate of claims.
+"""Limits of consumers and limit groups: jobs in flight, and the rate of claims.
 
 Claims of a limited consumer take turns: each locks the row of the consumer's group, if there is
 one, and the consumer's row before it reads what the limits allow, so the limits are exact. Claims
 of other consumers take no such lock.
 
 A rate is a token bucket, or a fixed window. A claim takes the cost of each job, in the transaction
-that claims the jobs. In a window of T seconds at most burst + rate * T tokens are taken. A released
+that claims the jobs. In any T seconds a bucket gives at most burst + rate * T tokens. A released
 job does not count, because its tokens come back.
 """
 
@@ -21,12 +21,16 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import Session
 
 ROUNDING: Final = timedelta(microseconds=1)
-"""Time that a wait for a token is longer, so that the token is whole at its end."""
+"""Time that is added to a wait for a token, so that the token is whole at the end of the wait."""
 ANY_NUMBER: Final = 1 << 31
 
 
-class TooDear(Exception):
-    """The claimed jobs cost more than there are tokens: the claim must write nothing."""
+class NotEnoughTokens(Exception):
+    """Jobs that cost more than there are tokens, so that their claim has to be rolled back.
+
+    `fit` is the number of the first jobs for which the tokens suffice, `next_cost` the cost of the
+    job behind them, and `wait` the time until there are tokens for that job.
+    """
 
     def __init__(self, fit: int, next_cost: float, wait: timedelta) -> None:
         super().__init__(f"Only {fit} of the jobs fit, and the next one costs {next_cost:g}.")
@@ -34,7 +38,7 @@ class TooDear(Exception):
 
 
 class Bucket(NamedTuple):
-    """Tokens of a rate, as a transaction has locked them."""
+    """Tokens of the rate of a consumer or group, read by a transaction that has its row locked."""
 
     consumer_id: int
     group_id: int
@@ -42,18 +46,22 @@ class Bucket(NamedTuple):
     per_second: float
     burst: float
     window_seconds: float | None
-    """None: a token bucket."""
+    """Length of the fixed windows of the rate, or None for a token bucket."""
     seconds_to_window: float | None
+    """Seconds until the next window, or None for a token bucket."""
     read_at: datetime
     is_outdated: bool
     """True if the row must be written, even if no token is spent."""
     learned_at: float
     """Time on the monotonic clock at which the answer came."""
     spent: float = 0.0
-    """Tokens that the claim took."""
+    """Tokens that the claim of this transaction took."""
 
     def time_to(self, cost: float) -> timedelta:
-        """Return the time until there are tokens for a job of this cost, 0 if there are."""
+        """Return the time until there are tokens for a job of this cost, 0 if there are now.
+
+        A job that costs more than the bucket holds only needs a full bucket.
+        """
         missing = min(cost, self.burst) - self.tokens
         if missing <= 0:
             return timedelta()
@@ -62,13 +70,16 @@ class Bucket(NamedTuple):
         return timedelta(seconds=max(seconds - passed, 0)) + ROUNDING
 
     def spend(self, session: Session, job_ids: Sequence[int]) -> "Bucket":
-        """Take the costs of these jobs and return the rest. Raise TooDear without enough tokens."""
+        """Take the costs of these jobs and return the bucket with the rest.
+
+        Raise NotEnoughTokens if they cost more than there is.
+        """
         if not (job_ids or self.is_outdated):
             return self
         params = {**self._asdict(), "job_ids": integer_array(job_ids)}
         [row] = session.run("spend", params)
         if row.next_cost is not None:
-            raise TooDear(row.fit, row.next_cost, self.time_to(row.next_cost))
+            raise NotEnoughTokens(row.fit, row.next_cost, self.time_to(row.next_cost))
         left = self._replace(tokens=self.tokens - row.spent, is_outdated=False)
         return left._replace(spent=row.spent)
 
@@ -77,15 +88,15 @@ class Allowance(NamedTuple):
     """Jobs that a claim may take by the limits of its consumer and group, whose rows are locked."""
 
     room: int | None
-    """Number of jobs that may come in flight, or None for any number."""
+    """Number of further jobs that may be in flight, or None for any number."""
     buckets: tuple[Bucket, ...] = ()
-    """Those of the group and of the consumer, as far as they have a rate."""
+    """Tokens of the group and of the consumer, of each that has a rate."""
     taken: int = 0
     """Jobs that the claim has taken already."""
 
     @property
     def is_unlimited(self) -> bool:
-        """True if nothing limits the consumer."""
+        """True if neither the consumer nor its group has a limit."""
         return self.room is None and not self.buckets
 
     @property
@@ -94,7 +105,10 @@ class Allowance(NamedTuple):
         return max(0.0, min((bucket.tokens for bucket in self.buckets), default=float(ANY_NUMBER)))
 
     def most(self, job_cost: float) -> int:
-        """Return how many jobs of this cost a claim may take, or 1 if the next may be cheaper."""
+        """Return how many jobs of this average cost a claim may try to take.
+
+        It is at least 1 if there is a token, because the next job may be cheaper.
+        """
         tokens = self.tokens
         by_tokens = max(floor(tokens / job_cost), int(tokens >= 1))
         return by_tokens if self.room is None else min(by_tokens, self.room)
@@ -105,12 +119,12 @@ class Allowance(NamedTuple):
 
     @property
     def spent(self) -> float:
-        """Tokens that the claim took out of each bucket, or its number of jobs without one."""
+        """Tokens that the claim took out of each bucket, or its number of jobs without buckets."""
         return max((bucket.spent for bucket in self.buckets), default=float(self.taken))
 
     @property
     def refusal(self) -> Refusal | NotYet:
-        """Reason for which a claim may take nothing."""
+        """Reason for a claim that may take no job, with the time until a token if it needs one."""
         if not self.buckets or self.room == 0:
             return Refusal.MAX_IN_FLIGHT
         return NotYet(Refusal.RATE_LIMITED, self.time_to(1))
@@ -118,14 +132,17 @@ class Allowance(NamedTuple):
     def spend(self, session: Session, job_ids: Sequence[int]) -> "Allowance":
         """Take the costs of claimed jobs, in the transaction that claims them, and return the rest.
 
-        Raise TooDear if they cost more than there are tokens. The caller then rolls back.
+        Raise NotEnoughTokens if they cost more than there are tokens. The caller then rolls back.
         """
         left = None if self.room is None else self.room - len(job_ids)
         buckets = tuple(bucket.spend(session, job_ids) for bucket in self.buckets)
         return Allowance(left, buckets, len(job_ids))
 
     def name_limit(self, claimed: Claimed, next_cost: float) -> Claimed:
-        """Name the limit in the result of a claim of all that it allowed. This is the rest."""
+        """Return the result of a claim with the limit because of which it got no more jobs.
+
+        This allowance is the rest after the claim, which took as many jobs as were allowed.
+        """
         if self.room == 0 or not self.buckets:
             # The transaction that makes room wakes the waiters, so no claim has to come before.
             return claimed._replace(refusal=Refusal.MAX_IN_FLIGHT, more=False, next_due=None)
@@ -138,7 +155,7 @@ class Allowance(NamedTuple):
 def lock_allowance(session: Session, consumer_id: int, group_id: int | None) -> Allowance | None:
     """Lock group and consumer until the transaction ends, and return what their limits allow.
 
-    None: the consumer has another group, or does not exist.
+    Return None if the consumer has another group, or does not exist.
     """
     if group_id is not None:
         session.run("lock_group", {"group_id": group_id})
@@ -159,7 +176,7 @@ def _to_buckets(rows: Iterable[Any]) -> Iterable[Bucket]:
 
 
 def give_back(session: Session, released: Sequence[Held]) -> None:
-    """Give back the tokens of released jobs, in the transaction that released them."""
+    """Give back the tokens that released jobs took, in the transaction that released them."""
     if released:
         params = {
             "job_ids": array(job.job_id for job in released),

@@ -1,4 +1,4 @@
-"""Claims of consumers without exclusive keys: one statement."""
+"""Claims of consumers whose keys neither exclude each other nor take turns, in one statement."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -21,7 +21,7 @@ from pulljobs.ids import first_of
 AROUND: Final = timedelta(hours=1)
 """Time around the low-water mark in which most of the messages of a claim were published."""
 FRESH: Final = 0, 1, False
-"""Retry count, deliveries and suspicion of a job that was claimed for the first time."""
+"""Values of `retry_count`, `deliveries` and `suspect` of a job after its first claim."""
 
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
@@ -35,7 +35,7 @@ def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: 
 
 
 def prepare(session: Session, consumer_id: int, terms: Terms) -> None:
-    """Claim no job in each way, so that the server has planned the statements.
+    """Run each claim statement for 0 jobs, so that the server has planned it for the connection.
 
     A plan is for parameters of certain types, so the parameters have the types of real claims.
     """
@@ -51,7 +51,10 @@ def prepare(session: Session, consumer_id: int, terms: Terms) -> None:
 def _claim_level(
     session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
 ) -> Claimed | None:
-    """Claim jobs of the only priority in the entry, or return None if there may be others."""
+    """Claim jobs of the only priority in the entry. Return None if claim.sql has to be used.
+
+    That is so if there are jobs of other priorities, or the claim has to be refused.
+    """
     [priority], [mark_at], [mark_id] = entry.priorities, entry.mark_ats, entry.mark_ids
     params = {
         "consumer_id": consumer_id,

@@ -20,14 +20,14 @@ class HeldJob(NamedTuple):
     retry_count: int
     deliveries: int
     suspect: bool = False
-    """The job ran in a process that died."""
+    """True if an earlier run of the job was in a process that crashed."""
 
 
 _held_job: Final = tuple_maker(HeldJob)
 
 
 def held_jobs(row: Row, priorities: Sequence[int]) -> list[HeldJob]:
-    """Return the jobs of a claim from the arrays in its row."""
+    """Return the jobs of a claim, which are arrays in the row that a claim statement returns."""
     columns = (
         row.job_ids,
         row.message_ids,
@@ -40,7 +40,7 @@ def held_jobs(row: Row, priorities: Sequence[int]) -> list[HeldJob]:
 
 
 class StoredMessage(NamedTuple):
-    """Row of messages.sql."""
+    """Message of a claimed job, as messages.sql or the claim statement itself returns it."""
 
     id: int
     payload: bytes
@@ -53,12 +53,12 @@ class StoredMessage(NamedTuple):
 
     @property
     def published_at(self) -> datetime:
-        """Time of publication."""
+        """Time of the publish, aware."""
         return decode_timestamp(self.published)
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers, empty if none were given."""
+        """Headers of the message, empty if it has none."""
         return self.given_headers or {}
 
     @property
@@ -69,7 +69,7 @@ class StoredMessage(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Token and deadline of a new lease."""
+    """New lease: its lease_token, and the time at which it ends unless it is renewed."""
 
     lease_token: UUID
     leased_until: datetime
@@ -95,9 +95,9 @@ class Refusal(StrEnum):
     KEY_LIMITED = "key_limited"
     """Every key with waiting jobs has all its slots taken or no token."""
     UNGUARDED = "unguarded"
-    """The consumer has guards that the claim did not respect. `pulling` never returns this."""
+    """The claim did not obey the consumer's guards. `pulling` repeats it and never returns this."""
     REPEATED = "repeated"
-    """A claim under the same request id exists. `pulling` never returns this."""
+    """A claim under the same request id exists. `pulling` returns that one, and never this."""
 
 
 LIMITS: Final = (
@@ -106,29 +106,31 @@ LIMITS: Final = (
     Refusal.THROTTLED,
     Refusal.KEY_LIMITED,
 )
-"""Reasons that end by themselves, or by the end of a job."""
+"""Reasons that are limits or throttles, which telemetry reports as `ClaimLimited`."""
 
 
 class NotYet(NamedTuple):
-    """Refusal of a claim by id that may be tried again after a time."""
+    """Reason for which a claim got no job, or no more, with the time after which to try again."""
 
     reason: Refusal
-    """RATE_LIMITED or THROTTLED, or KEY_LIMITED of a claim for telemetry."""
+    """RATE_LIMITED, THROTTLED or KEY_LIMITED."""
     next_due: timedelta
     """Time until the next token, or until the end of the throttle."""
 
 
 class Terms(NamedTuple):
-    """Terms of a claim: parameters of the claim statements."""
+    """Parameters that all claim statements have in common, mainly those of the new lease."""
 
     via: str
+    """Way in of the claim, a value of `pulljobs.models.Lease.Via`."""
     max_lease: timedelta
+    """Longest time from the claim for which renewals can keep the lease."""
     node_id: UUID | None = None
     lease_duration: timedelta | None = None
     """None: the consumer's lease duration."""
     request_id: str | None = None
     guarded: bool = False
-    """The caller has checked the limits, and locked the consumer and its group."""
+    """True if the caller has checked the limits, and locked the consumer and its group."""
     few: int | None = None
     """Return messages inline when at most this many jobs were claimed."""
     before_id: int | None = None
@@ -136,33 +138,37 @@ class Terms(NamedTuple):
 
 
 class RingView(NamedTuple):
-    """First turns that a claim by key saw, and what low-water marks need to know of it."""
+    """First turns of keys that a claim saw in the ring, the index of turns, for low-water marks."""
 
     started_at: datetime
     snapshot: Snapshot
     xid: int | None
+    """Transaction id of the claim, or None if it wrote nothing."""
     first_turns: dict[int, datetime | None]
-    """First turn of each rank, or None if no key has one."""
+    """Time of the first turn of each rank, or None if no key of the rank has one."""
 
 
 class Claimed(NamedTuple):
-    """Result of a claim, and what `LowWaterMarks.learn` needs to know about it."""
+    """Result of a claim, with what `LowWaterMarks.learn` needs to know about it."""
 
     started_at: datetime
     snapshot: Snapshot
     xid: int | None
+    """Transaction id of the claim, or None if it wrote nothing."""
     taken: Taken | None
     jobs: list[HeldJob]
     reached: dict[int, Position | None]
+    """Position up to which the claim left no job, by priority, or None if it did not move."""
     passed: bool
+    """True if the claim skipped jobs that other transactions had locked."""
     next_due: timedelta | None
     refusal: Refusal | None
     more: bool = False
-    """The claim looked at a part of the queue only, and this part is out of the way now."""
+    """True if the claim looked at a part of the queue only, and the next one sees another part."""
     sure: bool = True
-    """The claim looked for jobs left behind below the positions that it `reached`."""
+    """True if the claim looked for skipped jobs below the positions that it `reached`."""
     by_turn: bool = False
-    """The keys of all jobs that the claim met have turns, so it need not meet them again."""
+    """True if the keys of all jobs that the claim met have turns now, by which they are claimed."""
     ring: RingView | None = None
     """Ring of keys that the claim saw, of a consumer whose keys take turns."""
     messages: Sequence[StoredMessage] = ()
@@ -171,5 +177,5 @@ class Claimed(NamedTuple):
     """Average cost of the jobs, of a consumer with a rate."""
 
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":
-        """Return the result of a claim that was rolled back: marks learn nothing from it."""
+        """Return this result for a claim that was rolled back: low-water marks learn nothing."""
         return self._replace(taken=None, jobs=[], reached={}, ring=None, refusal=refusal)

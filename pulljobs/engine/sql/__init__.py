@@ -40,7 +40,7 @@ class Session(Protocol):
     """Connection that claims run on: Django's, or one of a Spark executor."""
 
     def run(self, name: str, params: Params) -> list[Row]:
-        """Run a statement, in the open transaction if there is one, and return its rows."""
+        """Run the statement of this name, in the open transaction if any, and return its rows."""
 
     def atomic(self) -> AbstractContextManager[object]:
         """Return a transaction, or a savepoint in the open one. An exception rolls it back."""
@@ -60,16 +60,18 @@ class ResultCursor(Protocol):
 
 @cache
 def statement(name: str) -> LiteralString:
-    """Return the text of `name.sql`, with psycopg's named placeholders, its fragments filled in."""
+    """Return the text of `name.sql` with its fragments filled in, and placeholders of psycopg."""
     return select_lines(
         expand(_paths()[name].read_text("utf-8"), files(__name__) / FRAGMENTS), name
     )
 
 
 def select_lines(text: LiteralString, name: str) -> LiteralString:
-    """Leave out the lines that end with `-- not in NAME`, or with `-- only in` others.
+    """Return the lines of a text that belong to the statement `name`.
 
-    Statements that differ in a few lines are written once: the others include the first.
+    Statements that differ in a few lines are written once: the file of each other one includes the
+    first. There, lines that end with `-- only in A, B` belong to statements A and B, and lines that
+    end with `-- not in A, B` to all but these.
     """
     lines = (line for line in text.splitlines() if _is_line_of(line, name))
     return "\n".join(_MARK.sub("", line) for line in lines)
@@ -81,9 +83,9 @@ def _is_line_of(line: str, name: str) -> bool:
 
 
 def expand(text: str, fragments: Traversable) -> LiteralString:
-    """Replace each `${name}` by the file `name.sql` without its header, or by a constant.
+    """Replace each `${name}` in a text by `name.sql` without its header, or by a constant.
 
-    The file is a fragment, or the statement of that name.
+    That file is the statement of the name, or else a file in the folder of fragments.
     """
 
     def fill_in(match: re.Match[str]) -> str:
@@ -98,12 +100,12 @@ def expand(text: str, fragments: Traversable) -> LiteralString:
 
 
 def names() -> list[str]:
-    """Return the names of all statements, sorted."""
+    """Return the names of all statements of all packages, sorted."""
     return sorted(_paths())
 
 
 def add_package(package: str) -> None:
-    """Make the `.sql` files of a package known, those directly in it and in its folders."""
+    """Make the `.sql` files of a package and of its folders known as statements."""
     if package not in _packages:
         _packages.append(package)
         _paths.cache_clear()
@@ -139,7 +141,7 @@ def bound(text: str, params: Params) -> tuple[bytes, list[Any]]:
 
 @cache
 def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """Return the statement with placeholders of the server ($1, ...), and their names in order."""
+    """Return a statement with PostgreSQL's placeholders ($1, ...), and their names in order."""
     names: dict[str, int] = {}
 
     def number(match: re.Match[str]) -> str:
@@ -151,8 +153,8 @@ def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
 def fetch_rows(name: str, cursor: ResultCursor, kind: type | None = None) -> list[Row]:
     """Return the rows of a statement that a cursor has run, as named tuples.
 
-    `kind` is the named tuple to make, by default one of the columns. Its fields must be the columns
-    of the statement, in their order (TypeError otherwise).
+    `kind` is their class, by default one with the columns of the statement. The fields of another
+    class must be these columns in their order, else TypeError is raised.
     """
     result = cursor.pgresult
     if result is None or not result.nfields:
