@@ -1,10 +1,10 @@
 """Client that pulls and publishes over HTTP without Django: `pip install "pulljobs[client]"`.
 
-Consumer            runs a handler for each message
+Consumer            pulls messages and runs a handler for each
 PullConsumer        fetches messages on request, AsyncPullConsumer on an event loop
 Producer            publishes messages, AsyncProducer on an event loop
 
-`python -m pulljobs.client` does this from a shell.
+`python -m pulljobs.client` is the command line for all three.
 """
 
 from pulljobs.client.bodies import Draft, Limits, Receipt

@@ -1,4 +1,4 @@
-"""`python -m pulljobs.client`: consume, publish, fetch and inspect from a shell."""
+"""Entry of `python -m pulljobs.client`, the command line of the client."""
 
 import sys
 

@@ -1,16 +1,16 @@
-"""Checks of the arguments of the client's classes. All of them raise ConfigurationError."""
+"""Checks of the arguments of the client's classes, which raise ConfigurationError if they fail."""
 
 from pulljobs.errors import ConfigurationError
 
 
 def check_name(what: str, name: object) -> None:
-    """Check the name of a channel, a consumer or a producer."""
+    """Check that a name is text and not empty. `what` is channel, consumer or producer."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"The name of the {what} must be text, not {name!r}.")
 
 
 def check_token(owner: str, token: object) -> None:
-    """Check that HTTP can carry a token, which no error may quote: an error of httpx may log it."""
+    """Check that a token can be sent as a header. The error does not quote it, as httpx would."""
     if not isinstance(token, str):
         raise ConfigurationError(
             f"The token of the {owner} must be text, not {type(token).__name__}: look whether the "
@@ -24,20 +24,20 @@ def check_token(owner: str, token: object) -> None:
 
 
 def check_function(name: str, function: object) -> None:
-    """Check that an argument can be called."""
+    """Check that the argument of this name can be called."""
     if not callable(function):
         raise ConfigurationError(f"{name} must be a function, not {function!r}.")
 
 
 def check_hooks(**hooks: object) -> None:
-    """Check that each argument that is given can be called."""
+    """Check that each of these arguments is None or can be called."""
     for name, hook in hooks.items():
         if hook is not None:
             check_function(name, hook)
 
 
 def check_counts(least: int, **counts: object) -> None:
-    """Check whole numbers, which may be as small as `least`."""
+    """Check that each of these arguments is a whole number of at least `least`."""
     for name, count in counts.items():
         if type(count) is not int or count < least:
             raise ConfigurationError(
@@ -46,7 +46,7 @@ def check_counts(least: int, **counts: object) -> None:
 
 
 def check_seconds(name: str, seconds: object, *, may_be_zero: bool = True) -> None:
-    """Check a number of seconds, which NaN and True are not."""
+    """Check that an argument is a number of seconds, not negative, not NaN and no bool."""
     number = seconds if isinstance(seconds, int | float) and not isinstance(seconds, bool) else -1
     if not (number > 0 or (may_be_zero and number == 0)):
         least = "from 0 on" if may_be_zero else "above 0"

@@ -1,4 +1,4 @@
-"""JSON bodies that the client sends and reads."""
+"""JSON bodies of the lease protocol: functions that write requests and parse answers."""
 
 import base64
 import json
@@ -17,17 +17,17 @@ from pulljobs.errors import InvalidMessage
 LONGEST_TEXT: Final = 2000
 LONGEST_DELAY: Final = 3600.0
 LONGEST_THROTTLE: Final = 365 * 86_400.0
-"""Seconds. A broker refuses an outcome with a longer throttle."""
+"""Longest throttle in seconds. A broker refuses an outcome with a longer one."""
 USUAL_LEASE: Final = 30.0
 WAITING_SHARE: Final = 0.1
-"""Share of a lease after which a message that waits is renewed before it is begun."""
+"""Share of a lease after which a waiting message is renewed before its handler begins."""
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 
 
 class Outcome(StrEnum):
-    """Outcome of a message in an ack."""
+    """Outcome of a job, in the words of the ack request."""
 
     DELIVERED = "DELIVERED"
     DEAD = "DEAD"
@@ -43,15 +43,15 @@ class Status(StrEnum):
     NOT_FOUND = "not_found"
     REFUSED = "refused"
     LOCKED = "locked"
-    """A transaction on the broker's database keeps the row locked: repeat the item."""
+    """A transaction in the broker's database has the row locked: send the item again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of the broker for pulls, as `info` returns them, in bytes and seconds.
 
-    `clock_ahead` is the highest possible offset of the server's clock from the local monotonic one.
-    It does not count in comparisons.
+    `clock_ahead` is the upper bound of how far the server's Unix time is ahead of the local
+    monotonic clock, or None if the broker sent no time. Comparisons of limits ignore it.
     """
 
     max_batch: int = 100
@@ -62,12 +62,12 @@ class Limits:
     clock_ahead: float | None = field(default=None, compare=False)
 
     def local(self, moment: datetime) -> float | None:
-        """Return a time of the server on the local monotonic clock, or None without an offset."""
+        """Return a time of the server on the local monotonic clock, None without `clock_ahead`."""
         return None if self.clock_ahead is None else moment.timestamp() - self.clock_ahead
 
 
 def limits(answer: Answer) -> Limits:
-    """Read the limits in the answer of `info`. Raise NotFound if they are none."""
+    """Parse the answer to an `info` request. Raise NotFound if it is not that of a broker."""
     try:
         return _limits(answer)
     except (TypeError, ValueError) as error:
@@ -91,7 +91,7 @@ def _limits(answer: Answer) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Job of a pull, with the end of its lease on the local monotonic clock."""
+    """Pulled job: its JSON object `given`, and the end of its lease on the monotonic clock."""
 
     given: Mapping[str, Any]
     deadline: float
@@ -119,7 +119,7 @@ class Job:
 
 
 class Pulled(NamedTuple):
-    """Jobs of a pull, and the reason why there are no more."""
+    """Jobs of a pull, and the broker's reason for sending no more, such as `server_shutdown`."""
 
     jobs: list[Job]
     reason: str
@@ -128,13 +128,17 @@ class Pulled(NamedTuple):
 def pull(
     batch: int, request_id: str, *, expires: float = 0.0, max_bytes: int | None = None
 ) -> bytes:
+    """Return the body of a pull of up to `batch` jobs, which waits `expires` seconds for them.
+
+    A pull with the `request_id` of an earlier one returns the jobs of that one.
+    """
     asked: dict[str, Any] = {"Batch": batch, "RequestID": request_id}
     asked |= {"Expires": round(expires, 3)} if expires > 0 else {"NoWait": True}
     return _json(asked if max_bytes is None else asked | {"MaxBytes": max_bytes})
 
 
 def pulled(answer: Answer, limits: Limits, asked_at: float) -> Pulled:
-    """Parse the answer to a pull that was first sent at `asked_at`, on the monotonic clock."""
+    """Parse the answer to a pull whose first request was sent at `asked_at`, a monotonic time."""
     with _reading(answer) as content:
         given = content["Result"]
         # All jobs of an answer have one lease.
@@ -146,7 +150,7 @@ def pulled(answer: Answer, limits: Limits, asked_at: float) -> Pulled:
 
 @contextmanager
 def _reading(answer: Answer) -> Iterator[dict[str, Any]]:
-    """Yield the body of an answer. Raise NotFound if the block finds it to be no broker's."""
+    """Yield the JSON body of an answer. Errors of the block that parses it become NotFound."""
     try:
         yield answer.json()
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -158,7 +162,10 @@ def _lease_seconds(given: Mapping[str, Any], limits: Limits) -> float:
 
 
 def _deadline(given: Mapping[str, Any], answer: Answer, limits: Limits, asked_at: float) -> float:
-    """Return the end of the lease, which began between the first request and the answer."""
+    """Return the monotonic time at which the lease of a pulled job ends, or a bit earlier.
+
+    The lease began between the first request, at `asked_at`, and the answer.
+    """
     seconds = _lease_seconds(given, limits)
     at = given.get("LeaseExpiresAt")
     local = limits.local(datetime.fromisoformat(at)) if at else None
@@ -167,7 +174,7 @@ def _deadline(given: Mapping[str, Any], answer: Answer, limits: Limits, asked_at
 
 
 class Throttle(NamedTuple):
-    """Time for which no process claims jobs of the consumer, or of the key of a job."""
+    """Throttle that a handler asks for: of the consumer, or only of the key of its job."""
 
     seconds: float
     of_key: bool = False
@@ -175,30 +182,33 @@ class Throttle(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Outcome of one job, with its delay and its reason."""
+    """Outcome of one job, as an item of an ack request."""
 
     job: Job
     outcome: Outcome
     delay: float | None = None
-    """Seconds, or None for the retry strategy of the consumer."""
+    """Seconds before a retry, or None for the retry strategy of the consumer."""
     reason: str = ""
     throttle: Throttle | None = None
-    """Time for which no job of the consumer or of the key is claimed."""
 
     @property
     def can_be_repeated(self) -> bool:
-        """True if the broker answers a repeat like the first request."""
+        """True if the broker answers `ok` again when the outcome is sent a second time."""
         return self.outcome in (Outcome.DELIVERED, Outcome.DEAD)
 
 
 def delay(seconds: float) -> float:
-    """Limit a delay to the range of brokers, from 0 to an hour."""
+    """Return the delay in seconds, limited to what brokers accept: from 0 to an hour.
+
+    Raise ValueError if it is no number.
+    """
     if not isinstance(seconds, int | float) or math.isnan(seconds):
         raise ValueError(f"A delay is a number of seconds, not {seconds!r}.")
     return min(max(seconds, 0.0), LONGEST_DELAY)
 
 
 def ack(settlements: Iterable[Settlement]) -> bytes:
+    """Return the body of an ack request that writes these outcomes."""
     return _json({"Results": [_result(settlement) for settlement in settlements]})
 
 
@@ -219,7 +229,7 @@ def _result(settlement: Settlement) -> dict[str, Any]:
 
 
 class Progress(NamedTuple):
-    """Progress of a job, which its next renewal reports."""
+    """Progress of a handler, which the next renewal of its job's lease reports."""
 
     done: float
     total: float | None
@@ -227,7 +237,10 @@ class Progress(NamedTuple):
 
 
 def renew(jobs: Iterable[tuple[Job, Progress | None]], seconds: float | None = None) -> bytes:
-    """Ask for renewals of leases, and report the progress of the jobs that have any."""
+    """Return the body of a request that renews leases, and reports the progress of handlers.
+
+    `seconds` is the new length of the leases, by default the consumer's.
+    """
     leases = [_lease(job, progress) for job, progress in jobs]
     return _json({"Leases": leases} | ({} if seconds is None else {"Seconds": seconds}))
 
@@ -241,13 +254,13 @@ def _lease(job: Job, progress: Progress | None) -> dict[str, Any]:
 
 
 def statuses(answer: Answer) -> list[Status]:
-    """Return the statuses of an answer, in the order of the request."""
+    """Return the status of each job in the answer to an ack or a renewal, in their order there."""
     with _reading(answer) as content:
         return [Status(result["Status"]) for result in content["Results"]]
 
 
 def renewals(answer: Answer) -> list[float | Status]:
-    """Return the seconds left of each lease, or the status of one that was not renewed.
+    """Return the seconds left of each renewed lease, and the status of each other one.
 
     They are in the order of the request.
     """
@@ -275,7 +288,7 @@ class Draft:
 
 
 class Receipt(NamedTuple):
-    """Receipt of a message.
+    """Result of the publish of one message.
 
     `status` is accepted, duplicate, key_full, invalid or too_large. `error` explains a refusal.
     """
@@ -286,7 +299,7 @@ class Receipt(NamedTuple):
 
     @property
     def duplicate(self) -> bool:
-        """True if an earlier message with this id was accepted: no second one was made."""
+        """True if a message with this id had been accepted before, so that none was published."""
         return self.status == "duplicate"
 
 
@@ -298,7 +311,7 @@ def headers_of(draft: Draft) -> dict[str, str]:
 
 
 def line(draft: Draft, message_id: str) -> bytes:
-    """Encode a line of a batch. Raise InvalidMessage if the payload cannot be encoded."""
+    """Return a draft as a line of the body of a batch publish, or raise InvalidMessage."""
     try:
         return _line(draft, message_id)
     except (TypeError, ValueError, RecursionError) as error:
@@ -326,6 +339,7 @@ def _line(draft: Draft, message_id: str) -> bytes:
 
 
 def receipts(answer: Answer, message_ids: Sequence[str]) -> list[Receipt]:
+    """Parse the answer to a batch publish of messages with these ids, in their order."""
     with _reading(answer) as content:
         return [
             Receipt(id, result["Status"], result.get("Error"))
@@ -338,5 +352,5 @@ def _json(value: Any) -> bytes:
 
 
 def now() -> float:
-    """Read the monotonic clock, to which all deadlines of the client refer."""
+    """Return the time of the monotonic clock, to which all deadlines of the client refer."""
     return time.monotonic()

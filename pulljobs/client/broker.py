@@ -1,4 +1,4 @@
-"""Broker of a `Consumer`: pulls, held messages, and outcomes for it."""
+"""One broker of a `Consumer`: the pulls from it, the held messages, and their outcomes."""
 
 import asyncio
 import threading
@@ -45,16 +45,19 @@ LOOKS_PER_LEASE: Final = 10
 LEAST_PATIENCE: Final = 1.0
 """Seconds that the answer to a renewal may take at least."""
 ENDING_SHARE: Final = 0.2
-"""Last share of a lease, at whose begin a waiting message is released."""
+"""Share of a lease that is left when a message that still waits is released."""
 LATE_SHARE: Final = 0.5
-"""Share of a lease by which its end may be noticed late."""
+"""Share of a lease by which its end may be noticed late without blaming this process."""
 SHUTDOWN_PAUSE: Final = 1.0
 STARVED: Final = 0.85
 
 
 @dataclass(eq=False)
 class Broker:
-    """Broker on the event loop. Threads of handlers call only `begin`, `end` and `settle`."""
+    """Work of a consumer with one broker, on the event loop.
+
+    Threads of handlers call only `begin`, `end` and `settle`.
+    """
 
     link: Link
     path: str
@@ -68,13 +71,13 @@ class Broker:
     auto_renew: bool
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     held: set[Held] = field(default_factory=set)
-    """Messages that were pulled and whose outcome is not confirmed."""
+    """Pulled messages whose outcome the broker has not confirmed."""
     open: set[Held] = field(default_factory=set)
     """Held messages without an outcome."""
     handed: set[Held] = field(default_factory=set)
     """Open messages that a handler has, or had and detached."""
     recipient: Any = None
-    """Recipient of the outcomes of its messages."""
+    """Recipient of the outcomes of its messages, by which handlers reach this object."""
     _unread: "deque[tuple[Held, Settlement]]" = field(default_factory=deque)
     _outbox: "deque[tuple[Held, Settlement]]" = field(default_factory=deque)
     _locked: "list[tuple[Held, Settlement]]" = field(default_factory=list)
@@ -92,16 +95,18 @@ class Broker:
 
     @property
     def is_starved(self) -> bool:
+        """True if handlers have nearly all open messages, so that few more can come."""
         handed = len(self.handed)
         return handed > 0 and handed >= STARVED * len(self.open)
 
     @property
     def _most(self) -> int:
-        """Limit of outcomes or renewals in a request."""
+        """Largest number of outcomes or renewals in one request."""
         return min(MOST_OUTCOMES, self.link.limits.max_batch)
 
     @property
     def is_flushed(self) -> bool:
+        """True if no held message has an outcome that the broker has not confirmed."""
         return not self.held or self.held == self.open
 
     async def pull_forever(self) -> None:
@@ -117,7 +122,7 @@ class Broker:
                 await self.room.change()
 
     async def settle_locked_forever(self) -> None:
-        """Send outcomes of locked rows again, in requests that no other outcome waits for."""
+        """Send outcomes again that met locked rows, once a second, apart from other outcomes."""
         while True:
             await self._has_locked.wait()
             await asyncio.sleep(LOCKED_EVERY)
@@ -135,22 +140,22 @@ class Broker:
             await self._flush()
 
     def hurry(self) -> None:
-        """Flush waiting outcomes without waiting for more."""
+        """Send the collected outcomes now, without waiting for `flush_seconds`."""
         if self._outbox:
             self._urgent.set()
 
     @property
     def look_seconds(self) -> float:
-        """Interval of looks at the leases."""
+        """Seconds between two passes over the leases of held messages."""
         held = (message.job.lease_seconds for message in list(self.open))
         shortest = min(held, default=self.link.limits.lease_seconds)
         return min(LOOK_SECONDS, shortest / LOOKS_PER_LEASE)
 
     async def renew(self, message: Held, seconds: float | None) -> float:
-        """Renew one lease and return the seconds left.
+        """Renew the lease of a message by `seconds`, and return the seconds that are then left.
 
-        Raise LeaseLost, or Unreachable if the lease ends before there is an answer, or its row is
-        locked.
+        Raise LeaseLost, or Unreachable if the lease ends before there is an answer, or if another
+        transaction has its row locked.
         """
         try:
             async with asyncio.timeout(self.patience(message)):
@@ -164,13 +169,14 @@ class Broker:
         return float(message.remaining)
 
     def patience(self, message: Held) -> float:
-        """Return the seconds that a handler waits for a renewal."""
+        """Return for how many seconds a handler waits for the answer to a renewal."""
         return float(max(message.remaining, GRACE))
 
     async def keep(self) -> None:
-        """Renew leases of which half is over: of waiting messages, with auto_renew of all.
+        """Renew leases of which half is over: of messages that wait, or of all with `auto_renew`.
 
-        A message whose outcome meets a locked row keeps its lease, too.
+        Those of messages whose outcome met a locked row are renewed, too. Handlers of messages
+        whose lease is lost are cancelled if they are async.
         """
         due = [
             message
@@ -189,10 +195,10 @@ class Broker:
                 message.on_cut_off()
 
     async def freshen(self, message: Held) -> None:
-        """Renew a message that waited for its handler, and with it the others that wait.
+        """Renew the lease of a message before its handler begins, and those of others that wait.
 
-        A handler thus has nearly a full lease, wherever its message was in the queue. Without an
-        answer it has the rest of the lease.
+        So a handler begins with nearly a full lease, however long its message has waited. Without
+        an answer it begins with the rest of the lease.
         """
         with suppress(TimeoutError, ClientError):
             async with asyncio.timeout(min(message.remaining, GRACE)), self._freshening:
@@ -202,21 +208,22 @@ class Broker:
                     await self._renew([message, *others][: self._most], None)
 
     def release_ending(self) -> None:
-        """Release waiting messages whose lease ends soon: nothing could renew it."""
+        """Release messages that wait for a handler, and whose lease ends soon."""
         for message in list(self.open):
             if message.remaining < message.job.lease_seconds * ENDING_SHARE:
                 message.give_back()
 
     def judge_ends(self) -> None:
-        """Note why leases of running messages have ended, while the reason can still be seen."""
+        """Note why leases have ended whose handlers still run, while the reason is known."""
         for message in list(self.open):
             if message.begun and message.lost:
                 self._judge_end(message)
 
     def _judge_end(self, message: Held) -> bool:
-        """Return True if a lease ended because the broker did not answer its renewals.
+        """Return True if a lease ended because the broker did not answer renewals.
 
-        This process is to blame if it noticed the end late: a handler may have held it up.
+        If the end is noticed late, the result is False: this process was held up, maybe by a
+        handler, and sent its renewals late.
         """
         if message.ended_by_outage is None:
             has_no_answer = message.is_unanswered or (self.auto_renew and not self.link.is_up)
@@ -225,14 +232,14 @@ class Broker:
         return message.ended_by_outage
 
     def forget_expired(self, running: set[Held]) -> None:
-        """Forget detached messages whose lease ended without an outcome."""
+        """Forget detached messages whose lease ended before the user settled them."""
         for message in list(self.handed - running):
             if message.deadline + GRACE < now():
                 message.revoked = True
                 message.settle(Outcome.RELEASE)
 
     def forfeit_if_lost(self) -> None:
-        """Give the share of a lost broker to others once all of its leases have ended."""
+        """Give the share of the room to other brokers if this one is away and its leases ended."""
         share = self.share
         if share.live or share.forfeited or not share.taken:
             return
@@ -244,7 +251,10 @@ class Broker:
             self.room.changed()
 
     def begin(self, message: Held) -> bool:
-        """Return True if a handler may begin: not after the end of the lease or during a stop."""
+        """Note that a handler begins, and return True, or False if it must not begin.
+
+        That is after the end of the lease, during a stop, or if the message is settled.
+        """
         if message.lost or self.room.stopping:
             message.give_back()
         if not message.begin():
@@ -255,8 +265,8 @@ class Broker:
     def end(self, message: Held, ending: Ending | None) -> None:
         """Settle the message after its handler, unless it is settled already.
 
-        A run that was cut off is released only if the broker was away. Else a handler that is too
-        slow for its lease would run again and again, uncharged.
+        A job whose lease ended during its run is released only if the broker was away. Else nothing
+        is written and the lease expires, so that a handler that is too slow is charged.
         """
         if ending is not None and not message.settled:
             if ending.outcome is Outcome.RELEASE and message.lost and not self._judge_end(message):
@@ -265,6 +275,7 @@ class Broker:
             message.settle(ending.outcome, ending.delay, ending.reason, ending.throttle)
 
     def settle(self, message: Held, settlement: Settlement) -> None:
+        """Put the outcome of a message into the next request. Any thread may call this."""
         self.open.discard(message)
         self.handed.discard(message)
         with self._lock:
@@ -334,9 +345,10 @@ class Broker:
         self.loop.call_soon(self.hand_out, [each for each in messages if not each.settled])
 
     async def _recall(self, request_id: str) -> None:
-        """Release the jobs of an interrupted pull, as if never pulled.
+        """Release the jobs of an interrupted pull that the broker may have claimed.
 
-        A repeat of the pull returns those jobs. Its limit of one byte keeps other jobs out.
+        To learn their ids, the pull is sent again with its request id. If there was no claim, a
+        limit of one byte keeps this pull from claiming jobs.
         """
         body = bodies.pull(1, request_id, max_bytes=1)
         answer = await self.link.ask(self._request("pull", body))
@@ -356,7 +368,10 @@ class Broker:
             await self._write(batch)
 
     async def _write(self, batch: Sequence[tuple[Held, Settlement]]) -> None:
-        """Send outcomes. A refused outcome does not hold up the others."""
+        """Send outcomes in one request. If it is refused, send each half of them.
+
+        So an outcome that the broker refuses does not keep the others from being written.
+        """
         request = self._request("ack", bodies.ack(settlement for _message, settlement in batch))
         try:
             answer = await self.link.ask(request)
@@ -396,9 +411,10 @@ class Broker:
             self._has_locked.set()
 
     async def _renew(self, messages: Sequence[Held], seconds: float | None) -> None:
-        """Renew leases. Give back those that wait and whose hard end is near.
+        """Renew leases in one request, which is given up in time for a second one.
 
-        There is time for a second request, on another connection, if the first has no answer.
+        Messages that wait are released if renewals can't keep their lease much longer, or if it is
+        lost.
         """
         reports = [message.report for message in messages]
         jobs = [message.job for message in messages]

@@ -1,7 +1,8 @@
-"""Requests as values, and flows of them without I/O.
+"""Requests as values, and flows: sequences of requests without I/O.
 
 A flow is a generator. It yields a `Call` and receives the `Answer`, or `Unreachable` is raised in
-it. It yields a `Pause` and continues after it. `sending` runs flows, synchronously or not.
+it. It yields a `Pause` and continues after it. The senders of `sending` run flows, one of them
+synchronously and one asynchronously.
 """
 
 import json
@@ -30,11 +31,11 @@ class Call:
     """Path below the broker's base URL."""
     body: bytes = b""
     seconds: float = 10.0
-    """Timeout in seconds to connect, for a write, and without any byte from the broker."""
+    """Time limit in seconds for the connection, for each write, and for each read of a byte."""
 
 
 class Pause(NamedTuple):
-    """Pause of a flow."""
+    """Request of a flow to be continued after this time."""
 
     seconds: float
 
@@ -49,9 +50,10 @@ class Answer:
     sent_at: float
     """Time on the monotonic clock at which the request was begun."""
     received_at: float
-    """Time on the monotonic clock."""
+    """Time on the monotonic clock at which the answer was complete."""
 
     def json(self) -> Any:
+        """Return the body, a JSON object. Raise NotFound if it is anything else."""
         try:
             content = json.loads(self.body)
         except ValueError:
@@ -61,7 +63,7 @@ class Answer:
         return content
 
     def not_of_a_broker(self) -> NotFound:
-        """Return the error for an answer that cannot be read."""
+        """Return the error to raise for an answer that no broker gives."""
         return NotFound(self.status, "The answer is not that of a broker: check the URL.")
 
 
@@ -78,12 +80,13 @@ REFUSALS: Mapping[int, type[Refused]] = {
 TOO_EARLY = (425, 429)
 """Statuses after which the broker has done nothing."""
 LATER = (408, *TOO_EARLY)
+"""Statuses below 500 after which a repeat may help."""
 LONGEST_RETRY_AFTER = 300.0
-"""Seconds. A broker or proxy that names a longer time is asked again after this one."""
+"""Seconds after which a request is repeated although the `Retry-After` is longer."""
 
 
 def checked(answer: Answer) -> Answer:
-    """Return a good answer. Raise Unreachable if a repeat may help, else Refused."""
+    """Return an answer whose status is 2xx. Raise Unreachable if a repeat may help, or Refused."""
     status = answer.status
     if 200 <= status < 300:
         return answer

@@ -118,7 +118,10 @@ def _publish(options: argparse.Namespace) -> None:
 
 
 def _printed(producer: Producer, drafts: Sequence[Draft]) -> Sequence[Receipt]:
-    """Publish drafts and return receipts. Print the published ids even if other drafts fail."""
+    """Publish drafts, print the ids of those that were published, and return the receipts.
+
+    The ids are printed even if a request for other drafts fails.
+    """
     receipts: Sequence[Receipt] = ()
     try:
         receipts = producer.publish_many(drafts)
@@ -155,13 +158,13 @@ def _draft(options: argparse.Namespace, payload: bytes) -> Draft:
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    """Return the job of a message as the API shows it, without its lease."""
+    """Return the JSON object of a message's job, as the API returned it, without its lease."""
     given = message.job.given
     return {name: given[name] for name in given if not name.startswith("Lease")}
 
 
 def _split_url(url: str) -> tuple[str, str, str]:
-    """Split a URL into base URL, channel, and the consumer if the URL names one."""
+    """Split a URL into base URL, channel, and consumer, which is empty if the URL names none."""
     base_url, separator, rest = url.partition("/channel/")
     names = [unquote(part) for part in rest.rstrip("/").split("/")]
     if separator and len(names) == 1 and names[0]:
@@ -193,7 +196,7 @@ def _connection(options: argparse.Namespace) -> Connection:
 
 
 def _without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for commands, which do not need tokens and may print them."""
+    """Return the environment for shell commands, without the tokens, which they might print."""
     return {name: value for name, value in environment.items() if name not in TOKENS}
 
 

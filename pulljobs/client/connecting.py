@@ -1,4 +1,4 @@
-"""Connection to brokers, for the synchronous and the asynchronous side."""
+"""Addresses, identity and TLS for connections to brokers, synchronous or not."""
 
 import platform
 import socket
@@ -31,7 +31,7 @@ LARGEST_PORT: Final = 65_535
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """TLS, identity and transport of a client. The defaults are right for most clients."""
+    """Options of the connections of a client: TLS, identity and transport. All have defaults."""
 
     ca_file: str | None = None
     """File of certificates to trust in place of the system's."""
@@ -41,11 +41,12 @@ class Connection:
     gzip_from: int | None = GZIP_FROM
     """Size in bytes from which bodies are sent compressed, or None if they never are."""
     worker_id: str = field(default_factory=lambda: uuid4().hex)
+    """Name of this client in the broker's list of clients, by default a random one."""
     transport: Any = None
     """Transport of httpx in place of the network: BaseTransport, AsyncBaseTransport or both."""
 
     def options(self, base_url: str, tokens: Mapping[str, str]) -> dict[str, Any]:
-        """Return the arguments of an httpx client for this broker."""
+        """Return the arguments for an httpx client for the broker at this URL."""
         return {
             "base_url": base_of(base_url),
             # Ids may be any text: httpx sends bytes unchanged.
@@ -68,7 +69,7 @@ class Connection:
         }
 
     def _tls(self, base_url: str) -> ssl.SSLContext | bool:
-        """Return False where nothing is to verify: reading certificates takes time."""
+        """Return the TLS context, or False without TLS: to read certificates takes time."""
         if self.transport is not None or urlsplit(base_url).scheme != "https":
             return False
         context = ssl.create_default_context(cafile=self.ca_file)
@@ -81,7 +82,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Consumer of a channel whose jobs are pulled, with both tokens."""
+    """Names of a channel and of its consumer whose jobs are pulled, with their tokens."""
 
     channel: str
     consumer: str
@@ -101,24 +102,24 @@ class Subscription:
 
     @property
     def tokens(self) -> dict[str, str]:
-        """Headers with both tokens."""
+        """Headers of requests that carry both tokens."""
         return {CHANNEL_TOKEN: self.channel_token, CONSUMER_TOKEN: self.consumer_token}
 
 
 def check_subscription(given: object) -> None:
-    """Raise ConfigurationError for anything but a Subscription. It is not quoted."""
+    """Raise ConfigurationError unless this is a Subscription. The error quotes no token."""
     if not isinstance(given, Subscription):
         raise ConfigurationError(f"Give a Subscription, not a {type(given).__name__}.")
 
 
 def urls_of(given: str | Iterable[str]) -> list[str]:
-    """Return the given URLs as a list. A single URL, or a wrong argument, is its only item."""
+    """Return one URL, or an iterable of URLs, as a list. Other arguments become text in a list."""
     is_list = isinstance(given, Iterable) and not isinstance(given, str)
     return list(given) if is_list else [str(given)]
 
 
 def base_of(url: str) -> str:
-    """Return the base URL of a broker's API. Raise ConfigurationError if it is not a URL."""
+    """Return the URL without a slash at its end. Raise ConfigurationError if it is no URL."""
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError, TypeError):
@@ -134,7 +135,7 @@ def _is_port(port: int | None) -> bool:
 
 
 def _is_host(name: str) -> bool:
-    """Return True if the name can be looked up: no part of it is empty or too long."""
+    """Return True if DNS can look up the name: no part of it is empty or too long."""
     try:
         return bool(name.encode("idna"))
     except UnicodeError:

@@ -21,11 +21,11 @@ from pulljobs.errors import ConfigurationError
 
 
 class Consumer:
-    """Loop that calls a handler with each message: `Message`, or `AsyncMessage` if it is async.
+    """Consumer that pulls messages and calls a handler with each until it is stopped.
 
-    A return acknowledges the message. An exception requeues it. `Retry` and `Discard` choose the
-    delay and the end. The handler may also call `ack`, `nack` or `reject` of the message. A
-    consumer runs once.
+    The handler gets a `Message`, or an `AsyncMessage` if it is async. If it returns, the job is
+    delivered. If it raises, the job is retried: `Retry` chooses the delay, and `Discard` makes the
+    job DEAD. It may also call `ack`, `nack` or `reject` of the message. A consumer runs once.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class Consumer:
         shared: bool = True,
         connection: Connection | None = None,
     ) -> None:
-        """Check the arguments. The guide on workers without Django explains each, in seconds."""
+        """Check the arguments, which the guide on workers without Django explains.
+
+        Times are in seconds.
+        """
         check_subscription(subscription)
         check_counts(0, max_in_flight=max_in_flight)
         _check_sample(sample_rate, shared=shared)
@@ -77,31 +80,34 @@ class Consumer:
         self._session: Session | None = None
         self._stopped = False
         self.counts: Counter[str] = Counter()
-        """Numbers of received messages, and of messages by outcome."""
+        """Number of messages by what happened: `received`, `lost`, and the outcomes."""
 
     def run(self) -> None:
         """Run until `stop`, SIGTERM or SIGINT. A second signal ends the process at once.
 
-        Raise NotAllowed, BadRequest, NotFound or NotPullable if the broker refuses for good.
+        Raise NotAllowed, BadRequest, NotFound or NotPullable if the broker refuses the requests.
         """
         asyncio.run(self._run())
 
     async def serve(self) -> None:
-        """Run on the current event loop until `stop`, without signal handlers. Raise like `run`."""
+        """Run on the current event loop until `stop`, without signal handlers.
+
+        Raise what `run` raises.
+        """
         session = self._session = Session(self._options, self._max_in_flight, self.counts, self)
         if self._stopped:
             session.stop()
         await session.run()
 
     def stop(self) -> None:
-        """Stop pulling, let handlers end, release waiting messages, from any thread or signal."""
+        """Stop pulling, release waiting messages, let handlers end. Any thread may call this."""
         self._stopped = True
         if self._session is not None:
             self._session.room.stopping = True  # no handler is called from now on
             self._session.call(self._session.stop)
 
     def set_max_in_flight(self, limit: int) -> None:
-        """Change the limit of held messages, from any thread. A limit of 0 pauses."""
+        """Change the limit of held messages, from any thread. With 0 nothing more is pulled."""
         if limit < 0:
             raise ValueError(f"max_in_flight must be 0 or more, not {limit}.")
         self._max_in_flight = limit
@@ -110,17 +116,20 @@ class Consumer:
 
     @property
     def max_in_flight(self) -> int:
-        """Limit of the messages that are held at once."""
+        """Largest number of pulled messages whose outcome no broker has confirmed."""
         return self._max_in_flight
 
     @property
     def held(self) -> int:
-        """Number of pulled messages whose outcome no broker has confirmed."""
+        """Number of pulled messages whose outcome no broker has confirmed, those that run too."""
         return self._session.room.held if self._session else 0
 
     @property
     def is_starved(self) -> bool:
-        """True if handlers have 85 % of the messages of a broker: a batch should end."""
+        """True if handlers have 85 % of the open messages of a broker.
+
+        A handler that collects messages for a batch should then process the batch: few more come.
+        """
         return self._session is not None and self._session.is_starved
 
     async def _run(self) -> None:
@@ -137,7 +146,7 @@ class Consumer:
 
 
 def _once(urls: str | Sequence[str]) -> list[str]:
-    """Return the base URLs without repeats."""
+    """Return the base URLs in their order, each once."""
     return list(dict.fromkeys(map(base_of, urls_of(urls))))
 
 

@@ -1,4 +1,4 @@
-"""Discovery of brokers: every lookup URL is polled, and each returned address is a broker."""
+"""Discovery of brokers by polls of lookup URLs, which answer with the addresses of brokers."""
 
 import asyncio
 import random
@@ -28,7 +28,10 @@ class Discovery:
         interval: float,
         on_address: Callable[[str], None],
     ) -> None:
-        """`on_address` is called with every base URL at every poll."""
+        """`on_address` is called with each broker's base URL after every poll.
+
+        `interval` is in seconds.
+        """
         tokens = {CHANNEL_TOKEN: subscription.channel_token}
         self._senders = {url: AsyncSender(url, tokens, connection) for url in urls}
         self._path = f"lookup?{httpx.QueryParams(channel=subscription.channel)}"
@@ -45,7 +48,7 @@ class Discovery:
             await sender.close()
 
     async def _poll(self) -> list[str]:
-        """Return the base URLs from all lookups. Raise Refused only if all of them refuse."""
+        """Return the base URLs that all lookups name. Raise Refused only if all of them refuse."""
         results = await asyncio.gather(*(self._ask(url) for url in self._senders))
         refusals = [result for result in results if isinstance(result, Refused)]
         if len(refusals) == len(results):
@@ -63,7 +66,10 @@ class Discovery:
 
 
 def _usable(url: str, addresses: list[Any]) -> Iterator[str]:
-    """Yield base URLs. A lookup by TLS never leads to plain HTTP, which would show the tokens."""
+    """Yield the addresses that a lookup at `url` returned and that are usable, as base URLs.
+
+    After a lookup by TLS, those with plain HTTP are not: they would get the tokens in clear.
+    """
     for address in addresses:
         try:
             base = base_of(str(address))

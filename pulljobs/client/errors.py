@@ -30,9 +30,10 @@ class ClientError(errors.PulljobsError):
 
 
 class Unreachable(ClientError):
-    """No answer in time.
+    """Request without an answer in time, or with only answers that ask to try later.
 
-    `was_sent`: the broker may have received the request. `status` is None without an answer.
+    `was_sent` is False if the broker has certainly not acted on it. `status` is that of an answer,
+    or None without one. `retry_after` is the broker's wish, in seconds.
     """
 
     def __init__(
@@ -48,12 +49,12 @@ class Unreachable(ClientError):
 
     @property
     def was_lost(self) -> bool:
-        """True if only the answer was lost, so that a repeat may succeed at once."""
+        """True if the request was sent and no answer came, so that a repeat may succeed at once."""
         return self.was_sent and self.status is None
 
 
 class LeaseLost(ClientError, errors.LeaseLost):
-    """Lost lease of a message: continue with the next message."""
+    """Lease that no longer holds the job of a message. The caller must stop working on it."""
 
     def __init__(self, job: str) -> None:
         ClientError.__init__(self, f"The lease of job {job} is lost: stop working on it.")
@@ -68,7 +69,10 @@ class NotPublished(ClientError):
 
 
 class Refused(ClientError):
-    """Answer that a repeat does not change, with the broker's `code` for programs, if any."""
+    """Refusal of a request that a repeat does not change.
+
+    `status` is that of HTTP. `code` names the problem for programs, or is None.
+    """
 
     def __init__(self, status: int, sentence: str, code: str | None = None) -> None:
         super().__init__(sentence)

@@ -1,4 +1,4 @@
-"""Execution of a shell command for a message."""
+"""Execution of a shell command for each message, for `python -m pulljobs.client consume`."""
 
 import asyncio
 import os
@@ -22,11 +22,11 @@ class CommandFailed(Exception):
 
 
 class Command:
-    """Shell command as a handler.
+    """Shell command that is the handler of messages: its method `run` is an async handler.
 
-    Its stdin is the payload, and its environment has the rest of the message. Exit code 0
-    acknowledges. It runs in a session of its own, so that Ctrl-C reaches only the client, which
-    lets the command end.
+    Its stdin is the payload, and its environment has the rest of the message. With exit code 0 the
+    job is delivered, with another it is retried. The command runs in a session of its own, so that
+    Ctrl-C reaches only the client, which lets the command end.
     """
 
     def __init__(
@@ -35,12 +35,13 @@ class Command:
         self._command, self._environment = command, environment
         self._left = count
         self.on_last: Callable[[], None] = lambda: None
-        """Called when `count` messages have begun."""
+        """Function that is called when the last of `count` messages begins."""
         self.on_done: Callable[[], None] = lambda: None
-        """Called when the last of `count` messages has ended."""
+        """Function that is called when all of `count` messages have ended."""
         self._running = 0
 
     async def run(self, message: AsyncMessage) -> None:
+        """Run the command for a message. Release the message if `count` have begun before."""
         if self._left == 0:
             await message.release()
             return
@@ -70,7 +71,7 @@ class Command:
 
 
 async def _start(command: str, environment: Mapping[str, str]) -> Process:
-    """Start a command in a session of its own. Kill it if the handler is cancelled meanwhile."""
+    """Start a command in a session of its own. Kill it if the task is cancelled meanwhile."""
     starting = asyncio.create_task(
         asyncio.create_subprocess_shell(
             command, stdin=PIPE, stderr=PIPE, env=environment, start_new_session=True
@@ -85,7 +86,7 @@ async def _start(command: str, environment: Mapping[str, str]) -> Process:
 
 
 async def _kill(process: Process) -> bool:
-    """Kill a command and its children. Return True if it had succeeded before."""
+    """Kill a command and its children. Return True if it had ended with exit code 0 before."""
     assert process.stderr is not None
     had_ended = process.stderr.at_eof()
     with suppress(ProcessLookupError, PermissionError):
@@ -99,7 +100,10 @@ async def _kill(process: Process) -> bool:
 
 
 async def _finish(process: Process, payload: bytes) -> bytes:
-    """Await the end of a command and return the end of its stderr. It need not read its stdin."""
+    """Feed the payload to a command, await its end, and return the last bytes of its stderr.
+
+    A command that does not read its stdin is no error.
+    """
     assert process.stderr is not None
     feeding = asyncio.create_task(_feed(process, payload))
     stderr = b""
@@ -121,7 +125,7 @@ async def _feed(process: Process, payload: bytes) -> None:
 
 
 def variables(message: AsyncMessage) -> dict[str, str]:
-    """Return the variables of a message for the environment of its command."""
+    """Return the environment variables that describe a message to its command."""
     named = {f"PULLJOBS_HEADER_{_variable(name)}": value for name, value in message.headers.items()}
     return named | {
         "PULLJOBS_JOB_ID": message.id,

@@ -1,4 +1,7 @@
-"""Flows of a client, for the synchronous and the asynchronous side."""
+"""Flows of a client: the requests of a fetch, a settlement, a renewal or a publish.
+
+`calls` explains flows. Each parameter `until` is a monotonic time, after which a flow gives up.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +31,7 @@ from pulljobs.client.strategies import Delay, exponential, full_jitter
 MARGIN: Final = 0.1
 """Seconds by which a long poll ends before the caller's deadline."""
 GRACE: Final = 5.0
-"""Seconds to wait for an answer beyond its expected time."""
+"""Seconds to wait for an answer beyond the time that the request asks for."""
 AGAIN: Final[Delay] = full_jitter(exponential(0.2, 5.0), least=0.05)
 MOST_OUTCOMES: Final = 100
 MOST_LINES: Final = 100
@@ -36,7 +39,7 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 SHUTS_DOWN: Final = "server_shutdown"
 TOO_LARGE: Final = 413
 LOCKED_EVERY: Final = 1.0
-"""Seconds after which a job is tried again whose row was locked on the broker's side."""
+"""Seconds after which an outcome or a renewal is sent again that met a locked row."""
 LOCKED: Final = "Another transaction on the broker's side keeps the row of the job locked."
 
 T = TypeVar("T")
@@ -44,11 +47,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Claims:
-    """Jobs that a fetch has claimed so far, for the case that it is interrupted."""
+    """Jobs that a fetch has claimed so far, to release them if it is interrupted."""
 
     jobs: list[Job] = field(default_factory=list)
     request_id: str | None = None
-    """Request id of the pull whose answer has not come yet."""
+    """Request id of the pull whose answer has not come yet, or None if there is none."""
 
 
 class Reply(NamedTuple):
@@ -56,11 +59,15 @@ class Reply(NamedTuple):
 
     answer: Answer
     repeated: bool
-    """True if the broker may have done an earlier request whose answer was lost."""
+    """True if the broker may have acted on an earlier attempt whose answer was lost."""
 
 
 def insist(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Reply]:
-    """Repeat a request until its answer. At the deadline try once more, then raise Unreachable."""
+    """Send a request, and repeat it after pauses until there is an answer.
+
+    At `until` try a last time, then raise Unreachable. Raise Refused at once. A function makes a
+    new request for each attempt. `again` has the seconds of the pauses.
+    """
     repeated = False
     for attempt in count(1):
         try:
@@ -77,11 +84,12 @@ def insist(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) 
 
 
 def info(path: str, until: float) -> Flow[Answer]:
+    """Request the counts and limits of the consumer at this path."""
     return (yield from insist(Call("GET", f"{path}/info"), until)).answer
 
 
 def limits(path: str, until: float) -> Flow[Limits]:
-    """Read the limits, or take the defaults if the broker does not publish any."""
+    """Read the broker's limits for pulls. Return the defaults if it has no `info`."""
     try:
         return bodies.limits((yield from info(path, until)))
     except NotFound:
@@ -97,12 +105,16 @@ def pull(
     expires: float = 0.0,
     grace: float = GRACE,
 ) -> Flow[Pulled]:
-    """Pull once and note the claim. A repeat after a lost answer brings the same jobs."""
+    """Pull once, and note the request id and the jobs in `claims`.
+
+    The broker waits up to `expires` seconds for jobs. A repeat after a lost answer has the same
+    request id, so it returns the same jobs.
+    """
     asked_at = now()
     request_id = claims.request_id = uuid4().hex
 
     def call() -> Call:
-        """Make the request. A repeat waits for the rest of the time."""
+        """Return the request of an attempt, in which the broker waits for the rest of the time."""
         left = max(0.0, min(expires, until - now() - MARGIN))
         body = bodies.pull(batch, request_id, expires=left)
         return Call("POST", f"{path}/pull", body, left + grace)
@@ -115,10 +127,10 @@ def pull(
 
 
 def give_back(path: str, limits: Limits, claims: Claims, seconds: float) -> Flow[None]:
-    """Release the jobs of an interrupted fetch, as if never pulled. Try for that many seconds.
+    """Release the jobs of an interrupted fetch. Try for that many seconds.
 
-    A repeat of the pull without an answer returns its jobs. Its limit of one byte keeps other jobs
-    out.
+    To learn the jobs of a pull without an answer, the pull is sent again with its request id. If it
+    had claimed none, a limit of one byte keeps it from claiming jobs now.
     """
     until = now() + seconds
     jobs = list(claims.jobs)
@@ -134,7 +146,7 @@ def give_back(path: str, limits: Limits, claims: Claims, seconds: float) -> Flow
 def fetch(
     path: str, limits: Limits, wanted: int, timeout: float, claims: Claims
 ) -> Flow[list[Job]]:
-    """Pull queued jobs without waiting. If there are none, wait for jobs until the timeout.
+    """Pull up to `wanted` jobs that are ready. If there are none, wait `timeout` seconds for some.
 
     The jobs are noted in `claims`, too.
     """
@@ -152,7 +164,10 @@ def fetch(
 def _queued_jobs(
     path: str, limits: Limits, wanted: int, until: float, claims: Claims
 ) -> Flow[list[Job]]:
-    """Pull queued jobs in batches. The first jobs do not wait long for later jobs."""
+    """Pull jobs that are ready, in as many requests as the broker's limit of a batch needs.
+
+    It ends early, with the jobs so far, if a later request would use up much of their lease.
+    """
     jobs: list[Job] = []
     grace = GRACE
     while len(jobs) < wanted:
@@ -183,10 +198,10 @@ def settle(path: str, settlement: Settlement, until: float) -> Flow[None]:
 def settle_all(
     path: str, settlements: Sequence[Settlement], until: float
 ) -> Flow[list[bool | None]]:
-    """Settle jobs and return for each whether it was settled, or None if its row stays locked.
+    """Settle jobs. Return True for each that was settled, and False if its lease was lost.
 
-    Jobs whose rows are locked are tried again until the deadline. After a lost answer, an outcome
-    that cannot be repeated counts as settled.
+    Return None for a job whose row another transaction keeps locked: it is tried again until then.
+    After a lost answer, an outcome that cannot be repeated counts as settled.
     """
     done: list[bool | None] = [None] * len(settlements)
     left: Sequence[int] = range(len(settlements))
@@ -228,8 +243,8 @@ def renew(
 def publish(channel: str, drafts: Sequence[Draft], seconds: float) -> Flow[list[Receipt]]:
     """Publish drafts and return a receipt for each, in their order.
 
-    Each request is tried for `seconds`. All drafts are encoded before the first request. A message
-    that is repeated after a lost answer counts as accepted and not as a duplicate.
+    Each request is tried for `seconds`. All drafts are encoded before the first request. If a
+    request is repeated after a lost answer, its duplicates count as accepted.
     """
     made: list[Receipt] = []
     path = f"channel/{quote(channel, safe='')}/broadcast-batch"
@@ -245,7 +260,10 @@ def publish(channel: str, drafts: Sequence[Draft], seconds: float) -> Flow[list[
 def _publish(
     path: str, ids: Sequence[str], lines: Sequence[bytes], seconds: float, made: list[Receipt]
 ) -> Flow[None]:
-    """Publish lines, in halves if they are too large: producers do not know the broker's limits."""
+    """Publish lines in one request, and add their receipts to `made`.
+
+    If they are too large together, publish each half: producers do not know the broker's limits.
+    """
     call = Call("POST", path, b"\n".join(lines), 2 * GRACE)
     try:
         reply = yield from insist(call, now() + seconds)
@@ -264,6 +282,7 @@ def _publish(
 
 
 def parts(whole: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Yield a sequence in parts of at most `most` items."""
     for start in range(0, len(whole), most):
         yield whole[start : start + most]
 
@@ -273,7 +292,7 @@ def _accepted(receipt: Receipt) -> Receipt:
 
 
 def _batches(drafts: Sequence[Draft]) -> Iterator[tuple[list[str], list[bytes]]]:
-    """Encode drafts in batches within the limits of a request."""
+    """Yield batches that fit into one request each: the ids of the messages, and their lines."""
     ids: list[str] = []
     lines: list[bytes] = []
     size = 0

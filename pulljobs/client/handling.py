@@ -1,4 +1,4 @@
-"""Outcome of a message by the end of its handler."""
+"""Calls of a handler, and the outcome of a message that follows from its return or exception."""
 
 import asyncio
 import inspect
@@ -24,12 +24,15 @@ RESULTS: Final = {
     Outcome.RETRY: Result.FAILURE,
     Outcome.RELEASE: Result.NEUTRAL,
 }
-"""Results for the circuit by outcome."""
+"""Results that the circuit counts, by outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Outcome of a message. If `result` is None, it is that of the outcome in RESULTS."""
+    """Outcome that follows from the end of a handler.
+
+    `result` is for the circuit: None stands for that of the outcome in RESULTS.
+    """
 
     outcome: Outcome
     reason: str = ""
@@ -44,7 +47,7 @@ class Handling:
 
     handler: Handler
     max_attempts: int
-    """Limit of calls for one message, or 0 for no limit."""
+    """Largest number of calls for one message, or 0 for no limit."""
     on_giving_up: Handler | None
     requeue_delay: Delay | None
     sample_rate: float = 1.0
@@ -60,12 +63,12 @@ class Handling:
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
 
     def traced(self, channel: str, consumer: str) -> "Handling":
-        """Return a copy with spans around calls of the handler."""
+        """Return a copy whose handler has a tracing span around each call."""
         function = tracing.handler(self.handler, channel, consumer, is_async=self.is_async)
         return replace(self, handler=function)
 
     def run(self, message: Received[Any, Any]) -> Ending | None:
-        """Call the handler. Return None if the message stays open or is settled."""
+        """Call the handler and return the outcome, or None if the handler detached the message."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
@@ -81,7 +84,7 @@ class Handling:
         return None if message.detached else Ending(Outcome.DELIVERED)
 
     async def run_async(self, message: Received[Any, Any]) -> Ending | None:
-        """Await the handler. Return None if the message stays open or is settled."""
+        """Await the handler and return the outcome, or None if the handler detached the message."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
@@ -106,7 +109,7 @@ class Handling:
         return 0 < self.max_attempts < message.attempts
 
     def _ends(self, message: Received[Any, Any], ending: Ending) -> bool:
-        """Return True if the last call for the message failed, under a lease that holds."""
+        """Return True if the message has to be given up: its last call failed, and it is held."""
         is_last = 0 < self.max_attempts <= message.attempts
         is_open = not (message.settled or message.lost)
         return is_last and ending.outcome is Outcome.RETRY and is_open
@@ -126,7 +129,10 @@ class Handling:
         return Ending(Outcome.RETRY, reason, self._delay(message, None))
 
     def _delay(self, message: Received[Any, Any], asked: float | None) -> float | None:
-        """Return a retry's delay, or None for the consumer's strategy if the function fails."""
+        """Return the seconds before a retry: those asked for, or else by `requeue_delay`.
+
+        None stands for the retry strategy of the consumer. It is used if the function fails.
+        """
         if asked is not None:
             return bodies.delay(asked)
         try:
@@ -137,7 +143,7 @@ class Handling:
         return None
 
     def _give_up(self, message: Received[Any, Any], reason: str) -> Ending:
-        """Call `on_giving_up`. The job is DEAD with its last error even if the callback fails."""
+        """Call `on_giving_up` and return the outcome DEAD, even if that function fails."""
         try:
             if self.on_giving_up is not None:
                 self.on_giving_up(message)
@@ -166,7 +172,7 @@ def _throttle_of(error: Retry) -> Throttle | None:
 
 
 def broken(message: Received[Any, Any], error: BaseException) -> Ending:
-    """Return the outcome of a message after an error that is not one of its handler."""
+    """Return the outcome of a message after an error outside of its handler."""
     reason = log.describe(error)
     log.failed(message.id, reason)
     outcome = Outcome.RETRY if message.begun else Outcome.RELEASE
@@ -181,10 +187,10 @@ def _text(reason: object) -> str:
 
 
 def ends_task(error: BaseException) -> bool:
-    """Return True if this task ends, and not only a task that a handler awaits.
+    """Return True if an exception ends the task that runs the handler, so that it is raised again.
 
-    A coroutine that is closed gets GeneratorExit from outside of its task. A handler raises it
-    inside, as any other error.
+    That is its own cancellation, not that of a task that the handler awaits, and the GeneratorExit
+    of a closed coroutine, which comes from outside of a task. All others are errors of the handler.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

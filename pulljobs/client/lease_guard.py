@@ -15,10 +15,10 @@ CUT_OFF: Final = Ending(Outcome.RELEASE, result=Result.NEUTRAL)
 
 
 class LeaseGuard:
-    """Run of a handler that is cancelled when the lease of its message is over or lost.
+    """Run of an async handler that is cancelled when the lease of its message is over or lost.
 
-    A timer cancels a run that waits. In addition every step of the run begins with a look at the
-    clock, because after a freeze of the process a step may be ready before the timer is.
+    A timer cancels a run that awaits something. In addition the clock is read after each await,
+    because after a freeze of the process the run may go on before the timer fires.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class LeaseGuard:
         self._is_cut_off = False
 
     async def result(self) -> Ending | None:
-        """Await the run and return its outcome, or CUT_OFF if the cancellation ended it."""
+        """Await the run and return its outcome, or CUT_OFF if the end of the lease cancelled it."""
         task = self._task = asyncio.current_task()
         assert task is not None
         self._message.on_cut_off = self._cut_off
@@ -65,14 +65,14 @@ class LeaseGuard:
                 resume, given = self._run.throw, error
 
     def _watch(self) -> None:
-        """Cut the run off at the end of the lease, which renewals put off."""
+        """Cancel the run if the lease is over, else look again at its end, which renewals move."""
         if self._message.lost:
             self._cut_off()
         elif not self._message.settled:
             self._timer = self._loop.call_at(self._message.deadline, self._watch)
 
     def _cut_off(self) -> bool:
-        """Cancel the run. Return False if that was done before."""
+        """Cancel the run. Return False if it was cancelled before."""
         if self._is_cut_off or self._task is None:
             return False
         self._is_cut_off = True

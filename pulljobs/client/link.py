@@ -1,4 +1,4 @@
-"""Link to one broker: requests wait for an answer, and attempts are rare in an outage."""
+"""Link to one broker, on which requests wait during an outage and are then sent again."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,14 +16,18 @@ from pulljobs.client.strategies import Delay
 
 @dataclass(slots=True)
 class Request:
-    """Request of a link, `in_doubt` if the broker may have done it and its answer was lost."""
+    """Request on a link. It is `in_doubt` if the broker may have acted on it without an answer."""
 
     call: Call
     in_doubt: bool = False
 
 
 class Link:
-    """Link that is down at first. While it is down, only one task tries a cheap request."""
+    """Link to a broker, which is down at first and after a request without an answer.
+
+    While it is down, all requests wait, and one task tries to read the limits of the broker. When
+    that succeeds, the link is up.
+    """
 
     def __init__(
         self,
@@ -33,7 +37,11 @@ class Link:
         again: Delay | None,
         on_change: Callable[[bool], None],
     ) -> None:
-        """`again` None: a lost link stays down until `connect` is called."""
+        """`again` has the seconds before the n-th attempt to connect.
+
+        If it is None, a link that is down stays so until `connect` is called. `on_change` is called
+        with True when the link is up, and with False when it is down.
+        """
         self.base_url, self._path = base_url, path
         self._sender, self._again, self._on_change = sender, again, on_change
         self.limits = Limits()
@@ -46,15 +54,20 @@ class Link:
 
     @property
     def is_up(self) -> bool:
+        """True if the broker has answered the last request."""
         return self._up.is_set()
 
     def connect(self, pause: float = 0.0) -> None:
-        """Begin to connect after a pause, unless a task does so already."""
+        """Connect after a pause in seconds, in a task, unless the link is up or that task runs."""
         if not self.is_up and (self._connecting is None or self._connecting.done()):
             self._connecting = asyncio.create_task(self._connect(pause))
 
     async def ask(self, request: Request) -> Answer:
-        """Send a request until there is an answer. `in_doubt` then says if it was repeated."""
+        """Send a request, again after each outage, until there is an answer.
+
+        `in_doubt` then is True if the broker may have acted on an attempt before. Raise Refused, or
+        the error that has ended the link for good, such as that of a wrong URL.
+        """
         while True:
             await self._up.wait()
             if self._error is not None:
@@ -70,7 +83,10 @@ class Link:
                 return answer
 
     async def has_new_limits(self) -> bool:
-        """Read the limits again after a refusal. Return True if they have changed."""
+        """Read the broker's limits again, after it has refused a request as too large.
+
+        Return True if they have changed, so that a smaller request may be accepted.
+        """
         before, info = self.limits, Call("GET", f"{self._path}/info", b"", GRACE)
         limits = bodies.limits(await self.ask(Request(info)))
         self.limits = replace(limits, clock_ahead=self.limits.clock_ahead)
@@ -94,7 +110,7 @@ class Link:
             self._connect_after(trouble)
 
     def _connect_after(self, trouble: Unreachable) -> None:
-        """Connect at once after a first lost answer, else after a delay."""
+        """Connect again: at once after the first answer that was lost, else after a delay."""
         if trouble.was_lost and self._failures == 1:
             self.connect()
         elif self._again is not None:
@@ -109,7 +125,11 @@ class Link:
             await asyncio.sleep(max(self._again(self._failures), trouble.retry_after))
 
     async def _reach(self) -> Unreachable | None:
-        """Try once to reach the broker, and return its trouble if that fails."""
+        """Try once to connect. Return the error if the broker does not answer, or None if it does.
+
+        An answer that refuses the client for good also brings the link up: the next request raises
+        its error.
+        """
         try:
             answer = checked(await self._sender.send(Call("GET", f"{self._path}/info", b"", GRACE)))
             self.limits = bodies.limits(answer)

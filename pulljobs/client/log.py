@@ -7,7 +7,7 @@ logger = logging.getLogger("pulljobs.client")
 
 
 def describe(error: BaseException) -> str:
-    """Return the class and the text of an error, even if it has no text."""
+    """Return the class and the text of an error, or only the class if its text can't be made."""
     name = type(error).__name__
     try:
         return f"{name}: {error}"

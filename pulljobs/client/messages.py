@@ -1,4 +1,4 @@
-"""Messages for handlers and for callers of `fetch`."""
+"""Pulled messages, as handlers and callers of `fetch` get them."""
 
 import json
 import threading
@@ -21,21 +21,24 @@ _once = threading.Lock()
 
 
 class Recipient(Protocol[Done_co, Left_co]):
-    """Recipient of outcomes, which go to the broker at once or into a batch."""
+    """Receiver of the outcomes and renewals of messages, which it sends to the broker.
+
+    A pull consumer sends them at once, and a `Consumer` in batches.
+    """
 
     def settle(self, message: Any, settlement: Settlement) -> Done_co: ...
 
     def renew(self, message: Any, seconds: float | None) -> Left_co: ...
 
     def done(self) -> Done_co:
-        """Return what `settle` returns, for a message that was settled before."""
+        """Return a result like that of `settle`, for a message that was settled before."""
         ...
 
     def requeue_delay(self, attempts: int) -> float | None: ...
 
 
 class Received(Generic[Done, Left]):
-    """Message of a pull. The first of `ack`, `nack`, `reject` and `release` ends it."""
+    """Message of a pulled job. The first `ack`, `nack`, `reject` or `release` settles it."""
 
     def __init__(self, job: Job, recipient: Recipient[Done, Left]) -> None:
         self.recipient = recipient
@@ -47,7 +50,7 @@ class Received(Generic[Done, Left]):
         self.begun = False
         """True if a handler has the message, or had it and detached it."""
         self.revoked = False
-        """True if the broker answered that the lease is lost: no outcome is sent."""
+        """True if the lease is lost, by an answer of the broker or its end: no outcome is sent."""
         self.given_back = False
         """True if the client released the message on its own."""
         self.report: Progress | None = None
@@ -60,9 +63,9 @@ class Received(Generic[Done, Left]):
         """Function that stops the handler, called on the event loop."""
         self.detached = False
         self.ticket = 0
-        """Ticket of the circuit, in a `Consumer`."""
+        """Ticket of the circuit of a `Consumer` from before the pull."""
         self.result: Result | None = None
-        """Result for the circuit, or None for that of the outcome."""
+        """Result that the circuit counts, or None for the usual one of the outcome."""
 
     @property
     def id(self) -> str:
@@ -71,7 +74,7 @@ class Received(Generic[Done, Left]):
 
     @property
     def message_id(self) -> str:
-        """Id that the producer gave the message."""
+        """Client message id, which the producer gave the message or its client made."""
         return str(self.job.message["MessageID"])
 
     @property
@@ -95,38 +98,38 @@ class Received(Generic[Done, Left]):
 
     @property
     def attempts(self) -> int:
-        """Number of deliveries, this one included."""
+        """Number of claims of the job, this one included."""
         return int(self.job.given.get("Deliveries") or 1)
 
     @property
     def timestamp(self) -> datetime:
-        """Time of publish."""
+        """Time of the publish, aware."""
         return datetime.fromisoformat(self.job.message["PublishedAt"])
 
     @property
     def key(self) -> str | None:
-        """Key of the message, if it has one."""
+        """Key of the message, or None if it has none."""
         return self.job.given.get("Key")
 
     @property
     def priority(self) -> int:
-        """Priority of the message."""
+        """Priority of the job. Higher numbers are claimed first."""
         return int(self.job.given.get("Priority") or 0)
 
     @property
     def lost(self) -> bool:
-        """True if the lease is lost or its time is over: stop working on the message."""
+        """True if the lease has ended or is lost, so that the handler should stop."""
         is_over = not self.settled and self.deadline <= bodies.now()
         return self.revoked or self.given_back or is_over
 
     @property
     def is_due(self) -> bool:
-        """True if half of the lease is over, so that it is time to renew it."""
+        """True if half of the lease is over, so that it has to be renewed."""
         return bodies.now() > self.deadline - self._half
 
     @property
     def has_waited(self) -> bool:
-        """True if so much of the lease is over that a handler should not begin with the rest."""
+        """True if so much of the lease is over that it is renewed before a handler begins."""
         return self.remaining < self.job.lease_seconds * (1 - WAITING_SHARE)
 
     @property
@@ -135,21 +138,21 @@ class Received(Generic[Done, Left]):
         return max(0.0, self.deadline - bodies.now())
 
     def ack(self) -> Done:
-        """Acknowledge the message: the job is done."""
+        """Deliver the job: it is done."""
         return self.settle(Outcome.DELIVERED)
 
     def nack(self, delay: float | None = None, reason: str = "") -> Done:
-        """Requeue the message after `delay` seconds (up to 3600), by default the requeue delay."""
+        """Retry the job after `delay` seconds (up to 3600), by default after the requeue delay."""
         if delay is None:
             delay = self.recipient.requeue_delay(self.attempts)
         return self.settle(Outcome.RETRY, None if delay is None else bodies.delay(delay), reason)
 
     def reject(self, reason: str) -> Done:
-        """Give the job up: it is DEAD with this text as its error."""
+        """Make the job DEAD, with this text as its error."""
         return self.settle(Outcome.DEAD, None, reason)
 
     def release(self) -> Done:
-        """Release the message at once, as if it had never been pulled."""
+        """Give the job back to the queue at once, as if it had never been pulled."""
         return self.settle(Outcome.RELEASE)
 
     def in_progress(self, seconds: float | None = None) -> Left:
@@ -162,15 +165,15 @@ class Received(Generic[Done, Left]):
         return self.recipient.renew(self, seconds)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Note how far the handler is. The next renewal reports it, such as `in_progress()`.
+        """Report that `done` of `total` units are done. The next renewal of the lease sends this.
 
-        Raise ValueError unless both are finite numbers from 0 on.
+        Raise ValueError unless both are finite numbers of at least 0.
         """
         whole = None if total is None else check_amount("total", total)
         self.report = Progress(check_amount("done", done), whole, str(note))
 
     def detach(self) -> None:
-        """Keep the message open after a `Consumer`'s handler returns. It is settled later."""
+        """Keep the message open after the handler returns. The caller has to settle it later."""
         self.detached = True
 
     def settle(
@@ -180,7 +183,7 @@ class Received(Generic[Done, Left]):
         reason: str = "",
         throttle: Throttle | None = None,
     ) -> Done:
-        """Settle the message, unless it was settled before."""
+        """Pass this outcome to the recipient, unless the message was settled before."""
         settlement = Settlement(self.job, outcome, delay, str(reason), throttle)
         with _once:
             if self.settled:
@@ -189,15 +192,16 @@ class Received(Generic[Done, Left]):
         return self.recipient.settle(self, settlement)
 
     def begin(self) -> bool:
-        """Note that a handler has the message. Return False if it was settled before."""
+        """Note that a handler begins. Return False if the message was settled before."""
         with _once:
             self.begun = not self.settled
             return self.begun
 
     def give_back(self, *, is_running: bool = False) -> None:
-        """Release the message if no handler has it, or even if one has.
+        """Release the message, on the client's own account, if no handler has it.
 
-        The handler then finds it lost, and its outcome is discarded.
+        With `is_running` release it also if a handler has it: `lost` is then True for the handler,
+        and its outcome is discarded.
         """
         with _once:
             if self.settled or (self.begun and not is_running):
@@ -206,7 +210,7 @@ class Received(Generic[Done, Left]):
         self.recipient.settle(self, Settlement(self.job, Outcome.RELEASE))
 
     def renewed(self, deadline: float, report: Progress | None = None) -> None:
-        """Note the new end of the lease, on the monotonic clock, and that a report was sent."""
+        """Note the new end of the lease, a monotonic time, and that a report was sent."""
         if self.report is report:
             self.report = None
         self.deadline, self._half = deadline, (deadline - bodies.now()) / 2
@@ -217,8 +221,11 @@ class Received(Generic[Done, Left]):
 
 
 class Message(Received[None, float]):
-    """Message of a synchronous consumer."""
+    """Message of a synchronous handler or of a `PullConsumer`."""
 
 
 class AsyncMessage(Received[Awaitable[None], Awaitable[float]]):
-    """Message of an asynchronous consumer: `ack`, `nack`, `in_progress` and so on are awaited."""
+    """Message of an async handler or of an `AsyncPullConsumer`.
+
+    Calls such as `ack`, `nack` and `in_progress` are awaited.
+    """

@@ -1,4 +1,4 @@
-"""Pools that run handlers: threads, or tasks of the event loop for asynchronous ones."""
+"""Pools that run the handler of a `Consumer`: threads, or for an async one tasks."""
 
 import asyncio
 import queue
@@ -22,7 +22,7 @@ CANCEL_SECONDS: Final = 5.0
 
 
 class Pool(Protocol):
-    """Pool of handlers with a queue of messages."""
+    """Queue of messages, and the threads or tasks that run the handler for them."""
 
     def put(self, messages: list[Any]) -> None: ...
 
@@ -34,14 +34,14 @@ class Pool(Protocol):
     def running(self) -> list[Any]: ...
 
     async def cancel(self) -> list[Any]:
-        """Cancel handlers that can be cancelled. Return the messages of all that were running."""
+        """Cancel the running handlers if they are tasks. Return the messages of all that ran."""
         ...
 
     async def close(self) -> None: ...
 
 
 class ThreadPool:
-    """Pool of threads, which also call `begin` and `end`."""
+    """Pool of threads. Each calls `begin`, the handler and `end` for one message after another."""
 
     def __init__(self, handling: Handling, threads: int, begin: Begin, end: End) -> None:
         self._run, self._begin, self._end = handling.run, begin, end
@@ -69,7 +69,7 @@ class ThreadPool:
         return back
 
     async def cancel(self) -> list[Held]:
-        """Return the messages of running handlers, which go on: a thread cannot be cancelled."""
+        """Return the messages of running handlers. They go on, as a thread can't be cancelled."""
         return self.running
 
     async def close(self) -> None:
@@ -83,7 +83,7 @@ class ThreadPool:
             return None
 
     def _work(self) -> None:
-        """Run handlers until the end of the pool. No exception ends the thread before."""
+        """Run handlers in this thread until the pool is closed. No exception ends it before."""
         goes_on = True
         while goes_on:
             try:
@@ -95,7 +95,7 @@ class ThreadPool:
                 self._recover(error)
 
     def _recover(self, error: BaseException) -> None:
-        """Settle the message of an interrupted thread, and repeat its wake."""
+        """Settle the message of this thread, which an exception interrupted, and wake a thread."""
         log.thread_interrupted(log.describe(error))
         message = self._running.pop(threading.get_ident(), None)
         if message is not None:
@@ -116,7 +116,7 @@ class ThreadPool:
 
 
 class TaskPool:
-    """Pool of tasks on the event loop."""
+    """Pool of tasks on the event loop. Each runs the handler for one message after another."""
 
     def __init__(self, handling: Handling, tasks: int, begin: BeginAsync, end: End) -> None:
         self._run, self._begin, self._end = handling.run_async, begin, end

@@ -19,12 +19,12 @@ from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 from pulljobs.engine.validation import check_iterable
 
 PATIENCE: Final = 30.0
-"""Seconds that a request is tried: fewer than a channel remembers ids."""
+"""Seconds for which a request is repeated: less than the dedupe window of channels."""
 PUBLISHED: Final = ("accepted", "duplicate")
 
 
 class _PublishFlows:
-    """Requests of the synchronous and the asynchronous producer."""
+    """Base of both producers: the checks of their arguments, and their flows of requests."""
 
     def __init__(
         self, channel: str, producer: str, channel_token: str, producer_token: str, timeout: float
@@ -42,7 +42,7 @@ class _PublishFlows:
         }
 
     def _publish(self, drafts: Iterable[Any]) -> Flow[list[Receipt]]:
-        """Publish in a span that lasts until all receipts are there."""
+        """Publish drafts or payloads, in a tracing span. Return a receipt for each."""
         check_iterable(drafts)
         made = [draft if isinstance(draft, Draft) else Draft(payload=draft) for draft in drafts]
         headers = [bodies.headers_of(draft) for draft in made]
@@ -52,11 +52,11 @@ class _PublishFlows:
 
 
 class Producer(Closing, _PublishFlows):
-    """Thread-safe producer of one channel, to be closed or used as a context.
+    """Producer of one channel, for any number of threads. Close it, or use it in a `with` block.
 
-    Every message has an id, given or new, by which the broker recognises a repeat after a lost
-    answer. A request is repeated for up to `timeout` seconds. With several URLs, of servers of one
-    broker, a repeat goes to the next server.
+    Every message has a client message id, given or new, by which the broker recognises a repeat
+    after a lost answer. A request is repeated for up to `timeout` seconds. The URLs are of servers
+    of one broker: after a failure the next one is used.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Producer(Closing, _PublishFlows):
 
 
 class AsyncProducer(AsyncClosing, _PublishFlows):
-    """Producer of one channel, for an event loop."""
+    """Producer of one channel, for an event loop. `Producer` explains the arguments."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
 
 
 def published(receipt: Receipt) -> Receipt:
-    """Return the receipt. Raise NotPublished if its message was not published."""
+    """Return a receipt with the status accepted or duplicate. Raise NotPublished for others."""
     if receipt.status not in PUBLISHED:
         sentence = receipt.error or "The key is full: publish again when one of its jobs is done."
         raise NotPublished(receipt.status, sentence)

@@ -1,4 +1,4 @@
-"""Consumers that fetch messages on request and settle each."""
+"""Consumers whose callers fetch messages on request and settle each."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -16,14 +16,14 @@ from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 from pulljobs.client.strategies import REQUEUE, Delay
 
 PATIENCE: Final = 5.0
-"""Seconds that a fetch waits by default, and that a settlement is tried at least."""
+"""Seconds that a fetch waits by default, and the least for which a settlement is repeated."""
 
 M = TypeVar("M", Message, AsyncMessage)
 T = TypeVar("T")
 
 
 class _PullFlows:
-    """Requests of the synchronous and the asynchronous consumer."""
+    """Base of both pull consumers: the flows of their requests."""
 
     def __init__(self, subscription: Subscription, requeue_delay: Delay | None) -> None:
         check_subscription(subscription)
@@ -50,16 +50,16 @@ class _PullFlows:
         return self._inside_limits(fetch, timeout)
 
     def _give_back(self, claims: Claims, seconds: float = PATIENCE) -> Flow[None]:
-        """Release the jobs of an interrupted fetch, or leave them if the broker is away."""
+        """Release the jobs of an interrupted fetch. If that fails, log it and let them expire."""
         try:
             yield from flows.give_back(self._path, self._known or Limits(), claims, seconds)
         except ClientError as error:
             log.not_given_back(error)
 
     def _end_all(self, messages: Sequence[M], outcome: Outcome) -> Flow[list[M]]:
-        """Settle messages without an outcome. Return those whose lease was lost.
+        """Settle the messages that have no outcome yet. Return those whose lease was lost.
 
-        Each message keeps its result, even if a request for others fails.
+        If a request fails, those of earlier requests stay settled.
         """
         ending = [message for message in messages if not message.settled]
 
@@ -78,7 +78,10 @@ class _PullFlows:
         return [message for message in ending if message.revoked]
 
     def _inside_limits(self, do: Callable[[Limits], Flow[T]], timeout: float) -> Flow[T]:
-        """Do it within the limits. Read them again, once, if the broker refuses the request."""
+        """Run a flow that keeps to the broker's limits.
+
+        If the broker refuses a request, read the limits again and repeat the flow if they changed.
+        """
         before = yield from self._limits(timeout)
         try:
             return (yield from do(before))
@@ -91,7 +94,10 @@ class _PullFlows:
 
 
 class PullConsumer(Closing, _PullFlows):
-    """Thread-safe consumer that pulls from one broker, to be closed or used as a context."""
+    """Consumer that pulls from one broker, for any number of threads.
+
+    Close it, or use it in a `with` block.
+    """
 
     def __init__(
         self,
@@ -105,9 +111,10 @@ class PullConsumer(Closing, _PullFlows):
         self._sender = Sender(base_url, subscription.tokens, connection or Connection())
 
     def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[Message]:
-        """Pull up to `n` messages: queued ones at once, else those within `timeout` seconds.
+        """Pull up to `n` messages that are ready, or wait `timeout` seconds for at least one.
 
-        If an exception such as KeyboardInterrupt interrupts it, its jobs are released.
+        Return an empty list if none came. If an exception such as KeyboardInterrupt interrupts it,
+        the jobs that it got are released.
         """
         claims = Claims()
         try:
@@ -124,16 +131,16 @@ class PullConsumer(Closing, _PullFlows):
         return next(iter(self.fetch(1, timeout)), None)
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield messages in turn, without an end."""
+        """Yield one message after another, for ever."""
         while True:
             yield from self.fetch(1, self.limits().max_expires)
 
     def ack_all(self, messages: Sequence[Message]) -> list[Message]:
-        """Acknowledge messages in few requests. Return those whose lease was lost."""
+        """Deliver the jobs of messages in few requests. Return messages whose lease was lost."""
         return self._sender.run(self._end_all(messages, Outcome.DELIVERED))
 
     def release_all(self, messages: Sequence[Message]) -> list[Message]:
-        """Release messages, as if never pulled. Return those whose lease was lost."""
+        """Release messages in few requests. Return those whose lease was lost."""
         return self._sender.run(self._end_all(messages, Outcome.RELEASE))
 
     def info(self) -> dict[str, Any]:
@@ -141,11 +148,11 @@ class PullConsumer(Closing, _PullFlows):
         return _content(self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
 
     def limits(self, timeout: float = PATIENCE) -> Limits:
-        """Return the broker's limits for pulls, which are read once within `timeout` seconds."""
+        """Return the broker's limits for pulls. The first call reads them in `timeout` seconds."""
         return self._sender.run(self._limits(timeout))
 
     def settle(self, message: Message, settlement: Settlement) -> None:
-        """Send the outcome of a job. Retry failed requests until the lease is over."""
+        """Send the outcome of a message, for `ack` and so on. Repeat that until the lease ends."""
         try:
             self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except BaseException as error:
@@ -184,9 +191,10 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
         self._releasing: set[asyncio.Task[None]] = set()
 
     async def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[AsyncMessage]:
-        """Pull up to `n` messages: queued ones at once, else those within `timeout` seconds.
+        """Pull up to `n` messages that are ready, or wait `timeout` seconds for at least one.
 
-        If it is cancelled, a task releases its jobs. `close` waits for that task.
+        Return an empty list if none came. If it is cancelled, a task releases the jobs that it got,
+        and `close` waits for that task.
         """
         claims = Claims()
         try:
@@ -214,11 +222,11 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
                 yield message
 
     async def ack_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
-        """Acknowledge messages in few requests. Return those whose lease was lost."""
+        """Deliver the jobs of messages in few requests. Return messages whose lease was lost."""
         return await self._sender.run(self._end_all(messages, Outcome.DELIVERED))
 
     async def release_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
-        """Release messages, as if never pulled. Return those whose lease was lost."""
+        """Release messages in few requests. Return those whose lease was lost."""
         return await self._sender.run(self._end_all(messages, Outcome.RELEASE))
 
     async def info(self) -> dict[str, Any]:
@@ -226,11 +234,11 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
         return _content(await self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
 
     async def limits(self, timeout: float = PATIENCE) -> Limits:
-        """Return the broker's limits for pulls, which are read once within `timeout` seconds."""
+        """Return the broker's limits for pulls. The first call reads them in `timeout` seconds."""
         return await self._sender.run(self._limits(timeout))
 
     async def settle(self, message: AsyncMessage, settlement: Settlement) -> None:
-        """Send the outcome of a job. Retry failed requests until the lease is over."""
+        """Send the outcome of a message, for `ack` and so on. Repeat that until the lease ends."""
         try:
             await self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except BaseException as error:
@@ -262,6 +270,6 @@ def _patience(message: Message | AsyncMessage) -> float:
 
 
 def _failed(message: Message | AsyncMessage, error: BaseException) -> None:
-    """Let a message be settled again after an error, unless its lease is lost."""
+    """Note that a request for a message failed: it can be settled again if its lease holds."""
     message.revoked = isinstance(error, LeaseLost)
     message.settled = message.revoked

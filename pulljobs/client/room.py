@@ -1,8 +1,8 @@
-"""Limit of pulled messages over all brokers together, for one event loop.
+"""Limit of the messages that a consumer holds from all its brokers together.
 
 Held messages were pulled, and the broker has not confirmed their outcome. Asked messages may come
-with a pull at any moment. Both together never exceed the limit. A broker that is away until all its
-leases have ended holds nothing.
+with the answer to a pull at any moment. Both together never exceed the limit. A broker that is away
+until all its leases have ended counts as holding none.
 
     brokers <= limit   idle brokers keep room for one message each, the others share the rest evenly
     brokers > limit    they take turns with one message each, and idle brokers have fewer turns
@@ -26,37 +26,38 @@ REFILL: Final = 0.5
 
 @dataclass(eq=False)
 class Share:
-    """Share of the room of one broker."""
+    """Messages that one broker may take of the limit, and those that it has taken."""
 
     live: bool = False
     down_at: float = 0.0
     forfeited: bool = False
     """True if the broker was away until its leases had ended."""
     fresh: bool = True
-    """True until the first messages since it was reached: the first pull asks for 1."""
+    """True until the first pull since the broker was reached has ended: that asks for 1."""
     idle: bool = False
     """True if its last pull brought nothing."""
     held: int = 0
     asked: int = 0
     asked_at: float = 0.0
     ticket: int = 0
-    """Ticket of the circuit for asked messages."""
+    """Ticket of the circuit for the messages of the current pull."""
     waits: Callable[[], bool] = bool
     """Function that returns True if a held message waits for a handler."""
 
     @property
     def taken(self) -> int:
+        """Held and asked messages."""
         return 0 if self.forfeited else self.held + self.asked
 
     def changed(self, *, is_up: bool) -> None:
-        """Note that the broker was reached or lost."""
+        """Note that the broker was reached, or that it is away."""
         self.live, self.fresh, self.forfeited = is_up, True, False
         self.down_at = time.monotonic()
 
 
 @dataclass(eq=False)
 class Room:
-    """Limit of messages, shared by brokers."""
+    """Limit of held messages, with the shares of the brokers and the circuit of the consumer."""
 
     limit: int
     circuit: Circuit
@@ -75,7 +76,7 @@ class Room:
         return sum(share.held for share in self.shares)
 
     def batch(self, share: Share, most: int) -> int:
-        """Return how many messages this broker may be asked for now."""
+        """Return how many messages this broker may be asked for now, at most `most`, or 0."""
         now = time.monotonic()
         allowed = self.circuit.room(now)
         free = self.limit - sum(other.taken for other in self.shares)
@@ -102,7 +103,7 @@ class Room:
 
     @contextmanager
     def asking(self, share: Share, batch: int) -> Iterator[None]:
-        """Reserve room for a pull for the block, which has to begin it at once."""
+        """Reserve room for the messages that `batch` returned, while the block pulls them."""
         share.asked, share.asked_at = batch, time.monotonic()
         share.ticket = self.circuit.ticket
         try:
@@ -112,13 +113,13 @@ class Room:
             self.changed()
 
     def received(self, share: Share, count: int) -> int:
-        """Count the messages of a pull and return their ticket."""
+        """Count the messages of a pull as held, and return their ticket for the circuit."""
         share.idle, share.fresh = not count, False
         share.held += count
         return share.ticket
 
     def admit(self, ticket: int, message_id: str) -> float:
-        """Return for how many seconds the message has to be given back, or 0 if it may run."""
+        """Return 0 if the circuit lets a message run, else the seconds to release it for."""
         return self.circuit.admit(ticket, message_id, time.monotonic())
 
     def settled(self, share: Share, count: int) -> None:
@@ -126,7 +127,7 @@ class Room:
         self.changed()
 
     def count_result(self, ticket: int, message_id: str, result: Result) -> CircuitState | None:
-        """Pass a result to the circuit. Return its state if that changed it."""
+        """Let the circuit count a result. Return its new state, or None if its level stays."""
         now = time.monotonic()
         changed = self.circuit.count_result(ticket, message_id, result, now)
         if changed:
@@ -147,12 +148,12 @@ class Room:
         self.changed()
 
     def interrupt(self) -> None:
-        """Cancel pending pulls, whose messages are not wanted any more."""
+        """Cancel the pulls that wait for messages, because fewer or none may be held by now."""
         for request in self._outstanding:
             request.cancel()
 
     async def unless_interrupted(self, request: "asyncio.Task[Any]") -> bool:
-        """Wait for a request. Return True if it was not interrupted."""
+        """Wait for a request. Return False if `interrupt` has cancelled it."""
         self._outstanding.add(request)
         try:
             await asyncio.wait({request})
@@ -166,7 +167,7 @@ class Room:
         self._change = asyncio.Event()
 
     async def change(self) -> None:
-        """Wait until there may be more room."""
+        """Wait until `batch` may return more than before."""
         try:
             async with asyncio.timeout(self._seconds_to_wait()):
                 await self._change.wait()
@@ -175,6 +176,7 @@ class Room:
 
     @property
     def takes_turns(self) -> bool:
+        """True if brokers are asked for one message each in turn, not all of them at once."""
         return self.limit < len(self._live) or self.circuit.level > 0
 
     def _seconds_to_wait(self) -> float | None:
@@ -202,7 +204,7 @@ class Room:
         return each + (busy.index(share) < over)
 
     def _has_turn(self, share: Share, now: float) -> bool:
-        """Return True if the broker was asked longest ago. Idle brokers wait TURN seconds more."""
+        """Return True if this broker was asked longest ago. Idle ones wait TURN seconds more."""
         waiting = [other for other in self._live if not other.asked]
         return share is min(
             waiting,

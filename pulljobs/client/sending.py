@@ -1,4 +1,4 @@
-"""Senders that run flows over httpx, synchronously and asynchronously. Only they do I/O."""
+"""Senders, which run flows over httpx, synchronously or not. Requests are sent only here."""
 
 import asyncio
 import gzip
@@ -15,7 +15,7 @@ from pulljobs.errors import ConfigurationError
 
 T = TypeVar("T")
 Came = Answer | Unreachable | None
-"""Effect of a call, or None for that of a pause."""
+"""Result of a `Call` that a flow has yielded, or None after a `Pause`."""
 UNSENDABLE: Final = (
     "The request cannot be sent: a header has a character that HTTP does not allow. "
     "Look at the producer's id and the worker_id."
@@ -23,11 +23,11 @@ UNSENDABLE: Final = (
 UNAVAILABLE: Final = 503
 SLOW: Final = "The broker answers too slowly: its answer was not complete in time."
 TRANSFER_SECONDS: Final = 60.0
-"""Seconds for an answer in addition to its first byte: one that trickles is given up."""
+"""Seconds for an answer from its first byte to its last, for one that comes too slowly."""
 
 
 class Servers(Generic[T]):
-    """Connections to the servers of one broker, of which one is used until it fails."""
+    """Connections to the servers of one broker. The current one is used until it fails."""
 
     def __init__(self, base_urls: str | Sequence[str], make: Callable[[str], T]) -> None:
         urls = urls_of(base_urls)
@@ -44,7 +44,7 @@ class Servers(Generic[T]):
 
 
 class Sender:
-    """Synchronous sender to one broker, at one URL or several."""
+    """Synchronous sender to one broker, whose servers have these URLs."""
 
     def __init__(
         self, base_url: str | Sequence[str], tokens: Mapping[str, str], connection: Connection
@@ -96,7 +96,7 @@ class Sender:
 
 
 class AsyncSender:
-    """Asynchronous sender to one broker, at one URL or several."""
+    """Asynchronous sender to one broker, whose servers have these URLs."""
 
     def __init__(
         self, base_url: str | Sequence[str], tokens: Mapping[str, str], connection: Connection
@@ -157,7 +157,7 @@ class AsyncSender:
 
 
 class Closing:
-    """Base of a context that closes its sender."""
+    """Base of classes that close their sender, in `close` or at the end of a `with` block."""
 
     _sender: Sender
 
@@ -177,7 +177,7 @@ class Closing:
 
 
 class AsyncClosing:
-    """Base of an asynchronous context that closes its sender."""
+    """Base of classes that close their sender in `close` or after an `async with` block."""
 
     _sender: AsyncSender
 
@@ -197,7 +197,10 @@ class AsyncClosing:
 
 
 def _resumed(flow: Flow[T], came: Came) -> Call | Pause:
-    """Resume a flow with the effect of its last call. Raise StopIteration at its end."""
+    """Resume a flow with the result of its last call or pause, and return what it yields next.
+
+    Raise StopIteration at its end.
+    """
     return flow.throw(came) if isinstance(came, Unreachable) else flow.send(came)
 
 
@@ -220,7 +223,7 @@ def _answer(response: httpx.Response, body: bytes, sent_at: float) -> Answer:
 
 
 def _in_time(response: httpx.Response, deadline: float) -> Iterator[bytes]:
-    """Yield the parts of a body. Raise Unreachable at the deadline."""
+    """Yield the parts of an answer's body. Raise Unreachable after `deadline`, a monotonic time."""
     for part in response.iter_bytes():
         yield part
         if now() > deadline:

@@ -1,4 +1,4 @@
-"""Run of a `Consumer`, from the first request to the last."""
+"""Session of a `Consumer`: all that exists from its first request to its last."""
 
 import asyncio
 from collections import Counter
@@ -29,14 +29,14 @@ from pulljobs.errors import ConfigurationError
 T = TypeVar("T")
 
 FLUSH_SECONDS: Final = 10.0
-"""Limit of the last flush: a broker may be away."""
+"""Longest time for the last outcomes when the consumer stops, because a broker may be away."""
 POLL_SECONDS: Final = 0.01
 """Interval of checks whether everything has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerOptions:
-    """Arguments of a `Consumer`."""
+    """Arguments of a `Consumer`, checked."""
 
     handling: Handling
     base_urls: list[str]
@@ -66,7 +66,7 @@ class ConsumerOptions:
 
 
 class Session:
-    """Run of a consumer: its brokers, its pool of handlers, and its end."""
+    """Brokers, handler pool and tasks of a running consumer, and the steps of its stop."""
 
     def __init__(
         self, options: ConsumerOptions, limit: int, counts: Counter[str], consumer: object
@@ -111,7 +111,7 @@ class Session:
         self._stopping.set()
 
     def call(self, function: Callable[..., None], *args: Any) -> None:
-        """Call a function on the event loop, from any thread. Do nothing after the loop's end."""
+        """Have the event loop call a function. Any thread may ask. Do nothing if the loop ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
 
@@ -171,14 +171,17 @@ class Session:
             broker.forfeit_if_lost()
 
     async def _keep(self, broker: Broker) -> None:
-        """Renew leases in a task of its own, because a renewal waits while the broker is away."""
+        """Renew leases of a broker when they are due, apart from `_look_after`, which never waits.
+
+        A renewal waits while the broker is away.
+        """
         while True:
             await asyncio.sleep(broker.look_seconds)
             if broker.link.is_up:
                 await broker.keep()
 
     async def _end(self) -> None:
-        """Release waiting messages, let handlers end, and flush the outcomes."""
+        """Stop: release waiting messages, let handlers end, and send the last outcomes."""
         log.stopping(self.room.held)
         _give_back(self._pool.take_back())
         await self._until(lambda: not self._pool.running, self._options.graceful_timeout)
@@ -194,7 +197,7 @@ class Session:
             log.left_behind(self.room.held)
 
     async def _call_on_stop(self, on_stop: Handler) -> None:
-        """Call `on_stop`, on a thread if handlers are synchronous. Keep its error for the end."""
+        """Call `on_stop`, on a thread if the handler is synchronous. `run` raises its error."""
         try:
             if self._options.handling.is_async:
                 pending = on_stop(self._consumer)
@@ -233,7 +236,7 @@ class Session:
 
 
 class BatchRecipient:
-    """Recipient of outcomes that go into the next batch of a broker."""
+    """Recipient that puts outcomes into the next request to a broker with many of them."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -244,7 +247,7 @@ class BatchRecipient:
 
 
 class ThreadRecipient(BatchRecipient):
-    """Recipient for handlers on threads."""
+    """Recipient for handlers on threads, which wait for answers that come on the event loop."""
 
     def settle(self, message: Received[None, float], settlement: Settlement) -> None:
         self.broker.settle(message, settlement)
@@ -254,12 +257,15 @@ class ThreadRecipient(BatchRecipient):
         return self._wait_for(self.broker.renew(message, seconds), patience)
 
     def freshen(self, message: Received[None, float]) -> None:
-        """Renew a message that waited for its handler."""
+        """Renew the lease of a message that has waited, before its handler begins."""
         with suppress(Unreachable):
             self._wait_for(self.broker.freshen(message), 2 * GRACE)
 
     def _wait_for(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Wait for work on the event loop. Raise Unreachable if the loop has ended or is busy."""
+        """Run a coroutine on the event loop and wait for its result.
+
+        Raise Unreachable after that many seconds, or if the loop has ended.
+        """
         try:
             future = asyncio.run_coroutine_threadsafe(work, self.broker.loop)
         except RuntimeError as error:
@@ -276,7 +282,7 @@ class ThreadRecipient(BatchRecipient):
 
 
 class AwaitedRecipient(BatchRecipient):
-    """Recipient for asynchronous handlers."""
+    """Recipient for async handlers, which await its results."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)

@@ -1,4 +1,4 @@
-"""Delays before repetitions, and the back-off of a consumer."""
+"""Delays before retries and before attempts to connect, and the back-off of a consumer."""
 
 import math
 import random
@@ -16,17 +16,17 @@ _HIGHEST_POWER: Final = 60
 
 
 def linear(step: float, longest: float) -> Delay:
-    """Make a delay of `step` seconds times n, at most `longest`."""
+    """Return a delay of `step` seconds times n, at most `longest`."""
     return lambda n: min(step * n, longest)
 
 
 def exponential(first: float, longest: float) -> Delay:
-    """Make a delay of `first` seconds that doubles with n, at most `longest`."""
+    """Return a delay of `first` seconds that doubles with each n, at most `longest`."""
     return lambda n: min(first * 2.0 ** min(n - 1, _HIGHEST_POWER), longest)
 
 
 def full_jitter(delay: Delay, *, least: float = 0.0) -> Delay:
-    """Make a random delay between `least` and another delay."""
+    """Return a delay that is random between `least` and what another delay returns."""
     return lambda n: random.uniform(least, max(least, delay(n)))
 
 
@@ -35,15 +35,16 @@ RECONNECT: Final = full_jitter(exponential(2.0, 60.0), least=1.0)
 
 
 def up_to(seconds: float) -> float:
-    """Return a random number of seconds up to `seconds`: full jitter for a `Backoff`."""
+    """Return a random number of seconds up to `seconds`, as `strategy` of a `Backoff`."""
     return random.uniform(0.0, seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Back-off after failures in a row: nothing is pulled for initial * 2 ** level seconds.
+    """Back-off of a consumer whose messages fail in a row, as arguments of a circuit.
 
-    It begins after `after` failures and never lasts longer than `longest`. An `initial` or
+    After failures of `after` messages nothing is pulled for initial * 2 ** level seconds, at most
+    `longest`. Each failure after that raises the level, which begins at 1. An `initial` or
     `longest` of 0 turns it off. `strategy` changes the seconds: `float` keeps them, `up_to` adds
     full jitter, and any other function may be given.
     """
@@ -57,7 +58,10 @@ class Backoff:
 def guarded(
     name: str, strategy: Callable[[N], float], usual: Callable[[N], float]
 ) -> Callable[[N], float]:
-    """Protect an endless loop from a function of the user: use the default if it fails."""
+    """Return the user's function, protected: if it fails, that is logged and `usual` is called.
+
+    `name` is that of the argument. An endless loop would end by the exception.
+    """
 
     def seconds(given: N) -> float:
         try:

@@ -1,4 +1,4 @@
-"""Spans if opentelemetry is installed, else nothing."""
+"""Functions of `pulljobs.engine.spans` that do nothing if OpenTelemetry is not installed."""
 
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,7 +11,7 @@ IS_INSTALLED: Final = find_spec("opentelemetry") is not None
 def publishing(
     channel: str, headers: Sequence[MutableMapping[str, str]]
 ) -> AbstractContextManager[None]:
-    """Make a span around a publish. It may add headers to the messages."""
+    """Return a span around a publish, which adds its context to the headers of the messages."""
     if not IS_INSTALLED:
         return nullcontext()
     from pulljobs.engine import spans
@@ -22,7 +22,7 @@ def publishing(
 def handler(
     function: Callable[[Any], Any], channel: str, consumer: str, *, is_async: bool
 ) -> Callable[[Any], Any]:
-    """Return the function with a span around each call."""
+    """Return the handler of a consumer with a span around each call."""
     if not IS_INSTALLED:
         return function
     from pulljobs.engine import spans
