@@ -92,7 +92,7 @@ def begin(
 
 
 def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = None) -> AuditEntry:
-    """Change these jobs now, in one transaction, and return the finished entry of the audit trail.
+    """Apply the event to these jobs now, in one transaction. Return the finished audit entry.
 
     `at` is the due time for a reschedule.
     """

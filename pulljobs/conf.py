@@ -256,7 +256,7 @@ class Settings:
 
 
 def load(given: Mapping[str, Any]) -> Settings:
-    """Return the settings. An unknown key or mistyped value raises ConfigurationError."""
+    """Return a `PULLJOBS` dict as settings. Wrong keys or types raise ConfigurationError."""
     if not isinstance(given, dict):
         raise ConfigurationError(f"{SETTING} is not a dict.")
     problems = unknown(given) or mistyped(given)

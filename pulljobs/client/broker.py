@@ -38,7 +38,8 @@ from pulljobs.engine.circuit import CircuitState
 
 Held = Received[Any, Any]
 
-LONGEST_LINGER: Final = 30.0
+LONGEST_POLL: Final = 30.0
+"""Longest time in seconds for which a pull waits at the broker for jobs."""
 LOOK_SECONDS: Final = 0.5
 """Longest interval of looks at the leases."""
 LOOKS_PER_LEASE: Final = 10
@@ -87,7 +88,7 @@ class Broker:
     _filled: asyncio.Event = field(default_factory=asyncio.Event)
     _urgent: asyncio.Event = field(default_factory=asyncio.Event)
     _has_locked: asyncio.Event = field(default_factory=asyncio.Event)
-    _freshening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _asking: "asyncio.Task[Answer] | None" = None
 
     def __post_init__(self) -> None:
@@ -139,7 +140,7 @@ class Broker:
                     await self._urgent.wait()
             await self._flush()
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """Send the collected outcomes now, without waiting for `flush_seconds`."""
         if self._outbox:
             self._urgent.set()
@@ -194,14 +195,14 @@ class Broker:
             if message.revoked:
                 message.on_cut_off()
 
-    async def freshen(self, message: Held) -> None:
+    async def renew_before_start(self, message: Held) -> None:
         """Renew the lease of a message before its handler begins, and those of others that wait.
 
         So a handler begins with nearly a full lease, however long its message has waited. Without
         an answer it begins with the rest of the lease.
         """
         with suppress(TimeoutError, ClientError):
-            async with asyncio.timeout(min(message.remaining, GRACE)), self._freshening:
+            async with asyncio.timeout(min(message.remaining, GRACE)), self._renewing:
                 if message.has_waited and not message.settled and self.link.is_up:
                     waiting = self.open - self.handed - {message}
                     others = [other for other in waiting if other.has_waited and not other.lost]
@@ -213,13 +214,13 @@ class Broker:
             if message.remaining < message.job.lease_seconds * ENDING_SHARE:
                 message.give_back()
 
-    def judge_ends(self) -> None:
+    def note_ends(self) -> None:
         """Note why leases have ended whose handlers still run, while the reason is known."""
         for message in list(self.open):
             if message.begun and message.lost:
-                self._judge_end(message)
+                self._is_outage(message)
 
-    def _judge_end(self, message: Held) -> bool:
+    def _is_outage(self, message: Held) -> bool:
         """Return True if a lease ended because the broker did not answer renewals.
 
         If the end is noticed late, the result is False: this process was held up, maybe by a
@@ -269,7 +270,7 @@ class Broker:
         is written and the lease expires, so that a handler that is too slow is charged.
         """
         if ending is not None and not message.settled:
-            if ending.outcome is Outcome.RELEASE and message.lost and not self._judge_end(message):
+            if ending.outcome is Outcome.RELEASE and message.lost and not self._is_outage(message):
                 message.revoked = True
             message.result = ending.result
             message.settle(ending.outcome, ending.delay, ending.reason, ending.throttle)
@@ -311,7 +312,8 @@ class Broker:
 
     async def _pull(self, batch: int) -> None:
         request_id, asked_at = uuid4().hex, now()
-        expires = self.room.lingers(self.share, min(LONGEST_LINGER, self.link.limits.max_expires))
+        longest = min(LONGEST_POLL, self.link.limits.max_expires)
+        expires = self.room.long_poll_seconds(self.share, longest)
         body = bodies.pull(batch, request_id, expires=expires)
         request = self._request("pull", body, expires + GRACE)
         with self.room.asking(self.share, batch):

@@ -58,12 +58,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _consume(options: argparse.Namespace) -> None:
     [first, *others] = [_split_url(url) for url in options.url]
-    if any(place[1:] != first[1:] for place in others):
+    if any(url[1:] != first[1:] for url in others):
         raise ConfigurationError("All URLs must be of the same channel and consumer.")
     command = Command(options.exec, _without_tokens(os.environ), count=options.count)
     consumer = Consumer(
         command.run,
-        [place[0] for place in (first, *others)],
+        [url[0] for url in (first, *others)],
         subscription=_subscription(first),
         max_in_flight=options.max_in_flight or options.concurrency,
         concurrency=options.concurrency,
@@ -176,8 +176,8 @@ def _split_url(url: str) -> tuple[str, str, str]:
     )
 
 
-def _subscription(place: tuple[str, ...]) -> Subscription:
-    _base_url, channel, consumer = place
+def _subscription(split_url: tuple[str, ...]) -> Subscription:
+    _base_url, channel, consumer = split_url
     if not consumer:
         raise ConfigurationError("The URL names no consumer: end it with /consumer/NAME.")
     return Subscription(channel, consumer, _token(CHANNEL_TOKEN), _token(CONSUMER_TOKEN))

@@ -62,7 +62,7 @@ class Reply(NamedTuple):
     """True if the broker may have acted on an earlier attempt whose answer was lost."""
 
 
-def insist(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Reply]:
+def ask(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Reply]:
     """Send a request, and repeat it after pauses until there is an answer.
 
     At `until` try a last time, then raise Unreachable. Raise Refused at once. A function makes a
@@ -85,7 +85,7 @@ def insist(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) 
 
 def info(path: str, until: float) -> Flow[Answer]:
     """Request the counts and limits of the consumer at this path."""
-    return (yield from insist(Call("GET", f"{path}/info"), until)).answer
+    return (yield from ask(Call("GET", f"{path}/info"), until)).answer
 
 
 def limits(path: str, until: float) -> Flow[Limits]:
@@ -119,7 +119,7 @@ def pull(
         body = bodies.pull(batch, request_id, expires=left)
         return Call("POST", f"{path}/pull", body, left + grace)
 
-    reply = yield from insist(call, until)
+    reply = yield from ask(call, until)
     pulled = bodies.pulled(reply.answer, limits, asked_at)
     claims.jobs += pulled.jobs
     claims.request_id = None
@@ -136,11 +136,11 @@ def give_back(path: str, limits: Limits, claims: Claims, seconds: float) -> Flow
     jobs = list(claims.jobs)
     if claims.request_id is not None:
         body = bodies.pull(1, claims.request_id, max_bytes=1)
-        reply = yield from insist(Call("POST", f"{path}/pull", body, GRACE), until)
+        reply = yield from ask(Call("POST", f"{path}/pull", body, GRACE), until)
         jobs += bodies.pulled(reply.answer, limits, now()).jobs
     for some in parts(jobs, min(MOST_OUTCOMES, limits.max_batch)):
         released = bodies.ack(Settlement(job, Outcome.RELEASE) for job in some)
-        yield from insist(Call("POST", f"{path}/ack", released, GRACE), until)
+        yield from ask(Call("POST", f"{path}/ack", released, GRACE), until)
 
 
 def fetch(
@@ -207,7 +207,7 @@ def settle_all(
     left: Sequence[int] = range(len(settlements))
     while left:
         body = bodies.ack(settlements[index] for index in left)
-        reply = yield from insist(Call("POST", f"{path}/ack", body), until)
+        reply = yield from ask(Call("POST", f"{path}/ack", body), until)
         by_index = dict(zip(left, bodies.statuses(reply.answer), strict=True))
         for index, status in by_index.items():
             if status is not Status.LOCKED:
@@ -229,7 +229,7 @@ def renew(
     """
     call = Call("POST", f"{path}/renew", bodies.renew([(job, report)], seconds))
     while True:
-        answer = (yield from insist(call, until)).answer
+        answer = (yield from ask(call, until)).answer
         [left] = bodies.renewals(answer)
         if isinstance(left, float):
             return answer.sent_at + left
@@ -266,7 +266,7 @@ def _publish(
     """
     call = Call("POST", path, b"\n".join(lines), 2 * GRACE)
     try:
-        reply = yield from insist(call, now() + seconds)
+        reply = yield from ask(call, now() + seconds)
     except BadRequest as error:
         middle = len(lines) // 2
         if error.status != TOO_LARGE:

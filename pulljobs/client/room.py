@@ -90,7 +90,7 @@ class Room:
         is_worth_it = wanted >= min(self._part(share), most) * REFILL or not share.waits()
         return max(wanted, 0) if is_worth_it or share.fresh else 0
 
-    def lingers(self, share: Share, longest: float) -> float:
+    def long_poll_seconds(self, share: Share, longest: float) -> float:
         """Return the seconds that a pull may wait for messages without taking room from others."""
         live = self._live
         if len(live) == 1:

@@ -166,7 +166,7 @@ class Session:
         while True:
             await asyncio.sleep(broker.look_seconds)
             broker.release_ending()
-            broker.judge_ends()
+            broker.note_ends()
             broker.forget_expired(set(self._pool.running))
             broker.forfeit_if_lost()
 
@@ -213,7 +213,7 @@ class Session:
 
     def _is_flushed(self) -> bool:
         for broker in self._brokers.values():
-            broker.hurry()
+            broker.flush_now()
         asking = any(share.asked for share in self.room.shares)
         return not asking and all(broker.is_flushed for broker in self._brokers.values())
 
@@ -256,10 +256,10 @@ class ThreadRecipient(BatchRecipient):
         patience = self.broker.patience(message) + GRACE
         return self._wait_for(self.broker.renew(message, seconds), patience)
 
-    def freshen(self, message: Received[None, float]) -> None:
+    def renew_before_start(self, message: Received[None, float]) -> None:
         """Renew the lease of a message that has waited, before its handler begins."""
         with suppress(Unreachable):
-            self._wait_for(self.broker.freshen(message), 2 * GRACE)
+            self._wait_for(self.broker.renew_before_start(message), 2 * GRACE)
 
     def _wait_for(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """Run a coroutine on the event loop and wait for its result.
@@ -315,14 +315,14 @@ def _give_back(messages: Iterable[Any]) -> None:
 def _begin(message: Any) -> bool:
     broker: Broker = message.recipient.broker
     if message.has_waited and not broker.auto_renew:
-        message.recipient.freshen(message)
+        message.recipient.renew_before_start(message)
     return broker.begin(message)
 
 
 async def _begin_async(message: Any) -> bool:
     broker: Broker = message.recipient.broker
     if message.has_waited and not broker.auto_renew:
-        await broker.freshen(message)
+        await broker.renew_before_start(message)
     return broker.begin(message)
 
 

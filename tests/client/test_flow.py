@@ -24,7 +24,7 @@ from pulljobs.client import (
     Subscription,
     session,
 )
-from pulljobs.client.broker import LONGEST_LINGER
+from pulljobs.client.broker import LONGEST_POLL
 from pulljobs.client.room import Room
 from pulljobs.engine.circuit import Circuit, Result
 from pulljobs.errors import ConfigurationError
@@ -240,7 +240,7 @@ def test_more_brokers_than_room_take_turns() -> None:
         wait_until(lambda: is_done(*brokers))
         for number in (3, 4):  # by one broker in another's turn, but not for long
             brokers[0].publish(1, start=number)
-            wait_until(lambda: is_done(*brokers), LONGEST_LINGER / 2)
+            wait_until(lambda: is_done(*brokers), LONGEST_POLL / 2)
     assert transport.most_held == 1
 
 
