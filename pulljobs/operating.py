@@ -332,7 +332,7 @@ def _active_keepers() -> list[HistoryKeeper]:
 
 
 def _copied(age: timedelta) -> Copied | None:
-    """Return a function that finds the transaction number up to which all keepers have a partition.
+    """Return a function that finds the transaction number below which all keepers have a partition.
 
     It returns None if a keeper has no complete copy. Without active keepers there is no function.
     """

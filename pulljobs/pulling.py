@@ -83,7 +83,7 @@ class Claim(NamedTuple):
 
     @property
     def retry_after(self) -> timedelta | None:
-        """Time until a limit allows a job, or None if none does or the time is not known.
+        """Time until the limit that refused jobs allows one, or None without such a limit or time.
 
         That of a concurrency limit is not known: it allows a job as soon as another ends.
         """
@@ -147,9 +147,10 @@ class Puller:
                 return self._with_telemetry(claimed, wanted, began)
 
     def prepare(self, lease_duration: timedelta) -> None:
-        """Let the server plan the claim statements on this thread's connection, before it has to.
+        """Let the server plan the claim statements on this thread's connection.
 
-        Nothing is claimed. `lease_duration` is that of the claims to come.
+        The first claim is then as quick as later ones. Nothing is claimed here. `lease_duration` is
+        that of the claims to come.
         """
         terms = Terms(self.via, self.max_lease, self.node_id, lease_duration, few=FEW)
         plain.prepare(AliasSession(self.using), self.consumer.pk, terms)
@@ -304,12 +305,12 @@ def still_held(held: Sequence[Held]) -> set[Held]:
 
 
 def note_running(node_id: UUID, running: Collection[int]) -> None:
-    """Note which jobs run on a node that can't renew its leases itself."""
+    """Store which jobs run on a node that can't renew its leases itself, for their expiry."""
     jobs.note_running(settings().DATABASE, node_id, running)
 
 
 def prepare_to_finish() -> None:
-    """Let the server plan the settling statements on this thread's connection, before it has to."""
+    """Let the server plan the settling statements on this thread's connection in advance."""
     jobs.prepare_to_finish(settings().DATABASE)
 
 

@@ -39,7 +39,7 @@ class PulljobsRouter:
 def check_routers(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Check that DATABASE_ROUTERS and PULLJOBS['DATABASE'] agree."""
+    """Report DATABASE_ROUTERS that send pulljobs to other databases than PULLJOBS['DATABASE']."""
     using = _database()
     return [*_rows_elsewhere(using), *_tables_elsewhere(using)] if using else []
 
