@@ -30,19 +30,13 @@ _EXPONENTIAL: Final = re.compile(rf"exponential:{_NUMBER}(?:x{_NUMBER})?(?:<{_NU
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Seconds before the first, second, ... retry, and the cap. Empty means no retry.
-
-    Retry n past the end of the list waits (n - length + 1) x the last delay, up to the cap.
-    """
+    """Seconds before the first, second, ... retry, none above the cap. Empty means no retry."""
 
     seconds: tuple[float, ...]
     cap: float = LONGEST
 
     def before(self, retry: int) -> float:
-        """Return the seconds before a retry, as `finish.sql` does, without jitter.
-
-        The first retry has the number 1. Without delays the result is 0.
-        """
+        """Return the seconds before a retry, of which the first is number 1, without jitter."""
         if not self.seconds:
             return 0.0
         length = len(self.seconds)

@@ -21,11 +21,13 @@ from pulljobs.errors import ConfigurationError
 
 REQUEST_IDS = "pulljobs.api.middleware.request_id"
 LISTED = 10
+Apps = Sequence[AppConfig] | None
+"""Apps to check, or None for all: what Django passes to each check."""
 
 
 @register(Tags.database)
 def check_push(
-    app_configs: Sequence[AppConfig] | None = None,
+    app_configs: Apps = None,
     databases: Sequence[str] | None = None,
     **kwargs: Any,
 ) -> list[CheckMessage]:
@@ -43,7 +45,7 @@ def check_push(
 
 @register(Tags.database)
 def check_leases(
-    app_configs: Sequence[AppConfig] | None = None,
+    app_configs: Apps = None,
     databases: Sequence[str] | None = None,
     **kwargs: Any,
 ) -> list[CheckMessage]:
@@ -82,9 +84,7 @@ def _has_push_consumers(databases: Sequence[str]) -> bool:
 
 
 @register(Tags.security, deploy=True)
-def check_deployment(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+def check_deployment(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
     """Warn of settings that let anyone use the HTTP API without a login or a token."""
     open_to = {
         "API_ACCESS": (Access.USERS, "can manage or read the registry and its messages over HTTP."),
@@ -106,9 +106,7 @@ def check_deployment(
 
 
 @register(deploy=True)
-def check_connection_bounds(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+def check_connection_bounds(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
     """Warn if connections over a network have no time limit for a server that falls silent."""
     try:
         using = settings().DATABASE
@@ -131,9 +129,7 @@ def check_connection_bounds(
 
 
 @register(Tags.security, deploy=True)
-def check_address(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+def check_address(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
     """Warn if the address of the API that clients get is the Host header of some request."""
     try:
         is_known = bool(settings().ADDRESS) or not _is_api_mounted()
@@ -152,9 +148,7 @@ def check_address(
 
 
 @register
-def check_middleware(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+def check_middleware(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
     """Warn of middleware that makes every long poll hold a thread under ASGI."""
     if not _is_api_mounted():
         return []
@@ -169,9 +163,7 @@ def check_middleware(
 
 
 @register
-def check_reaping(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+def check_reaping(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
     """Warn if processes that hand out leases over HTTP do not reap."""
     try:
         is_reaped = settings().REAP_WHILE_SERVING or not _is_api_mounted()
@@ -190,9 +182,7 @@ def check_reaping(
 
 
 @register
-def check_request_ids(
-    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+def check_request_ids(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
     """Warn if answers of Django itself have no request id, because our middleware is missing."""
     if REQUEST_IDS in django_settings.MIDDLEWARE or not _is_api_mounted():
         return []
@@ -212,10 +202,7 @@ def _is_api_mounted() -> bool:
 
 
 def sync_only_middleware() -> list[str]:
-    """Return the names in MIDDLEWARE that are not async_capable.
-
-    Under ASGI Django keeps a thread for them from each request to its response.
-    """
+    """Return the names in MIDDLEWARE for which Django holds a thread in each request under ASGI."""
     return [name for name in django_settings.MIDDLEWARE if _is_sync_only(name)]
 
 

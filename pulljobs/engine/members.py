@@ -1,7 +1,7 @@
 """Choice between settling statements that leave out members of batches and those that take them.
 
 The first kind is quicker, so a process begins with it. Jobs that it leaves out are settled by the
-second kind. After that the process expects members, and runs the second kind at once, for a while.
+second kind, which the process then runs at once for a while, because it expects members.
 """
 
 import time
@@ -12,7 +12,6 @@ from pulljobs.engine.sql import Params, Row
 from pulljobs.states import State
 
 EXPECTED_SECONDS: Final = 60.0
-"""Time for which members are expected after one was settled."""
 Claim = tuple[Sequence[int], Params]
 """Ids of the jobs of a claim, and the parameters of deliver.sql for them."""
 Delivered = tuple[Sequence[int], Row]
@@ -62,9 +61,8 @@ def finish(run: Callable[[str], list[Row]], jobs: int) -> tuple[list[Row], froze
 def deliver(run: RunEach, claims: Sequence[Claim]) -> tuple[list[Delivered], frozenset[int]]:
     """Deliver jobs of claims. Return rows of deliver.sql, and ids of batches whose members ended.
 
-    If deliver.sql leaves out jobs of a claim, deliver_members.sql runs for all of that claim, which
-    has two rows then. A process that expects members runs that at once, or deliver_member.sql for a
-    single job.
+    If deliver.sql leaves out jobs of a claim, deliver_members.sql runs for all of them: the claim
+    has two rows then. If members are expected, it runs at once (deliver_member.sql for one job).
     """
     if (name := choose("deliver")) != "deliver":
         is_one = len(claims) == 1 == len(claims[0][0])
@@ -90,10 +88,7 @@ def _note_delivered(delivered: Iterable[Delivered]) -> frozenset[int]:
 
 
 def note_ended(rows: Iterable[Row]) -> frozenset[int]:
-    """Return the ids of batches with a member that has ended by these rows of finish_members.sql.
-
-    If there are any, members are expected from now on.
-    """
+    """Return the ids of batches of which these rows of finish_members.sql ended a member."""
     ended = frozenset(row.batch_id for row in rows if row.state != State.QUEUED) - {None}
     if ended:
         expect()

@@ -38,10 +38,7 @@ def now() -> int:
 def claimed(
     channel: str, consumer: str, headers: Sequence[Mapping[str, str]], *, began: int
 ) -> None:
-    """Record the span of a claim, which began at a result of `now`.
-
-    `headers` are those of each of its messages.
-    """
+    """Record the span of a claim that began at a result of `now`, with its messages' headers."""
     if _is_on:
         from pulljobs.engine import spans
 

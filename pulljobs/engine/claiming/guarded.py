@@ -1,7 +1,4 @@
-"""Claims by the guards of a consumer: its rules on exclusive keys, limits and turns of keys.
-
-The guards decide which statements a claim runs.
-"""
+"""Claims by the guards of a consumer: its rules on exclusive keys, limits and turns of keys."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,17 +14,13 @@ Work = Callable[[Session, int, int, Terms, Entry], Claimed]
 
 
 class Guards(NamedTuple):
-    """Rules that claims of a consumer obey, as a process knows them.
-
-    They were read without a lock. The statements of each claim check that they still hold.
-    """
+    """Rules by which a process chooses the statements of a claim, which check that they hold."""
 
     exclusive: bool = False
     """True if at most one job of a key may be in flight."""
     limited: bool = False
     """True if a concurrency or rate limit holds, for which claims lock the consumer's row."""
     group_id: int | None = None
-    """Id of the limit group of the consumer."""
     by_turn: bool = False
     """True if keys take turns, or have limits of their own."""
 
@@ -82,10 +75,9 @@ def _claim_unlimited(session: Session, request: Request, work: Work) -> Claimed:
 def _claim_limited(
     session: Session, request: Request, guards: Guards, work: Work, most: int, next_cost: float
 ) -> Claimed | None:
-    """Claim at most `most` jobs, with the rows of consumer and limit group locked.
+    """Claim at most `most` jobs under locked limits. Return None if the guards are others.
 
-    `next_cost` is the cost of the job behind them, or 1 if that is unknown. Return None if the
-    consumer has other guards. Raise NotEnoughTokens if the jobs cost more than the rate allows.
+    `next_cost` is that of the job behind them, or 1. NotEnoughTokens if the jobs cost too much.
     """
     with session.atomic():
         allowance = limits.lock_allowance(session, request.consumer_id, guards.group_id)
