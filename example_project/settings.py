@@ -67,7 +67,8 @@ EMBEDDED: dict[str, Any] = {
 }
 DATABASES = {"default": env.db("DATABASE_URL") if env.str("DATABASE_URL", "") else EMBEDDED}
 # A connection over a network ends if the server falls silent. They have no effect on Unix sockets.
-DATABASES["default"]["OPTIONS"] = with_bounds(DATABASES["default"].get("OPTIONS", {}))
+if DATABASES["default"]["ENGINE"].endswith("postgresql"):  # `check` refuses any other
+    DATABASES["default"]["OPTIONS"] = with_bounds(DATABASES["default"].get("OPTIONS", {}))
 # Behind a pooler in transaction mode a server connection may change hands between transactions.
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED", False)
 # So that several test runs can share a server.
