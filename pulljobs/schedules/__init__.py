@@ -1,12 +1,13 @@
-"""Schedules: rules by which messages are published again and again, every slot accounted for.
+"""Schedules: rules by which messages are published again and again, with a record of each slot.
 
     from pulljobs import schedules
 
     schedules.create("invoices", "invoices", {"kind": "all"}, cron="0 6 * * 1-5",
                      timezone="Europe/Berlin")
 
-Each verb joins the caller's transaction, or makes one. A scheduled message
-(`pulljobs.scheduling`) is another thing: one message with one time.
+A slot is a planned time of a schedule: it fires, which publishes the message, or is skipped. Each
+function joins the caller's transaction, or makes one. A scheduled message (`pulljobs.scheduling`)
+is something else: one message that is published once, at a later time.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a verb when it is first used, because Django imports the app before its models."""
+    """Import a public function on its first use: Django imports this package before its models."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

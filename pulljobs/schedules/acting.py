@@ -1,4 +1,8 @@
-"""Actions of operators on schedules, with their entries in the audit trail."""
+"""Actions of operators on schedules, each with an entry in the audit trail.
+
+Admin, HTTP API and commands call these. Change and entry share a transaction. `by` is the name of
+the operator.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,7 +22,7 @@ from pulljobs.schedules.rules import format_slot
 def create(
     name: str, channel: str, payload: Payload = None, *, by: str, **options: Any
 ) -> Schedule:
-    """Create a schedule. Raises what `editing.create` raises."""
+    """Create a schedule, with the arguments and errors of `editing.create`."""
     with transaction.atomic(using=settings().DATABASE):
         row = editing.create(name, channel, payload, **options)
         note(AuditEntry.Act.CREATE, row.name, by=by)
@@ -26,7 +30,7 @@ def create(
 
 
 def update(name: str, /, *, by: str, **options: Any) -> Schedule:
-    """Change options of a schedule. The entry has their names, without values."""
+    """Change options of a schedule. The audit entry has their names, without values."""
     with transaction.atomic(using=settings().DATABASE):
         row = editing.update(name, **options)
         note_update(name, options, by=by)
@@ -34,14 +38,14 @@ def update(name: str, /, *, by: str, **options: Any) -> Schedule:
 
 
 def delete(name: str, *, by: str) -> None:
-    """Delete a schedule. No job is deleted with it."""
+    """Delete a schedule. Messages and jobs that it published stay."""
     with transaction.atomic(using=settings().DATABASE):
         editing.delete(name)
         note(AuditEntry.Act.DELETE, name, by=by, done=0)
 
 
 def pause(name: str, until: datetime | None, *, by: str) -> Schedule:
-    """Pause a schedule. Raises what `editing.pause` raises."""
+    """Pause a schedule, with the arguments and errors of `editing.pause`."""
     with transaction.atomic(using=settings().DATABASE):
         row = editing.pause(name, until)
         note(AuditEntry.Act.PAUSE, row.name, by=by, at=until)
@@ -49,7 +53,7 @@ def pause(name: str, until: datetime | None, *, by: str) -> Schedule:
 
 
 def resume(name: str, *, by: str) -> Schedule:
-    """End the pause of a schedule."""
+    """End the pause of a schedule, if it is paused. Raises what `editing.resume` raises."""
     with transaction.atomic(using=settings().DATABASE):
         row = editing.resume(name)
         note(AuditEntry.Act.RESUME, row.name, by=by)
@@ -57,7 +61,7 @@ def resume(name: str, *, by: str) -> Schedule:
 
 
 def fire_now(name: str, *, by: str) -> Slot:
-    """Fire a schedule now. Raises what `backfilling.fire_now` raises."""
+    """Publish the message of a schedule now, with result and errors of `backfilling.fire_now`."""
     with transaction.atomic(using=settings().DATABASE):
         slot = backfilling.fire_now(name)
         note(AuditEntry.Act.FIRE, name, by=by)
@@ -65,7 +69,7 @@ def fire_now(name: str, *, by: str) -> Slot:
 
 
 def backfill(name: str, start: datetime, end: datetime, *, by: str) -> list[Slot]:
-    """Fire the past slots of a window. Raises what `backfilling.backfill` raises."""
+    """Fire past slots in [`start`, `end`), with result and errors of `backfilling.backfill`."""
     with transaction.atomic(using=settings().DATABASE):
         slots = backfilling.backfill(name, start, end)
         subject = f"{name}, {format_slot(start)} to {format_slot(end)}"
@@ -74,12 +78,15 @@ def backfill(name: str, start: datetime, end: datetime, *, by: str) -> list[Slot
 
 
 def note_update(name: str, options: Iterable[str], *, by: str) -> None:
-    """Add an entry with the names of the options that changed."""
+    """Add the audit entry of a change, with the names of the changed options."""
     note(AuditEntry.Act.UPDATE, f"{name}: {', '.join(sorted(options))}", by=by)
 
 
 def note(
     act: AuditEntry.Act, subject: str, *, by: str, at: datetime | None = None, done: int = 1
 ) -> None:
-    """Add an entry on a schedule to the audit trail."""
+    """Add an audit entry about a schedule.
+
+    `subject` begins with its name, `at` is the end of a pause, and `done` counts messages or rows.
+    """
     auditing.note(act, by=by, subject=f"schedule {subject}", at=at, done=done)

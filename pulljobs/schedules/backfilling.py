@@ -1,4 +1,4 @@
-"""Firing by hand: one message now, or one for each past slot of a window."""
+"""Firing on request: publish a schedule's message now, or once for each past slot of a window."""
 
 from datetime import datetime
 from itertools import islice, takewhile
@@ -24,19 +24,19 @@ MOST_SLOTS: Final = 1_000
 
 
 class BackfillPlan(NamedTuple):
-    """Past slots of a window."""
+    """Result of `plan_backfill`: past slots of a window of time."""
 
     left: list[datetime]
-    """Slots that did not fire, in order."""
+    """Slots that did not fire and that a backfill fires, in order."""
     fired: int
-    """Number of slots that fired."""
+    """Number of slots that have fired."""
 
 
 def fire_now(name: str) -> Slot:
     """Publish the message of a schedule now, whatever its rule, and return the record.
 
-    The slot is the present time. It also fires a paused schedule. Joins the caller's transaction.
-    Raises UnknownSchedule, and what `publish` raises.
+    The record's slot is the present time. A pause of the schedule does not matter. Joins the
+    caller's transaction. Raises UnknownSchedule, and what `publish` raises.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -48,12 +48,12 @@ def fire_now(name: str) -> Slot:
 def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
     """Publish a message for each past slot in [`start`, `end`) that did not fire.
 
-    The slots are those of the present rule, even before the schedule was created. Skipped slots
-    get a new record, with the reason `backfill`. Slots that are still to fire by themselves are
-    left alone. Joins the caller's transaction. Return the records in order. Raises
-    UnknownSchedule, what `publish` raises, and InvalidSchedule for a window that ends before it
-    begins, for more than 1,000 slots, and for slots older than `RETENTION`, because nothing shows
-    which of them fired.
+    The slots are those of the present rule, even before the schedule was created. The records of
+    skipped slots are replaced, by records with the reason `backfill`. Slots from `next_slot` on
+    are left to the workers. Joins the caller's transaction. Returns the new records in the order
+    of their slots. Raises UnknownSchedule, what `publish` raises, and InvalidSchedule for a window
+    that ends before it begins, for more than 1,000 slots, and for slots older than `RETENTION`,
+    because the records that show which of them fired may be deleted.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -129,7 +129,7 @@ def _slots_between(row: Schedule, start: datetime, end: datetime) -> list[dateti
 
 
 def _publish(using: str, row: Schedule, planned: list[PlannedSlot]) -> list[PlannedSlot]:
-    """Publish and record slots, all or none."""
+    """Publish the message for each slot and record it, all or none. Return `planned`."""
     if not planned:
         return []
     check_channel(using, row.channel_name)

@@ -1,4 +1,4 @@
-"""System checks of the schedules that code declares."""
+"""System check of Django for the schedules that the project declares in code."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,7 @@ TASK_CONSUMER: Final = "tasks"
 def check_declarations(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Check the schedules that the `pull_handlers` modules of installed apps declare."""
+    """Report wrong schedules among those that `pull_handlers` modules of installed apps declare."""
     # Processes that run no check, such as web servers, do not load these modules.
     from pulljobs import handlers
     from pulljobs.schedules import declaring
@@ -55,7 +55,10 @@ def _not_imported(error: Exception) -> CheckMessage:
 def _useless(
     definition: "Definition", consumers: Collection[tuple[str, str]]
 ) -> Iterator[CheckMessage]:
-    """Report a declaration whose messages no handler gets, or whose task does not exist."""
+    """Report a schedule on a channel without handler, or of a Django task that does not exist.
+
+    `consumers` are the (channel, consumer) of all registered handlers.
+    """
     subject, channel = f"schedule {definition.name!r}", definition.channel
     if channel not in {served for served, _consumer in consumers}:
         yield Warning(

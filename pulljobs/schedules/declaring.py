@@ -1,12 +1,12 @@
-"""Schedules that code declares, and the synchronization of their rows.
+"""Schedules that a project declares in code, and the creation of their rows.
 
     # invoices/pull_handlers.py
     @every(cron="0 6 * * 1-5", timezone="Europe/Berlin")
     @handler(channel="invoices", consumer="sending")
     def send_invoices(job: ClaimedJob) -> None: ...
 
-As with consumers, the row counts once it exists, and `pulljobs schedules sync --update` gives it
-what code says.
+A worker creates the row when it starts. From then on the row counts, which users can change, and
+only `pulljobs schedules sync --update` resets its options to those in code.
 """
 
 import logging
@@ -45,7 +45,7 @@ _refused: list[tuple[str, PulljobsError]] | None = None
 
 
 class ScheduleUpdate(NamedTuple):
-    """Declared schedule, and the options of its row that differed from the code."""
+    """Result of `sync` for one declared schedule: what it created or changed."""
 
     name: str
     is_created: bool
@@ -54,10 +54,10 @@ class ScheduleUpdate(NamedTuple):
 
 
 def declare(name: str, channel: str, payload: Payload = None, **options: Any) -> None:
-    """Declare a schedule, with the arguments of `create`.
+    """Declare a schedule in code, with the arguments of `create`.
 
-    Workers create its row when they start. InvalidSchedule for a definition that can't work, and
-    ConfigurationError for a name that has another declaration.
+    Workers create its row when they start. Raises InvalidSchedule for a definition that can't
+    work, and ConfigurationError if another declaration has the name.
     """
     try:
         _declare({"name": name, "channel": channel, "payload": payload, **options})
@@ -79,7 +79,7 @@ def _declare(options: Mapping[str, Any]) -> None:
 
 
 def _check_channel(name: object) -> None:
-    """Raise InvalidSchedule unless `sync` can create a channel of that name."""
+    """Raise InvalidSchedule if the name can't be that of a channel, which `sync` may create."""
     if not isinstance(name, str):
         raise InvalidSchedule("channel", f"channel must be its name, as text, not {name!r}.")
     try:
@@ -91,9 +91,9 @@ def _check_channel(name: object) -> None:
 def every(
     name: str | None = None, payload: Payload = None, **options: Any
 ) -> Callable[[Callable[[ClaimedJob], Any]], Callable[[ClaimedJob], Any]]:
-    """Declare a schedule that publishes on the channel of the handler below it.
+    """Declare, as a decorator above `@handler`, a schedule on the handler's channel.
 
-    The name is `channel-consumer` by default. The options are those of `create`.
+    `name` is `channel-consumer` by default. The options are those of `create`, such as `cron`.
     """
     if callable(name):
         raise ConfigurationError(
@@ -114,15 +114,15 @@ def every(
 
 
 def discover() -> None:
-    """Import the modules in which apps declare handlers and schedules."""
+    """Import `pull_handlers` of each installed app, which declares handlers and schedules."""
     handlers.autodiscover()
 
 
 @contextmanager
 def collecting_errors() -> Iterator[list[tuple[str, PulljobsError]]]:
-    """Yield a list that gets the name and the error of each declaration that is refused meanwhile.
+    """Make `declare` collect its errors in the yielded list of (name, error), for a system check.
 
-    The list is empty where the modules of the handlers were imported before: `declare` raised then.
+    Modules that were imported before add nothing: their declarations raised at that time.
     """
     global _refused
     refused: list[tuple[str, PulljobsError]] = []
@@ -134,7 +134,7 @@ def collecting_errors() -> Iterator[list[tuple[str, PulljobsError]]]:
 
 
 def declared() -> dict[str, Definition]:
-    """Return the declarations of the imported modules by name."""
+    """Return the schedules that were declared in this process, by name."""
     return dict(_declared)
 
 
@@ -143,9 +143,9 @@ def sync(
 ) -> list[ScheduleUpdate]:
     """Create the rows of declared schedules that are missing, and their channels.
 
-    With `update`, rows that exist get the options of their declarations. With `dry_run`, nothing
-    is written. Each schedule has a transaction of its own. `by` is the operator for the audit
-    trail; a worker that creates rows when it starts is no operator.
+    With `update`, existing rows get the options of their declarations. With `dry_run`, nothing is
+    written, and the result has what `update` would do. Each schedule has a transaction of its own.
+    `by` is the operator for the audit trail, or None if a worker starts, which writes no entry.
     """
     using = settings().DATABASE
     if not _declared:
@@ -160,7 +160,7 @@ def sync(
 
 
 def undeclared() -> list[str]:
-    """Return the names of rows that were declared once and no longer are, sorted."""
+    """Return the sorted names of rows that were created for a declaration and have none now."""
     rows = Schedule.objects.using(settings().DATABASE).filter(is_declared=True)
     return sorted(rows.exclude(name__in=_declared).values_list("name", flat=True))
 
@@ -184,7 +184,11 @@ def _sync(using: str, definition: Definition, *, dry_run: bool, by: str | None) 
 def _write(
     definition: Definition, row: Schedule | None, changes: Mapping[str, tuple[Any, Any]]
 ) -> bool:
-    """Create or update the row. Return False if another process did, or if the rule is over."""
+    """Create or update the row of a declaration, and return True if it was written.
+
+    It is not if nothing differs, if another process creates it, or if the definition is refused,
+    such as a rule without further slots. The latter is logged.
+    """
     name, new = definition.name, {option: value for option, (_old, value) in changes.items()}
     try:
         if row is None:
@@ -202,7 +206,10 @@ def _write(
 
 
 def _differences(current: Definition, wanted: Definition) -> dict[str, tuple[Any, Any]]:
-    """Return the options that differ, with both values. An interval keeps its start."""
+    """Return the options that differ, as (current, wanted) by name.
+
+    An interval declared without `starts_at` keeps that of the row.
+    """
     message = wanted._message()
     stored = {name: getattr(message, name) for name in ("payload", "content_type", "headers")}
     options = {each.name: getattr(wanted, each.name) for each in fields(Definition)} | stored

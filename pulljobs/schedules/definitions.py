@@ -1,4 +1,4 @@
-"""Definition of a schedule: the arguments of `create`, checked, as columns of its row."""
+"""Definition of a schedule: arguments of `create`, with their check and conversion to columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -24,7 +24,7 @@ HIGHEST_BOUND: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """Rule, message and policies of a schedule."""
+    """Arguments of `create`: rule, message and policies of a schedule, not checked yet."""
 
     name: str
     channel: str
@@ -48,19 +48,22 @@ class Definition:
 
     @classmethod
     def make(cls, options: Mapping[str, Any]) -> "Definition":
-        """Create a definition from keywords. InvalidSchedule names the nearest valid keyword."""
+        """Return the definition of keyword arguments.
+
+        Raises InvalidSchedule for an unknown keyword, with the nearest valid one.
+        """
         check_names(options)
         return cls(**options)
 
     @classmethod
     def from_row(cls, row: Schedule) -> "Definition":
-        """Return the definition that a row has."""
+        """Return the arguments with which `create` would write this row."""
         same = [each.name for each in fields(cls) if each.name not in ("channel", "payload")]
         options = {name: getattr(row, name) for name in same}
         return cls(channel=row.channel_name, payload=bytes(row.payload), **options)
 
     def changed(self, options: Mapping[str, Any]) -> "Definition":
-        """Return the definition with other options. Another kind of rule replaces the present."""
+        """Return a copy with changed options. A new `cron` removes `every`, and the reverse."""
         check_names(options)
         both = "cron" in options and "every" in options
         if options.get("cron") and not both:
@@ -72,11 +75,14 @@ class Definition:
         return replace(self, **options)
 
     def make_rule(self, now: datetime) -> Rule:
-        """Return the checked rule. An interval without a start begins at `now`."""
+        """Check the rule and return it. An interval without `starts_at` begins at `now`."""
         return make_rule(now=now, **{name: getattr(self, name) for name in RULE_FIELDS})
 
     def columns(self, rule: Rule) -> dict[str, Any]:
-        """Return the checked columns of the row. Raise InvalidSchedule or what `publish` raises."""
+        """Check the options other than the rule, and return the columns of the row by name.
+
+        Raises InvalidSchedule, and for the message what `publish` raises.
+        """
         self._check_name()
         self._check_policies()
         message = self._message()
@@ -94,7 +100,7 @@ class Definition:
         }
 
     def stored_payload(self) -> bytes:
-        """Return the payload as the row has it."""
+        """Return the encoded payload, as the row stores it."""
         return bytes(self._message().payload)
 
     def _check_name(self) -> None:
@@ -124,7 +130,10 @@ class Definition:
             check_interval("misfire_grace", self.misfire_grace, least=timedelta())
 
     def _message(self) -> NewMessage:
-        """Return the message, which fits even with the headers of a slot."""
+        """Check the message and return it.
+
+        Its headers are checked with those that firing adds, of the longest possible slot.
+        """
         if self.producer is not None and not isinstance(self.producer, Producer):
             raise InvalidMessage(f"producer must be a Producer, the row, not {self.producer!r}.")
         draft = Draft(
@@ -142,14 +151,14 @@ class Definition:
 
 
 def defaults() -> dict[str, Any]:
-    """Return the options that have a default, with it, and without the payload."""
+    """Return the defaults of all optional arguments of `create`, except the payload, by name."""
     minimal = Definition(name="", channel="")
     optional = {each.name for each in fields(Definition)} - {"name", "channel", "payload"}
     return {name: getattr(minimal, name) for name in optional}
 
 
 def check_names(options: Mapping[str, Any]) -> None:
-    """Raise InvalidSchedule for a keyword that no schedule has."""
+    """Raise InvalidSchedule for a keyword that is no option of a schedule."""
     names = [each.name for each in fields(Definition)]
     for name in options:
         if name not in names:

@@ -1,4 +1,4 @@
-"""Checks of schedules for `manage.py pulljobs doctor`."""
+"""Check of schedules for `manage.py pulljobs doctor`."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,7 +17,7 @@ LISTED: Final = 1_000
 
 
 def check_schedules() -> Iterator[Finding]:
-    """Report schedules that are late, that can't publish, or whose messages no consumer gets."""
+    """Yield findings: schedules late by over a minute, refused publishes, channels unconsumed."""
     using = settings().DATABASE
     rows = Schedule.objects.using(using).defer("payload", "headers").order_by("name")
     if late := _names(rows.filter(due_at__lt=Now() - LATE, failures=0)):

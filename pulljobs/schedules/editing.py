@@ -40,14 +40,15 @@ def create(
     paused_until: datetime | None = None,
     **options: Any,
 ) -> Schedule:
-    """Create a schedule in the caller's transaction, or in one of its own.
+    """Create a schedule in the caller's transaction, or in one of its own, and return its row.
 
     A rule is either `cron` (text) or `every` (a timedelta), with `timezone`, `starts_at`,
     `ends_at` and `jitter`. `missed` ("latest", "skip" or "all"), `missed_bound`, `misfire_grace`
     and `overlap` ("allow" or "skip") say what happens to slots that can't fire in time. `key`,
-    `priority`, `cost`, `headers`, `content_type` and `producer` are those of `publish`. It begins
-    with a pause until the aware time `paused_until`, as `pause` makes one. Raises InvalidSchedule,
-    ScheduleExists, UnknownChannel, InvalidMessage or PayloadTooLarge, and ValueError for a pause.
+    `priority`, `cost`, `headers`, `content_type` and `producer` are those of `publish`. With
+    `paused_until`, an aware time, the schedule begins paused. Raises InvalidSchedule,
+    ScheduleExists, UnknownChannel, InvalidMessage or PayloadTooLarge, and for `paused_until` what
+    `pause` raises.
     """
     definition = Definition.make({"name": name, "channel": channel, "payload": payload, **options})
     with transaction.atomic(using=settings().DATABASE):
@@ -56,7 +57,7 @@ def create(
 
 
 def add(definition: Definition, *, is_declared: bool) -> Schedule:
-    """Create the row of a definition. Raises what `create` raises."""
+    """Check a definition and insert its row. Raises what `create` raises."""
     using = settings().DATABASE
     now = nodes.clock(using)
     rule = definition.make_rule(now)
@@ -78,10 +79,11 @@ def add(definition: Definition, *, is_declared: bool) -> Schedule:
 
 
 def update(name: str, /, **options: Any) -> Schedule:
-    """Change options of a schedule. A changed rule counts from now on.
+    """Change options of a schedule, with the keywords of `create`. Other options stay.
 
-    Slots of the old rule that are due but did not fire yet are recorded as `changed`. Raises what
-    `create` raises, UnknownSchedule, and InvalidSchedule for more than 100,000 such slots.
+    A changed rule counts from now on: slots of the old rule that are due but did not fire yet are
+    recorded as skipped, with the reason `changed`, or `paused` inside a pause. Raises what `create`
+    raises, UnknownSchedule, and InvalidSchedule for more than 100,000 such slots.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -125,8 +127,8 @@ def _change(using: str, row: Schedule, definition: Definition) -> None:
 def pause(name: str, until: datetime | None = None) -> Schedule:
     """Pause a schedule until an aware time, by default until it is resumed.
 
-    Slots inside the pause are missed slots: when it ends, `missed` decides about them. Raises
-    UnknownSchedule, and ValueError for a naive time.
+    Slots inside the pause count as missed: when it ends, the policy `missed` decides which of them
+    fire. Raises UnknownSchedule, ValueError for a naive time, and InvalidSchedule for a past one.
     """
     check_pause(until)
     using = settings().DATABASE
@@ -144,7 +146,7 @@ def pause(name: str, until: datetime | None = None) -> Schedule:
 
 
 def resume(name: str) -> Schedule:
-    """End the pause of a schedule. `missed` decides about the slots inside it."""
+    """End the pause of a schedule. The policy `missed` decides which slots inside it fire."""
     using = settings().DATABASE
     with transaction.atomic(using=using):
         row, now = lock(using, name), nodes.clock(using)
@@ -163,7 +165,10 @@ def delete(name: str) -> None:
 
 
 def lock(using: str, name: str) -> Schedule:
-    """Lock and return the row of a schedule, or raise UnknownSchedule."""
+    """Lock the row of a schedule until the transaction ends, and return it.
+
+    Raises UnknownSchedule. The lock is FOR NO KEY UPDATE, for which workers skip the row.
+    """
     rows = Schedule.objects.using(using).select_for_update(of=("self",), no_key=True)
     row = rows.filter(name=name).first() if is_name(name) else None
     if row is None:
@@ -172,15 +177,16 @@ def lock(using: str, name: str) -> Schedule:
 
 
 def check_channel(using: str, name: str) -> None:
-    """Raise UnknownChannel unless there is such a channel."""
+    """Raise UnknownChannel unless a channel of this name exists."""
     if not (is_name(name) and Channel.objects.using(using).filter(name=name).exists()):
         raise UnknownChannel(name)
 
 
 def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
-    """Wake the loops after the commit if they could not learn in time that the row is due.
+    """Notify the schedule loops after the commit if the row is due within 20 seconds then.
 
-    The caller's transaction may take long, so the commit decides. `now` is the database's clock.
+    For a later time it is enough that each loop reads the next due time every ten seconds. `now` is
+    the present time by the database's clock.
     """
     due_at, began = row.due_at, monotonic()
     if due_at is None:
@@ -196,7 +202,10 @@ def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
 
 
 def _due_at(row: Schedule) -> datetime | None:
-    """Return the time at which a loop must look at the row."""
+    """Return the time from which a loop handles the row: its next slot fires, or its pause ends.
+
+    None means never: no slot follows, or the pause lasts until the schedule is resumed.
+    """
     if row.next_slot is None:
         return None
     fires_at = row.rule.fires_at(row.next_slot, row.name)
@@ -213,14 +222,17 @@ def _save_state(using: str, row: Schedule) -> None:
 
 
 def _keep_ended_pause(row: Schedule) -> None:
-    """Keep a pause that has ended, until a pass has decided about the slots inside it."""
+    """Move an ended pause to `earlier_pauses` if it has slots without a record.
+
+    Firing reads it there, to record the reason `paused`, after a new pause takes its columns.
+    """
     begin, end = row.paused_at, row.paused_until
     if begin and end and row.next_slot and row.next_slot < end:
         row.earlier_pauses = [*(row.earlier_pauses or []), begin, end][-2 * MOST_PAUSES :]
 
 
 def _record_left(using: str, row: Schedule, now: datetime) -> None:
-    """Record the slots of the present rule that are due and have no record."""
+    """Record, before the rule changes, the slots of the present rule that are due as skipped."""
     if row.next_slot is None:
         return
     left = _slots_until(row.rule, row.next_slot, now)
@@ -245,6 +257,9 @@ def _record_left(using: str, row: Schedule, now: datetime) -> None:
 
 
 def _slots_until(rule: Rule, first: datetime, end: datetime) -> Iterator[datetime]:
-    """Yield the slots from `first` to `end`, both inclusive, as far as they can be found here."""
+    """Yield the slots from `first`, a slot itself, to `end`, both inclusive.
+
+    Only `first` if this machine does not know the time zone of the rule.
+    """
     others: Iterable[datetime] = () if rule.problem else rule.slots_after(first)
     return takewhile(lambda slot: slot <= end, chain([first], others))

@@ -1,4 +1,7 @@
-"""Firing of due schedules: publish, record the slots, move the rows, in one transaction."""
+"""Firing of due schedules: publish, record the slots and move each row to its next slot.
+
+A batch does this in one transaction, so that each slot fires once.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +39,7 @@ Firing = tuple[Plan, PlannedSlot]
 
 
 def fire_due() -> int:
-    """Fire all due schedules, a batch a transaction. Return the number of slots recorded."""
+    """Fire all due schedules in batches. Return the number of slots that fired or were skipped."""
     recorded = 0
     while (batch := fire_batch()) is not None:
         recorded += batch
@@ -44,18 +47,24 @@ def fire_due() -> int:
 
 
 def fire_more() -> bool:
-    """Fire a batch of due schedules. Return True if more may be due."""
+    """Fire a batch of due schedules. Return False if no schedule was due."""
     return fire_batch() is not None
 
 
 def fire_batch() -> int | None:
-    """Fire a batch and return the number of slots recorded, or None if no schedule is due."""
+    """Fire up to 200 due schedules in one transaction, which is repeated after a deadlock.
+
+    Return the number of slots that fired or were skipped, or None if no schedule was due.
+    """
     using = settings().DATABASE
     return retrying(using, partial(_fire_batch, using))
 
 
 def message_of(schedule_name: str, slot: datetime, message: NewMessage) -> NewMessage:
-    """Return the message of a slot: with its id, and with headers that name schedule and slot."""
+    """Return the message of a schedule for a slot, with headers that name schedule and slot.
+
+    Its client message id has both, too, so that the dedupe window refuses a second one.
+    """
     text = format_slot(slot)
     return message._replace(
         client_message_id=f"{schedule_name}:{text}",
@@ -66,7 +75,11 @@ def message_of(schedule_name: str, slot: datetime, message: NewMessage) -> NewMe
 def record(
     using: str, slots: Sequence[tuple[int, PlannedSlot]], *, replaces: bool = False
 ) -> dict[tuple[int, datetime], float]:
-    """Record slots of schedules. Return by how many seconds each recorded slot is late."""
+    """Write the records of slots, given as (id of the schedule, slot).
+
+    Return the seconds of lateness of each written record, by schedule id and time of the slot.
+    Slots with a record are left out. With `replaces`, records of skipped slots are overwritten.
+    """
     planned = [slot for _id, slot in slots]
     params = {
         "schedule_ids": integer_array(id for id, _slot in slots),
@@ -96,7 +109,7 @@ def _fire_batch(using: str) -> int | None:
 
 
 def _plan(rows: Iterable[DueSchedule]) -> Iterator[Plan]:
-    """Plan schedules until there are many slots. The others stay due for the next batch."""
+    """Yield plans of due schedules until they have 10,000 slots. Further ones stay due."""
     slots = 0
     for row in rows:
         plan = _plan_or_refuse(row)
@@ -107,7 +120,10 @@ def _plan(rows: Iterable[DueSchedule]) -> Iterator[Plan]:
 
 
 def _plan_or_refuse(row: DueSchedule) -> Plan:
-    """Plan a schedule. A rule that this process can't evaluate is refused and stops no other."""
+    """Plan a due schedule.
+
+    If this process can't evaluate the rule, return a plan without slots, whose `refusal` says why.
+    """
     try:
         return plan_pass(row)
     except Exception as error:  # Such as a time zone that only newer machines know.
@@ -116,7 +132,10 @@ def _plan_or_refuse(row: DueSchedule) -> Plan:
 
 
 def _skip_overlaps(using: str, plans: Iterable[Plan]) -> None:
-    """Skip slots while a job of the previous message is live, as the schedule wants it."""
+    """Mark slots of schedules with `overlap="skip"` as skipped while the last message has a job.
+
+    The job must be live: queued or in flight.
+    """
     plans = [plan for plan in plans if plan.schedule.overlap == Overlap.SKIP and plan.firing]
     previous = {plan.schedule.last_message_id for plan in plans} - {None}
     params = {"message_ids": integer_array(filter(None, previous))}
@@ -128,7 +147,10 @@ def _skip_overlaps(using: str, plans: Iterable[Plan]) -> None:
 
 
 def _publish_all(using: str, plans: Iterable[Plan]) -> None:
-    """Publish the messages of firing slots. A refusal is noted in the plan and stops no other."""
+    """Publish the messages of the slots that fire, those of one channel together if possible.
+
+    A refused publish is noted in the plan of its schedule. The other schedules go on.
+    """
     groups: defaultdict[tuple[str, int, bool], list[Firing]] = defaultdict(list)
     one_by_one: list[Firing] = []
     for plan in plans:
@@ -144,7 +166,10 @@ def _publish_all(using: str, plans: Iterable[Plan]) -> None:
 
 
 def _publish_together(using: str, group: list[Firing]) -> list[Firing]:
-    """Publish on one channel. Return those that have to be published one by one."""
+    """Publish slots of one channel with one statement.
+
+    If it is refused, return the slots, to be published one by one: only some of them are at fault.
+    """
     refusal = _publish(using, group)
     if refusal is None:
         return []
@@ -171,13 +196,13 @@ def _publish_each(using: str, firing: list[Firing]) -> None:
 
 
 def _lock_order(firing: Firing) -> tuple[str, str]:
-    """Return channel and key. Each process locks keys in this order; a schedule has only one."""
+    """Return channel and key as a sort key. All processes lock keys in this order: no deadlock."""
     schedule = firing[0].schedule
     return schedule.channel_name, schedule.key or ""
 
 
 def _publish(using: str, group: list[Firing]) -> Exception | None:
-    """Publish slots of one channel, all or none. Return the reason of a refusal."""
+    """Publish slots of one channel, all or none. Return the error of a refusal, or None."""
     schedule = group[0][0].schedule
     producer = Producer(pk=schedule.producer_id) if schedule.producer_id else None
     messages = [_message(plan.schedule, slot) for plan, slot in group]
@@ -216,7 +241,7 @@ def _message(schedule: DueSchedule, slot: PlannedSlot) -> NewMessage:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an error, for the rest of a database error may quote the message."""
+    """Return the first line of an error. Further lines of a database error may quote payloads."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""Metrics of schedules that are read from the database."""
+"""Gauges of schedules: metrics that each scrape reads from the database."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,5 +17,5 @@ FAMILIES: Final = (
 
 
 def read_samples(using: str) -> Iterator[Sample]:
-    """Yield the lateness of the schedule that is due longest."""
+    """Yield the seconds by which the longest due schedule is late, 0 if no schedule is due."""
     yield "pulljobs_schedule_late_seconds", (), max(0.0, -(read_wait() or 0.0))

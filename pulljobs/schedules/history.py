@@ -1,4 +1,4 @@
-"""Upkeep of the records of slots."""
+"""Deletion of records of slots that are older than the retention."""
 
 from datetime import timedelta
 
@@ -7,5 +7,5 @@ from pulljobs.storage.statements import run
 
 
 def forget_slots(using: str, age: timedelta) -> int:
-    """Delete a batch of records of slots that are older than `age`, and return their number."""
+    """Delete a batch of the oldest records of slots, if older than `age`. Return their number."""
     return len(run(using, "forget_slots", {"age": age, "wanted": AT_ONCE}))

@@ -1,4 +1,4 @@
-"""Loop of every worker process that fires due schedules, without a leader."""
+"""Loop of each worker that fires due schedules. There is no leader: row locks share the work."""
 
 import time
 from typing import Final
@@ -16,9 +16,10 @@ LONGEST_LOCKED: Final = 0.1
 
 
 class ScheduleLoop:
-    """Loop that sleeps until the next slot, and wakes when a row changes.
+    """Loop that fires due schedules, and creates the rows of declared ones when it starts.
 
-    Where no schedule is due it runs one statement in ten seconds.
+    It sleeps until the next schedule is due, at most ten seconds. A NOTIFY of a changed row wakes
+    it. While no schedule is due it runs one statement in ten seconds.
     """
 
     wake_channel = editing.WAKE_CHANNEL
@@ -28,11 +29,11 @@ class ScheduleLoop:
         self._is_woken = self._is_synced = False
 
     def wake(self) -> None:
-        """Look at the table in the next pass. Any thread may call this."""
+        """Make the next `tick` read the table, although its sleep is not over. Thread-safe."""
         self._is_woken = True
 
     def tick(self) -> float:
-        """Fire what is due, if it is time to look. Return the seconds until the next look."""
+        """Fire due schedules if the last sleep is over. Return the seconds to sleep."""
         try:
             self._sync()
         finally:  # A declaration that can't be created keeps no other schedule from firing.
@@ -56,10 +57,11 @@ class ScheduleLoop:
 
 
 def choose_sleep(seconds: float | None) -> float:
-    """Return how long to sleep after all rows were fired that no other session has locked.
+    """Return how many seconds to sleep after all due rows were fired that could be locked.
 
-    `seconds` is the result of `read_wait`. A row that is still due is locked. The session that has
-    it moves it, or notifies the loops of its change. The later the row is, the longer is the sleep.
+    `seconds` is the result of `read_wait`. If it is 0 or less, another session has locked a due
+    row, and will move it or notify the loops. The sleep then grows with the lateness of that row,
+    from 10 to 100 ms.
     """
     if seconds is None:
         return LONGEST_SLEEP
@@ -69,7 +71,10 @@ def choose_sleep(seconds: float | None) -> float:
 
 
 def read_wait() -> float | None:
-    """Return the seconds until the next schedule is due, or None if there is none."""
+    """Return the seconds until the next schedule is due, below 0 if it is late.
+
+    None means that no schedule will be due.
+    """
     [row] = run(settings().DATABASE, "next_due", {})
     seconds: float | None = row.seconds
     return seconds

@@ -1,4 +1,4 @@
-"""Metrics counted from the events of schedules."""
+"""Metrics that each process counts from the telemetry events of schedules."""
 
 from functools import cache
 from typing import Final
@@ -51,7 +51,7 @@ def _(event: ScheduleRefused) -> None:
 
 @cache
 def _introduce(channel: str) -> None:
-    """Start the series of a channel at 0, because a rate ignores the first value of a series."""
+    """Start the counters of a channel at 0, because Prometheus sees no rise in a first value."""
     for reason in FROM_THE_START:
         count(SKIPPED, channel, reason, by=0)
     count(REFUSED, channel, by=0)

@@ -1,4 +1,7 @@
-"""Tables of schedules. Rows are written by `editing`, `firing` and `backfilling`."""
+"""Tables of schedules and of the records of their slots.
+
+Only `editing`, `firing` and `backfilling` write their rows.
+"""
 
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -16,7 +19,7 @@ LONGEST_NAME: Final = 200
 
 
 class Missed(models.TextChoices):
-    """Treatment of slots that passed while nothing ran."""
+    """Policy for slots that passed while no worker ran or the schedule was paused."""
 
     SKIP = "skip", _("skip them")
     LATEST = "latest", _("fire the newest")
@@ -24,7 +27,7 @@ class Missed(models.TextChoices):
 
 
 class Overlap(models.TextChoices):
-    """Treatment of a slot while a job of the previous message is live."""
+    """Policy for a slot while a job of the schedule's previous message is queued or in flight."""
 
     ALLOW = "allow", _("fire")
     SKIP = "skip", _("skip the slot")
@@ -49,7 +52,7 @@ FIRED: Final = (SlotReason.DUE, SlotReason.NOW, SlotReason.BACKFILL)
 
 
 class Schedule(models.Model):
-    """Rule by which messages are published, the message, and the state of firing."""
+    """Schedule: its rule, its message, its policies, and the progress of its slots."""
 
     name = models.CharField(max_length=LONGEST_NAME)
     channel_name = models.CharField(max_length=255)
@@ -119,16 +122,16 @@ class Schedule(models.Model):
 
     @cached_property
     def rule(self) -> Rule:
-        """Rule of the row. It is not checked again."""
+        """Rule in the columns of the row. It was checked when it was written."""
         return Rule(self.cron, self.every, self.timezone, self.starts_at, self.ends_at, self.jitter)
 
     def is_paused(self, now: datetime) -> bool:
-        """Return True if its slots wait for the end of a pause at that time."""
+        """Return True if the schedule is in a pause at the time `now`."""
         return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)
 
 
 class Slot(models.Model):
-    """Record of a slot that fired or was skipped. The primary key allows one for each slot."""
+    """Record that a slot fired or was skipped, and why. A slot has one record at most."""
 
     pk = models.CompositePrimaryKey("schedule_id", "slot_at")
     schedule = models.ForeignKey(

@@ -1,4 +1,7 @@
-"""Plan of one pass over a schedule: which of its slots fire, and why others are skipped."""
+"""Plan of a due schedule: which of its slots fire now, and why others are skipped.
+
+`firing` carries plans out. One plan has the slots from `next_slot` to the present.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,7 +21,7 @@ cached_rule: Final = lru_cache(maxsize=10_000)(Rule)
 
 
 class DueSchedule(NamedTuple):
-    """Row of due_schedules.sql."""
+    """Due schedule whose row is locked for firing: a row of due_schedules.sql."""
 
     id: int
     name: str
@@ -58,7 +61,7 @@ class DueSchedule(NamedTuple):
 
 @dataclass(slots=True)
 class PlannedSlot:
-    """Slot of a pass. It fires if its reason is DUE, and is skipped otherwise."""
+    """Slot with the decision about it: it fires if its reason is in FIRED, else it is skipped."""
 
     slot: datetime
     fires_at: datetime
@@ -69,29 +72,29 @@ class PlannedSlot:
 
 @dataclass(slots=True)
 class Plan:
-    """Slots of a schedule that one pass records, in order, and the slot that comes next."""
+    """Decisions about the due slots of a schedule, in order, and the slot that follows them."""
 
     schedule: DueSchedule
     slots: list[PlannedSlot] = field(default_factory=list)
     next_slot: datetime | None = None
     is_cut: bool = False
-    """True if `next_slot` is due, too."""
+    """True if `next_slot` is due, too, but left to the next pass, because these are many."""
     refusal: str = ""
     """Reason why publishing refused `next_slot`."""
 
     @property
     def firing(self) -> list[PlannedSlot]:
-        """Slots that fire."""
+        """Slots that fire because their time came."""
         return [slot for slot in self.slots if slot.reason is SlotReason.DUE]
 
     def refuse(self, refused: PlannedSlot, refusal: str) -> None:
-        """Leave this slot and those after it to a later pass."""
+        """Note that publishing refused a slot, and leave it and later ones to the next pass."""
         del self.slots[self.slots.index(refused) :]
         self.next_slot, self.refusal = refused.slot, refusal
 
 
 def plan_pass(schedule: DueSchedule) -> Plan:
-    """Plan the slots that are due by the clock of the row."""
+    """Decide about the slots up to `schedule.now`, at most the first 1,000."""
     kept = schedule.missed_bound if schedule.missed == Missed.ALL else 1
     plan = Plan(schedule)
     for slot, fires_at in _times(schedule):
@@ -110,14 +113,17 @@ def plan_pass(schedule: DueSchedule) -> Plan:
 
 
 def _times(schedule: DueSchedule) -> Iterator[tuple[datetime, datetime]]:
-    """Yield the slots from the next one on, and when they fire."""
+    """Yield each slot from `next_slot` on with its firing time, which the jitter delays."""
     rule, first = schedule.rule, schedule.next_slot
     for slot in chain([first], rule.slots_after(first)):
         yield slot, rule.fires_at(slot, schedule.name)
 
 
 def _decide(schedule: DueSchedule, planned: PlannedSlot, *, is_newest: bool) -> None:
-    """Set the reason of a slot, and the error if it was refused before."""
+    """Set the reason for which a slot is skipped, or leave it as DUE, so that it fires.
+
+    `is_newest` is True for the slots that the policy `missed` lets fire late.
+    """
     late = schedule.now - planned.fires_at
     grace = schedule.misfire_grace
     if grace is None and schedule.missed == Missed.SKIP:
@@ -135,7 +141,10 @@ def _decide(schedule: DueSchedule, planned: PlannedSlot, *, is_newest: bool) -> 
 
 
 def is_in_pause(schedule: Any, slot: datetime) -> bool:
-    """Return True if a slot of this row is in its pause, or in one that no pass has seen."""
+    """Return True if a slot is inside the pause of a row, or inside one of `earlier_pauses`.
+
+    `schedule` is a Schedule or a DueSchedule.
+    """
     earlier = schedule.earlier_pauses or []
     pauses = [*zip(earlier[::2], earlier[1::2], strict=True)]
     if schedule.paused_at is not None:

@@ -1,4 +1,4 @@
-"""Reading of schedules for people and programs: state, upcoming slots, history, slot of a job."""
+"""Queries on schedules: state, upcoming slots, history, and the slot for which a job runs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,26 +18,27 @@ SHOWN_SLOTS: Final = 10
 
 
 class HasHeaders(Protocol):
-    """Job that a handler gets, or a message."""
+    """Anything with the headers of a message, such as the job that a handler gets."""
 
     @property
     def headers(self) -> Mapping[str, str]: ...
 
 
 class UpcomingSlot(NamedTuple):
-    """Slot to come, as text."""
+    """Future slot as text, for pages, commands and HTTP answers."""
 
     utc: str
     local: str
     """Time in the zone of the rule."""
     change: str
-    """Change of the zone's clock since the slot before, such as `+01:00`, or empty."""
+    """Text such as "clock changes by +01:00" if the zone's clock changed since the slot before."""
 
 
 def slot_of(job: HasHeaders) -> datetime | None:
-    """Return the slot for which a job was published, aware and in UTC, or None for other jobs.
+    """Return the slot for which a schedule published a job, aware and in UTC, or None for others.
 
-    Any publisher may send the header, so a text that is no slot counts as none.
+    It is read from a header. Another publisher may send any text there: if it is no aware time,
+    the result is None.
     """
     try:
         slot = datetime.fromisoformat(job.headers.get(SLOT_HEADER, ""))
@@ -47,7 +48,7 @@ def slot_of(job: HasHeaders) -> datetime | None:
 
 
 def find(name: str) -> Schedule:
-    """Return the schedule of that name, or raise UnknownSchedule."""
+    """Return the schedule of this name with its producer, or raise UnknownSchedule."""
     rows = Schedule.objects.using(settings().DATABASE).select_related("producer")
     row = rows.filter(name=name).first() if is_name(name) else None
     if row is None:
@@ -56,12 +57,12 @@ def find(name: str) -> Schedule:
 
 
 def is_name(name: object) -> bool:
-    """Return True for a text that the database can look up."""
+    """Return True if PostgreSQL can compare with the name: text without NUL and surrogates."""
     return isinstance(name, str) and encodable(name)
 
 
 def summarize(row: Schedule, now: datetime) -> dict[str, Any]:
-    """Return the rule, the policies and the state of a schedule, with times as text."""
+    """Return the rule, the policies and the state of a schedule as JSON values, for commands."""
     return {
         "name": row.name,
         "channel": row.channel_name,
@@ -87,7 +88,7 @@ def summarize(row: Schedule, now: datetime) -> dict[str, Any]:
 
 
 def state_of(row: Schedule, now: datetime) -> str:
-    """Return `paused`, `refused` (its last publish), `ended` or `active`."""
+    """Return "paused", "refused" (publishing the next slot failed), "ended" or "active"."""
     if row.is_paused(now):
         return "paused"
     if row.failures:
@@ -96,7 +97,7 @@ def state_of(row: Schedule, now: datetime) -> str:
 
 
 def upcoming(row: Schedule, count: int = SHOWN_SLOTS) -> list[UpcomingSlot]:
-    """Return the next slots of a schedule, or none if this machine can't find them."""
+    """Return the next slots, or an empty list if none follows or the time zone is unknown here."""
     if row.next_slot is None or row.rule.problem:
         return []
     slots = chain([row.next_slot], row.rule.slots_after(row.next_slot))
@@ -104,7 +105,10 @@ def upcoming(row: Schedule, count: int = SHOWN_SLOTS) -> list[UpcomingSlot]:
 
 
 def format_slots(rule: Rule, since: datetime, slots: Iterable[datetime]) -> Iterator[UpcomingSlot]:
-    """Yield slots as text. `since` is the time before them, for the mark of a changed clock."""
+    """Yield slots as text, each with the change of the UTC offset since the slot before.
+
+    For the first slot the change counts from the time `since`.
+    """
     zone = rule.shown_zone
     offset = offset_at(zone, since)
     for slot in slots:
@@ -116,13 +120,13 @@ def format_slots(rule: Rule, since: datetime, slots: Iterable[datetime]) -> Iter
 
 
 def history(row: Schedule, count: int) -> list[Slot]:
-    """Return the newest records of a schedule, the newest first."""
+    """Return the newest `count` records of a schedule's slots, the newest first."""
     rows = Slot.objects.using(settings().DATABASE).filter(schedule_id=row.pk)
     return list(rows.order_by("-slot_at")[:count])
 
 
 def describe_slot(slot: Slot) -> dict[str, Any]:
-    """Return a record with times and ids as text."""
+    """Return the record of a slot as JSON values, for commands."""
     return {
         "slot": format_slot(slot.slot_at),
         "reason": slot.reason,

@@ -1,4 +1,7 @@
-"""Checks of a rule's parts. An error names the field, its position, and what to write instead."""
+"""Checks of the parts of a rule: cron expression, time zone, times and intervals.
+
+An error says which field of the expression is wrong and what to write instead.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -33,7 +36,7 @@ ANY_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001  cronsim walks local time
 
 
 class CronField(NamedTuple):
-    """Field of a cron rule."""
+    """Field of a cron expression, such as the hour: its bounds, and the names of its values."""
 
     name: str
     low: int
@@ -42,7 +45,7 @@ class CronField(NamedTuple):
     advice: str = ""
 
     def number(self, text: str) -> int | None:
-        """Return the number of a value or name, or None for other text."""
+        """Return the number in a text such as "5" or "FRI", or None for other text."""
         if text in self.names:
             return self.names.index(text) + self.low
         return int(text) if text.isascii() and text.isdigit() else None
@@ -59,12 +62,12 @@ FIELDS: Final = (
 
 
 def expand_macro(cron: str) -> str:
-    """Return the fields of a rule such as `@daily`, and other rules as they are."""
+    """Return the expression for a macro such as `@daily`, and any other text unchanged."""
     return MACROS.get(cron.strip().lower(), cron)
 
 
 def check_cron(cron: str) -> None:
-    """Raise InvalidSchedule for a rule that can't be parsed or never has a slot."""
+    """Raise InvalidSchedule for a cron expression that can't be parsed or never has a slot."""
     if not isinstance(cron, str) or len(cron) > LONGEST_CRON:
         raise InvalidSchedule("cron", f"cron must be text of up to {LONGEST_CRON} characters.")
     _check_macro(cron.strip())
@@ -124,7 +127,7 @@ def _is_valid(field: CronField, term: str) -> bool:
 
 
 def _suggest(field: CronField, term: str) -> str:
-    """Return advice on a term of a field that can't be parsed."""
+    """Return what to write in place of a term, such as "5-3" in "1,5-3", that can't be parsed."""
     if "?" in term:
         return "write * for any value"
     if term.endswith("W") and field.name == "day of month":
@@ -136,7 +139,7 @@ def _suggest(field: CronField, term: str) -> str:
 
 
 def _suggest_range(field: CronField, term: str) -> str:
-    """Return advice on a range that goes down, such as FRI-MON, or no text."""
+    """Return what to write for a descending range such as FRI-MON, or "" for another term."""
     first, dash, last = term.partition("-")
     low, high = field.number(first), field.number(last)
     if not dash or low is None or high is None or low <= high:
@@ -164,7 +167,7 @@ def _nearest(text: str, names: Iterable[str]) -> list[str]:
 
 
 def check_zone(name: str) -> None:
-    """Raise InvalidSchedule unless it is the name of an IANA time zone."""
+    """Raise InvalidSchedule, with the nearest name, unless `name` is an IANA time zone."""
     zones = _zones()
     if isinstance(name, str) and name in zones.values():
         return
@@ -181,13 +184,13 @@ def check_zone(name: str) -> None:
 
 @cache
 def _zones() -> dict[str, str]:
-    """Return the names of all zones by their lower case."""
+    """Return the names of all time zones, by the names in lower case."""
     zones = available_timezones() - MACHINE_ZONES
     return {name.lower(): name for name in sorted(zones)}
 
 
 def check_aware(field: str, moment: datetime | None) -> None:
-    """Raise InvalidSchedule for a naive time, and for one that calendars may not reach."""
+    """Raise InvalidSchedule for a naive time, or a year before 1900 or after 9000."""
     if moment is not None and (not isinstance(moment, datetime) or moment.utcoffset() is None):
         raise InvalidSchedule(
             field, f"{field} must be an aware datetime, not {moment!r}: give it a time zone."
@@ -199,7 +202,7 @@ def check_aware(field: str, moment: datetime | None) -> None:
 
 
 def check_interval(field: str, interval: timedelta, *, least: timedelta) -> None:
-    """Raise InvalidSchedule for an interval that is no timedelta or out of its bounds."""
+    """Raise InvalidSchedule unless `interval` is a timedelta from `least` to 100 years."""
     if not isinstance(interval, timedelta):
         raise InvalidSchedule(field, f"{field} must be a timedelta, not {interval!r}.")
     if not least <= interval <= LONGEST_DELAY:

@@ -1,4 +1,4 @@
-"""Rules of schedules: at which times they have slots. Pure code, without models.
+"""Rules of schedules, which compute the times of slots. No database is used here.
 
 Daylight saving, for rules of cron:
 
@@ -6,8 +6,8 @@ Daylight saving, for rules of cron:
     a fixed hour (2, 0-5)      fires once, at the change         fires once, the first time
     begins with * (*, */2)     does not fire                     fires in both hours
 
-`cronsim` parses the rule and walks local times without a zone. This module places them in real
-time, because `cronsim` follows Debian's cron, which applies its own rule to some fields only.
+The package `cronsim` parses a rule and yields naive local times. This module converts them to UTC,
+because `cronsim` follows Debian's cron, which treats daylight saving so for some fields only.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ NEVER: Final = datetime(9500, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule of a schedule. Either `cron` or `every` is set."""
+    """Rule of a schedule. Either `cron` or `every` is set. `make_rule` checks one."""
 
     cron: str = ""
     every: timedelta | None = None
@@ -54,7 +54,7 @@ class Rule:
     jitter: timedelta = timedelta()
 
     def slots_after(self, after: datetime) -> Iterator[datetime]:
-        """Yield the slots later than an aware time, ascending, in UTC."""
+        """Yield the slots later than the aware time `after`, ascending, in UTC, without jitter."""
         after = after.astimezone(UTC)
         if self.starts_at is not None:
             after = max(after, self.starts_at.astimezone(UTC) - timedelta(microseconds=1))
@@ -63,13 +63,14 @@ class Rule:
         return takewhile(lambda slot: slot <= last, slots)
 
     def next_slot(self, after: datetime) -> datetime | None:
-        """Return the first slot later than an aware time, or None if there is none."""
+        """Return the first slot later than the aware time `after`, or None if no slot follows."""
         return next(self.slots_after(after), None)
 
     def fires_at(self, slot: datetime, seed: str) -> datetime:
-        """Return the time at which a slot fires: the slot, plus an offset below the jitter.
+        """Return the time at which a slot fires: the slot, plus a delay below the jitter.
 
-        The offset depends on the slot and on `seed` only, so that all workers agree.
+        The delay is a hash of the slot and of `seed`, the schedule's name, so that all workers
+        agree and schedules with the same rule spread.
         """
         if not self.jitter:
             return slot
@@ -77,7 +78,7 @@ class Rule:
         return slot + self.jitter * (int.from_bytes(digest) / 2**64)
 
     def describe(self) -> str:
-        """Return the rule in words."""
+        """Return the rule in English words, such as "Every 5 minutes"."""
         if self.every is not None:
             return f"Every {_describe_interval(self.every)}"
         words = CronSim(self._expression, ANY_TIME).explain()
@@ -97,7 +98,7 @@ class Rule:
 
     @cached_property
     def problem(self) -> str:
-        """Reason why this machine can't find slots of the rule, or an empty text."""
+        """Error text if this machine lacks the time zone that the rule needs, else empty."""
         if self.every is None:  # An interval needs no zone.
             try:
                 _ = self.zone
@@ -136,11 +137,15 @@ class Rule:
         return self._in_every_real_hour(after)
 
     def _local_times(self, after: datetime, offset: timedelta) -> Iterator[datetime]:
-        """Yield the naive local times of the rule that follow an instant, in that UTC offset."""
+        """Yield the naive local times that match the rule, after `after` in a UTC offset."""
         return CronSim(self._expression, after.replace(tzinfo=None) + offset)
 
     def _once_a_local_time(self, after: datetime) -> Iterator[datetime]:
-        """Yield an instant for each local time: its first one, or the change that skips it."""
+        """Yield slots of a rule with a fixed hour: one for each local time that matches.
+
+        A local time that exists twice gives its first instant, and one that does not exist gives
+        the instant of the clock's change.
+        """
         last = after
         for local in self._local_times(after, offset_at(self.zone, after)):
             slot = _first_instant(self.zone, local)
@@ -149,7 +154,10 @@ class Rule:
                 last = slot
 
     def _in_every_real_hour(self, after: datetime) -> Iterator[datetime]:
-        """Yield the instants whose local time matches, however often a local time exists."""
+        """Yield slots of a rule whose hour begins with `*`: all instants whose local time matches.
+
+        A local time that exists twice gives two slots, and one that does not exist gives none.
+        """
         while True:
             begin = after.replace(microsecond=0) + SECOND
             offset = offset_at(self.zone, begin)
@@ -175,7 +183,9 @@ def make_rule(
     jitter: timedelta | None = None,
     now: datetime,
 ) -> Rule:
-    """Return a checked rule that has a slot after `now`, or raise InvalidSchedule with advice.
+    """Check the arguments and return the rule, which has a slot after `now`.
+
+    Raises InvalidSchedule, whose text says what to write instead.
 
     An interval without `starts_at` begins at `now`.
     """
@@ -227,7 +237,7 @@ def offset_at(zone: tzinfo, instant: datetime) -> timedelta:
 
 
 def next_change(zone: tzinfo, begin: datetime, end: datetime) -> datetime | None:
-    """Return the first instant in (`begin`, `end`] with another UTC offset than before, or None."""
+    """Return the first change of the zone's UTC offset in (`begin`, `end`], or None without one."""
     offset, low = offset_at(zone, begin), begin
     while low < end:
         high = min(low + DAY, end)
@@ -238,7 +248,7 @@ def next_change(zone: tzinfo, begin: datetime, end: datetime) -> datetime | None
 
 
 def _bisect(zone: tzinfo, low: datetime, high: datetime) -> datetime:
-    """Return the second of the change of the offset, which is in (`low`, `high`]."""
+    """Return the instant in (`low`, `high`] at which the UTC offset changes, to the second."""
     offset = offset_at(zone, low)
     while high - low > SECOND:
         middle = low + (high - low) // (2 * SECOND) * SECOND
@@ -250,7 +260,10 @@ def _bisect(zone: tzinfo, low: datetime, high: datetime) -> datetime:
 
 
 def _first_instant(zone: tzinfo, local: datetime) -> datetime:
-    """Return the first instant with that local time, or the change that skips the local time."""
+    """Return the first instant with this naive local time.
+
+    If the clock skips the local time, return the instant at which it does.
+    """
     instant = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if instant.astimezone(zone).replace(tzinfo=None) == local:
         return instant

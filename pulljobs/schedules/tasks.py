@@ -1,4 +1,4 @@
-"""Schedules of Django's tasks: the message is that of an enqueued task."""
+"""Schedules that run tasks of `django.tasks`: they publish the message that `enqueue` would."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ def create_for_task(
 ) -> Schedule:
     """Create a schedule that runs a task with these arguments at each slot.
 
-    The options are those of `create` that belong to the rule and its policies. The priority is the
-    task's. Joins the caller's transaction. Raises what `create` raises, InvalidSchedule for a task
-    of another backend or with a `run_after`, and TypeError if an argument is not JSON.
+    The options are the rule and the policies of `create`. The priority is that of the task. Joins
+    the caller's transaction. Raises what `create` raises, InvalidSchedule for a task of another
+    backend or with a `run_after`, and TypeError if an argument can't be written as JSON.
     """
     channel, payload = content_of(task, args, kwargs)
     with transaction.atomic(using=settings().DATABASE):
@@ -41,7 +41,10 @@ def declare_for_task(
     kwargs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """Declare a schedule that runs a task, with the arguments of `create_for_task`."""
+    """Declare in code a schedule that runs a task, with the arguments of `create_for_task`.
+
+    Workers create its row when they start, as for `declare`.
+    """
     channel, payload = content_of(task, args, kwargs)
     declare(name, channel, payload, priority=task.priority, **options)
 
@@ -49,7 +52,10 @@ def declare_for_task(
 def content_of(
     task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any] | None
 ) -> tuple[str, dict[str, Any]]:
-    """Return the channel and the payload of a task. Raises what `create_for_task` raises."""
+    """Return the channel and the payload with which `enqueue` would publish a task.
+
+    Raises what `create_for_task` raises for a task.
+    """
     if not isinstance(task, Task):
         raise InvalidSchedule("task", f"task must be a task of Django, not {task!r}.")
     backend = _backend_of(task)
@@ -60,7 +66,10 @@ def content_of(
 
 
 def find_missing(payload: bytes) -> str | None:
-    """Return the name of the task in a payload if there is no such task, else None."""
+    """Return the name of the task in a payload if no such task can be imported, else None.
+
+    The name is empty if the payload has none.
+    """
     name = ""
     try:
         content = json.loads(payload)

@@ -1,7 +1,7 @@
-"""Proof that each slot has exactly one record, and each slot that fired its message.
+"""Check that each slot of a schedule has exactly one record, and each fired slot its message.
 
-The check only reads. It may run next to the workers: it reads a schedule before its records, and
-looks only at slots before the next one of that reading.
+The check only reads. It may run while workers fire: it reads a schedule before its records, and
+checks only slots before the `next_slot` that it read.
 """
 
 from collections import Counter, defaultdict
@@ -36,33 +36,39 @@ BY_HAND: Final = (SlotReason.NOW, SlotReason.BACKFILL)
 
 @dataclass
 class VerifiedSlots:
-    """Result of a check. `broken` has, by invariant, the slots or rules that break it, as text."""
+    """Result of a check: how much was checked, and what breaks an invariant.
+
+    `broken` has by name of the invariant texts such as "report 2027-01-31T06:00:00Z".
+    """
 
     schedules: int = 0
     slots: int = 0
     broken: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, invariant: str, schedule: str, slots: Iterable[str]) -> None:
-        """Note slots of a schedule that break an invariant."""
+        """Add slots of a schedule, as text, that break an invariant."""
         if named := [f"{schedule} {slot}" for slot in slots]:
             self.broken.setdefault(invariant, []).extend(named)
 
 
 class SlotWindow(NamedTuple):
-    """Slots of a schedule that are checked. Begin and end are exclusive."""
+    """Times between which the slots of a schedule are checked, both exclusive."""
 
     begin: datetime
     end: datetime
 
     def has(self, slot: str) -> bool:
-        """Return True for a slot in it. It is compared as text: any publisher may send one."""
+        """Return True if a slot, the text of a message's header, is inside the window.
+
+        It is not parsed, because other publishers may send the header with any text.
+        """
         return format_slot(self.begin) < slot < format_slot(self.end)
 
 
 def verify(since: datetime | None = None, until: datetime | None = None) -> VerifiedSlots:
-    """Check the slots of all schedules between two aware times, by default those of a day.
+    """Check the slots of all schedules between two aware times, by default of the last 24 hours.
 
-    A rule is checked from its last change on, as far as history reaches back.
+    Slots before the last change of a schedule's rule, or older than the retention, are left out.
     """
     using = settings().DATABASE
     now = nodes.clock(using).astimezone(UTC)
@@ -85,7 +91,7 @@ def verify(since: datetime | None = None, until: datetime | None = None) -> Veri
 
 
 def verify_part() -> VerifiedPart:
-    """Check the slots of the last day, for `manage.py pulljobs verify`."""
+    """Check the slots of the last 24 hours, as a part of `manage.py pulljobs verify`."""
     result = verify()
     return VerifiedPart(result.slots, result.broken, INVARIANTS)
 
@@ -117,7 +123,10 @@ def _verify(using: str, row: Schedule, window: SlotWindow, result: VerifiedSlots
 def _broken(
     expected: Sequence[datetime], records: Sequence[Row]
 ) -> dict[str, Collection[datetime]]:
-    """Return the slots that break each invariant. `records` are rows of slots_of_schedule.sql."""
+    """Return the slots that break an invariant, by its name.
+
+    `expected` are the slots of the rule, and `records` the rows of slots_of_schedule.sql.
+    """
     counts = Counter(record.slot_at for record in records)
     planned = {record.slot_at for record in records if record.reason not in BY_HAND}
     return {
@@ -133,7 +142,7 @@ def _broken(
 def _verify_messages(
     using: str, channel: str, schedules: Mapping[str, SlotWindow], result: VerifiedSlots
 ) -> None:
-    """Look for slots with two messages. A channel's messages are read once."""
+    """Add to `result` the slots with two messages, for all `schedules` of a channel at once."""
     first = ids.first_of(min(window.begin for window in schedules.values()))
     for doubled in run(using, "doubled_slots", {"channel": channel, "first": first}):
         window = schedules.get(doubled.schedule)

@@ -1,4 +1,4 @@
-"""Django's admin of schedules: pages to look at them, to change them and to act on them."""
+"""Pages of schedules in Django's admin: list, form, history and actions."""
 
 from pulljobs.schedules.admin import pages
 

@@ -1,4 +1,4 @@
-"""Actions on a schedule with pages of their own: fire now, pause, resume, backfill."""
+"""Views of the actions on one schedule: fire now, pause, resume, backfill."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,7 +36,7 @@ NOT_CONFIRMED: Final = gettext_lazy(
 
 
 class BackfillForm(forms.Form):
-    """Form for the window of a backfill. `plan` has its slots once it is valid."""
+    """Form for the window of a backfill. Once the form is valid, `plan` has the window's slots."""
 
     start = SiteTimeField(label=gettext_lazy("From"))
     end = SiteTimeField(label=gettext_lazy("To, exclusive"))
@@ -57,13 +57,13 @@ class BackfillForm(forms.Form):
         return cleaned
 
     def slots(self) -> list[UpcomingSlot]:
-        """Return the first slots that would fire."""
+        """Return the first slots that the backfill would fire, at most 20."""
         rule = self._row.rule
         return list(format_slots(rule, self.cleaned_data["start"], self.plan.left[:SHOWN]))
 
 
 def may(request: HttpRequest, action: str) -> bool:
-    """Return True if the user has the permission for the action, or to change schedules."""
+    """Return True if the user may do the action ("pause" or "fire") or change schedules."""
     return any(
         request.user.has_perm(f"pulljobs_schedules.{verb}_schedule") for verb in (action, "change")
     )
@@ -101,7 +101,7 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
 
 
 def backfill(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    """Show the slots of a window, which the query names, and fire them after confirmation."""
+    """Show the slots of the window in the query string. Fire them on POST, as confirmation."""
     row = _find_schedule(listed, request, id, "fire")
     now = nodes.clock(settings().DATABASE).replace(second=0, microsecond=0)
     form = BackfillForm(row, request.GET or None, initial={"start": now - HOUR, "end": now})
@@ -135,7 +135,10 @@ def _backfill(request: HttpRequest, row: Schedule, form: BackfillForm) -> HttpRe
 
 
 def _is_confirmed(request: HttpRequest, row: Schedule, slots: int) -> bool:
-    """Return True if this user saw so many slots of this window and this version of the row."""
+    """Return True if the preview that this user confirms had `slots` slots.
+
+    Its signed token holds only for the same user, window and version of the row, and for a day.
+    """
     given = request.POST.get("preview_token", "")
     with suppress(signing.BadSignature):
         seen: int = signing.loads(given, salt=_salt(request, row), max_age=PREVIEW_LASTS)
@@ -150,7 +153,7 @@ def _salt(request: HttpRequest, row: Schedule) -> str:
 
 @contextmanager
 def _reported(request: HttpRequest) -> Iterator[None]:
-    """Show a refusal by a verb as a message, because another user may have changed the row."""
+    """Turn an error of an action, for example after a change by another user, into a message."""
     try:
         yield
     except PulljobsError as error:
@@ -158,7 +161,7 @@ def _reported(request: HttpRequest) -> Iterator[None]:
 
 
 def _end_of(form: PauseForm) -> datetime | None:
-    """Return the end of the pause, or None for a pause until the schedule is resumed."""
+    """Return the end of the pause in the form, or None for a pause until a user resumes."""
     is_endless = SPANS[form.cleaned_data["span"]][1] == ENDLESS
     return None if is_endless and not form.cleaned_data["until"] else form.end()
 

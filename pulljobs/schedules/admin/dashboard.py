@@ -1,4 +1,4 @@
-"""Section of the dashboard: schedules that are due next, and outcomes of the last slots."""
+"""Section of the dashboard: schedules that are due next, and results of the last hour's slots."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,20 +31,20 @@ WITHIN: Final = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class RecentSlots:
-    """Records of the last hour, or the newest of them."""
+    """Records of slots of the last hour, at most the newest 2,000."""
 
     records: Sequence[tuple[str, float]]
-    """Reason and lateness of each record."""
+    """Reason and lateness in seconds of each record."""
 
     @property
     def fired(self) -> str:
-        """Number of slots that fired."""
+        """Number of slots that fired, as text. It is marked as a minimum if records were cut."""
         count = sum(reason in FIRED for reason, _late in self.records)
         return figures.counted(count, is_least=len(self.records) == COUNTED)
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """Reasons of skipped slots with their numbers, the most frequent first."""
+        """Label of each reason with the number of slots it skipped, the most frequent first."""
         counts = Counter(reason for reason, _late in self.records if reason not in FIRED)
         return [
             (str(SlotReason(reason).label), figures.number(count))
@@ -53,14 +53,14 @@ class RecentSlots:
 
     @property
     def latest(self) -> str:
-        """Largest lateness of a slot that fired when it was due, or an empty text."""
+        """Largest lateness as text of slots that fired by themselves, or "" without such slots."""
         late = [late for reason, late in self.records if reason == SlotReason.DUE]
         return figures.duration(max(late)) if late else ""
 
 
 @dataclass(frozen=True)
 class UpcomingSchedule:
-    """Schedule that is due soon, or late."""
+    """Line of the section: a schedule among the five that are due first."""
 
     row: Schedule
     address: str | None
@@ -69,7 +69,7 @@ class UpcomingSchedule:
 
     @property
     def time(self) -> str:
-        """Time until it is due."""
+        """Time until the schedule is due, as text such as "in 5 s" or "late by 5 s"."""
         if self.seconds < 0:
             return _("late by %s") % figures.duration(-self.seconds)
         return _("in %s") % figures.duration(self.seconds)
@@ -77,7 +77,7 @@ class UpcomingSchedule:
 
 @dataclass(frozen=True)
 class SchedulesContent:
-    """Contents of the section."""
+    """Values for the template of the section."""
 
     upcoming: Sequence[UpcomingSchedule]
     recent: RecentSlots
@@ -86,7 +86,7 @@ class SchedulesContent:
 
 
 def read_section(at: datetime, links: Links) -> Section | None:
-    """Return the section, or None if no schedule is due and none had a slot recently.
+    """Return the section, or None if no schedule has a next slot and none had one recently.
 
     Each statement reads a bounded part of an index, however many schedules there are.
     """
@@ -110,7 +110,7 @@ def _describe(row: Schedule, at: datetime, links: Links) -> UpcomingSchedule:
 
 
 def _check(rows: QuerySet[Schedule], at: datetime) -> Iterator[Attention]:
-    """Yield schedules that can't publish, that no process fires, or that no consumer serves."""
+    """Yield warnings of schedules that can't publish, are late, or publish to no consumer."""
     for row in rows.filter(failures__gt=0, due_at__lte=at + LONGEST_RETRY)[:SHOWN]:
         values = {"name": row.name, "error": row.error}
         yield Attention(True, _("Schedule %(name)s can't publish: %(error)s") % values, NAME)
@@ -132,7 +132,10 @@ def _check(rows: QuerySet[Schedule], at: datetime) -> Iterator[Attention]:
 
 
 def _find_useless(rows: QuerySet[Schedule]) -> list[str]:
-    """Return schedules on channels without consumers, among those that are due next."""
+    """Return names of schedules on channels without consumers, from the 1,000 due next.
+
+    A schedule whose last publish was refused is left out: another warning names it.
+    """
     consumers = Consumer.objects.using(rows.db).filter(
         channel__name=OuterRef("channel_name"), deleted_at=None
     )

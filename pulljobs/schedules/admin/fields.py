@@ -1,4 +1,4 @@
-"""Form fields of schedules: intervals such as 15m, times of the site, headers and payloads."""
+"""Fields of the form of a schedule: intervals such as 15m, times, headers and payloads."""
 
 from argparse import ArgumentTypeError
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ YEARS: Final = range(1970, 9000)
 
 
 class IntervalField(forms.CharField):
-    """Field of an interval as commands take it: 90, 15m, 12h or 30d."""
+    """Field of a timedelta, written as in commands: 90 (seconds), 15m, 12h or 30d."""
 
     def to_python(self, value: Any) -> Any:
         text = super().to_python(value)
@@ -34,7 +34,7 @@ class IntervalField(forms.CharField):
 
 
 class SiteTimeField(forms.DateTimeField):
-    """Field of a time in the time zone of the site."""
+    """Field of a time in Django's current time zone."""
 
     widget = forms.DateTimeInput(
         format="%Y-%m-%dT%H:%M:%S", attrs={"type": "datetime-local", "step": "1"}
@@ -51,7 +51,7 @@ class SiteTimeField(forms.DateTimeField):
 
 
 class PayloadField(forms.CharField):
-    """Field of a payload that is text. Line ends are those of Unix."""
+    """Field of a text payload. It turns the CRLF of browsers into LF."""
 
     widget = forms.Textarea(attrs={"rows": 6, "spellcheck": "false"})
 
@@ -62,12 +62,12 @@ class PayloadField(forms.CharField):
         return _unix_lines(super().to_python(value) or "")
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Return True if the text differs in more than its line ends, which browsers change."""
+        """Return True if the text differs in more than its line ends."""
         return _unix_lines(initial or "") != _unix_lines(data or "")
 
 
 class HeadersField(forms.CharField):
-    """Field of headers, with one header per line."""
+    """Field of the headers of a message, a dict: one `name: value` per line."""
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
 
@@ -92,7 +92,7 @@ class HeadersField(forms.CharField):
 
 
 def format_interval(interval: timedelta) -> str:
-    """Return an interval as `parse_duration` takes it, in the largest unit that fits."""
+    """Return an interval as text for `parse_duration`, in the largest unit without remainder."""
     for name, unit in UNITS:
         if interval and not interval % unit:
             return f"{interval // unit}{name}"

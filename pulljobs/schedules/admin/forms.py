@@ -1,4 +1,4 @@
-"""Form of a schedule. It checks with the code of the verbs, which write the row."""
+"""Form of a schedule in the admin. It checks as `create` and `update` do, which write the row."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -124,12 +124,18 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
             self.fields["name"].help_text = _("Code declares it by this name.")
 
     def is_valid(self) -> bool:
-        """Return False for a preview as well, so that the admin shows the form again."""
+        """Return True if the form is valid and the user pressed save.
+
+        For the button that shows the next slots it is False: the admin then shows the form again.
+        """
         return super().is_valid() and PREVIEW not in self.data
 
     @property
     def seen(self) -> str:
-        """Time of the last change of the row when the page was opened, empty for a new row."""
+        """Time of the row's last change when the user opened the page, as text, or "" without row.
+
+        `clean` compares it with the row, so that no user undoes the change of another.
+        """
         if self.is_bound:
             return str(self.data.get(SEEN, ""))
         return "" if self.instance.pk is None else format_slot(self.instance.changed_at)
@@ -157,7 +163,10 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
         return cleaned
 
     def _post_clean(self) -> None:
-        """Check the rule and the definition. The row is left alone, because a verb writes it."""
+        """Check the rule and the other options, in place of what a ModelForm does.
+
+        A ModelForm would set the attributes of the row here, which `create` or `update` write.
+        """
         if set(RULE_FIELDS) <= self.cleaned_data.keys():
             self._check(self._check_rule)
         if not self.errors:
@@ -191,18 +200,18 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
 
     @cached_property
     def now(self) -> datetime:
-        """Time by the database's clock."""
+        """Present time by the database's clock, read once for a form."""
         return nodes.clock(settings().DATABASE).astimezone(UTC)
 
     def preview(self) -> list[UpcomingSlot]:
-        """Return the next slots of the rule in the form, or none if it is not valid."""
+        """Return the next ten slots of the rule in the form, or no slot if the rule is invalid."""
         if self.rule is None or self.rule.problem:
             return []
         slots = islice(self.rule.slots_after(self.now), SHOWN_SLOTS)
         return list(format_slots(self.rule, self.now, slots))
 
     def options(self) -> dict[str, Any]:
-        """Return the options of the schedule, as `create` takes them."""
+        """Return the values of the form as arguments of `create`."""
         cleaned: Mapping[str, Any] = self.cleaned_data
         options = {name: cleaned[name] for name in PLAIN if name in cleaned}
         options["channel"] = cleaned["channel"].name
@@ -211,7 +220,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
         return options
 
     def changed_options(self) -> dict[str, Any]:
-        """Return the options that differ from the row, as `update` takes them."""
+        """Return the values that differ from the row, as arguments of `update`."""
         changed = set(self.changed_data)
         for together in ({"cron", "every"}, {"payload", "content_type"}):
             if changed & together:
@@ -220,7 +229,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
 
 
 def initial_of(row: Schedule) -> dict[str, Any]:
-    """Return the values of the fields for a row."""
+    """Return the initial values of the form's fields for a row."""
     values = {name: getattr(row, name) for name in (*PLAIN, "content_type")}
     return values | {
         "channel": row.channel_name,
@@ -231,7 +240,7 @@ def initial_of(row: Schedule) -> dict[str, Any]:
 
 
 def read_text(row: Schedule) -> str | None:
-    """Return the payload of a schedule as text, or None if it is no text."""
+    """Return the payload of a schedule as text, or None if it is not UTF-8 or has a NUL."""
     try:
         text = bytes(row.payload).decode()
     except UnicodeDecodeError:

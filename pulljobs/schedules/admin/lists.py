@@ -1,4 +1,4 @@
-"""List of schedules: pages continue below an id, and filters are conditions on the row."""
+"""List of schedules in the admin, and its filters. Pages are found by id, not by offset."""
 
 from typing import Any, Final
 
@@ -29,7 +29,10 @@ ORIGINS: Final = {"code": Q(is_declared=True), "user": Q(is_declared=False)}
 
 
 class ScheduleChangeList(KeysetChangeList):
-    """List whose rows have the time at which they are shown. Messages are not read."""
+    """List of schedules without payloads and headers.
+
+    Rows get the attribute `listed_at`, the database's time, from which their ages are shown.
+    """
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
         rows: QuerySet[Any] = self.root_queryset.defer("headers")
@@ -41,7 +44,7 @@ class ScheduleChangeList(KeysetChangeList):
 
 
 class ConditionFilter(SimpleListFilter):
-    """Filter whose choices are conditions on the row. An unknown choice selects no row."""
+    """Filter of which each choice stands for a condition. An unknown choice selects no row."""
 
     def condition(self, choice: str) -> Q | None:
         """Return the condition of a choice, or None if there is no such choice."""

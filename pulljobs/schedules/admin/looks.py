@@ -1,4 +1,4 @@
-"""Display of schedules and of the records of their slots."""
+"""Text and HTML of schedules, and of the records of their slots, for pages of the admin."""
 
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -26,7 +26,7 @@ BADGES: Final = {"active": "well", "paused": "paused", "refused": "dead", "ended
 
 
 class SlotRow(NamedTuple):
-    """Row of the history: a slot that fired or was skipped."""
+    """Record of a fired or skipped slot as text, for the history on the page of a schedule."""
 
     local: str
     """Time in the zone of the rule."""
@@ -40,7 +40,7 @@ class SlotRow(NamedTuple):
 
 
 class SlotHistory(NamedTuple):
-    """Page of records, the newest first."""
+    """Page of the history: records of one schedule, the newest first."""
 
     rows: list[SlotRow]
     is_newest: bool
@@ -49,7 +49,10 @@ class SlotHistory(NamedTuple):
 
 
 def read_history(row: Schedule, before: str) -> SlotHistory:
-    """Return records of a schedule, the newest of them before a time given as text."""
+    """Return a page of the history: the newest 20 records before an ISO 8601 time.
+
+    With "" or other text for `before` it is the first page.
+    """
     records: QuerySet[Slot] = Slot.objects.using(settings().DATABASE).filter(schedule_id=row.pk)
     below = _parse_slot(before)
     if below is not None:
@@ -75,7 +78,10 @@ def describe_record(slot: Slot, rule: Rule) -> SlotRow:
 
 
 def format_local(at: datetime, rule: Rule) -> str:
-    """Return a time in the zone of the rule, or in UTC if it is unknown, with its offset."""
+    """Return a time as text with its UTC offset, in the rule's zone.
+
+    It is in UTC if this machine does not know the zone.
+    """
     return at.astimezone(rule.shown_zone).isoformat(sep=" ", timespec="seconds")
 
 
@@ -100,7 +106,7 @@ def show_state(row: Schedule, now: datetime) -> SafeString:
 
 
 def show_last(row: Schedule) -> SafeString | str:
-    """Return the last slot with its outcome below it."""
+    """Return the last slot with its result below it, or a dash if no slot has a record."""
     if row.last_slot is None:
         return looks.NOTHING
     at, outcome = looks.format_time(row.last_slot), describe_outcome(row)
@@ -108,7 +114,7 @@ def show_last(row: Schedule) -> SafeString | str:
 
 
 def describe_outcome(row: Schedule) -> str:
-    """Return whether the last slot fired, and how late, or why it was skipped."""
+    """Describe the last slot: how late it fired, or why it was skipped."""
     if row.last_reason in FIRED:
         return _("fired, %s late") % looks.duration(max(0.0, row.last_late_seconds or 0.0))
     if row.last_reason not in SlotReason.values:
@@ -117,19 +123,19 @@ def describe_outcome(row: Schedule) -> str:
 
 
 def describe_pause_of(row: Schedule, now: datetime) -> str:
-    """Return the pause of a schedule for its page, or an empty text if it is not paused."""
+    """Return text such as "paused until ...", or an empty text if the schedule is not paused."""
     if not row.is_paused(now):
         return ""
     return _("paused") if row.paused_until is None else _("paused %s") % _describe_pause(row)
 
 
 def page_of(row: Schedule) -> str:
-    """Return the URL of the page of a schedule."""
+    """Return the URL of the admin page of a schedule."""
     return reverse("admin:pulljobs_schedules_schedule_change", args=[row.pk])
 
 
 def list_facts(row: Schedule) -> list[tuple[str, str]]:
-    """Return the rule, the policies and the message of a schedule, each with its name."""
+    """Return the options of a schedule as (label, text), for users who may not change them."""
     facts: list[tuple[str, Any]] = [
         (_("Channel"), row.channel_name),
         (_("Rule"), row.rule.describe()),
@@ -156,7 +162,7 @@ def _describe_pause(row: Schedule) -> str:
 
 
 def _parse_slot(text: Any) -> datetime | None:
-    """Return an aware time, or None for other text."""
+    """Return the aware time in an ISO 8601 text, or None for other text."""
     try:
         at = parse_datetime(text)
     except ValueError:

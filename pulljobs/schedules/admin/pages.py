@@ -1,4 +1,4 @@
-"""Pages of schedules. Every write is a verb of `acting`, which adds it to the audit trail."""
+"""Admin of the model Schedule. Each write calls `acting`, which adds it to the audit trail."""
 
 from contextlib import suppress
 from functools import partial
@@ -53,7 +53,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         css: ClassVar = {"all": ["pulljobs_schedules/admin.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Leave payloads in the database until a page shows one."""
+        """Return all schedules. Their payloads are read only when a page shows one."""
         rows: QuerySet[Any] = super().get_queryset(request).defer("payload")
         return rows
 
@@ -113,7 +113,11 @@ class ScheduleAdmin(ReadOnlyAdmin):
         return [*own, *super().get_urls()]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Leave out what the user may not see, and all fields of a page that is for reading."""
+        """Return the fields of the form: none for users who may only read.
+
+        For a row, message fields are left out without the permission to see payloads, and payload
+        and content type if the payload is not text.
+        """
         if obj is not None and not self.has_change_permission(request, obj):
             return []
         hidden: tuple[str, ...] = ()
@@ -129,9 +133,9 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        """Keep only the fields that the page shows: a hidden one would come back empty.
+        """Return ScheduleForm with the fields of `get_fieldsets` only.
 
-        The form declares all of them, and takes none from the model.
+        A field that the page does not show would come back empty and clear its option.
         """
         form: Any = super().get_form(request, obj, change, **{**kwargs, "fields": []})
         shown = flatten_fieldsets(self.get_fieldsets(request, obj))
@@ -166,9 +170,10 @@ class ScheduleAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Allow only the site's own scripts, because the page shows payloads.
+        """Show or save the form, with a policy that allows only the site's own scripts.
 
-        A refusal by a verb is a message: another user may have changed the rows in between.
+        Payloads on the page come from outside. An error of `acting`, for example because another
+        user has just deleted the row, becomes a message.
         """
         try:
             response = super().changeform_view(request, object_id, form_url, extra_context)
@@ -205,7 +210,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         }
 
     def _shown_content(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
-        """Return what the page shows where it has no field for it."""
+        """Return options and message for the template, unless the form has fields for them."""
         facts = [] if self.has_change_permission(request, row) else looks.list_facts(row)
         is_readable = payloads.may_read(request)
         has_field = not facts and read_text(row) is not None
@@ -230,7 +235,10 @@ class ScheduleAdmin(ReadOnlyAdmin):
         self._act_on_each(request, lambda name, by: acting.fire_now(name, by=by))
 
     def _act_on_each(self, request: HttpRequest, act: Any) -> None:
-        """Act on the selected rows, even if they no longer match the filter."""
+        """Call `act(name, operator)` for each selected schedule, and report errors as messages.
+
+        A selected row counts even if it no longer matches the filter of the list.
+        """
         chosen = map(asking.number, request.POST.getlist(ACTION_CHECKBOX_NAME))
         rows = Schedule.objects.using(settings().DATABASE).filter(pk__in=list(chosen))
         done = []

@@ -1,1 +1,1 @@
-"""HTTP API of schedules, for users of Django with the permissions of the model."""
+"""HTTP API of schedules, for Django users with permissions for the model Schedule."""

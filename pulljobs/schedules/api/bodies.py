@@ -1,4 +1,4 @@
-"""JSON bodies of the routes of schedules."""
+"""JSON bodies of requests and answers about schedules."""
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
@@ -23,7 +23,7 @@ Moment = Annotated[Time, Problem("must be a time such as 2030-01-31T12:00:00Z")]
 
 
 class ScheduleFormBody(TypedDict):
-    """Either Cron or EverySeconds is given. An absent option has its default."""
+    """Options of a schedule: either Cron or EverySeconds. An absent option has its default."""
 
     Channel: NameText
     Cron: NotRequired[NameText | None]

@@ -1,4 +1,4 @@
-"""Operations of schedules by route and method, for the OpenAPI document."""
+"""Entries of the OpenAPI document for schedules, by name of the route and HTTP method."""
 
 from collections.abc import Mapping
 from typing import Final

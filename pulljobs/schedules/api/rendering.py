@@ -1,4 +1,4 @@
-"""Schedules and slots as bodies, and the body of a PUT as the options of `create`."""
+"""Conversion of rows into JSON bodies, and of the body of a PUT into arguments of `create`."""
 
 import base64
 import binascii
@@ -43,9 +43,9 @@ DURATIONS: Final = {
 
 
 def read_options(form: ScheduleFormBody) -> dict[str, Any]:
-    """Return the options of `create`, all of them. Raise 400 for a wrong payload or producer.
+    """Return all options of `create` from a body. Answer 400 for a wrong payload or producer.
 
-    An absent option has its default, so that a PUT also resets those of a schedule that exists.
+    An absent option has its default, because a PUT replaces all options of an existing schedule.
     """
     given: Mapping[str, Any] = cast("Mapping[str, Any]", form)
     options = {option: given[field] for field, option in OPTIONS.items() if field in given}
@@ -99,7 +99,7 @@ def render_item(row: Schedule, now: datetime) -> ScheduleItemBody:
 
 
 def render_schedule(row: Schedule, now: datetime, *, with_message: bool) -> ScheduleBody:
-    """Render a schedule. Payload and headers are left out for users who may not see messages."""
+    """Render a schedule. Without `with_message` the body lacks payload and headers."""
     grace = row.misfire_grace
     body: ScheduleBody = {
         **render_item(row, now),  # type: ignore[typeddict-item]  # it has none of the others

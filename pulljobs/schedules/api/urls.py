@@ -1,4 +1,4 @@
-"""Routes of schedules, by their names."""
+"""URL patterns of the HTTP API of schedules."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Routes of schedules: list, show, put, delete, pause, resume, fire, backfill, history."""
+"""Views of the HTTP API of schedules."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -67,7 +67,7 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Refuse with the text of an error of a verb, which says what to do."""
+    """Answer the status of STATUSES, with the text of the error, if the block raises."""
     try:
         yield
     except tuple(STATUSES) as error:
@@ -76,7 +76,7 @@ def refusing() -> Iterator[None]:
 
 
 class ScheduleUserView(ProblemMixin, UserView):
-    """Base of the views. Requests that change something are not taken from forms of other sites."""
+    """Base of the views. It refuses a POST that a form of another site could send (CSRF)."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -110,7 +110,10 @@ class ScheduleView(ScheduleUserView):
         return _show(request, schedule)
 
     def put(self, request: Request, schedule: str) -> Response:
-        """Create a schedule, or change it if the caller has seen its newest version."""
+        """Create a schedule, or replace the options of an existing one.
+
+        For an existing one, If-Unmodified-Since must be the Last-Modified of its newest version.
+        """
         sent = raw_bodies.read_sent(request._request, settings().MAX_BATCH_BYTES)
         options = read_options(read_body(ScheduleFormBody, sent))
         with refusing():
@@ -118,7 +121,7 @@ class ScheduleView(ScheduleUserView):
         return _show(request, schedule)
 
     def delete(self, request: Request, schedule: str) -> Response:
-        """Delete a schedule if the caller has seen its newest version."""
+        """Delete a schedule if If-Unmodified-Since is the Last-Modified of its newest version."""
         using = settings().DATABASE
         with refusing(), transaction.atomic(using=using):
             check_precondition(request, editing.lock(using, schedule))
@@ -222,7 +225,7 @@ def _put(request: Request, name: str, options: dict[str, Any]) -> None:
 
 
 def _find_changes(row: Schedule, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from the row, and the payload with its type in any case."""
+    """Return the options that differ from the row, and always payload and content type."""
     current = Definition.from_row(row)
     return {
         name: value

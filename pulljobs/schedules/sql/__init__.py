@@ -1,4 +1,4 @@
-"""Statements of schedules, which `engine.sql` finds once this package is imported."""
+"""SQL statements of schedules. Importing this package lets `engine.sql` find them by name."""
 
 from pulljobs.engine.sql import add_package
 

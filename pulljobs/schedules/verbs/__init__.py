@@ -1,6 +1,7 @@
 """List, show, fire, pause and backfill schedules, and fire those that are due."""
 
-# Each module of this package is a verb of its name, as in `pulljobs.management.subcommands`.
+# Each module of this package is a verb of `manage.py pulljobs schedules`, named after the module,
+# as in `pulljobs.management.subcommands`.
 
 from argparse import ArgumentParser
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Publish a message for each past slot of a window that did not fire."""
+"""Publish the message of a schedule for each past slot of a window that did not fire."""
 
 from argparse import ArgumentParser
 from datetime import datetime

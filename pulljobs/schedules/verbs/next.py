@@ -1,4 +1,4 @@
-"""Show the next slots of a schedule, or of a rule that no schedule has yet.
+"""Show the next slots of a schedule, or of a rule before a schedule is created with it.
 
 next daily-report
 next --cron "0 6 * * 1-5" --timezone Europe/Berlin

@@ -1,4 +1,4 @@
-"""Check that each slot has one record, and each that fired its message; exit code 1 if not.
+"""Check that each slot has one record, and each fired slot its message; exit code 1 if not.
 
 It only reads, and may run in production.
 """
