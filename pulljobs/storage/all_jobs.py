@@ -1,4 +1,4 @@
-"""Live and archived jobs in one order: windows of job ids, newest first."""
+"""Lists of jobs for pages, newest first, both live (in the job table) and archived."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,9 +17,9 @@ STATES: Final = tuple(sorted(LIVE | {State.DELIVERED}))
 
 
 def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
-    """Return the next selected job ids. The archive counts if DELIVERED is selected.
+    """Return the next ids of selected jobs, from the archive as well if DELIVERED is selected.
 
-    Live jobs are read first: a job that is delivered in between is in one of the two.
+    Live jobs are read first, so that a job that is delivered in between is in one of the two.
     """
     if selection.among is not None:
         return selecting.window(using, selection, span)
@@ -40,7 +40,10 @@ def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
 def read_rows(
     live: QuerySet[Job], archived: QuerySet[ArchivedJob] | None, job_ids: Sequence[int]
 ) -> list[Job | ArchivedJob]:
-    """Return the live row of each job, else its last settlement, in the order of the ids."""
+    """Return the live row of each job, or else its last row in the archive, in the given order.
+
+    Jobs with neither are left out. With None for `archived`, only live rows are read.
+    """
     rows: dict[int, Job | ArchivedJob] = {job.id: job for job in live.filter(pk__in=job_ids)}
     if archived is not None:
         gone = [id for id in job_ids if id not in rows]
@@ -49,7 +52,10 @@ def read_rows(
 
 
 def find_hits(using: str, job_ids: list[int], query: TextQuery, *, archived: bool) -> set[int]:
-    """Return the jobs of which the live row, a settlement or the message has the text."""
+    """Return the ids of those jobs whose error or message contains the text.
+
+    With `archived`, the errors in the archive are compared, too.
+    """
     hits = text_matching.find_hits(Job.objects.using(using), "id", job_ids, query)
     if archived and (others := [id for id in job_ids if id not in hits]):
         rows = settlements.since(ArchivedJob.objects.using(using), others)

@@ -11,7 +11,7 @@ from pulljobs.storage.rows import JobView
 
 
 def find(using: str, job_id: int) -> JobView | None:
-    """Return a job from its live row, or else from its last settlement."""
+    """Return a job from its live row, or else from its last row in the archive, or None."""
     job = Job.objects.using(using).filter(id=job_id).first()
     last = ArchivedJob.objects.using(using).filter(job_id=job_id).order_by("id").last()
     if job is not None:

@@ -1,4 +1,8 @@
-"""Audit entries: what operators did, written in the transactions that did it."""
+"""Audit entries of actions on many jobs, which proceed in batches.
+
+An entry has the progress of its action. Each batch of jobs is written in the transaction that
+changes them.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +13,10 @@ from pulljobs.models import AuditedBatch, AuditEntry
 
 
 def locked(using: str, entry_id: int | None = None) -> AuditEntry | None:
-    """Lock an unfinished entry, by default the oldest. Return None if another process has it."""
+    """Lock and return an unfinished entry, by default the oldest one that no process has locked.
+
+    Return None if it is finished, or if another process works on it.
+    """
     rows = AuditEntry.objects.using(using).filter(finished_at=None)
     if entry_id is not None:
         rows = rows.filter(pk=entry_id)
@@ -23,7 +30,11 @@ def advance(
     refused: Mapping[int, str],
     beyond: int | None,
 ) -> None:
-    """Write a batch and the id from which to go on. None marks the entry as finished."""
+    """Write the result of a batch and move the entry's cursor.
+
+    `done` has the ids of changed jobs, `refused` the reasons by id of the others. The next batch
+    begins beyond the id `beyond`, or None marks the action as finished.
+    """
     if done or refused:
         why = {str(id): text for id, text in refused.items()}
         AuditedBatch.objects.using(using).create(entry=entry, done=list(done), refused=why)
@@ -36,12 +47,12 @@ def advance(
 
 
 def stop(using: str, entry_id: int, by: str) -> bool:
-    """Stop an entry after its current batch. Return False if it had finished already."""
+    """End an action after its current batch, by order of `by`. Return False if it had finished."""
     rows = AuditEntry.objects.using(using).filter(pk=entry_id, finished_at=None)
     return bool(rows.update(finished_at=Now(), stopped_by=by))
 
 
 def batches_of(using: str, job_id: int) -> list[AuditedBatch]:
-    """Return the last 20 batches that changed a job, with their entries."""
+    """Return the last 20 batches that changed a job, newest first, with their audit entries."""
     rows = AuditedBatch.objects.using(using).filter(Q(done__contains=[job_id]))
     return list(rows.select_related("entry").defer("done", "refused").order_by("-at")[:20])

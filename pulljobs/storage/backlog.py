@@ -1,4 +1,4 @@
-"""Counts of the jobs of consumers, at a bounded cost: no count exceeds a cap."""
+"""Counts of the live jobs of consumers. A cap bounds their cost: no count exceeds it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ COUNTS: Final = (*QUEUED, "in_flight", "dead")
 
 
 class JobCounts(NamedTuple):
-    """Row of count_jobs.sql."""
+    """Counts of the live jobs of one consumer, with their times: a row of count_jobs.sql."""
 
     now: datetime
     consumer_id: int
@@ -44,7 +44,7 @@ class JobCounts(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """Counts of one consumer from one snapshot, none above `cap`."""
+    """Counts of the live jobs of one consumer from one snapshot, none above `cap`."""
 
     consumer_id: int
     ready: int
@@ -66,26 +66,26 @@ class Backlog(NamedTuple):
 
     @property
     def is_capped(self) -> bool:
-        """Return True if any count may be too low."""
+        """True if any count may be too low, because it reached the cap."""
         return any(map(self.is_least, COUNTS))
 
     def is_least(self, count: str) -> bool:
-        """Return True if this count may be too low."""
+        """Return True if the count of this name, one of COUNTS, may be too low."""
         cap = self.dead_cap if count == "dead" and self.dead_cap else self.cap
         is_cut_off: bool = getattr(self, count) >= cap
         return is_cut_off or (count == "blocked" and self.blocked_is_least)
 
 
 def count_jobs(using: str, consumer_ids: Sequence[int], cap: int) -> list[JobCounts]:
-    """Return the counts of each consumer, all from one snapshot, none above `cap`."""
+    """Return the counts of each consumer's live jobs from one snapshot, none above `cap`."""
     params = {"consumer_ids": list(consumer_ids), "cap": cap}
     return run(using, "count_jobs", params, kind=JobCounts)
 
 
 def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
-    """Return the backlog of each consumer.
+    """Return the counts of each consumer's live jobs.
 
-    The cap falls with the number of consumers, so that all of them take about as long as one.
+    The more consumers, the lower the cap, so that many take about as long as one.
     """
     cap = choose_cap(len(consumer_ids))
     return [
@@ -105,19 +105,19 @@ def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
 
 
 def choose_cap(consumers: int) -> int:
-    """Return the cap of the counts of that many consumers, which together read about `ROWS`."""
+    """Return the cap of each count with which so many consumers together read about `ROWS` rows."""
     return next((cap for cap in CAPS if cap * consumers <= ROWS), CAPS[-1])
 
 
 def ready(using: str, consumer_ids: Sequence[int]) -> set[int]:
-    """Return the ids of the consumers that have a job to run now."""
+    """Return the ids of those consumers that have a QUEUED job which could be claimed now."""
     return {row.consumer_id for row in count_jobs(using, consumer_ids, 1) if row.ready}
 
 
 def estimate(using: str, counted: Backlog) -> int | None:
-    """Return the planner's estimate of QUEUED jobs, but not less than what was counted.
+    """Return an estimate of QUEUED jobs where the counts are capped, or None if they are exact.
 
-    None if the count is exact.
+    It is the estimate of PostgreSQL's planner, but at least the counted number.
     """
     if not any(map(counted.is_least, QUEUED)):
         return None
@@ -125,7 +125,7 @@ def estimate(using: str, counted: Backlog) -> int | None:
 
 
 def estimate_queued(using: str, consumer_id: int) -> int:
-    """Return the planner's estimate of a consumer's QUEUED jobs, without reading a row."""
+    """Return the estimate of PostgreSQL's planner for a consumer's QUEUED jobs. It reads no row."""
     explain = "EXPLAIN (FORMAT JSON) SELECT FROM pulljobs_job WHERE consumer_id = %s AND state = %s"
     with connections[using].cursor() as cursor:
         cursor.execute(explain, [consumer_id, State.QUEUED])
@@ -134,6 +134,6 @@ def estimate_queued(using: str, consumer_id: int) -> int:
 
 
 def consumers_with_jobs(using: str, consumer_ids: Sequence[int]) -> set[int]:
-    """Return which of these consumers have jobs that are queued or in flight."""
+    """Return the ids of those consumers that have a job which is queued or in flight."""
     params = {"consumer_ids": integer_array(consumer_ids)}
     return {row.consumer_id for row in run(using, "consumers_with_jobs", params)}

@@ -1,4 +1,4 @@
-"""Batches whose members changed, passed on to the app that looks at them."""
+"""Notification of the app `pulljobs.workflows` about batches whose members changed."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -8,9 +8,10 @@ from pulljobs.storage.statements import call_on_commit
 
 
 def announce(using: str, batch_ids: Iterable[int | None]) -> None:
-    """Call `hooks.batch_listeners` with the batches after the commit. None is no batch.
+    """Call each of `hooks.batch_listeners` after the commit with the ids of changed batches.
 
-    If the process dies before, a sweep finds the batches by their sums.
+    None, the batch of a job without batch, is left out. If the process crashes before the call, a
+    periodic query of `pulljobs.workflows` finds the batches by their counts of members.
     """
     if changed := frozenset(batch_ids) - {None}:
         for listener in hooks.batch_listeners:

@@ -1,4 +1,7 @@
-"""Causes that keep PostgreSQL from vacuuming and from making partitions, for `doctor`."""
+"""Queries for what keeps PostgreSQL from removing dead rows, or a role from making partitions.
+
+`doctor`, the dashboard and metrics report the results.
+"""
 
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -11,7 +14,7 @@ COUNT_CAP: Final = 10_000
 
 
 class Pin(NamedTuple):
-    """Cause that keeps dead rows from being vacuumed."""
+    """Old snapshot or transaction, because of which vacuum can't remove dead rows yet."""
 
     kind: str
     name: str
@@ -61,17 +64,24 @@ ORDER BY relname
 
 
 def pins(using: str, age: timedelta) -> list[Pin]:
-    """Return snapshots and transactions of that age. A role without rights sees only its own."""
+    """Return what has kept vacuum from removing dead rows for longer than `age`, the oldest first.
+
+    These are sessions, prepared transactions, standbys and replication slots. A role without
+    pg_read_all_stats sees only its own sessions.
+    """
     return [Pin(**row._asdict()) for row in query(using, _PINS, {"age": age, "chars": QUERY_CHARS})]
 
 
 def not_owned(using: str) -> list[str]:
-    """Return the tables whose partitions this role may neither make nor drop."""
+    """Return the tables of pulljobs that the connection's role does not own, sorted by name."""
     return [row.relname for row in query(using, _NOT_OWNED)]
 
 
 def in_default(using: str) -> dict[str, int]:
-    """Return the number of rows in default partitions by table. No count exceeds COUNT_CAP."""
+    """Return the number of rows in each default partition that is not empty, by its parent table.
+
+    Such rows had no partition for their day. No count exceeds COUNT_CAP.
+    """
     counted = {
         table: query(
             using,
@@ -84,5 +94,5 @@ def in_default(using: str) -> dict[str, int]:
 
 
 def counted(rows: int) -> str:
-    """Return a count of `in_default` in words."""
+    """Return a count of `in_default` as text, such as "10,000 rows or more"."""
     return f"{rows:,} rows{' or more' if rows >= COUNT_CAP else ''}"

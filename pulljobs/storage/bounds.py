@@ -1,4 +1,4 @@
-"""Publishing to consumers that bound the jobs of a key, in a transaction of Django."""
+"""Publishing to consumers that bound the queued jobs of each key (`max_queued_per_key`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -13,14 +13,20 @@ from pulljobs.storage.statements import call_on_commit, run
 
 
 def publish(using: str, messages: Sequence[Mapping[str, Any]]) -> list[Published]:
-    """Publish messages by parameters of publish_one.sql. Several need the caller's transaction."""
+    """Publish messages, given as parameters of publish_one.sql, and return a result for each.
+
+    Each is a transaction of its own, so several messages need the caller's transaction.
+    """
     if len(messages) > 1:
         key_bounds.lock(partial(run, using), messages)
     return [_publish(using, message) for message in messages]
 
 
 def lock(using: str, channel: str, keys: Iterable[str | None]) -> None:
-    """Lock the keys of messages that the caller's transaction publishes one by one later."""
+    """Lock all keys of messages that the caller will publish one by one in its transaction.
+
+    Locked together, in one order, they cause no deadlock.
+    """
     common = {"channel": channel, "only_consumer_id": None}
     key_bounds.lock(partial(run, using), [{**common, "key": key} for key in keys])
 

@@ -1,4 +1,7 @@
-"""Rows of clients that pull over HTTP. Their ids are untrusted, so the rows are bounded."""
+"""Rows of clients that pull over HTTP, for status pages.
+
+Clients choose their names, so the number of rows is bounded.
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,7 +20,7 @@ KEPT: Final = timedelta(days=1)
 
 
 class ClientNote(NamedTuple):
-    """Client that sent a request of a consumer. All texts are printable ASCII of bounded length."""
+    """Client that sent a request for a consumer. Texts are printable ASCII of bounded length."""
 
     consumer_id: int
     name: str
@@ -27,7 +30,10 @@ class ClientNote(NamedTuple):
 
 
 def record(using: str, notes: Sequence[ClientNote]) -> None:
-    """Write that these clients were seen now, and delete rows above the bounds."""
+    """Write the present time as the last contact of these clients.
+
+    Of each consumer, rows beyond the newest 100 and those older than a day are deleted.
+    """
     ordered = sorted(notes)
     consumer_ids = integer_array(note.consumer_id for note in ordered)
     params = {
@@ -42,5 +48,5 @@ def record(using: str, notes: Sequence[ClientNote]) -> None:
 
 
 def forget_old(using: str) -> int:
-    """Delete a batch of clients that were not seen for a day and return their number."""
+    """Delete a batch of clients without contact for a day and return their number."""
     return forget(HttpClient.objects.using(using).filter(seen_at__lt=Now() - KEPT))

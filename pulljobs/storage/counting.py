@@ -1,7 +1,7 @@
-"""Counting of settlements, so that pages need not count the archive.
+"""Counting of settlements by consumer and minute, so that pages need not read the archive.
 
-Any process may count. The row of the progress is locked while one does, and says which transactions
-are counted already. See docs/decisions/counts.md.
+Any process may count: it locks the one row of `pulljobs_count_progress`, which says which
+transactions are counted already. See docs/decisions/counts.md.
 """
 
 from datetime import timedelta
@@ -29,11 +29,11 @@ KEPT: Final = {
 
 
 def count_settlements(using: str, *, is_patient: bool = False) -> int:
-    """Count the settlements since the last count and return their number.
+    """Add the settlements since the last count to the counts and return their number.
 
-    Nothing is counted if that is not due, if another process does it, or if a large archive was
-    never counted. With `is_patient` it is always due, and an archive of any size is counted. Inside
-    the caller's transaction, which may have settled jobs, nothing is counted.
+    Return 0 if the last count is younger than 15 seconds, if another process counts, or if a large
+    archive was never counted. `is_patient` lifts the first and the last of these limits. Inside the
+    caller's transaction, which may have settled jobs, nothing is counted.
     """
     if connections[using].in_atomic_block:
         return 0
@@ -61,16 +61,17 @@ def _is_due(using: str, progress: Row) -> bool:
 
 
 def read_progress(using: str) -> Row | None:
-    """Return how far the settlements are counted, or None before the first count."""
+    """Return the row of `pulljobs_count_progress`, or None before the first count."""
     return next(iter(run(using, "progress_of_counts", {})), None)
 
 
 def bounds(
     progress: Row | None, reach: timedelta | None = None, cap: int | None = None
 ) -> dict[str, Any]:
-    """Return the parameters that bound the search for settlements that are not counted yet.
+    """Return the parameters with which a statement finds settlements that are not counted yet.
 
-    Transactions that were open for longer than `reach` before the last count are left out.
+    `low` and `high` bound their ids. Settlements older than `reach` before the last count are left
+    out: their transactions were open for longer. `cap` bounds the number of rows.
     """
     low, is_recount = 0, True
     if progress is not None and not progress.is_recount:
@@ -83,12 +84,12 @@ def bounds(
 
 
 def recount(using: str) -> None:
-    """Let the next count replace the counts by those of the whole archive."""
+    """Make the next count replace all counts by those of the whole archive."""
     query(using, "UPDATE pulljobs_count_progress SET snapshot = NULL")
 
 
 def forget(using: str) -> None:
-    """Delete counts that no page shows any more."""
+    """Delete counts that are older than pages show: of minutes, hours and days."""
     for period, (_width, age) in KEPT.items():
         query(
             using,

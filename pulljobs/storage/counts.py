@@ -1,4 +1,4 @@
-"""Counts of jobs by state, for status pages: no count exceeds a cap."""
+"""Counts of jobs by state, for the status over HTTP. No count exceeds CAP."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ CAP: Final = 10_000
 
 
 class Count(NamedTuple):
-    """Jobs of one consumer in one state."""
+    """Number of jobs of one consumer in one state, with the times of the oldest and newest."""
 
     consumer_id: int
     state: State
@@ -32,7 +32,7 @@ def consumers(using: str) -> list[Consumer]:
 
 
 def live(using: str, consumer_ids: Sequence[int]) -> list[Count]:
-    """Return the counts of the states that have jobs, without DELIVERED."""
+    """Return the counts of QUEUED, INFLIGHT and DEAD jobs of these consumers, without zeros."""
     counted = count_jobs(using, consumer_ids, CAP + 1)
     dying = [row.consumer_id for row in counted if row.dead]
     rows = run(using, "dead_times", {"consumer_ids": dying}) if dying else []
@@ -58,9 +58,9 @@ def _capped(
 
 
 def delivered(using: str) -> list[Count]:
-    """Return the deliveries among the newest settlements of all consumers.
+    """Return the counts of DELIVERED jobs of all consumers among the newest 10,001 settlements.
 
-    If there were more settlements than were read, every count is `capped`.
+    If that does not reach the oldest settlement, every count is `capped`.
     """
     rows = run(using, "delivered", {"settlements": CAP + 1})
     capped = any(row.consumer_id is None and row.jobs > CAP for row in rows)

@@ -1,4 +1,4 @@
-"""The DEAD jobs of consumers, a batch at a time."""
+"""Queries on the DEAD jobs of consumers, and their deletion in batches."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -29,19 +29,22 @@ def newest(using: str, consumer_ids: Sequence[int], wanted: int) -> list[Dead]:
 
 
 def counts(using: str, consumer_ids: Sequence[int], cap: int = COUNTED) -> dict[int, int]:
-    """Return the number of DEAD jobs by consumer id, at most `cap`."""
+    """Return the number of DEAD jobs by consumer id, none above `cap`."""
     params = {"consumer_ids": list(consumer_ids), "cap": cap}
     return {row.consumer_id: row.dead for row in run(using, "count_dead", params)}
 
 
 def ids(using: str, consumer_id: int, *, after: int, limit: int) -> list[int]:
-    """Return the lowest ids above `after`, in order."""
+    """Return ids of a consumer's DEAD jobs: the lowest `limit` above `after`, ascending."""
     rows = _dead(using, consumer_id).filter(id__gt=after).order_by("id")
     return list(rows.values_list("id", flat=True)[:limit])
 
 
 def delete(using: str, consumer_id: int, retries: int, job_id: int | None, *, limit: int) -> int:
-    """Delete DEAD jobs with at least that many retries, or one job, and return their number."""
+    """Delete up to `limit` DEAD jobs of a consumer and return their number.
+
+    The jobs were retried at least `retries` times. With `job_id`, only this job is deleted.
+    """
     rows = _dead(using, consumer_id).filter(retry_count__gte=retries)
     if job_id is not None:
         rows = rows.filter(id=job_id)

@@ -1,4 +1,4 @@
-"""Deletion of outdated rows in batches, so that no transaction gets long."""
+"""Deletion of outdated rows in batches of 10,000, so that no transaction gets long."""
 
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -11,15 +11,16 @@ AT_ONCE: Final = 10_000
 
 
 def forget(rows: QuerySet[M]) -> int:
-    """Delete a batch of these rows and return their number, 0 when none is left."""
+    """Delete a batch of these rows, the lowest keys first. Return their number, 0 for no more."""
     batch = rows.order_by("pk").values("pk")[:AT_ONCE]
     return rows.filter(pk__in=batch).delete()[0]
 
 
 def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) -> int:
-    """Delete a batch of client message ids of that age and return their number.
+    """Delete a batch of client message ids that are older than `age` and return their number.
 
-    Ids inside their channel's window stay. `dedupe_window` is for channels without a window.
+    Ids inside the dedupe window of their channel stay. `dedupe_window` is that of channels without
+    their own.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(

@@ -1,4 +1,4 @@
-"""Privileges of roles that do not own the tables.
+"""Privileges of database roles that do not own the tables, and the SQL that grants them.
 
 Partitions need no grants of their own: they are read and written through their parents.
 """
@@ -25,7 +25,7 @@ IDS: Final = "pulljobs_id"
 
 
 class Profile(StrEnum):
-    """Purpose of a role."""
+    """Purpose of a database role, which decides its privileges: see MEANING."""
 
     APP = "app"
     PUBLISH = "publish"
@@ -106,13 +106,13 @@ ORDER BY tables.name, privilege
 
 
 def profiles() -> dict[str, str]:
-    """Return the meaning of each profile by its name, those of `hooks.roles` last."""
+    """Return the description of each profile by its name, last those that apps add to the core."""
     known = {str(name): meaning for name, meaning in MEANING.items()}
     return known | {name: role.meaning for name, role in hooks.roles.items()}
 
 
 def privileges(profile: str) -> dict[str, Privileges]:
-    """Return the privileges of a profile by table."""
+    """Return the privileges of a profile by table, as in "SELECT, INSERT"."""
     others = {table for role in hooks.roles.values() for table in role.tables}
     read = {**_READ, **dict.fromkeys([*others, *hooks.app_tables], READ)}
     if profile == Profile.PUBLISH:
@@ -124,9 +124,9 @@ def privileges(profile: str) -> dict[str, Privileges]:
 
 
 def statements(using: str, role: str, profile: str) -> list[str]:
-    """Return SQL that gives a role the privileges of a profile and no others.
+    """Return SQL statements that give a role the privileges of a profile and no others.
 
-    ConfigurationError: the tables are not there.
+    Raises ConfigurationError if the tables do not exist.
     """
     rows = query(using, _NAMES, [[*privileges(Profile.APP), IDS]])
     if not rows:
@@ -165,7 +165,10 @@ def _composed(
     names: Mapping[str, sql.Composable],
     granted: Mapping[Privileges, sql.Composable],
 ) -> Iterator[sql.Composable]:
-    """Yield the statements, revocations first, so that no privilege of another profile remains."""
+    """Yield the statements of one transaction. REVOKE comes first, in case the role had others.
+
+    `names` fills in identifiers. `granted` has the list of tables by their privileges.
+    """
     for text in FIRST:
         yield sql.SQL(text).format(**names)
     for allowed, tables in granted.items():
@@ -179,7 +182,7 @@ def _composed(
 
 
 def _alike(wanted: Mapping[str, Privileges]) -> dict[Privileges, list[str]]:
-    """Return the tables by the privileges that they get."""
+    """Return the tables by their privileges, so that one GRANT serves all tables with the same."""
     alike: dict[Privileges, list[str]] = defaultdict(list)
     for table, allowed in wanted.items():
         alike[allowed].append(table)

@@ -1,6 +1,6 @@
-"""Sizes, dead rows and partitions of the tables, from PostgreSQL's catalog and counters.
+"""Sizes and numbers of dead rows of tables and partitions, for pages and commands.
 
-This is for pages. It reads no row of the tables.
+They come from PostgreSQL's catalog and counters: no row of the tables is read.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ HOT: Final = (
 
 
 class TableHealth(NamedTuple):
-    """Approximate rows of a table by PostgreSQL's counters, and bytes with indexes and TOAST."""
+    """Approximate numbers of rows of a table, and its bytes with indexes and TOAST."""
 
     name: str
     live_rows: int
@@ -43,7 +43,7 @@ class TableHealth(NamedTuple):
 class PartitionSize(NamedTuple):
     partition: Partition
     rows: int
-    """About."""
+    """Approximate number of rows."""
     bytes: int
 
 
@@ -68,14 +68,14 @@ ORDER BY ordinal
 
 
 def tables(using: str) -> list[TableHealth]:
-    """Return the health of the tables in HOT, in that order."""
+    """Return the numbers of each table in HOT, in that order."""
     rows = query(using, _TABLES, [list(HOT)])
     tables = {row.name: TableHealth(**row._asdict()) for row in rows}
     return [tables[name] for name in HOT if name in tables]
 
 
 def sizes(using: str, partitions: Sequence[Partition]) -> list[PartitionSize]:
-    """Return the sizes of partitions. A partition that was dropped counts as empty."""
+    """Return the size of each partition, in order. A dropped partition counts as empty."""
     rows = query(using, _PARTITIONS, [[partition.name for partition in partitions]])
     return [
         PartitionSize(partition, row.rows or 0, row.bytes or 0)

@@ -1,7 +1,8 @@
-"""Invariants of the tables, checked page by page in short transactions.
+"""Check of the invariants of the tables, for `manage.py pulljobs verify`.
 
-The check only reads. It waits for no lock, holds no snapshot longer than a page takes, and uses
-indexes whatever the statistics say, so that it can run next to the workers.
+It reads pages of 1,000 rows in short read-only transactions. It waits for no lock, holds no
+snapshot longer than a page takes, and uses indexes whatever the statistics say, so that it can run
+while workers are busy.
 """
 
 import time
@@ -70,7 +71,7 @@ OnPage = Callable[[int], object]
 
 
 class CheckLimits(NamedTuple):
-    """Limits of a check."""
+    """Limits of a check: how many rows it reads, and which times it tolerates."""
 
     rows: int | None
     """Rows of each table to check at most, None for all."""
@@ -82,7 +83,10 @@ class CheckLimits(NamedTuple):
 
 @dataclass
 class CheckResult:
-    """Rows that were checked, by table, and ids that break an invariant, by its name."""
+    """Result of a check: the number of checked rows by table, and what breaks an invariant.
+
+    `broken` has the ids of rows by name of the invariant.
+    """
 
     looked_at: dict[str, int] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
@@ -90,12 +94,12 @@ class CheckResult:
     broken: dict[str, set[int]] = field(default_factory=dict)
 
     def only(self, names: Collection[str]) -> dict[str, set[int]]:
-        """Return the broken invariants among these."""
+        """Return those of the named invariants that are broken, with the ids that break them."""
         return {name: ids for name, ids in self.broken.items() if name in names}
 
 
 def check_once(using: str, limits: CheckLimits, on_page: OnPage = lambda rows: None) -> CheckResult:
-    """Check every table once. Raise OperationalError if a page takes too long."""
+    """Check every table once. Raises OperationalError if a page takes over `page_timeout`."""
     result = CheckResult()
     for table, newest_first in KINDS.items():
         after = LAST if newest_first else 0
@@ -118,7 +122,10 @@ def check(
     patience: timedelta,
     on_page: OnPage = lambda rows: None,
 ) -> CheckResult:
-    """Check every table, and check again after `patience` what may be violated for a moment."""
+    """Check every table. Check again after `patience` if an invariant of PASSING is broken.
+
+    It may be violated for a moment, and counts as broken if the same rows still violate it then.
+    """
     result = check_once(using, limits, on_page)
     if suspected := result.only(PASSING):
         time.sleep(patience.total_seconds())
@@ -146,7 +153,10 @@ def _pages(using: str, table: str, after: int, limits: CheckLimits) -> Iterator[
 
 
 def _since(using: str, retention: timedelta | None) -> int:
-    """Return the lowest id with a whole history: earlier days are dropped, or soon will be."""
+    """Return the lowest id from which the archive is complete.
+
+    The partitions of earlier days are dropped, or are older than the retention.
+    """
     days = partitions.existing(using, "pulljobs_archived_job")
     # Those without a gap up to the last one: earlier ones may have been restored.
     whole = [
@@ -169,7 +179,10 @@ def _page(using: str, table: str, params: dict[str, Any], limits: CheckLimits) -
 
 
 def read_only(using: str, timeout: timedelta) -> None:
-    """Make the rest of the transaction read only, without long waits, and planned with indexes."""
+    """Make the open transaction read-only, with short time limits and plans that use indexes.
+
+    A statement may take `timeout` and wait a second for a lock.
+    """
     # PostgreSQL takes 0 for no limit, and no higher number.
     milliseconds = min(max(timeout // timedelta(milliseconds=1), 1), MOST_MILLISECONDS)
     with connections[using].cursor() as cursor:

@@ -1,4 +1,7 @@
-"""Verbs that change a job's state, which nothing else does."""
+"""Functions that change the state of jobs: claim by id, renew, finish, reap, kill and others.
+
+Nothing else changes it, apart from the claims of `pulljobs.engine.claiming`.
+"""
 
 import logging
 import time
@@ -67,7 +70,10 @@ _STATES = {state.value: state for state in State}
 
 
 def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:
-    """Return the lease and the held jobs of the claim under a request id, or None."""
+    """Return the lease and the held jobs of an earlier pull with this request id, or None.
+
+    So a client that repeats a pull, because its answer was lost, gets the same jobs.
+    """
     rows = run(using, "requested", {"consumer_id": consumer_id, "request_id": request_id})
     if not rows:
         return None
@@ -80,7 +86,10 @@ def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, lis
 
 
 def forget_request(using: str, token: UUID) -> bool:
-    """Clear a claim's request id. Return False if a repeated request got the claim."""
+    """Clear the request id of a claim whose answer could not be sent.
+
+    Return False if a repeated request has received the claim's jobs.
+    """
     return bool(run(using, "forget_request", {"lease_token": token}))
 
 
@@ -97,7 +106,11 @@ def take(
     incremental_timeout: timedelta | None = None,
     guarded: bool = False,
 ) -> Taken | Refusal | NotYet | None:
-    """Claim a QUEUED job or revive a DEAD job by its id. Return None for another state."""
+    """Claim a job by its id: a QUEUED one, or a DEAD one (revive), as `source` says.
+
+    Return the new lease, or why the job can't be claimed now, or None if it is not in the state
+    `source`. `guarded` says that the caller holds the locks of the consumer's limits.
+    """
     params = {
         "consumer_id": consumer_id,
         "job_id": job_id,
@@ -124,11 +137,11 @@ def renew(
     *,
     running: Collection[int] | None = None,
 ) -> dict[Held, datetime]:
-    """Renew leases and return the new deadlines, without waiting for long locks.
+    """Renew leases and return the new `leased_until` of each job that is held.
 
     A job that is missing in the result is lost, or another transaction has kept its lease locked
-    for all of `LEASE_PAUSES`: `still_held` decides between the two. The `running` jobs are noted,
-    for the case that the worker's host is lost.
+    for all of `LEASE_PAUSES`: `still_held` decides between the two. `running` has the ids of jobs
+    whose handlers run: if the host crashes, the reaper charges only these.
     """
     if not held:
         return {}
@@ -152,7 +165,7 @@ def _renew_free(
     lease_duration: timedelta | None,
     running: Collection[int] | None,
 ) -> dict[Held, datetime]:
-    """Renew the leases that no other transaction has locked."""
+    """Renew the leases that no other transaction has locked. Return `leased_until` by job."""
     params = {
         "job_ids": array(job.job_id for job in held),
         "lease_tokens": array(job.lease_token for job in held),
@@ -164,7 +177,7 @@ def _renew_free(
 
 
 def still_held(using: str, held: Sequence[Held]) -> set[Held]:
-    """Return which of these jobs are held still under their tokens."""
+    """Return those of the jobs that are still in flight under their lease tokens."""
     params = {
         "job_ids": array(job.job_id for job in held),
         "lease_tokens": array(job.lease_token for job in held),
@@ -174,12 +187,18 @@ def still_held(using: str, held: Sequence[Held]) -> set[Held]:
 
 
 def note_running(using: str, node_id: UUID, running: Collection[int]) -> None:
-    """Note which jobs run on a node that can't renew its leases itself."""
+    """Write which jobs run on a node, for a process that can't do it by renewing its leases.
+
+    The reaper charges only these if the node crashes.
+    """
     run(using, "note_running", {"node_id": node_id, "running_ids": list(running)})
 
 
 def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool = False) -> Finished:
-    """Write outcomes, one a job. A batch that fails is halved until the faulty row is alone.
+    """Write the outcomes of jobs, at most one for each.
+
+    If the values of an outcome can't be written, the others are: the batch is halved until the
+    faulty outcome is alone, which gets into `refused`.
 
     A row that another transaction keeps locked for more than `LOCK_SECONDS` delays only its own
     outcome: the job is in `locked`, and the other outcomes are written. With `skip_locked` nothing
@@ -217,9 +236,9 @@ def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool =
 
 
 def finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write the outcomes of those jobs that no other transaction has locked; the rest is `locked`.
+    """Write the outcomes of those jobs that no other transaction has locked, without waiting.
 
-    It is one transaction: an error of the database leaves all outcomes unwritten.
+    The others are in `locked`. It is one transaction: a database error leaves all unwritten.
     """
 
     def work() -> Finished:
@@ -230,15 +249,18 @@ def finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _is_of_a_row(error: Exception) -> bool:
-    """Return True if the written values are at fault, and not the server or the connection."""
+    """Return True if the values of an outcome caused the error, not the server or connection."""
     if isinstance(error.__cause__, TOO_MUCH):
         return True
-    # The last is what a read-only database says.
+    # A read-only database raises InternalError.
     return not isinstance(error, OperationalError | ProgrammingError | InternalError)
 
 
 def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write outcomes, inside a transaction in a savepoint, so that a failure leaves it usable."""
+    """Write outcomes in a savepoint, if the caller's transaction is open.
+
+    So a failure leaves that transaction usable.
+    """
     if not in_transaction(using):
         return _finish_together(using, settlements)
     with transaction.atomic(using=using):
@@ -246,7 +268,10 @@ def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Lock the jobs that are free, and write their outcomes, in the open transaction."""
+    """Lock jobs without waiting and write their outcomes, in the open transaction.
+
+    Jobs that another transaction has locked are in `locked` of the result.
+    """
     params = {
         "job_ids": integer_array(each.held.job_id for each in settlements),
         "lease_tokens": array({each.held.lease_token for each in settlements}),
@@ -258,7 +283,7 @@ def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def prepare_to_finish(using: str) -> None:
-    """Settle no job in each way, so that the server has planned the statements."""
+    """Run the statements of `finish` for no job, so that the server plans them before the first."""
     settling.run_deliver(using, {uuid4(): ([], [])})
     settling.run_finish(using, parameters([]), 0)
 
@@ -285,7 +310,11 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
-    """Run finish.sql. Tokens of jobs that were released unstarted come back in its transaction."""
+    """Run finish.sql and return its rows.
+
+    A released job that had not started returns its tokens to the rate limits in one transaction
+    with it.
+    """
     params = parameters(settlements)
     released = [
         each.held
@@ -325,7 +354,7 @@ def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:
 
 
 def reap(using: str, leases: int) -> Finished | None:
-    """Expire the jobs of at most that many ended leases. Return None if there was none."""
+    """Expire the jobs of up to `leases` leases that have ended. Return None if none has."""
 
     def work() -> Finished | None:
         with brief(using):
@@ -338,7 +367,11 @@ def reap(using: str, leases: int) -> Finished | None:
 def abandon(
     using: str, node_id: UUID, started: frozenset[int], *, but: frozenset[UUID] = frozenset()
 ) -> Finished | None:
-    """Give back the jobs of a node, except leases in `but`. Only jobs that had started expire."""
+    """Take all jobs from a node that has ended, except those under the lease tokens in `but`.
+
+    Jobs in `started` expire, which counts a retry. The others are released. Return None if the node
+    had no lease.
+    """
 
     def work() -> Finished | None:
         with brief(using):
@@ -360,9 +393,10 @@ def _give_back(
     settle: Callable[[ReachedLease, int], Settlement],
     started: frozenset[int] | None = None,
 ) -> Finished:
-    """Settle the jobs of these leases. Those that other transactions have locked come later.
+    """Take the jobs of leases from their holders, with the outcome that `settle` makes for each.
 
-    `started` are the jobs that are known to have run, for a node that is gone.
+    A lease of which other transactions have locked some jobs stays, for a later pass of the reaper.
+    It gets `started`, the jobs that ran when the node ended, or keeps what it has for None.
     """
     settlements = [settle(lease, job_id) for lease in leases for job_id in lease.job_ids]
     finished = _finish_together(using, settlements) if settlements else Finished({}, [], {})
@@ -385,7 +419,10 @@ def kill(
     error: str | None = None,
     states: Collection[State] = TRANSITIONS[Event.KILL].sources,
 ) -> dict[int, bool]:
-    """Kill the jobs that are in these states. Return True by job id where a lease held the job."""
+    """Kill those of the jobs that are in one of `states`.
+
+    Return by id of each killed job True if it was in flight, so that its holder must learn of it.
+    """
     params = {
         "job_ids": list(job_ids),
         "states": sorted(states),
@@ -396,7 +433,7 @@ def kill(
     keys.free(using, {(row.consumer_id, row.key) for row in rows if row.key is not None})
     held = [row for row in rows if row.was_held and row.turn_key is not None]
     turns.free(using, {(row.consumer_id, row.turn_key) for row in held})
-    # The key of some is free now. For others there may be room for one more job in flight.
+    # Some jobs freed their keys. Others leave room for one more job in flight.
     waking = {row.consumer_id for row in rows if row.was_held or row.key is not None}
     listen.wake_on_commit(using, with_members(using, waking, waking))
     batches.announce(using, {row.batch_id for row in rows})
@@ -404,12 +441,12 @@ def kill(
 
 
 def _operate(using: str, name: str, params: Params) -> list[Row]:
-    """Run a statement of an operator, which waits for locked jobs, but not for ever."""
+    """Run a statement of an operator, which waits for locked jobs up to a minute in all."""
     return run(using, name, params, seconds=LONGEST_SECONDS)
 
 
 def wake_on_commit(using: str, job_ids: Collection[int]) -> None:
-    """Wake the waiters of the consumers to which these jobs went back, after the commit."""
+    """Wake the waiters of the consumers of these jobs, which are queued again, after the commit."""
 
     def find() -> Collection[int]:
         rows = Job.objects.using(using).filter(id__in=job_ids)
@@ -420,27 +457,30 @@ def wake_on_commit(using: str, job_ids: Collection[int]) -> None:
 
 
 def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
-    """Queue DEAD jobs again and return the consumer ids by job id."""
+    """Redrive those of the jobs that are DEAD, and return their consumer ids by job id."""
     rows = retrying(using, lambda: _operate(using, "redrive", {"job_ids": list(job_ids)}))
     batches.announce(using, {row.batch_id for row in rows})
     return {row.job_id: row.consumer_id for row in rows}
 
 
 def reschedule(using: str, job_ids: Sequence[int], *, at: datetime | None) -> dict[int, int]:
-    """Reschedule QUEUED jobs to a time, None for now, and return the consumer ids by job id."""
+    """Change the time from which QUEUED jobs can be claimed: to `at`, or to now for None.
+
+    Return the consumer ids of changed jobs by job id.
+    """
     params = {"job_ids": list(job_ids), "at": at}
     rows = retrying(using, lambda: _operate(using, "reschedule", params))
     return {row.job_id: row.consumer_id for row in rows}
 
 
 def delete(using: str, job_ids: Sequence[int]) -> list[int]:
-    """Delete DEAD jobs and return their ids."""
+    """Delete those of the jobs that are DEAD, and return their ids."""
     rows = retrying(using, lambda: _operate(using, "delete", {"job_ids": list(job_ids)}))
     return [row.job_id for row in rows]
 
 
 def stats(using: str, consumer_id: int, cap: int = 10_000) -> Stats:
-    """Return the counts of one consumer from one snapshot."""
+    """Return the counts of a consumer's live jobs from one snapshot, none above `cap`."""
     [row] = count_jobs(using, [consumer_id], cap)
     oldest = row.oldest_ready_at
     seconds = None if oldest is None else (row.now - oldest).total_seconds()

@@ -1,6 +1,6 @@
-"""Exclusive keys: at most one job of a key is in flight, and jobs of a key run in order.
+"""Keys of exclusive consumers: at most one job of a key is in flight, and its jobs run in order.
 
-A transaction that changes which job of a key runs locks the key's row and decides in a later
+A transaction that changes which job of a key runs locks the key's row. It decides in a later
 statement, whose snapshot has everything that was committed before the lock. Claims skip locked
 keys. A transaction that frees a key waits for the lock. A claim blocks the jobs behind a busy key:
 it takes them out of the claim index, so that later claims do not meet them until the key is free.
@@ -31,7 +31,10 @@ Took = TypeVar("Took")
 
 
 def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> None:
-    """Let the next job of each key be claimed, if the key's job has ended or is in `let_go`."""
+    """Make the next job of each key claimable, if the job that held the key has ended.
+
+    A live job in `let_go`, for example a retried one, no longer holds its key.
+    """
     if not keys:
         return
 
@@ -42,7 +45,10 @@ def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> Non
 
 
 def run_after_settlement(using: str, number: int, work: Callable[[], object]) -> None:
-    """Free that many keys in a transaction of their own. If it fails, the sweep frees them."""
+    """Call `work`, which frees `number` keys of settled jobs, in a transaction or savepoint.
+
+    A database error is logged, because the settlement must not fail by it: `sweep` frees the keys.
+    """
 
     def free_all() -> None:
         with brief(using, lock_seconds=LOCK_SECONDS):
@@ -58,7 +64,10 @@ def run_after_settlement(using: str, number: int, work: Callable[[], object]) ->
 
 
 def sweep(using: str) -> bool:
-    """Free keys left behind by crashes and delete idle keys. Return True if more may remain."""
+    """Free up to 1,000 keys that a crash left busy, and delete rows of keys without jobs.
+
+    Return True if more may remain.
+    """
     forgotten = run(using, "idle_bounded_keys", {"wanted": SWEPT})
 
     def work() -> tuple[list[Key], bool]:
@@ -75,7 +84,10 @@ def sweep(using: str) -> bool:
 
 
 def take(using: str, consumer_id: int, job_id: int, work: Callable[[], Took]) -> Took:
-    """Return the result of `work`, called while the key of the job is locked."""
+    """Call `work`, which claims a job by its id, under the lock of the job's key.
+
+    Return the result of `work`.
+    """
     with brief(using):
         run(using, "lock_key_of_job", {"consumer_id": consumer_id, "job_id": job_id})
         return work()

@@ -1,4 +1,4 @@
-"""Claims of one job by its id within its consumer's limits, and claims within a number of bytes."""
+"""Claims of one job by its id within limits, claims up to a size in bytes, and throttles."""
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
@@ -24,10 +24,10 @@ Take = Callable[[], TakeResult]
 
 
 class BucketLevel(NamedTuple):
-    """Row of bucket.sql: the tokens of a consumer or a group with a rate at a moment."""
+    """Tokens that the rate limit of a consumer or limit group has now: a row of bucket.sql."""
 
     group_id: int
-    """Group, or 0 for the consumer's own rate."""
+    """Id of the limit group, or 0 for the consumer's own rate."""
     now: datetime
     tokens: float
     per_second: float
@@ -36,7 +36,7 @@ class BucketLevel(NamedTuple):
     seconds_to_window: float | None
 
     def time_of(self, tokens: float) -> datetime:
-        """Return the earliest time at which so many tokens have been there."""
+        """Return the earliest time at which the limit has `tokens` tokens, if no job takes any."""
         missing = max(tokens - self.tokens, 0)
         if not missing:
             return self.now
@@ -47,13 +47,17 @@ class BucketLevel(NamedTuple):
 
 
 def read_buckets(using: str, consumer: Consumer) -> list[BucketLevel]:
-    """Return the levels of the buckets of a consumer's group and of its own, with a rate."""
+    """Return the tokens of each rate limit of a consumer: its own and that of its limit group."""
     params = {"consumer_id": consumer.pk, "group_id": consumer.limit_group_id}
     return run(using, "bucket", params, kind=BucketLevel)
 
 
 def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
-    """Return the result of `work` under the lock of the job's key, if the limits allow a job."""
+    """Call `work`, which claims a job by its id, if the consumer's limits allow one more job.
+
+    `work` runs under the locks of the limits and of the job's key. Return its result, or the limit
+    that refuses the claim.
+    """
     while True:
         guards = read_guards(AliasSession(using), consumer_id)
         try:
@@ -66,7 +70,10 @@ def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
 
 
 def _take(using: str, job: tuple[int, int], guards: Guards, work: Take) -> TakeResult:
-    """Take a job under these guards, or return UNGUARDED if its consumer has another group."""
+    """Claim a job under the locks of `guards`, the limits that were read before.
+
+    Return UNGUARDED if the consumer has got another limit group since: the caller reads again.
+    """
     (consumer_id, job_id), session = job, AliasSession(using)
     allowance = lock_allowance(session, consumer_id, guards.group_id)
     if allowance is None:
@@ -81,7 +88,10 @@ def _take(using: str, job: tuple[int, int], guards: Guards, work: Take) -> TakeR
 
 
 def with_members(using: str, roomier: Collection[int], grouped: Collection[int]) -> frozenset[int]:
-    """Return these consumers, and those that share the bound of a group with the `grouped` ones."""
+    """Return the `roomier` consumers, and the members of the limit groups of the `grouped` ones.
+
+    All of them may claim more jobs, because a job in flight has ended.
+    """
     members: set[int] = set()
     if grouped:
         with after_commit(using, "the search for members of a limit group"):
@@ -91,10 +101,10 @@ def with_members(using: str, roomier: Collection[int], grouped: Collection[int])
 
 
 def throttle(using: str, seconds: Mapping[int, float]) -> None:
-    """Throttle these consumers for so many seconds, and wake their waiters.
+    """Throttle consumers, each for its number of seconds, and wake their waiters.
 
-    Woken processes learn of it by a claim that gets nothing, and start none of the jobs that they
-    claimed before.
+    The next claim of a woken process gets no job and the throttle. The process then starts none of
+    the jobs that it claimed before.
     """
     ids = sorted(seconds)
     params = {"consumer_ids": ids, "seconds": [seconds[id] for id in ids]}
@@ -104,7 +114,10 @@ def throttle(using: str, seconds: Mapping[int, float]) -> None:
 
 
 def throttle_keys(using: str, seconds: Mapping[Key, float]) -> None:
-    """Throttle keys for so many seconds, and consumers whose claims do not go by key."""
+    """Throttle keys, each for its number of seconds.
+
+    A consumer whose keys do not take turns is throttled itself.
+    """
     by_turn = turns.throttle(using, seconds)
     others: dict[int, float] = {}
     for (consumer_id, _key), left in seconds.items():
@@ -115,7 +128,7 @@ def throttle_keys(using: str, seconds: Mapping[Key, float]) -> None:
 
 
 def throttle_keys_of_jobs(using: str, consumer_id: int, seconds: Mapping[int, float]) -> None:
-    """Throttle the keys of these live jobs of a consumer, each for so many seconds."""
+    """Throttle the keys of live jobs of a consumer, given the seconds by job id."""
     rows = Job.objects.using(using).filter(id__in=seconds, consumer_id=consumer_id)
     of_keys: dict[Key, float] = {}
     for id, turn_key in rows.values_list("id", "turn_key"):
@@ -126,7 +139,11 @@ def throttle_keys_of_jobs(using: str, consumer_id: int, seconds: Mapping[int, fl
 
 
 def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:
-    """Claim as many jobs as fit in `max_bytes`: roll back and claim fewer until all fit."""
+    """Claim up to `wanted` jobs whose messages together have at most `max_bytes`.
+
+    `work` claims a number of jobs. If they are too large, the claim is rolled back and fewer are
+    claimed. The result has the refusal MAX_BYTES if the size kept a job out.
+    """
     tried = wanted
     while True:
         with brief(using):
@@ -143,7 +160,10 @@ def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:
 
 
 def _fitting(using: str, jobs: list[HeldJob], max_bytes: int) -> int:
-    """Return how many jobs fit, from the first on. A skipped job would let small jobs overtake."""
+    """Return how many jobs from the first on fit in `max_bytes`.
+
+    No large job is skipped, because smaller ones would overtake it for ever.
+    """
     if not jobs:
         return 0
     read = messages.read_messages(using, [job.message_id for job in jobs])

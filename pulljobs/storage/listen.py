@@ -1,6 +1,6 @@
-"""Waking of waiters: NOTIFY after a commit, LISTEN on a separate connection.
+"""Notifications that wake waiters: NOTIFY after a commit, LISTEN on a separate connection.
 
-Polling guarantees progress. A lost notification costs one poll interval.
+They only shorten waits. Waiters poll as well, so a lost notification costs one poll interval.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ def wake_on_commit(using: str, consumer_ids: Iterable[int]) -> None:
 
 
 def wake_found_on_commit(using: str, find: Callable[[], Iterable[int]]) -> None:
-    """Wake the waiters of the consumers that `find` returns, which is called after the commit.
+    """Call `find` after the commit, and wake the waiters of the consumers whose ids it returns.
 
-    If the caller manages the transaction by hand, no hook runs, and polling finds the jobs.
+    If the caller manages the transaction by hand, Django reports no commit: polling finds the jobs.
     """
     call_on_commit(using, lambda: wake(using, sorted(find())))
 
@@ -53,7 +53,7 @@ def wake(using: str, consumer_ids: Sequence[int]) -> None:
 
 
 def tell_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:
-    """Notify all workers after the commit that these jobs have lost their leases."""
+    """Notify all workers after the commit that these jobs were taken from their leases."""
     if job_ids:
         call_on_commit(using, lambda: _tell_lost(using, job_ids))
 
@@ -72,10 +72,11 @@ def wait(
     patience: timedelta,
     pulls: Sequence[int] = (),
 ) -> dict[int, int]:
-    """Register a waiter of these consumers. The caller commits, claims, and only then waits.
+    """Register this process, the node `node_id`, as a waiter of these consumers for `patience`.
 
-    `pulls` has the number of HTTP pulls that wait in this process, for each consumer. Return the
-    number that waits in other processes, by consumer id.
+    From then on publishers notify it. The caller commits, claims once more, and only then waits, so
+    that no publish in between is missed. `pulls` has the number of HTTP pulls that wait in this
+    process for each consumer. Return the numbers in other processes, by consumer id.
     """
     params = {
         "consumer_ids": list(consumer_ids),
@@ -87,15 +88,16 @@ def wait(
 
 
 def leave(using: str, consumer_ids: Sequence[int], node_id: UUID) -> None:
-    """Remove the waiter of these consumers."""
+    """Remove this process, the node `node_id`, from the waiters of these consumers."""
     rows = PullWaiter.objects.using(using).filter(node_id=node_id)
     rows.filter(consumer_id__in=consumer_ids).delete()
 
 
 class Listener:
-    """Connection that receives the wake-ups of all consumers, and the ids of lost jobs.
+    """Connection that receives notifications of new jobs of all consumers, and of lost jobs.
 
-    `others` has functions without arguments by the PostgreSQL channel that they are called for.
+    `on_lost` is called with the ids of jobs that were taken from their leases. `others` has a
+    function for each further PostgreSQL channel, called without arguments on a notification.
     """
 
     def __init__(
@@ -114,9 +116,10 @@ class Listener:
             opened.pop_all()
 
     def heard(self, timeout: timedelta) -> set[int]:
-        """Wait for a wake-up and return the consumer ids, or none after the timeout.
+        """Wait for one notification and return the ids of consumers with new jobs.
 
-        psycopg.Error means that the connection is lost or silent.
+        The set is empty after the timeout and after other notifications. Raises psycopg.Error if
+        the connection is lost or silent.
         """
         if time.monotonic() >= self._probed_at + PROBE_SECONDS:
             self._ask("SELECT")
@@ -142,9 +145,10 @@ class Listener:
 
 @asynccontextmanager
 async def listening(params: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[int]]:
-    """Yield an iterator of the consumers that are woken, on the running event loop.
+    """Open a connection on the running event loop, and yield an iterator of notified consumer ids.
 
-    `params` are those of `session_of_its_own`. psycopg.Error ends it with the connection.
+    `params` come from `session_of_its_own`. The iterator raises psycopg.Error if the connection is
+    lost or silent.
     """
     async with await psycopg.AsyncConnection.connect(**params) as connection:
         await _ask(connection, f"LISTEN {DATABASE_CHANNEL}")
@@ -159,7 +163,7 @@ async def _heard(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[int]
 
 
 async def _ask(connection: psycopg.AsyncConnection[Any], text: LiteralString) -> None:
-    """Execute a statement, and cut the connection if the server does not answer in time."""
+    """Execute a statement, and cut the connection if the answer takes over ten seconds."""
     # A cancelled task would wait for the server, so the end of the wait must come from the socket.
     timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, shut_down, connection)
     try:
@@ -169,7 +173,10 @@ async def _ask(connection: psycopg.AsyncConnection[Any], text: LiteralString) ->
 
 
 def session_of_its_own(using: str) -> dict[str, Any]:
-    """Return parameters of a connection apart from Django's, or raise if the server is away."""
+    """Return psycopg's parameters for a connection of its own, next to that of Django.
+
+    Raises Django's OperationalError if the server can't be reached.
+    """
     connection = connections[using]
     connection.ensure_connection()
     params = connection.get_connection_params()

@@ -1,4 +1,4 @@
-"""Publishing messages and reading them."""
+"""Writing of messages with their jobs, and reading of messages."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -23,9 +23,10 @@ def publish(
     batch_id: int | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Published] | None:
-    """Publish messages and return a result for each, in order, or None for an unknown channel.
+    """Write messages with their jobs, and return a result for each, in order.
 
-    `meanwhile` may be called while the server works, without the connection.
+    Return None for an unknown channel. `meanwhile` may be called while the server works, and must
+    not use the connection.
     """
     if batch_id is None and len(messages) == 1 and messages[0].is_plain:
         return _publish_plain(using, channel, messages[0], producer_id)
@@ -86,6 +87,6 @@ def _publish_batch(
 
 
 def read_messages(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
-    """Return the messages by id."""
+    """Return the messages with these ids, by id. Deleted ones are left out."""
     params = {"ids": integer_array(ids), "lowest": min(ids), "highest": max(ids)}
     return {row.id: row for row in run(using, "messages", params, kind=StoredMessage)}

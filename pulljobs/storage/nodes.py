@@ -1,4 +1,4 @@
-"""Rows of processes, with their heartbeats."""
+"""Rows of nodes, the processes that claim jobs or serve the API, with their heartbeats."""
 
 import json
 from datetime import datetime, timedelta
@@ -29,9 +29,9 @@ def register(
 def beat(
     using: str, node_id: UUID, report: dict[str, Any] | None = None, *, address: str | None = None
 ) -> bool:
-    """Record a heartbeat, with the report and the address of the process if they are given.
+    """Write the time of a node's heartbeat, and its report and address unless they are None.
 
-    Return False if another transaction has the row locked: nothing waits for it.
+    Return False, without waiting, if another transaction has the row locked.
     """
     params = {
         "node_id": node_id,
@@ -43,26 +43,26 @@ def beat(
 
 
 def stop(using: str, node_id: UUID) -> None:
-    """Mark a process as stopped. Its row stays, because the archive names it.
+    """Mark a node as stopped and delete its waiters. Its row stays, as the archive refers to it.
 
-    If another transaction has the row locked, the process only misses further heartbeats.
+    If another transaction has the row locked, the node is not marked. It only misses heartbeats.
     """
     run(using, "stop", {"node_id": node_id})
 
 
 def forget(using: str, age: timedelta) -> None:
-    """Delete nodes without a heartbeat for `age` that hold no lease."""
+    """Delete the rows of nodes without a heartbeat for `age`, unless they hold a lease."""
     held = Lease.objects.using(using).exclude(node_id=None).values("node_id")
     old = Node.objects.using(using).filter(heartbeat_at__lt=Now() - age)
     old.exclude(id__in=held).delete()
 
 
 def forget_waits(using: str) -> None:
-    """Delete waiters of processes that ended without removing them."""
+    """Delete the rows of waiters an hour after their time is over: their processes crashed."""
     PullWaiter.objects.using(using).filter(waiting_until__lt=Now() - WAITS_KEPT).delete()
 
 
 def clock(using: str) -> datetime:
-    """Return the database's time."""
+    """Return the present time by the database's clock."""
     [row] = query(using, "SELECT clock_timestamp() AS now")
     return cast("datetime", row.now)

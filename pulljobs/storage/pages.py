@@ -1,4 +1,4 @@
-"""Pages of lists that are read newest first."""
+"""Pages of lists, newest first, that begin at an id instead of an offset."""
 
 from typing import Final, NamedTuple, TypeVar
 
@@ -9,14 +9,18 @@ SIZE: Final = 25
 
 
 class Cut(NamedTuple):
-    """Position of a page: below or next above an id. By default it is the first page."""
+    """Position of a page in a list by falling id.
+
+    The page has the highest ids below `below`, or the lowest above `above`, or by default the
+    highest of all.
+    """
 
     below: int | None = None
     above: int | None = None
 
 
 def newest_first(rows: QuerySet[M], cut: Cut, size: int = SIZE) -> list[M]:
-    """Return a page of rows by falling id."""
+    """Return at most `size` rows of a page, by falling id."""
     if cut.above is not None:
         return list(rows.filter(pk__gt=cut.above).order_by("pk")[:size])[::-1]
     if cut.below is not None:

@@ -1,4 +1,4 @@
-"""Removal of partitions that are old and that no live job needs."""
+"""Removal of partitions that are older than the retention and that no live job needs."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -32,10 +32,10 @@ def drop_before(
     copied: Copied | None = None,
     on_partition: Callable[[Partition], object] = lambda partition: None,
 ) -> Iterator[Partition]:
-    """Drop partitions that are wholly older and that no live job needs, and yield each.
+    """Drop partitions whose rows are all older than `age` and that no live job needs. Yield each.
 
-    With `copied`, drop only partitions of which a copy exists. `on_partition` is called for each
-    partition that was checked, dropped or not.
+    With `copied`, drop only partitions of which a complete copy exists, as in the lake.
+    `on_partition` is called for each checked partition, dropped or not.
     """
     for partition in older(using, age):
         high_xid = copied(partition) if copied else None
@@ -47,8 +47,8 @@ def drop_before(
 def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
     """Drop a partition. Return False if a live job needs it or if it does not exist.
 
-    With `high_xid`, return False as well if that or a later transaction wrote to it, because the
-    copy is not whole.
+    `high_xid` is the transaction id before which a copy of it is complete. If that or a later
+    transaction has written to the partition, keep it and return False.
     """
     names = names_of(partition)
 
@@ -71,7 +71,7 @@ def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
 
 
 def needed(using: str, partition: Partition) -> bool:
-    """Return True if a live job refers to the partition. No job refers to the archive."""
+    """Return True if the message of a live job is in the partition, False for the archive."""
     if partition.table != "pulljobs_message":
         return False
     low, high = map(sql.Literal, partition.bounds)

@@ -1,8 +1,8 @@
 """Locks under which partitions are attached and detached.
 
 DETACH and ATTACH take a short exclusive lock, so both run under a lock_timeout and are tried again.
-(CONCURRENTLY is not to be had where a default partition is, and that is what keeps a publish from
-ever failing.)
+PostgreSQL offers no CONCURRENTLY for a table with a default partition, which is there so that a
+publish never fails for lack of a partition.
 """
 
 import logging
@@ -33,9 +33,10 @@ PATIENCE: Final = timedelta(seconds=10)
 
 
 def lock_quietly(using: str, names: dict[str, sql.Composable], *locks: LiteralString) -> None:
-    """Take locks for which only makers, droppers and vacuums wait, with a long time limit.
+    """Take locks that keep out vacuum and other changes of partitions, but no reader or writer.
 
-    A vacuum takes minutes: each attempt at an exclusive lock would time out behind it.
+    `locks` are LOCK statements with the placeholders of `names`. Their time limit is ten seconds,
+    because a vacuum yields a lock only after a while.
     """
     query(using, _wait_for(VACUUM_TIMEOUT))
     for lock in locks:
@@ -55,7 +56,10 @@ def names_of(partition: Partition) -> dict[str, sql.Composable]:
 
 
 def try_patiently(using: str, work: Callable[[], bool]) -> bool:
-    """Do the work in a transaction, and again while a lock is not available in time."""
+    """Call `work` in a transaction and return its result.
+
+    If a lock is not available in time, call it again for up to ten seconds, then raise.
+    """
     until = monotonic() + PATIENCE.total_seconds()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Creation of partitions: ahead of their day, and from rows that were restored."""
+"""Creation of partitions: of days to come, and of past days from rows that the lake restores."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -39,9 +39,9 @@ ATTACH: Final = "ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({
 
 
 def make_ahead(using: str, days: int) -> Iterator[Partition]:
-    """Make the missing partitions for today and the next days, and yield each.
+    """Create the missing partitions of today and the next `days` days, and yield each.
 
-    Days whose rows are in the default partition get their partitions as well.
+    Days with rows in the default partition get a partition as well, which takes these rows.
     """
     [row] = query(using, sql.SQL("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS today"))
     for table in PARTITIONED:
@@ -56,7 +56,7 @@ def make_ahead(using: str, days: int) -> Iterator[Partition]:
 
 
 def _left_behind(using: str, table: str) -> Iterator[Partition]:
-    """Yield a partition for each day with rows in the default partition, the oldest first."""
+    """Yield the missing partition of each day with rows in the default partition, oldest first."""
     default, low = sql.Identifier(f"{table}_default"), 0
     text = sql.SQL("SELECT min(id) AS lowest FROM {} WHERE id >= {}")
     while True:
@@ -71,9 +71,10 @@ def _left_behind(using: str, table: str) -> Iterator[Partition]:
 def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
     """Create a partition, move its rows from the default partition, and attach it.
 
-    While rows leave the default partition, readers must wait for the lock of the parent: a plan
-    that listed the partitions before would look for them only in the default. Writers of that day
-    (`written`) must wait as well: an insert that waits for the default would fail afterwards.
+    Return False if it exists. While rows leave the default partition, readers must wait for the
+    lock of the parent: a plan that listed the partitions before would look for them only in the
+    default. If writers may insert rows of that day (`written`), they must wait as well: an insert
+    that waits for the default partition would fail afterwards.
     """
     if not written and try_patiently(using, lambda: _attached(using, partition, moving=False)):
         return True
@@ -85,10 +86,11 @@ def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
 def fill(
     using: str, partition: Partition, load: Callable[[str], int], note: Callable[[], object]
 ) -> int:
-    """Make a missing partition from the rows that `load` writes and return their number.
+    """Create a missing partition with the rows that `load` writes, and return their number.
 
-    The rows are visible only when the partition is whole. `note` runs in the transaction that
-    attaches it. Raise ValueError if the day or any row of it exists, and leave no table then.
+    `load` gets the name of a table, and its rows are visible only once the whole partition is
+    attached. `note` runs in the transaction that attaches it. Raises ValueError if the partition or
+    any row of its day exists, and leaves no table then.
     """
     if partition in existing(using, partition.table):
         raise ValueError(f"{partition.name} is there.")
@@ -109,7 +111,10 @@ def fill(
 
 
 def _attached_whole(using: str, partition: Partition, note: Callable[[], object]) -> bool:
-    """Attach a filled partition. Return False if the default partition has rows of that day."""
+    """Attach a filled table as partition, and call `note` in the same transaction.
+
+    Return False, without either, if the default partition has rows of that day.
+    """
     names = names_of(partition)
 
     def do(text: LiteralString) -> list[Row]:
@@ -125,7 +130,10 @@ def _attached_whole(using: str, partition: Partition, note: Callable[[], object]
 
 
 def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
-    """Attach a new partition. Return False if rows would have to be moved or it exists already."""
+    """Create and attach a partition, with the rows of its day in the default partition.
+
+    Return False if it exists, or if there are such rows but `moving` is False.
+    """
     names = names_of(partition)
 
     def do(text: LiteralString) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Partitions of messages and of the archive, one a day."""
+"""Partitions of the tables of messages and of archived jobs, one for each day in UTC."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, LiteralString, NamedTuple
@@ -27,13 +27,16 @@ class Partition(NamedTuple):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Lowest id of the day and lowest id of the next day."""
+        """Lowest id of the day and lowest id of the next day. Ids contain their time."""
         start = datetime.combine(self.day, time(), UTC)
         return ids.first_of(start), ids.first_of(start + timedelta(days=1))
 
 
 def not_owned(using: str) -> list[str]:
-    """Return the partitioned tables whose partitions this role may neither make nor drop."""
+    """Return the partitioned tables that the connection's role does not own.
+
+    It may neither create nor drop their partitions.
+    """
     rows = query(
         using,
         sql.SQL(
@@ -45,7 +48,7 @@ def not_owned(using: str) -> list[str]:
 
 
 def existing(using: str, table: str) -> list[Partition]:
-    """Return the partitions of a table by day, without the default partition."""
+    """Return the partitions of a table in the order of their days, without the default one."""
     rows = query(
         using,
         sql.SQL(
@@ -58,7 +61,7 @@ def existing(using: str, table: str) -> list[Partition]:
 
 
 def older(using: str, age: timedelta) -> list[Partition]:
-    """Return the partitions that are wholly older."""
+    """Return the partitions of both tables whose rows are all older than `age`."""
     oldest = ids.first_of(nodes.clock(using) - age)
     return [
         partition

@@ -1,6 +1,7 @@
-"""Progress that running jobs report. Their worker writes it, at most once a second.
+"""Progress that handlers report of running jobs.
 
-A job that reports none costs nothing.
+`report` keeps it in memory. A loop of the worker writes it, at most once a second. A job without
+reports costs nothing.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ KEPT: Final = timedelta(days=1)
 
 
 class ReportedProgress(NamedTuple):
-    """Progress as a handler reports it."""
+    """Progress that a handler reports: `done` of `total`, in any unit, and a note for people."""
 
     done: float
     total: float | None
@@ -34,12 +35,18 @@ _reported: dict[Held, ReportedProgress] = {}
 
 
 def report(held: Held, done: float, total: float | None, note: str) -> None:
-    """Note the progress of a job, as `make_report` checks it. The newest of a job is written."""
+    """Keep a job's progress for the next `write`, in place of an earlier report of the job.
+
+    Raises ValueError for amounts that `make_report` refuses.
+    """
     _reported[held] = make_report(done, total, note)
 
 
 def make_report(done: float, total: float | None, note: str) -> ReportedProgress:
-    """Return a report. Raise ValueError unless both amounts are finite numbers from 0 on."""
+    """Check a report and return it, with the note cut to its greatest length.
+
+    Raises ValueError unless `done` and `total`, if given, are finite numbers from 0 on.
+    """
     amount = check_amount("done", done)
     whole = None if total is None else check_amount("total", total)
     text = str(note).replace("\x00", "").encode("utf-8", "replace").decode()[:LONGEST_NOTE]
@@ -47,12 +54,15 @@ def make_report(done: float, total: float | None, note: str) -> ReportedProgress
 
 
 def has_reports() -> bool:
-    """Return True if a job has reported progress since the last write."""
+    """Return True if this process has reports that are not written yet."""
     return bool(_reported)
 
 
 def write(using: str) -> None:
-    """Write what the jobs of this process have reported. Jobs that are lost are left out."""
+    """Write the reports of this process. On an error they are kept for the next call.
+
+    Nothing is written for jobs that are no longer held under their lease tokens.
+    """
     reports = {held: _reported.pop(held) for held in sorted(_reported)}
     if not reports:
         return
@@ -65,17 +75,23 @@ def write(using: str) -> None:
 
 
 def write_reports(using: str, reports: Mapping[Held, ReportedProgress]) -> None:
-    """Write reports, in ascending order of their jobs. Jobs that are lost are left out."""
+    """Write reports, whose jobs must be in ascending order, so that no deadlock can occur.
+
+    Nothing is written for jobs that are no longer held under their lease tokens.
+    """
     run(using, "report_progress", _parameters(reports))
 
 
 def find(using: str, job_id: int) -> JobProgress | None:
-    """Return the last written progress of a job, or None."""
+    """Return the row with the last progress of a job, or None if it has reported none."""
     return JobProgress.objects.using(using).filter(pk=job_id).first()
 
 
 def forget_old(using: str) -> int:
-    """Delete a batch of rows of jobs that have ended, a day after the last report."""
+    """Delete a batch of progress rows of jobs that are not live, a day after the last report.
+
+    Return their number.
+    """
     live = Job.objects.filter(pk=OuterRef("pk"))
     rows = JobProgress.objects.using(using).filter(reported_at__lt=Now() - KEPT)
     return forget(rows.filter(~Exists(live)))

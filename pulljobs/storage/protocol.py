@@ -1,4 +1,4 @@
-"""Reads of the broker protocol: the queue of a consumer, and jobs by their ids."""
+"""Queries of the HTTP API: the queue of a consumer, jobs by their ids, callers by their names."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ Caller = tuple[Channel, Consumer | None]
 
 
 class JobOwner(NamedTuple):
-    """Consumer of a job."""
+    """Consumer that a job belongs to."""
 
     consumer_id: int
     has_key: bool = False
@@ -32,7 +32,7 @@ class JobOwner(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Position of a job in the queue of its consumer."""
+    """Position of a job in the claim order of its consumer: by priority, time and id."""
 
     priority: int
     available_at: datetime
@@ -52,7 +52,7 @@ class WaitingJob(NamedTuple):
 
 
 class AddressedJob(NamedTuple):
-    """Job that a job POST names."""
+    """Job that a request names by its id, with what decides whether the caller may report on it."""
 
     id: int
     consumer_id: int
@@ -60,11 +60,11 @@ class AddressedJob(NamedTuple):
     lease_token: UUID | None
     """Token of the lease that holds the job, or under which it was settled."""
     via: str | None
-    """Way in which an INFLIGHT job was claimed."""
+    """Way in which an INFLIGHT job was claimed, one of `Lease.Via`, else None."""
 
 
 class Listed(NamedTuple):
-    """Waiting jobs, and what `LowWaterMarks.learn` needs to know of the query."""
+    """Result of `queued`: waiting jobs, and the facts from which `LowWaterMarks.learn` learns."""
 
     server_started_at: datetime
     started_at: datetime
@@ -76,7 +76,10 @@ class Listed(NamedTuple):
 
 
 def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
-    """Return the next jobs in claim order."""
+    """Return the next jobs that a claim would take, at most `wanted`, without claiming them.
+
+    The search enters the claim index at `entry`, the known low-water marks.
+    """
     where = entry._asdict()
     del where["until"]
     params = {"consumer_id": consumer_id, "wanted": wanted, **where}
@@ -95,7 +98,11 @@ def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
 
 
 def _next_xid(ceiling: int, after_3: int) -> int:
-    """Return the next transaction id in 64 bits, which is not below the snapshot's end."""
+    """Return the server's next transaction id in 64 bits.
+
+    `after_3` is that id less 3 in 32 bits. The upper half follows from `ceiling`, the end of the
+    snapshot in 64 bits, because the next id is not below it.
+    """
     return ceiling + (after_3 + 3 - ceiling) % 2**32
 
 
@@ -104,7 +111,7 @@ _VIA: Final = Subquery(Lease.objects.filter(lease_token=OuterRef("lease_token"))
 
 
 def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
-    """Return True if the consumer claimed one of these jobs by a pull, or by a POST to the job."""
+    """Return True if the consumer holds one of these jobs by a pull over HTTP or a job POST."""
     ids, tokens = {job.job_id for job in held}, {job.lease_token for job in held}
     rows = Job.objects.using(using).filter(id__in=ids, lease_token__in=tokens)
     ours = {(consumer_id, Lease.Via.PULL), (consumer_id, Lease.Via.POST)}
@@ -112,7 +119,7 @@ def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
 
 
 def select_held(using: str, held: Collection[Held]) -> set[Held]:
-    """Return which of these jobs are in flight under their lease tokens."""
+    """Return those of the jobs that are in flight under their lease tokens."""
     if not held:
         return set()
     rows = Job.objects.using(using).filter(id__in=[job.job_id for job in held])
@@ -121,7 +128,7 @@ def select_held(using: str, held: Collection[Held]) -> set[Held]:
 
 
 def addressed(using: str, job_id: int) -> AddressedJob | None:
-    """Return a live job, or a DELIVERED job that the archive still has, or None for others."""
+    """Return a job that is live, or DELIVERED and still in the archive, or None for another id."""
     live = Job.objects.using(using).annotate(via=_VIA).filter(id=job_id).first()
     if live is None:
         return _delivered(using, job_id)
@@ -145,9 +152,10 @@ def _settled_under(using: str, job_id: int) -> UUID | None:
 
 
 def find_callers(using: str, paths: Collection[ConsumerPath]) -> dict[ConsumerPath, Caller]:
-    """Return the channels and consumers with these names. Unlisted fields load when read.
+    """Return the channel and consumer of each path (names of both), to authenticate requests.
 
-    A path is missing if there is no such channel.
+    The consumer is None if the channel has none of that name. A path with an unknown channel is
+    missing. Fields that are not needed to authenticate load when they are first read.
     """
     channels, consumers = zip(*paths, strict=True)
     params = {"channels": array(channels), "consumers": array(consumers)}
@@ -171,26 +179,29 @@ def _make_caller(using: str, row: Row) -> Caller:
 
 
 def _load(model: type[M], using: str, **fields: Any) -> M:
-    """Return an instance with these fields only. Django wants them in the order of the model's."""
+    """Return an instance of a model with these fields only. Others load when first read."""
     names = _in_order(model, frozenset(fields))
     return model.from_db(using, names, [fields[name] for name in names])
 
 
 @cache
 def _in_order(model: type[M], names: frozenset[str]) -> dict[str, None]:
-    """Return names of fields in the order of the model, as a dict: Django looks up each field."""
+    """Return names of fields in the order in which the model declares them, as `from_db` asks.
+
+    They are the keys of a dict, because Django looks each of its fields up in them.
+    """
     ordered = (field.attname for field in model._meta.concrete_fields)
     return dict.fromkeys(name for name in ordered if name in names)
 
 
 def jobs_of(using: str, consumer_id: int, job_ids: Collection[int]) -> set[int]:
-    """Return the ids of those jobs, live or settled, that belong to the consumer."""
+    """Return the ids of those of the jobs, live or archived, that belong to the consumer."""
     owners = owners_of(using, job_ids)
     return {job_id for job_id, owner in owners.items() if owner.consumer_id == consumer_id}
 
 
 def owners_of(using: str, job_ids: Collection[int]) -> dict[int, JobOwner]:
-    """Return the consumers that these jobs belong to, live or settled, by job id."""
+    """Return the consumer of each job, live or archived, by job id. Unknown ids are left out."""
     rows = run(using, "owners", {"job_ids": integer_array(job_ids)}) if job_ids else []
     owners = {row.id: JobOwner(row.consumer_id, row.has_key) for row in rows}
     for job_id in set(job_ids) - owners.keys():

@@ -1,4 +1,4 @@
-"""Messages of a channel, by id or newest first, and their jobs."""
+"""Queries on published messages, by id or newest first, and on the states of their jobs."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,7 +18,7 @@ HEAD: Final = ("id", "channel_id", "client_message_id", "published_at")
 
 
 class Standing(NamedTuple):
-    """State of a message at one consumer."""
+    """State of one job, which handles a message for one consumer, and the time of that state."""
 
     job_id: int
     message_id: int
@@ -28,7 +28,10 @@ class Standing(NamedTuple):
 
 
 def find(using: str, channel_id: int, name: str) -> Message | None:
-    """Return the newest message with this client message id, else the one with this id."""
+    """Return the newest message with the client message id `name`, or None.
+
+    A message that was published without one is found by its own id, in its 20-character form.
+    """
     if NUL in name:
         return None
     taken = Publication.objects.using(using).filter(channel_id=channel_id, client_message_id=name)
@@ -43,17 +46,17 @@ def find(using: str, channel_id: int, name: str) -> Message | None:
 
 
 def page(using: str, channel_id: int, cut: Cut) -> list[Message]:
-    """Return a page of messages, newest first, without payloads and headers."""
+    """Return a page of a channel's messages, newest first, without payloads and headers."""
     return newest_first(_of_channel(using, channel_id), cut)
 
 
 def count(using: str, channel_id: int) -> int:
-    """Return the number of messages, at most CAP + 1."""
+    """Return the number of messages of a channel, at most CAP + 1."""
     return _of_channel(using, channel_id).order_by("-id")[: CAP + 1].count()
 
 
 def heads(using: str, message_ids: list[int]) -> dict[int, Message]:
-    """Return messages by id, without payloads and headers, with their producers."""
+    """Return messages by id, with their producers, but without payloads and headers."""
     rows = Message.objects.using(using).select_related("producer")
     head = rows.only(*HEAD, "producer__name")
     if not message_ids:
@@ -64,13 +67,13 @@ def heads(using: str, message_ids: list[int]) -> dict[int, Message]:
 
 
 def dead(using: str, consumer: Consumer, cut: Cut) -> list[Standing]:
-    """Return a page of a consumer's DEAD jobs, newest first."""
+    """Return a page of a consumer's DEAD jobs, newest first. Their times are those of death."""
     rows = Job.objects.using(using).filter(consumer_id=consumer.pk, reason__isnull=False)
     return _standings(using, newest_first(rows, cut), [])
 
 
 def standings(using: str, message_id: int) -> list[Standing]:
-    """Return the state at each consumer whose job was not deleted, by consumer id."""
+    """Return the state of each job of a message, by consumer id. Deleted jobs are missing."""
     live = list(Job.objects.using(using).filter(message_id=message_id))
     # Read after the live jobs: a job that is delivered in between is in one of the two.
     archive = ArchivedJob.objects.using(using).exclude(job_id__in=[job.id for job in live])
@@ -81,14 +84,14 @@ def standings(using: str, message_id: int) -> list[Standing]:
 
 
 def standing(using: str, job_id: int) -> Standing | None:
-    """Return the state of one job, live or DELIVERED."""
+    """Return the state of a job that is live or DELIVERED, or None for another id."""
     live = list(Job.objects.using(using).filter(id=job_id))
     archive = ArchivedJob.objects.using(using).filter(job_id=job_id, state=State.DELIVERED)
     return next(iter(_standings(using, live, [] if live else list(archive))), None)
 
 
 def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> list[Standing]:
-    """Return the states of jobs, without those whose consumer has no row."""
+    """Return the states of live and delivered jobs, except those whose consumer has no row."""
     rows = Consumer.objects.using(using).select_related("channel")
     ids = {job.consumer_id for job in live} | {settlement.consumer_id for settlement in delivered}
     consumers = rows.in_bulk(ids)
@@ -114,7 +117,11 @@ def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> lis
 
 
 def changed_at(using: str, live: Iterable[Job]) -> dict[int, datetime]:
-    """Return by id since when each job is in its state, or, for a QUEUED job, is available."""
+    """Return by job id the time of the state of live jobs.
+
+    It is the time of the claim, of the death, or from which a QUEUED job can be claimed. Where none
+    is known, it is the time of publishing.
+    """
     jobs = list(live)
     claimed = Lease.objects.using(using).filter(
         lease_token__in=[job.lease_token for job in jobs if job.lease_token]

@@ -1,4 +1,4 @@
-"""QUEUED jobs of a consumer, due or not, in batches."""
+"""Batches of all QUEUED jobs of a consumer: claimable, delayed and blocked ones."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,11 +9,14 @@ from pulljobs.models import Job
 from pulljobs.states import State
 
 ABOVE_ALL: Final = 32_768
-"""Priorities."""
+"""Number above all priorities."""
 
 
 def batches(using: str, consumer_id: int, *, below: int, size: int) -> Iterator[list[int]]:
-    """Yield batches of ids below an id, for a caller that ends these jobs."""
+    """Yield ids below `below` of QUEUED jobs, `size` at a time, for a caller that kills them.
+
+    Blocked jobs come first.
+    """
     rows = Job.objects.using(using).filter(
         consumer_id=consumer_id, state=State.QUEUED, id__lt=below
     )
@@ -23,7 +26,10 @@ def batches(using: str, consumer_id: int, *, below: int, size: int) -> Iterator[
 
 
 def _batches(rows: QuerySet[Job], size: int) -> Iterator[list[int]]:
-    """Yield batches in the order of the claim index. Each begins where the last one ended."""
+    """Yield ids in the order of the claim index, `size` at a time, as the caller removes them.
+
+    Each batch begins where the last one ended: index entries of removed jobs are not read again.
+    """
     priority = _next(rows, ABOVE_ALL)
     while priority is not None:
         ahead = own = rows.filter(priority=priority).order_by("available_at", "id")

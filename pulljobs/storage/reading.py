@@ -1,4 +1,4 @@
-"""Reading of the parts of a page: one that fails does not keep the others from being shown."""
+"""Reading of the parts of a page, so that a part that fails does not hide the others."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ REFUSED: Final = (errors.UndefinedTable, errors.UndefinedColumn, errors.Insuffic
 
 
 class Reading:
-    """Reader of the parts of a page. `missed` has the parts that failed."""
+    """Reader of the parts of a page. `missed` has the names of the parts that failed."""
 
     def __init__(self, using: str) -> None:
         self._using = using
@@ -28,7 +28,7 @@ class Reading:
 
     @property
     def error(self) -> str:
-        """Reason of the first refused part, or an empty text."""
+        """Advice about the first part that failed otherwise than by time, or an empty text."""
         return next(iter(self.refused.values()), "")
 
     def part(self, part: str, read: Callable[[], T], otherwise: T) -> T:
@@ -45,13 +45,13 @@ class Reading:
 
 
 def describe(error: Exception) -> str:
-    """Return one line of advice about an error, or its message."""
+    """Return what to do if a migration is missing, or the first line of another error."""
     return schema.advice(error) or str(error).partition("\n")[0]
 
 
 @contextmanager
 def impatient(using: str, patience: timedelta) -> Iterator[Reading]:
-    """Open a transaction in which every statement has a time limit."""
+    """Open a transaction in which a statement may take `patience`, and yield a reader of parts."""
     milliseconds = str(round(patience.total_seconds() * 1000))
     with transaction.atomic(using=using):
         with connections[using].cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Recent settlements from the archive, at a bounded cost. Estimates are marked as such."""
+"""Numbers of recent settlements over time, from a sample of the archive of bounded size."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,10 @@ CAP: Final = 300
 
 
 class Settled(NamedTuple):
-    """Settlements of a slice, of a consumer, or of both. None stands for all."""
+    """Numbers of settlements in a slice, of a consumer, or both: a row of recent.sql.
+
+    `slice` None stands for all slices, `consumer_id` None for all consumers.
+    """
 
     slice: int | None
     consumer_id: int | None
@@ -22,7 +25,7 @@ class Settled(NamedTuple):
     dead: float
     retries: float
     is_estimate: bool
-    """There were more settlements than were read."""
+    """True if the numbers are estimated, because there were more settlements than were read."""
 
     @property
     def settlements(self) -> float:
@@ -30,24 +33,24 @@ class Settled(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Slice of time, without its end."""
+    """Range of time, without its end, for a column of a chart."""
 
     start: datetime
     end: datetime
 
     def bounds(self) -> list[int]:
-        """Return the lowest ids of the spans, and the lowest id after the slice."""
+        """Return the ids that divide the slice into SPANS equal spans, with both ends."""
         low, high = ids.first_of(self.start), ids.first_of(self.end)
         return [low + (high - low) * number // SPANS for number in range(SPANS + 1)]
 
 
 def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
-    """Return the settlements of the slices, which are numbered from 0."""
+    """Return the numbers of settlements by slice and consumer. Slices are numbered from 0."""
     return run(using, "recent", params(slices), kind=Settled)
 
 
 def params(slices: Sequence[Slice]) -> dict[str, Any]:
-    """Return the parameters of recent.sql."""
+    """Return the parameters of recent.sql for these slices."""
     bounds = [each.bounds() for each in slices]
     return {
         "lows": [low for ids_of_slice in bounds for low in ids_of_slice[:-1]],

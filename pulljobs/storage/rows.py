@@ -1,4 +1,4 @@
-"""Values that the verbs take and return."""
+"""Arguments and results of the functions of `pulljobs.storage`."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -31,7 +31,11 @@ __all__ = [
 
 
 class ReachedLease(NamedTuple):
-    """Lease that has ended. `running_ids` is None if no node has reported what runs."""
+    """Lease whose jobs are taken from their holder, because it has ended or its node has.
+
+    `job_ids` are locked. `running_ids` are those that the node last reported as running, or None
+    without a report.
+    """
 
     lease_id: int
     lease_token: UUID
@@ -46,12 +50,13 @@ class ReachedLease(NamedTuple):
 class Finished:
     """Result of writing outcomes.
 
-    `states` has the new states by job id. `lost` jobs were not held under their token. `refused`
-    has errors of outcomes that could not be written.
+    `states` has the new states by job id. `lost` jobs were not held under their lease token.
+    `refused` has the errors, by job id, of outcomes whose values could not be written.
 
-    `released` jobs went back without a charge. Of `roomier` consumers more jobs may be claimed than
-    before. `repeated` jobs had been settled the same way before, under the same token. Outcomes of
-    `locked` jobs are not written: another transaction keeps their rows locked.
+    `released` jobs are queued again without a counted retry. `roomier` consumers may claim more
+    jobs, because jobs in flight have ended. `repeated` jobs had been settled the same way before,
+    under the same lease token. Outcomes of `locked` jobs are not written: another transaction keeps
+    their rows locked.
     """
 
     states: dict[int, State]
@@ -64,7 +69,7 @@ class Finished:
 
 
 class Stats(NamedTuple):
-    """Counts of a consumer, none above the requested cap."""
+    """Counts of a consumer's live jobs, none above the requested cap."""
 
     ready: int
     delayed: int
@@ -72,7 +77,7 @@ class Stats(NamedTuple):
     dead: int
     oldest_ready_seconds: float | None
     blocked: int
-    """Jobs behind their keys."""
+    """Jobs that wait for another job of their key."""
 
     @property
     def waiting(self) -> int:
@@ -84,7 +89,7 @@ class Stats(NamedTuple):
 
 
 class JobView(NamedTuple):
-    """Job, live or archived, as a look-up finds it."""
+    """Job by its live row, or by its last row in the archive: the result of `archive.find`."""
 
     id: int
     message_id: int

@@ -1,4 +1,4 @@
-"""Scheduled messages: they are published when their time comes."""
+"""Rows of scheduled messages, which a loop of the worker publishes (dispatches) at their time."""
 
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ CAP: Final = 10_000
 
 
 def due(using: str, limit: int) -> list[ScheduledMessage]:
-    """Lock and return messages that are due, skipping those that another process has locked."""
+    """Lock and return up to `limit` due messages that no other process has locked, oldest first."""
     rows = ScheduledMessage.objects.using(using).filter(dispatched_at=None, dispatch_at__lte=Now())
     locked = rows.select_for_update(skip_locked=True, of=("self",))
     return list(locked.select_related("channel", "producer").order_by("dispatch_at", "pk")[:limit])
@@ -27,12 +27,12 @@ def mark_dispatched(using: str, ids: list[int]) -> None:
 
 
 def put_off(using: str, id: int, by: timedelta) -> None:
-    """Delay a message by that time from now."""
+    """Move a message, which could not be published, to the time `by` from now."""
     _rows(using, [id]).update(dispatch_at=Now() + by)
 
 
 def forget_dispatched(using: str, age: timedelta) -> int:
-    """Delete a batch of messages dispatched longer ago than `age` and return their number."""
+    """Delete a batch of rows that were dispatched longer ago than `age` and return their number."""
     return forget(ScheduledMessage.objects.using(using).filter(dispatched_at__lt=Now() - age))
 
 
@@ -44,7 +44,10 @@ def find(using: str, channel_id: int, name: str) -> ScheduledMessage | None:
 
 
 def page(using: str, channel_id: int, cut: Cut, dispatched: set[bool]) -> list[ScheduledMessage]:
-    """Return a page of dispatched messages, of others, or of both, without payloads and headers."""
+    """Return a page of a channel's scheduled messages, newest first, without payloads and headers.
+
+    `dispatched` is {True} for published ones, {False} for those to come, or has both.
+    """
     rows = ScheduledMessage.objects.using(using).filter(channel_id=channel_id)
     if len(dispatched) == 1:
         rows = rows.filter(dispatched_at__isnull=dispatched == {False})
@@ -59,9 +62,9 @@ def window(
     is_published: bool | None = None,
     name: str = "",
 ) -> IdWindow:
-    """Return the next ids, newest first, of one channel or all, and of one state or both.
+    """Return the next ids, newest first, of scheduled messages that meet all given conditions.
 
-    With a name these are the messages with that client message id.
+    `name` is a client message id.
     """
     rows = ScheduledMessage.objects.using(using).filter(id__lt=span.beyond).order_by("-id")
     if channel_id is not None:
@@ -83,7 +86,7 @@ def _run(rows: QuerySet[ScheduledMessage], is_published: bool | None, span: IdSp
 
 
 class Waiting(NamedTuple):
-    """Counts of one channel, at most CAP + 1 each."""
+    """Counts of the scheduled messages of one channel, at most CAP + 1 each."""
 
     scheduled: int
     due: int

@@ -1,4 +1,4 @@
-"""Advice about statements that failed because a migration is missing."""
+"""Detection of statements that fail because a migration was not applied."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from pulljobs.errors import ConfigurationError
 
 
 def advice(error: BaseException) -> str:
-    """Return advice about a missing migration, or an empty text for another error."""
+    """Return what to do if a missing table or column caused the error, else an empty text."""
     if not isinstance(error.__cause__, errors.UndefinedTable | errors.UndefinedColumn):
         return ""
     using = settings().DATABASE
@@ -22,7 +22,7 @@ def advice(error: BaseException) -> str:
 
 @contextmanager
 def required() -> Iterator[None]:
-    """Raise ConfigurationError if a migration is missing, so that no caller tries again."""
+    """Turn an error about a missing migration into ConfigurationError, which no loop retries."""
     try:
         yield
     except ProgrammingError as error:

@@ -1,4 +1,4 @@
-"""Search for a text in a bounded range of jobs. No index serves it, so rows are compared."""
+"""Search for a text in a bounded number of rows, because no index can serve it."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SECONDS: Final = 0.15
 
 
 class Searched(NamedTuple):
-    """Hits of a page, and the range that was compared."""
+    """Page of a search: its hits, and how far back rows were compared."""
 
     window: IdWindow
     rows: int
@@ -29,7 +29,10 @@ def search(
     find_hits: Callable[[list[int]], set[int]],
     span: IdSpan,
 ) -> Searched:
-    """Return the next hits among the rows of windows, newest first, within the three bounds."""
+    """Return the next hits, newest first, within bounds of hits, rows (ROWS) and time (SECONDS).
+
+    `read_window` returns ids of candidates, and `find_hits` those of them that contain the text.
+    """
     end = time.monotonic() + SECONDS
     hits: list[int] = []
     rows = 0

@@ -1,4 +1,7 @@
-"""Selection of live jobs by the best index, a window at a time."""
+"""Selection of live jobs for lists and for actions on many jobs.
+
+A window is the next few ids of a selection. Each is read from the index that fits the conditions.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -21,7 +24,7 @@ Row = Mapping[str, Any]
 
 
 class Selection(NamedTuple):
-    """Conditions that all hold for the selected jobs."""
+    """Conditions on jobs. A job is selected if all of them hold."""
 
     states: tuple[str, ...] = ALL_STATES
     consumer_ids: tuple[int, ...] | None = None
@@ -37,13 +40,13 @@ class Selection(NamedTuple):
 
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> "Selection":
-        """Return the selection that was stored as JSON: the fields of this class by name."""
+        """Return a selection from JSON in an audit entry: the fields of this class by name."""
         fields: dict[str, Any] = dict(stored)
         lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         return cls(**fields | lists)
 
     def fits(self, row: Row) -> bool:
-        """Return True if no column of the row contradicts the conditions."""
+        """Return True if the row meets the conditions on those columns that were read."""
         return (
             ("state" not in row or row["state"] in self.states)
             and (
@@ -58,7 +61,10 @@ class Selection(NamedTuple):
 
 
 def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
-    """Return the next selected ids. If few are wanted, few rows are read at first."""
+    """Return the next ids of selected jobs from the start of the span on, in its direction.
+
+    If few ids are wanted, few rows are read at first, and more only if that yields too few.
+    """
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
     span = _within(selection, span)
@@ -70,19 +76,19 @@ def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
 
 
 def chosen(ids: Iterable[int], span: IdSpan) -> IdRun:
-    """Return the given ids as a run."""
+    """Return those of the given ids that are inside the span, as a run that is complete."""
     return IdRun([id for id in ids if span.leads_to(id)], None)
 
 
 def _within(selection: Selection, span: IdSpan) -> IdSpan:
-    """Return the span without ids that cannot be selected."""
+    """Return the span, begun at the first id that the selection allows."""
     if span.upwards:
         return span._replace(beyond=max(span.beyond, selection.first - 1))
     return span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
 
 
 def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[IdRun]:
-    """Yield a run of each index that is needed for the selected states."""
+    """Yield the ids that each needed index gives. Together these runs have all selected jobs."""
     states = set(selection.states)
     if selection.reason is not None:
         states &= {State.DEAD.value}
@@ -105,7 +111,10 @@ def _run(rows: QuerySet[Any, Row], selection: Selection, span: IdSpan) -> IdRun:
 
 
 def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> IdRun:
-    """Return the run of the rows that were read. It is complete beyond the selected ids."""
+    """Return the run of rows that were read in order, given as (id, meets the conditions).
+
+    It is complete if the index ended or the ids have passed those that the selection allows.
+    """
     first, last = selection.first, selection.last
     ids = [id for id, fits in seen if fits and first <= id <= last]
     if len(seen) < span.scanned:
@@ -118,7 +127,10 @@ def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> I
 def _by_consumer(
     using: str, selection: Selection, span: IdSpan, own: Mapping[str, Any]
 ) -> Iterator[IdRun]:
-    """Yield a run of each consumer, from an index with the ids in order."""
+    """Yield a run of ids for each consumer, from an index that has its jobs by id.
+
+    `own` are the conditions that choose the index.
+    """
     consumers = Consumer.objects.using(using)
     if selection.consumer_ids is not None:
         consumers = consumers.filter(pk__in=selection.consumer_ids)
@@ -141,7 +153,7 @@ def _by_consumer(
 
 
 def _held(using: str, selection: Selection, span: IdSpan) -> IdRun:
-    """Return the run of jobs in flight, whose ids are in leases."""
+    """Return the run of selected jobs in flight. Their ids come from the leases."""
     leases = Lease.objects.using(using)
     if selection.consumer_ids is not None:
         leases = leases.filter(consumer_id__in=selection.consumer_ids)

@@ -1,4 +1,4 @@
-"""Settlements over time: the counts, and from the archive what is not counted yet."""
+"""Settlements over time for charts: stored counts, and the archive for what is not counted yet."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -23,18 +23,19 @@ LATEST: Final = 200_000
 
 
 class CountSpan(NamedTuple):
-    """Time span of which counts are read, and their period: a minute, an hour or a day."""
+    """Range of time for which `read_counts` reads the counts of each minute, hour or day."""
 
     period: str
     since: datetime
     until: datetime
     is_drawn: bool
-    """True for counts of the drawn consumer, False for those of the listed consumers."""
+    """True for counts of the consumer in the chart, False for those of consumers in the list."""
     with_times: bool
+    """True to read the histograms of times as well."""
 
 
 class StoredCounts(NamedTuple):
-    """Counts that were read."""
+    """Result of `read_counts`: counts of settlements, and the times for which they are complete."""
 
     rows: Sequence[Row]
     """Rows of settlement_history.sql."""
@@ -47,9 +48,10 @@ class StoredCounts(NamedTuple):
 def read_counts(
     using: str, spans: Sequence[CountSpan], drawn: int | None, listed: Collection[int]
 ) -> StoredCounts:
-    """Return the counts of some spans and the settlements of all consumers after the last count.
+    """Return the counts of some spans, and the settlements of all consumers after the last count.
 
-    `drawn` is a consumer, or None for the sums over all.
+    `drawn` is the id of the consumer in the chart, or None for sums over all consumers. `listed`
+    are the ids of the consumers in the list below it.
     """
     progress = counting.read_progress(using)
     columns = dict(zip(CountSpan._fields, map(list, zip(*spans, strict=True)), strict=True))
@@ -74,7 +76,7 @@ def read_counts(
 
 
 class Pace(NamedTuple):
-    """Settlements of the last seconds."""
+    """Numbers of settlements in the last `seconds`, up to a minute."""
 
     seconds: float
     settled: dict[int, int]
@@ -82,11 +84,11 @@ class Pace(NamedTuple):
 
     @property
     def is_estimate(self) -> bool:
-        """True if there were too many settlements to read those of a whole minute."""
+        """True if a minute had too many settlements to read, so that `seconds` is less."""
         return self.seconds < PACE.total_seconds()
 
     def per_minute(self, consumer_id: int | None = None) -> float:
-        """Return the settlements a minute of a consumer, or of all."""
+        """Return the settlements per minute of a consumer, or of all consumers for None."""
         settled = (
             sum(self.settled.values()) if consumer_id is None else self.settled.get(consumer_id, 0)
         )
@@ -94,7 +96,7 @@ class Pace(NamedTuple):
 
 
 def read_pace(using: str, now: datetime) -> Pace:
-    """Return the settlements of the last minute, or of less time if they are too many to read."""
+    """Return the settlements of the last minute, or of its end if there are more than LATEST."""
     since = now - PACE
     params = {
         "low": ids.first_of(since - counting.MARGIN),

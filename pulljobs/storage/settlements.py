@@ -1,4 +1,7 @@
-"""Selection of settlements, a window at a time, by their own ids or by those of their jobs."""
+"""Selection of rows of the archive for lists, by their own ids or by those of their jobs.
+
+A window is the next few ids of a selection, as in `selecting`.
+"""
 
 from datetime import timedelta
 from typing import Final
@@ -21,9 +24,9 @@ CLOCKS_DIFFER: Final = timedelta(hours=1)
 
 
 def window(using: str, selection: Selection, span: IdSpan, *, by: str = "id") -> IdWindow:
-    """Return the next selected settlements, or with `by="job_id"` the jobs that they settled.
+    """Return the next ids of selected settlements, or with `by="job_id"` of the settled jobs.
 
-    The ids of the selection and of the span are of that kind.
+    The ids in `selection` and `span` are of the same kind.
     """
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
@@ -37,14 +40,17 @@ def window(using: str, selection: Selection, span: IdSpan, *, by: str = "id") ->
 
 
 def newest_of(rows: QuerySet[ArchivedJob], job_ids: list[int]) -> dict[int, ArchivedJob]:
-    """Return the last settlement of each job by its id. Jobs without one are left out."""
+    """Return the last settlement of each job by job id. Jobs without a settlement are left out."""
     settled = since(rows, job_ids).filter(job_id__in=job_ids).defer("result") if job_ids else ()
     # Sorted here: in the order of ids the server might read all of them.
     return {row.job_id: row for row in sorted(settled, key=lambda row: row.pk)}
 
 
 def since(rows: QuerySet[ArchivedJob], job_ids: list[int]) -> QuerySet[ArchivedJob]:
-    """Leave out partitions older than the jobs, which are settled after they are made."""
+    """Restrict rows to ids from the oldest of the jobs on, so that older partitions are not read.
+
+    A job is settled after it is published.
+    """
     return rows.filter(id__gte=max(0, ids.first_of(ids.time_of(min(job_ids)) - CLOCKS_DIFFER)))
 
 
@@ -63,9 +69,9 @@ def _run(using: str, selection: Selection, span: IdSpan, by: str) -> IdRun:
 
 
 def _reached(seen: list[Row], span: IdSpan) -> int | None:
-    """Return the id down to which the run has read everything, or None at the end.
+    """Return the id down to which the rows in `seen` are complete, or None if no row follows.
 
-    The last job of a run may have settlements that were not read. The next run reads it again.
+    Rows by job id may end among several settlements of one job: the next run reads this job again.
     """
     if len(seen) < span.scanned:
         return None
@@ -75,7 +81,7 @@ def _reached(seen: list[Row], span: IdSpan) -> int | None:
 
 
 def _named(using: str, key: str, message_ids: list[int]) -> set[int]:
-    """Return the ids of those messages that have the key."""
+    """Return the ids of those of the messages that have the key."""
     if not message_ids:
         return set()
     # The bounds keep it to the partitions of those days.

@@ -1,4 +1,4 @@
-"""Statements that settle jobs, those of batches included, and repeats of settlements."""
+"""Statements that write outcomes, for members of batches as well, and search for lost jobs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ _USED_UP: Final = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED
 
 
 def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
-    """Finish that many jobs and return the rows of finish.sql."""
+    """Run finish.sql for `jobs` jobs, and for members of batches its variant. Return their rows."""
     finish = partial(run, using, params=params, seconds=LOCK_SECONDS)
     rows, batch_ids = members.finish(finish, jobs)
     batches.announce(using, batch_ids)
@@ -26,7 +26,7 @@ def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
 
 
 def run_deliver(using: str, claims: Mapping[UUID, Deliveries]) -> list[members.Delivered]:
-    """Deliver the jobs of each claim, and return the rows of deliver.sql."""
+    """Deliver jobs of each claim, given by lease token. Return job ids and row of deliver.sql."""
     every = [
         (deliveries[0], deliver_parameters(token, deliveries))
         for token, deliveries in claims.items()
@@ -41,7 +41,10 @@ def _run_each(using: str, name: str, every: Sequence[Params]) -> list[Row]:
 
 
 def revive(using: str, params: Params) -> Row:
-    """Run take.sql for a DEAD job, and note that its batch has a live member more."""
+    """Run take.sql for a DEAD job and return its row.
+
+    If the job is claimed, its batch has one more member that has not ended.
+    """
     with brief(using):
         [row] = run(using, "take", params)
         member = run(using, "revive_member", params) if row.lease_token else []
@@ -50,9 +53,10 @@ def revive(using: str, params: Params) -> Row:
 
 
 def find_lost(using: str, settlements: Sequence[Settlement], finished: Finished) -> Finished:
-    """Add the jobs that were settled before, and those that are lost.
+    """Return `finished` with the jobs of `settlements` that are missing in it.
 
-    If a lost connection hides which, the missing jobs count as locked, so that callers try again.
+    Some were settled before by the same report (`repeated`), the others are `lost`. If an error of
+    the database hides which, they count as `locked`, so that callers try again.
     """
     states = finished.states
     if len(states) == len(settlements):
@@ -76,7 +80,10 @@ def find_lost(using: str, settlements: Sequence[Settlement], finished: Finished)
 def _settled_before(
     using: str, missing: Sequence[Held], settlements: Sequence[Settlement]
 ) -> dict[int, State]:
-    """Return the jobs that were settled the same way under the same token: a repeat, not a loss."""
+    """Return by id the states of jobs that the archive has with the same outcome and lease token.
+
+    Their report was a repeat.
+    """
     if not missing:
         return {}
     params = {
@@ -92,7 +99,7 @@ def _settled_before(
 
 
 def _event_of(state: str, reason: str | None) -> Event:
-    """Return the event that a holder must have reported for its job to end in this state."""
+    """Return the outcome that the holder of a job must have reported for it to end like this."""
     if state == State.DELIVERED:
         return Event.DELIVER
     return Event.RETRY if reason in _USED_UP else Event.REJECT

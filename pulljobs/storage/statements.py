@@ -1,12 +1,12 @@
-"""Statements on Django's connections.
+"""Execution of statements on Django's connections.
 
-Django's psycopg connections bind on the client and prepare nothing. The statements here bind on the
-server. Which of them are prepared, and so keep a plan, is decided with care: a plan made while the
-job table was empty would scan the whole of it a minute later. So statements that read the job table
-keep plans only on `dedicated` connections, those of a worker's loops, where sequential scans are
-priced out, and as the last statement of a transaction (`KEEP_PLAN`). `publish` does not read it and
-keeps plans everywhere. Behind a pooler that hands out a server connection a transaction
-(`DISABLE_SERVER_SIDE_CURSORS`, as Django's docs have it) nothing is prepared at all.
+Django's psycopg connections bind parameters on the client and prepare nothing. Statements that run
+here bind them on the server. A prepared statement keeps its plan, and a plan from a time when the
+job table was empty would scan the whole table a minute later. So statements that read the job table
+keep plans only on dedicated connections, those of a worker's loops, where sequential scans are
+disabled, and as the last statement of a transaction (`KEEP_PLAN`). Statements that publish do not
+read that table and keep plans on every connection. Nothing is prepared behind a pooler in
+transaction mode, which Django's setting `DISABLE_SERVER_SIDE_CURSORS` announces.
 """
 
 import logging
@@ -77,10 +77,11 @@ _relaxed: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
 def dedicate(using: str) -> None:
-    """Reserve this thread's connection for the statements of pulljobs.
+    """Reserve this thread's connection for a loop of a worker, which makes it dedicated.
 
-    It is not taken from Django's `pool`: its next user would get its settings. It ends when the
-    server falls silent, unless the options of the database set other bounds.
+    A dedicated connection has settings for plans and locks. It is not taken from Django's `pool`,
+    whose next user would get these settings. It is closed if the server does not answer, after
+    times that the options of the database may set.
     """
     _thread.dedicated = using
     connection = connections[using]
@@ -94,7 +95,7 @@ def dedicate(using: str) -> None:
 
 @contextmanager
 def bounded_pass(using: str, seconds: float = LOOP_SECONDS) -> Iterator[None]:
-    """Bound the time of each statement of a loop's pass, and of each commit."""
+    """Bound each statement and commit of the block, one pass of a loop, to `seconds`."""
     deadline = _thread.deadline = WorkDeadline(connections[using], seconds)
     try:
         with deadline:
@@ -104,9 +105,9 @@ def bounded_pass(using: str, seconds: float = LOOP_SECONDS) -> Iterator[None]:
 
 
 def connect_within(using: str, seconds: float) -> None:
-    """Open this thread's connection if there is none, or raise after that many seconds.
+    """Open this thread's connection if it is closed, or raise OperationalError after `seconds`.
 
-    A pool of Django's has a time limit of its own, `timeout`.
+    With Django's `pool`, the time limit of the pool counts instead.
     """
     connection = connections[using]
     given = connection.settings_dict
@@ -119,9 +120,9 @@ def connect_within(using: str, seconds: float) -> None:
 
 
 def relax(using: str, is_relaxed: bool) -> None:
-    """Set whether commits of this thread's dedicated connection return before they are on disk.
+    """Switch `synchronous_commit` of this thread's dedicated connection off, or on again.
 
-    A crash of the server may lose the last commits.
+    While it is off, commits return before they are on disk: a crash of the server may lose them.
     """
     raw = cast("psycopg.Connection[Any]", session(using))
     if is_relaxed == (raw in _relaxed) or raw not in _dedicated:
@@ -131,7 +132,7 @@ def relax(using: str, is_relaxed: bool) -> None:
 
 
 def behind_pooler(using: str) -> bool:
-    """Return True if a pooler may change the server connection between two transactions."""
+    """Return True if a pooler in transaction mode is between this process and the server."""
     return _is_behind_pooler(connections[using])
 
 
@@ -151,14 +152,15 @@ def run(
     interpreted: bool = False,
     keeps_plan: bool = False,
 ) -> list[Row]:
-    """Run a statement in the caller's transaction and return its rows.
+    """Run the statement file `name` in the caller's transaction and return its rows.
 
-    A row is a named tuple of the statement's columns, or of `kind` if one is given.
+    A row is a named tuple of the statement's columns, or a `kind` if that is given.
     `always_prepare` is for statements that publish: they keep their plans on every connection, and
-    they are cancelled after a minute (OperationalError). `seconds` is the time after which a
-    statement that settles is cancelled: see `_limit`. `meanwhile` is called while the server works,
-    and must not use the connection. `interpreted` statements are never compiled: see INTERPRETED.
-    `keeps_plan` is for statements that are the last of their transaction: see KEEP_PLAN.
+    are cancelled after a minute (OperationalError). `seconds` is the time after which a statement
+    that settles is cancelled: see `_limit`. `meanwhile` is called while the server works, and must
+    not use the connection. With `interpreted` the server never compiles the statement: see
+    INTERPRETED. `keeps_plan` is for a statement that may be the last of its transaction: see
+    KEEP_PLAN.
     """
     _restart_deadline()
     connection = connections[using]  # Once, because each look-up takes 4 µs.
@@ -181,7 +183,7 @@ def run(
 
 
 def in_transaction(using: str) -> bool:
-    """Return True inside the caller's transaction, and where the caller commits by hand."""
+    """Return True if the caller has a transaction open, or commits by hand (no autocommit)."""
     return _is_in_transaction(connections[using])
 
 
@@ -192,7 +194,7 @@ def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _keeps_plan(connection: BaseDatabaseWrapper) -> bool:
-    """Return True if a statement is the last of its transaction, on a connection that stays."""
+    """Return True if the next statement is the last of its transaction, and no pooler is used."""
     if connection.in_atomic_block:
         is_last = connection.commit_on_exit and len(connection.atomic_blocks) == 1
     else:
@@ -203,9 +205,10 @@ def _keeps_plan(connection: BaseDatabaseWrapper) -> bool:
 def _pipeline(
     ready: "_Ready", settings: Sequence[bytes], meanwhile: Callable[[], None] | None
 ) -> AbstractContextManager[object]:
-    """Return a pipeline, which sends all at once, in one transaction, or nothing if it is slower.
+    """Return psycopg's pipeline mode, to send settings and statement together, where it is faster.
 
-    In a transaction that is open it takes longer than the round trip of a setting.
+    Else return a context manager without effect: in an open transaction, a pipeline takes longer
+    than the round trip of a setting that it saves.
     """
     is_idle = ready.raw.info.transaction_status == TransactionStatus.IDLE
     is_quicker = INTERPRETED in settings or (settings and is_idle)
@@ -213,9 +216,9 @@ def _pipeline(
 
 
 def query(using: str, text: Any, params: Any = None) -> list[Row]:
-    """Run SQL that is no statement file on Django's cursor and return its rows as named tuples.
+    """Run SQL text on Django's cursor and return its rows as named tuples.
 
-    This is for rare statements: each call makes a new class for the rows.
+    It is for rare statements, which have no statement file: each call creates a class of rows.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(text, params)
@@ -228,7 +231,10 @@ def query(using: str, text: Any, params: Any = None) -> list[Row]:
 def run_together(
     using: str, name: str, every: Sequence[Params], *, seconds: float | None = None
 ) -> list[list[Row]]:
-    """Return the rows for each of these parameters, in one round trip and one transaction."""
+    """Run a statement once for each of the parameters, in one round trip and one transaction.
+
+    Return the rows of each run, in order.
+    """
     if len(every) == 1:
         return [run(using, name, every[0], seconds=seconds)]
     _restart_deadline()
@@ -254,13 +260,13 @@ def _send(raw: "psycopg.Connection[Any]") -> None:
 
 
 def is_wait(error: Exception) -> bool:
-    """Return True if the error ended a wait for a lock, or a statement that took too long."""
+    """Return True if a time limit caused the error: of a wait for a lock, or of a statement."""
     causes = psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled
     return isinstance(error.__cause__, causes)
 
 
 class _Ready(NamedTuple):
-    """Connection to run statements on."""
+    """Open connection, and whether statements on it are prepared."""
 
     raw: "psycopg.Connection[Any]"
     prepare: bool
@@ -283,12 +289,12 @@ def _ready(connection: BaseDatabaseWrapper, always_prepare: bool) -> _Ready:
 
 
 def _is_loop(using: str) -> bool:
-    """Return True if this thread's connection is reserved for the statements of pulljobs."""
+    """Return True if this thread has called `dedicate` for the alias."""
     return getattr(_thread, "dedicated", None) == using
 
 
 def _set_up(connection: BaseDatabaseWrapper, raw: "psycopg.Connection[Any]") -> None:
-    """Set the settings of a dedicated connection, unless it has them."""
+    """Apply the settings of a dedicated connection, unless it has them."""
     if raw in _dedicated:
         return
     with connection.wrap_database_errors:
@@ -302,7 +308,10 @@ def _set_up(connection: BaseDatabaseWrapper, raw: "psycopg.Connection[Any]") -> 
 def _execute_in_loop(
     execute: Callable[..., Any], text: Any, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    """Execute a statement of Django's cursor with the settings of the loop's connection."""
+    """Apply the settings of a dedicated connection before Django's cursor executes a statement.
+
+    It is an `execute_wrapper` of Django, for queries of the ORM in loops.
+    """
     connection = context["connection"]
     _restart_deadline()
     if not _is_behind_pooler(connection):
@@ -318,10 +327,10 @@ def _restart_deadline() -> None:
 def _limit(
     connection: BaseDatabaseWrapper, ready: _Ready, seconds: float | None
 ) -> AbstractContextManager[object]:
-    """Return the time limit of a statement.
+    """Return the time limit of a statement as a context manager, without one for None.
 
-    A dedicated connection has its `lock_timeout` for short limits. In the caller's transaction,
-    which may have to wait for the caller's own reasons, only the long limit holds.
+    The limit is a minute, not `seconds`, on a dedicated connection, whose `lock_timeout` is short
+    already, and in the caller's transaction, which may have good reasons to wait for a lock.
     """
     if seconds is None:
         return nullcontext()
@@ -330,7 +339,10 @@ def _limit(
 
 
 class _Preparing:
-    """Context manager that prepares statements at once or never. A class is five times faster."""
+    """Context manager in which psycopg prepares statements on their first use, or never.
+
+    It is a class because a generator would be five times slower.
+    """
 
     __slots__ = ("_raw", "_threshold", "_wanted")
 
@@ -346,7 +358,7 @@ class _Preparing:
 
 
 def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
-    """Return a cursor. Where plans are kept it is this thread's, which knows the column types."""
+    """Return a cursor. For prepared statements it is kept by thread, as it knows column types."""
     if not ready.prepare:
         return psycopg.RawCursor(ready.raw)
     kept: psycopg.RawCursor[Row] | None = getattr(_thread, "cursor", None)
@@ -357,11 +369,11 @@ def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
 
 @contextmanager
 def brief(using: str, *, lock_seconds: float = LONGEST_SECONDS) -> Iterator[None]:
-    """Open a transaction that the server ends if its client is silent for SILENCE.
+    """Open a transaction that the server ends if its client sends nothing for ten seconds.
 
-    A process that is paused in the transaction, or whose host is lost, would keep its locks until
-    TCP notices, which takes hours. Its statements wait at most `lock_seconds` for a lock, or
-    LOCK_SECONDS in a loop. Inside the caller's transaction this is a savepoint without limits.
+    Otherwise a process that is suspended in the transaction, or whose host crashes, would keep its
+    locks until TCP notices, which takes hours. Statements wait at most `lock_seconds` for a lock,
+    or LOCK_SECONDS in a loop. Inside the caller's transaction this is a savepoint without limits.
     """
     connection = connections[using]
     if not connection.in_atomic_block:
@@ -385,10 +397,10 @@ def _set_limits(*, is_local: bool, lock_seconds: float | None = None) -> bytes:
 
 
 def call_on_commit(using: str, work: Callable[[], object]) -> None:
-    """Call a function after the commit of the caller's transaction. Its exceptions are logged.
+    """Call `work` after the commit of the caller's transaction, or at once without one.
 
-    If the caller manages the transaction by hand, Django reports no commit, and it is not called:
-    a loop finds what it would have done.
+    Its exceptions are logged. If the caller commits by hand, Django reports no commit, and `work`
+    is not called: so it may only be what a loop does later otherwise.
     """
     connection = connections[using]
     if connection.in_atomic_block or connection.get_autocommit():
@@ -398,9 +410,10 @@ def call_on_commit(using: str, work: Callable[[], object]) -> None:
 
 @contextmanager
 def after_commit(using: str, what: str) -> Iterator[None]:
-    """Log a database error of the block, which follows a commit that must not look failed.
+    """Log a database error of the block, because the commit before it has succeeded.
 
-    Inside the caller's transaction nothing is committed yet, and the error is raised.
+    `what` names the block's task in the log. Inside the caller's transaction nothing is committed
+    yet, and the error is raised.
     """
     try:
         yield
@@ -412,7 +425,7 @@ def after_commit(using: str, what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class AliasSession:
-    """Session on a database of Django, for the engine."""
+    """Django's connection as the `Session` on which functions of the engine run statements."""
 
     using: str
 
@@ -424,7 +437,10 @@ class AliasSession:
 
 
 def session(using: str) -> object:
-    """Return this thread's server connection, which is another object after a reconnect."""
+    """Return this thread's psycopg connection, opened if needed.
+
+    Callers compare it: it is another object after a reconnect.
+    """
     connection = connections[using]
     connection.close_if_health_check_failed()
     connection.ensure_connection()
@@ -432,15 +448,16 @@ def session(using: str) -> object:
 
 
 def server_start(using: str) -> datetime:
-    """Return the start time of the server, which a pooler may have changed."""
+    """Return the time at which the PostgreSQL server started, to notice a restart or failover."""
     [row] = run(using, "server", {})
     return cast("datetime", row.started_at)
 
 
 def retrying(using: str, work: Callable[[], T]) -> T:
-    """Do the work again after a deadlock or a serialization failure, a bounded number of times.
+    """Call `work` and return its result, up to five times after deadlocks and the like.
 
-    Inside the caller's transaction it is done once: what failed there can only fail as a whole.
+    Serialization failures count as well. Inside the caller's transaction it is called once, because
+    only the whole transaction could be repeated.
     """
     for attempt in range(1, ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""Status of one consumer."""
+"""Status of one consumer: counts of its jobs, for the HTTP API."""
 
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ CAP: Final = 10_000
 
 
 class StatusRow(NamedTuple):
-    """Row of status.sql: counts, none above CAP, all from one snapshot."""
+    """Counts of a consumer's jobs from one snapshot, none above CAP: a row of status.sql."""
 
     now: datetime
     ready: int
@@ -29,18 +29,18 @@ class StatusRow(NamedTuple):
 
     @property
     def is_capped(self) -> bool:
-        """Return True if any count may be too low."""
+        """True if any count may be too low, because it reached CAP."""
         counts = (self.ready, self.delayed, self.blocked, self.in_flight, self.dead)
         return max(*counts, self.settlements) >= CAP
 
     @property
     def is_paused(self) -> bool:
-        """Return True if the consumer or its channel is paused."""
+        """True if the consumer or its channel is paused."""
         return self.paused_until is not None and self.paused_until > self.now
 
     @property
     def settled_up_to(self) -> int | None:
-        """Highest id up to which no job is live, or None if it is not known."""
+        """Highest job id up to which all jobs are settled, or None if it is not known."""
         if self.is_capped:
             return None
         return self.newest_settled if self.lowest_live is None else self.lowest_live - 1

@@ -1,4 +1,4 @@
-"""Comparison of jobs and their messages with a text."""
+"""Search for a text in the errors of jobs and in their messages, row by row."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -23,20 +23,23 @@ COMPARED_BYTES: Final = 16 * 1024
 
 
 class TextQuery(NamedTuple):
-    """Text to look for, and whether the user may learn about payloads."""
+    """Text to look for, in payloads as well only if the user may see payloads."""
 
     text: str
     payloads: bool
 
     @property
     def forms(self) -> list[bytes]:
-        """Forms that the text has in payloads: as it is, and inside JSON."""
+        """Bytes that the text has in payloads: as it is, and escaped in two ways as in JSON."""
         escaped = [json.dumps(self.text, ensure_ascii=ascii)[1:-1] for ascii in (True, False)]
         return [form.encode() for form in dict.fromkeys([self.text, *escaped])]
 
 
 def find_hits(rows: QuerySet[Any], field: str, ids: Sequence[int], query: TextQuery) -> set[int]:
-    """Return the ids, values of `field`, of rows whose error or message has the text."""
+    """Return the values of `field` of those rows whose error or message contains the text.
+
+    `ids` are the values of `field` to look at, and `rows` live jobs or rows of the archive.
+    """
     in_error = ExpressionWrapper(Q(error__icontains=query.text), output_field=BooleanField())
     compared = rows.filter(**{f"{field}__in": ids}).annotate(in_error=in_error)
     columns = list(compared.values_list(field, "message_id", "in_error"))
@@ -57,7 +60,7 @@ def _find_messages(message_ids: Iterable[int], using: str, query: TextQuery) -> 
 
 
 class _Position(Func):
-    """Position of bytes in the beginning of a payload, or 0."""
+    """SQL expression for the position of bytes in the first 16 kB of a payload, 0 if not there."""
 
     template = f"position(%(expressions)s FROM 1 FOR {COMPARED_BYTES}))"
     arg_joiner = " IN substring("

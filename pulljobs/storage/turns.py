@@ -1,9 +1,10 @@
-"""Keys that take turns: jobs in flight by key, rates by key and fair shares.
+"""Keys that take turns, for consumers with limits of each key or with fair shares.
 
 `pulljobs_flow_key` has a row for each key with live jobs. The rows with a `turn_at` are the ring: a
-claim takes keys from its front, serves each with a few jobs and puts it back behind all others.
-Every transaction that claims a job of a key, or frees a slot of it, writes the row. So a claim may
-decide by a row if it has locked the version that its snapshot shows.
+claim takes keys from its front, takes a few jobs of each and puts it back behind all others. A slot
+of a key is room for a job in flight (`max_in_flight_per_key`). Every transaction that claims a job
+of a key, or frees a slot of it, writes the row. So a claim may decide by a row if it has locked the
+version that its snapshot shows.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,22 +34,22 @@ COUNTED_JOBS: Final = 10_000
 
 
 class KeyTurn(NamedTuple):
-    """Row of turn_of_job.sql: the limits of a key at a moment."""
+    """State of the limits of a key at the time `now`: a row of turn_of_job.sql."""
 
     now: datetime
     slots: int | None
-    """None: any number."""
+    """Jobs of the key that may be in flight at once, or None for any number."""
     holder_ids: list[int]
     tokens: float
     burst: float
     per_second: float | None
-    """None: no rate by key."""
+    """Rate of the key in tokens, or None if keys have no rate."""
     token_seconds: float | None
     throttle_seconds: float | None
 
     @property
     def is_full(self) -> bool:
-        """True if jobs of the key hold all its slots."""
+        """True if as many jobs of the key are in flight as its consumer allows."""
         return self.slots is not None and len(self.holder_ids) >= self.slots
 
     def seconds_to(self, tokens: float) -> float:
@@ -58,11 +59,11 @@ class KeyTurn(NamedTuple):
 
 
 class JobsBefore(NamedTuple):
-    """Row of jobs_before.sql: what claims by key take before a job."""
+    """Jobs that claims take before a waiting job whose key takes turns: a row of jobs_before.sql."""
 
     key_jobs: int
     key_cost: float
-    """Tokens that the jobs of its key before it take."""
+    """Tokens of the key's rate that the jobs of its key before it take."""
     jobs: int
     cost: float
     """Tokens that all jobs before it take, with those of other keys."""
@@ -71,7 +72,7 @@ class JobsBefore(NamedTuple):
 
 
 class HeldKeys(NamedTuple):
-    """Row of held_keys.sql. Its counts end at a cap."""
+    """Numbers of keys of a consumer that no claim may serve now, capped: a row of held_keys.sql."""
 
     consumer_id: int
     full_keys: int
@@ -87,15 +88,16 @@ TakeResult = Taken | Refusal | NotYet | None
 
 
 def free(using: str, freed: Collection[Key]) -> None:
-    """Give turns to those of these keys that had no free slot, after jobs of theirs have ended."""
+    """Give a turn to each key that had none because all its slots were taken, after jobs ended."""
     if freed:
         keys.run_after_settlement(using, len(freed), lambda: free_turns(AliasSession(using), freed))
 
 
 def sweep(using: str) -> bool:
-    """Give turns to keys that lost theirs in a crash. Return True if more may remain.
+    """Give turns to keys that have waiting jobs but, after a crash, no turn.
 
-    Each call looks at the next `LOOKED_AT` keys, so that a sweep is short however many there are.
+    Each call looks at the next `LOOKED_AT` keys, so that it is short however many there are. Return
+    True if it should be called again at once, because it had to repair many.
     """
     after = _swept_up_to.get(using, FIRST_KEY)
     params = {"after_consumer_id": after[0], "after_key": after[1], "looked_at": LOOKED_AT}
@@ -109,7 +111,10 @@ def sweep(using: str) -> bool:
 
 
 def take(using: str, consumer_id: int, job_id: int, work: Callable[[], TakeResult]) -> TakeResult:
-    """Return the result of `work`, called if the limits of the job's key allow a job."""
+    """Call `work`, which claims a job by its id, if the limits of the job's key allow it.
+
+    Return its result, or the limit that refuses the claim.
+    """
     params: dict[str, Any] = {"consumer_id": consumer_id, "job_id": job_id}
     with brief(using):
         locked = run(using, "lock_turn", params)
@@ -134,16 +139,17 @@ def _refusal(using: str, params: Mapping[str, Any]) -> Refusal | NotYet | None:
 
 
 def read_turn(using: str, consumer_id: int, key: str, cost: int) -> KeyTurn:
-    """Return the limits of a key. `token_seconds` is that of a job with this cost."""
+    """Return the state of the limits of a key, with `token_seconds` for a job of this cost."""
     params = {"consumer_id": consumer_id, "key": key, "cost": cost}
     rows: list[KeyTurn] = run(using, "turn_of_job", params, kind=KeyTurn)
     return rows[0]
 
 
 def count_before(using: str, consumer_id: int, job_id: int) -> JobsBefore | None:
-    """Return what claims by key take before a waiting job, or None if there is no such job.
+    """Count the jobs that claims take before a waiting job whose consumer's keys take turns.
 
-    At most `COUNTED_KEYS` keys and `COUNTED_JOBS` jobs of each are counted.
+    Return None if no such job waits. At most `COUNTED_KEYS` keys and `COUNTED_JOBS` jobs of each
+    are counted.
     """
     counted = {"most_keys": COUNTED_KEYS, "most_jobs": COUNTED_JOBS}
     params = {"consumer_id": consumer_id, "job_id": job_id, **counted}
@@ -152,7 +158,10 @@ def count_before(using: str, consumer_id: int, job_id: int) -> JobsBefore | None
 
 
 def count_held_keys(using: str, consumer_ids: Sequence[int], cap: int) -> dict[int, HeldKeys]:
-    """Return the keys of these consumers, which go by key, that no claim may serve now."""
+    """Count, by consumer id, the keys that no claim may serve now, up to `cap`.
+
+    The keys of these consumers take turns.
+    """
     if not consumer_ids:
         return {}
     params = {"consumer_ids": list(consumer_ids), "cap": cap}
@@ -160,9 +169,9 @@ def count_held_keys(using: str, consumer_ids: Sequence[int], cap: int) -> dict[i
 
 
 def throttle(using: str, seconds: Mapping[Key, float]) -> set[int]:
-    """Let nothing of these keys be claimed for so many seconds.
+    """Throttle keys, each for its number of seconds, of consumers whose keys take turns.
 
-    Return the consumers whose claims go by key; nothing was written for others.
+    Return the ids of these consumers. For other consumers, nothing is written.
     """
     params = {**key_columns(seconds), "seconds": list(seconds.values())}
     with brief(using, lock_seconds=LOCK_SECONDS):
@@ -176,5 +185,5 @@ def end_throttles(using: str, consumer_id: int) -> None:
 
 
 def set_weight(using: str, consumer_id: int, key: str, weight: int) -> None:
-    """Set how many jobs a key gives in a turn."""
+    """Set the weight of a key: how many of its jobs a claim takes in one turn."""
     run(using, "set_weight", {"consumer_id": consumer_id, "key": key, "weight": weight})

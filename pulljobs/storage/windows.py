@@ -1,4 +1,7 @@
-"""Windows of rows in the order of their ids, with a bounded number of rows read."""
+"""Windows: the next few ids of a list, found by reading a bounded number of rows.
+
+A list whose conditions no index serves may need several windows for a page.
+"""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -10,7 +13,10 @@ SCANNED: Final = 10_000
 
 
 class IdSpan(NamedTuple):
-    """Start, direction and limits of a window."""
+    """Start, direction and limits of a window.
+
+    It begins beyond the id `beyond`, has at most `wanted` ids, and reads at most `scanned` rows.
+    """
 
     beyond: int
     upwards: bool
@@ -33,11 +39,11 @@ class IdSpan(NamedTuple):
 
 
 class IdRun(NamedTuple):
-    """Ids that one index gave, and the last id that was read."""
+    """Ids that meet the conditions among the rows of one index, and the last id that was read."""
 
     ids: list[int]
     reached: int | None
-    """None at the end of the index."""
+    """Last id that was read, or None at the end of the index."""
 
 
 class IdWindow(NamedTuple):
@@ -48,7 +54,7 @@ class IdWindow(NamedTuple):
 
 
 def downwards(below: int | None, wanted: int, scanned: int = SCANNED) -> IdSpan:
-    """Return a span that begins with the newest ids."""
+    """Return a span of falling ids below `below`, or from the newest on for None."""
     return IdSpan(LARGEST_ID if below is None else below, False, wanted, scanned)
 
 
@@ -57,7 +63,7 @@ def upwards(after: int, wanted: int, scanned: int = SCANNED) -> IdSpan:
 
 
 def merged(runs: Sequence[IdRun], span: IdSpan) -> IdWindow:
-    """Return the window of several runs, as far as all of them have read."""
+    """Merge runs from several indexes into a window. It ends where the first of them stopped."""
     ends = [run.reached for run in runs if run.reached is not None]
     nearest = (min if span.upwards else max)(ends, default=None)
     ids = sorted(set(chain.from_iterable(run.ids for run in runs)), reverse=not span.upwards)
