@@ -1,4 +1,8 @@
-"""Parser of the INI file of the webhook-broker, whose entries are then registered."""
+"""Parser of a configuration file of the webhook-broker, for `manage.py pulljobs loadbroker`.
+
+The webhook-broker is the program that defined the broker protocol. Its INI file lists channels,
+producers and consumers.
+"""
 
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
@@ -46,7 +50,7 @@ USED_SECTIONS: Final = {
 
 
 class BrokerEntry(NamedTuple):
-    """Row to create. Only consumers have a `channel`."""
+    """Channel, producer or consumer of the file. Only consumers have a `channel`, its id."""
 
     id: str
     fields: dict[str, Any]
@@ -55,7 +59,7 @@ class BrokerEntry(NamedTuple):
 
 @dataclass
 class BrokerFile:
-    """Entries of a file, and reports of the entries and sections that were not used."""
+    """Parsed file: the rows to create, and sentences about all that can't be used."""
 
     channels: list[BrokerEntry] = field(default_factory=list)
     producers: list[BrokerEntry] = field(default_factory=list)
@@ -105,7 +109,11 @@ class _BrokerFileReader:
         self.file.elsewhere += self._settings()
 
     def _settings(self) -> Iterator[str]:
-        """Yield the settings that give the broker's values to consumers that a PUT creates."""
+        """Yield advice on settings of PULLJOBS, for values that the file has for all consumers.
+
+        `loadbroker` writes them to its consumers. Consumers that a PUT request creates later get
+        them from the settings.
+        """
         for name, setting in SETTINGS.items():
             if name in self._retries:
                 value = f"PULLJOBS[{setting!r}] = {self._retries[name]!r}".replace("datetime.", "")
@@ -137,7 +145,7 @@ class _BrokerFileReader:
                 yield BrokerEntry(id, fields, own.get("channel", ""))
 
     def _shared_fields(self) -> Iterator[tuple[str, Any]]:
-        """Yield the fields that the file sets for all consumers."""
+        """Yield (name, value) of the consumer's fields that the file sets for all consumers."""
         retries = self._number("broker", "max-retry", MAX_RETRIES)
         if retries is not None:
             yield "max_retries", retries
@@ -153,7 +161,10 @@ class _BrokerFileReader:
             yield "protocol_lease_duration", timedelta(seconds=seconds) + MARGIN
 
     def _limit_fields(self, id: str) -> dict[str, Any]:
-        """Return the limits. Without them in the file a consumer keeps its own."""
+        """Return the limits in a consumer's section, by name of the field.
+
+        Limits that are missing there are left out, so that an existing consumer keeps its own.
+        """
         section = self._section(id)
         rate = section.get("rate")
         fields: dict[str, Any] = {} if rate is None else {"rate": rate}
@@ -178,7 +189,10 @@ class _BrokerFileReader:
         return {}
 
     def _number(self, section: str, key: str, highest: int = A_YEAR) -> int | None:
-        """Return a number, or None if it is missing. An invalid number is reported as skipped."""
+        """Return the whole number of an entry, or None if it is missing or invalid.
+
+        An invalid one is added to `file.skipped`.
+        """
         return next(iter(self._numbers(section, key, highest)), None)
 
     def _numbers(self, section: str, key: str, highest: int = A_YEAR) -> list[int]:

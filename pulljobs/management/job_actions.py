@@ -1,4 +1,8 @@
-"""Actions of operators on selected jobs: arguments, preview, confirmation, audited batches."""
+"""Common part of the verbs that act on many jobs, such as `kill` and `redrive`.
+
+It has their arguments, the preview, the confirmation, and the action in batches with its audit
+entry.
+"""
 
 import os
 import sys
@@ -31,7 +35,7 @@ PAUSE: Final = 0.1
 
 
 class Wording(NamedTuple):
-    """Words for an action on jobs."""
+    """Words for an action on jobs, as in "redrive", "redriven", "dead"."""
 
     verb: str
     done: str
@@ -48,7 +52,7 @@ WORDINGS: Final = {
 
 
 def add_arguments(parser: ArgumentParser, event: Event) -> None:
-    """Add the arguments of a verb that takes ids of jobs, or filters."""
+    """Add the arguments of a verb to its parser: ids of jobs or filters, preview, confirmation."""
     verb = WORDINGS[event].verb
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"ids of the jobs to {verb}")
     parser.add_argument("--all", action="store_true", help=f"{verb} all jobs whose state allows it")
@@ -63,7 +67,7 @@ def add_arguments(parser: ArgumentParser, event: Event) -> None:
 
 
 def add_filters(parser: ArgumentParser, *, has_reason: bool) -> None:
-    """Add the filters by consumer, key and age, and by reason where the jobs are dead."""
+    """Add the filters by consumer, key and age to a parser, and by the reason of death if asked."""
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="CHANNEL[/CONSUMER]", help="only their jobs"
     )
@@ -83,7 +87,7 @@ def add_filters(parser: ArgumentParser, *, has_reason: bool) -> None:
 
 
 def add_confirmation(parser: ArgumentParser, verb: str) -> None:
-    """Add the flags of the preview and of the confirmation."""
+    """Add the flags `--dry-run` (preview) and `--yes` (no confirmation) to a parser."""
     parser.add_argument(
         "--dry-run", action="store_true", help="show the jobs that are meant, and change nothing"
     )
@@ -91,7 +95,10 @@ def add_confirmation(parser: ArgumentParser, verb: str) -> None:
 
 
 def run(event: Event, options: dict[str, Any]) -> CommandResult:
-    """Preview the selected jobs and act on them after the confirmation, in audited batches."""
+    """Act on the jobs that the options select, after a preview and the operator's confirmation.
+
+    `event` is the action. The jobs are changed in batches, with an entry in the audit trail.
+    """
     selection, subject = select(options, tuple(sorted(TRANSITIONS[event].sources)))
     wording = WORDINGS[event]
     preview = auditing.preview(event, selection)
@@ -108,7 +115,11 @@ def run(event: Event, options: dict[str, Any]) -> CommandResult:
 
 
 def select(options: dict[str, Any], states: tuple[str, ...]) -> tuple[Selection, str]:
-    """Return the selection of the arguments, and its description."""
+    """Return the selection that the options make among jobs in `states`, and words for it.
+
+    Raises ConfigurationError for an unknown name, for ids combined with filters, and if neither ids
+    nor filters nor `--all` are given.
+    """
     if given := options.get("jobs"):
         return _chosen(options, given)
     consumers = lookups.find_consumers(options["only"])
@@ -152,7 +163,7 @@ def _chosen(options: dict[str, Any], given: list[str]) -> tuple[Selection, str]:
 
 
 def operator_name() -> str:
-    """Name the user of this process for the audit trail."""
+    """Return the name of the operating system's user of this process, for the audit trail."""
     try:
         return f"{getuser()} (command line)"
     except (KeyError, OSError):  # the user of a container may have no name
@@ -160,7 +171,7 @@ def operator_name() -> str:
 
 
 def require_confirmation(*, yes: bool) -> None:
-    """Raise `ConfigurationError` without `--yes` if stdin is not a terminal to ask on."""
+    """Raise `ConfigurationError` if neither `--yes` nor a terminal to ask on is given."""
     if not (yes or sys.stdin.isatty()):
         raise ConfigurationError(
             "There is no terminal for a confirmation: use --yes, or look first with --dry-run."
@@ -168,7 +179,7 @@ def require_confirmation(*, yes: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Ask the operator, or return True at once with `--yes`."""
+    """Ask the operator on the terminal and return True for "y" or "yes", or at once for `--yes`."""
     if yes:
         return True
     sys.stderr.write(f"{question} [y/N] ")
@@ -177,7 +188,10 @@ def confirm(question: str, *, yes: bool) -> bool:
 
 
 def _carry_out(entry: AuditEntry, progress: Progress) -> None:
-    """Act until the entry is finished or stopped. Workers may take part."""
+    """Carry out an action on jobs, batch by batch, until it is finished or stopped.
+
+    A worker may do batches of the same audit entry meanwhile.
+    """
     while entry.finished_at is None:
         has_proceeded = auditing.proceed(SLICE, entry.pk)
         entry.refresh_from_db(using=settings().DATABASE)

@@ -1,4 +1,4 @@
-"""Rows by the names that operators type. For an unknown name the error suggests a similar name."""
+"""Search for rows by the names that operators type. Errors suggest a similar name."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -35,7 +35,10 @@ def find_producer(name: str) -> Producer:
 
 
 def find_consumer(path: str) -> Consumer:
-    """Return the consumer `CHANNEL/CONSUMER`, even if deleted, or raise `ConfigurationError`."""
+    """Return the consumer with the path `CHANNEL/CONSUMER`, or raise `ConfigurationError`.
+
+    A deleted consumer, whose row is kept for its history, is found as well.
+    """
     channel_name, _slash, name = path.partition("/")
     rows = _consumers()
     consumer = (
@@ -48,9 +51,9 @@ def find_consumer(path: str) -> Consumer:
 
 
 def find_node(text: str) -> Node:
-    """Return the node with this id, or the latest with this `host:pid`.
+    """Return the node with this id, or the one started last with this name (`host:pid`).
 
-    Raise `ConfigurationError` if there is none.
+    Raises `ConfigurationError` if there is none.
     """
     rows = Node.objects.using(settings().DATABASE).order_by("-started_at")
     try:
@@ -61,9 +64,9 @@ def find_node(text: str) -> Node:
 
 
 def find_consumers(paths: Iterable[str]) -> list[Consumer]:
-    """Return the consumers of channels (`CHANNEL`) and single consumers (`CHANNEL/CONSUMER`).
+    """Return the consumers that `CHANNEL` (all of it) or `CHANNEL/CONSUMER` name, each once.
 
-    Deleted consumers of a channel are left out. Raise `ConfigurationError` for an unknown name.
+    Deleted consumers of a channel are left out. Raises `ConfigurationError` for an unknown name.
     """
     consumers: dict[int, Consumer] = {}
     for path in paths:
@@ -81,7 +84,7 @@ def _consumers() -> QuerySet[Consumer]:
 
 
 def _is_text(name: str) -> bool:
-    """Return True if a row may have this name: PostgreSQL stores no NUL."""
+    """Return True if PostgreSQL can store the name: it has no NUL and no surrogates."""
     return encodable(name)
 
 

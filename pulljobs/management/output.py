@@ -1,4 +1,4 @@
-"""Output of a command as JSON, as plain text or with the package rich."""
+"""Output of a command: as JSON, as plain text, or styled by the package rich."""
 
 import json
 from datetime import timedelta
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """Stream and format of a command's output.
+    """Printer of a command's results, to a stream in one of three formats.
 
-    `coloured` forces colours on or off. If it is None, the stream decides.
+    `coloured` forces colours on or off. With None there are colours if the stream is a terminal.
     """
 
     def __init__(self, stream: TextIO, *, as_json: bool, coloured: bool | None = None) -> None:
@@ -27,13 +27,13 @@ class Output:
 
     @property
     def is_rich(self) -> bool:
-        """Return True if rich renders the output: it is installed, and colours are wanted."""
+        """True if the package rich renders the output: it is installed, and colours are wanted."""
         if self.as_json or self._coloured is False or find_spec("rich") is None:
             return False
         return bool(self._coloured) or is_smart(self.stream)
 
     def show(self, result: CommandResult) -> None:
-        """Print a result and flush the stream."""
+        """Print the result of a verb in the chosen format, and flush the stream."""
         if self.as_json:
             self.stream.write(json.dumps(result.content, cls=_ResultEncoder) + "\n")
         elif self.is_rich:
@@ -46,14 +46,14 @@ class Output:
 
     @cached_property
     def console(self) -> "Console":
-        """Console of rich on the stream."""
+        """Console of the package rich, which writes to the stream."""
         from rich.console import Console
 
         return Console(file=self.stream, highlight=False, force_terminal=self._coloured)
 
 
 class _ResultEncoder(DjangoJSONEncoder):
-    """Encoder of times as ISO 8601, durations as seconds, and other types as text."""
+    """JSON encoder: times as ISO 8601, durations as seconds, other unknown types as text."""
 
     def default(self, o: Any) -> Any:
         if isinstance(o, timedelta):

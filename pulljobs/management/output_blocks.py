@@ -1,4 +1,4 @@
-"""Output of a command before it is rendered: styled text, facts and tables."""
+"""Output of a command for people, before it is rendered: lines of text, facts and tables."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ CONTROL_CHARACTERS: Final = re.compile(
 
 
 class Tone(StrEnum):
-    """Meaning of a text, shown as a colour in addition to the text itself."""
+    """Meaning of a text, which a terminal shows by a colour."""
 
     PLAIN = ""
     GOOD = "good"
@@ -24,7 +24,7 @@ class Tone(StrEnum):
 
 
 class StyledText(NamedTuple):
-    """Text with a tone."""
+    """Line or cell of text with its tone."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -34,7 +34,7 @@ Cell = str | StyledText
 
 
 class Column(NamedTuple):
-    """Heading and alignment of a column."""
+    """Column of a table: its heading, its alignment, and whether it may be narrowed."""
 
     title: str
     is_number: bool = False
@@ -45,7 +45,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableBlock:
-    """Table with a heading, or a text if it has no rows."""
+    """Table with headings of columns, or the text `empty` if it has no rows."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -55,7 +55,7 @@ class TableBlock:
 
 @dataclass(frozen=True, slots=True)
 class FactsBlock:
-    """Named values, one a line."""
+    """Names and values, with one pair per line."""
 
     rows: Sequence[tuple[str, Cell]]
 
@@ -78,10 +78,10 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def title(text: str) -> StyledText:
-    """Create the title of a section."""
+    """Return the line that heads a section of the output."""
     return StyledText(text, Tone.TITLE)
 
 
 def text_columns(*titles: str) -> list[Column]:
-    """Create columns of text. The last one is cut where the terminal is too narrow."""
+    """Return columns of text with these headings. The last one is narrowed if need be."""
     return [*map(Column, titles[:-1]), Column(titles[-1], may_shrink=True)]

@@ -1,4 +1,7 @@
-"""Argument parsers of commands: their types, their help, and errors of one line."""
+"""Argument parsers of commands, and functions that parse single arguments.
+
+Those are types of `argparse`: they raise ArgumentTypeError for a wrong text.
+"""
 
 import math
 import re
@@ -20,7 +23,10 @@ LONGEST: Final = timedelta(days=36_500)
 
 
 class Parser(CommandParser):
-    """Parser that reports errors in one line and accepts flags between positional arguments."""
+    """Argument parser that reports errors in one line, without the usage.
+
+    It accepts flags between positional arguments.
+    """
 
     _is_mixing = False
 
@@ -40,10 +46,10 @@ class Parser(CommandParser):
 
 
 def add_action(actions: Any, name: str, module: ModuleType) -> CommandParser:
-    """Add the parser of a verb, with the module's docstring as its help.
+    """Add the parser of a verb to `actions`, the subparsers of a command, and return it.
 
-    The first line is the help in the list of verbs. All verbs accept --json and Django's colour
-    flags after the verb as well.
+    The docstring of the verb's module is its help, and the first line its entry in the list of
+    verbs. All verbs accept --json and Django's colour flags after the verb as well.
     """
     help_text = cleandoc(module.__doc__ or "").replace("%", "%%")
     action: CommandParser = actions.add_parser(
@@ -61,7 +67,7 @@ def add_action(actions: Any, name: str, module: ModuleType) -> CommandParser:
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """Parse `NAME=VALUE`."""
+    """Parse `NAME=VALUE` into name and value."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -69,7 +75,7 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parse a number of seconds, or a number followed by s, m, h or d."""
+    """Parse a duration: a number of seconds, or a number followed by s, m, h or d."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     seconds = float(match[1]) * UNITS[match[2] or "s"] if match else math.inf
     if seconds > LONGEST.total_seconds():
@@ -78,7 +84,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_time(text: str) -> datetime:
-    """Parse an ISO 8601 time with a zone."""
+    """Parse an ISO 8601 time with a UTC offset, and return an aware datetime."""
     try:
         at = parse_datetime(text)
     except ValueError:
@@ -98,7 +104,7 @@ def parse_size(text: str) -> int:
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Create a type of whole numbers within these bounds, both inclusive."""
+    """Return a function that parses a whole number from `least` to `most`, both inclusive."""
     bounds = f"from {least} on" if most is None else f"from {least} to {most}"
 
     def parse_whole(text: str) -> int:
@@ -111,7 +117,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def parse_float(text: str) -> float:
-    """Parse a number. Return NaN for other text, which is within no bounds."""
+    """Parse a number. Return NaN for other text, so that a comparison with bounds refuses it."""
     try:
         return float(text)
     except ValueError:
@@ -119,7 +125,10 @@ def parse_float(text: str) -> float:
 
 
 def number_between(unit: str, least: float, most: float) -> Callable[[str], float]:
-    """Create a type of numbers within these bounds, both inclusive. Errors name the unit."""
+    """Return a function that parses a number from `least` to `most`, both inclusive.
+
+    Its errors name the unit, such as "seconds".
+    """
 
     def parse_amount(text: str) -> float:
         amount = parse_float(text)

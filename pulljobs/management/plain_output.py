@@ -17,7 +17,7 @@ GAP: Final = "  "
 
 
 def render_lines(blocks: Iterable[Block]) -> Iterator[str]:
-    """Render blocks as lines, never shortened, since a program may read them."""
+    """Render blocks as lines of text. They are never shortened, since a program may read them."""
     for number, block in enumerate(blocks):
         if isinstance(block, TableBlock):
             yield from _render_table(block)

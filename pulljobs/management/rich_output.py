@@ -1,4 +1,4 @@
-"""Rendering of output blocks for a terminal, with the package rich."""
+"""Rendering of output blocks with colours for a terminal, by the package rich."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -29,12 +29,16 @@ HEADING_STYLE: Final = "bold cyan"
 
 
 def print_blocks(console: Console, blocks: Iterable[Block]) -> None:
-    """Print blocks to a console."""
+    """Print blocks to a console of the package rich."""
     console.print(Group(*render_blocks(blocks)), soft_wrap=False)
 
 
 def render_blocks(blocks: Iterable[Block], *, folds: bool = True) -> Iterator[RenderableType]:
-    """Render blocks. Text that exceeds the width continues on the next line, or is cut off."""
+    """Render blocks for the package rich.
+
+    Text that exceeds the width of the terminal continues on the next line, or is cut without
+    `folds`.
+    """
     for number, block in enumerate(blocks):
         if isinstance(block, TableBlock):
             yield (
@@ -51,7 +55,7 @@ def render_blocks(blocks: Iterable[Block], *, folds: bool = True) -> Iterator[Re
 
 
 def render_text(cell: Cell, folds: bool = True) -> Text:
-    """Render one cell in the style of its tone."""
+    """Render a cell or line in the colour of its tone, with control characters escaped."""
     text = escape_cell(cell)
     overflow: OverflowMethod = "fold" if folds else "ellipsis"
     return Text(text.text, style=STYLES[text.tone], overflow=overflow, no_wrap=not folds)

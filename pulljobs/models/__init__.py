@@ -1,4 +1,4 @@
-"""Models. Only `pulljobs.storage` writes rows of jobs, leases, messages and the archive."""
+"""Models of the core. Only `pulljobs.storage` writes jobs, leases, messages and the archive."""
 
 from pulljobs.models.archive import ArchivedJob, Attempt
 from pulljobs.models.audit import AuditedBatch, AuditEntry

@@ -1,4 +1,4 @@
-"""Archive of the settlements of jobs, and their earlier attempts."""
+"""Archive of the settlements of jobs, and the claims before them that did not settle."""
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
@@ -11,7 +11,10 @@ from pulljobs.states import State
 
 
 class Attempt(models.Model):
-    """Claim of a job that did not settle it or was renewed. The archive has only settlements."""
+    """Ended claim of a job, kept if it did not settle the job, or was renewed.
+
+    The archive has only the settlements.
+    """
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     job_id = models.BigIntegerField()
@@ -25,7 +28,7 @@ class Attempt(models.Model):
     run_seconds = models.FloatField(null=True)
     """Seconds that the handler ran."""
     leased_until = models.DateTimeField()
-    """Last deadline of the lease."""
+    """Time at which the lease was to end after its last renewal."""
     renewals = models.IntegerField()
     event = models.CharField(max_length=10)
     """Value of `states.Event` that ended the claim."""
@@ -40,7 +43,10 @@ class Attempt(models.Model):
 
 
 class ArchivedJob(models.Model):
-    """Settlement of a job, partitioned by its own id, a day each, and never updated row by row."""
+    """Settlement of a job. Rows are only inserted, and deleted by dropping the partition of a day.
+
+    The table is partitioned by `id`, which contains the time of the settlement.
+    """
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     job_id = models.BigIntegerField(db_index=True)
@@ -56,7 +62,7 @@ class ArchivedJob(models.Model):
     run_seconds = models.FloatField(null=True)
     """Seconds that the handler ran. It is NULL where `started_at` is, and if the run went on."""
     settled_xid = models.BigIntegerField(db_default=TransactionNumber(), editable=False)
-    """Transaction that settled it. An export that follows it does not miss a late commit."""
+    """Transaction that settled it. The export reads by it, so that it misses no late commit."""
     retry_count = models.IntegerField()
     deliveries = models.IntegerField()
     node_id = models.UUIDField(null=True)

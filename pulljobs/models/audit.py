@@ -1,4 +1,4 @@
-"""Audit trail of operators' actions. Its rows are never deleted."""
+"""Audit trail: a record of each action of an operator. Its rows are never deleted."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -12,9 +12,9 @@ from pulljobs.states import Event
 
 
 class AuditEntry(models.Model):
-    """Action of an operator. An action on jobs proceeds batch by batch until it is finished.
+    """Action of an operator: its request, and its progress if it changes many jobs.
 
-    Each batch updates the progress columns in its own transaction. The request never changes.
+    Such an action proceeds in batches. The transaction of each updates the columns of the progress.
     """
 
     class Act(models.TextChoices):
@@ -43,13 +43,13 @@ class AuditEntry(models.Model):
     at = models.DateTimeField(null=True)
     """Time at which rescheduled jobs are due, or at which a pause ends."""
     expected = models.IntegerField(null=True)
-    """Number of jobs in the preview that the operator saw."""
+    """Number of jobs in the preview that the operator confirmed."""
     is_more = models.BooleanField(default=False, db_default=False)
     """True if the preview warned that there may be more jobs."""
     cursor = models.BigIntegerField(default=0, db_default=0)
     """Highest job id that was processed."""
     last = models.BigIntegerField(default=0, db_default=0)
-    """Highest job id that is meant: jobs created after the request are not."""
+    """Highest job id at the time of the request: jobs created later are not changed."""
     done = models.IntegerField(default=0, db_default=0)
     refused = models.IntegerField(default=0, db_default=0)
     finished_at = models.DateTimeField(null=True)
@@ -73,7 +73,10 @@ class AuditEntry(models.Model):
 
 
 class AuditedBatch(models.Model):
-    """Result for each job of one batch, written in the transaction that changed the jobs."""
+    """Batch of an action on many jobs: the jobs that it changed, and those that it could not.
+
+    The row is written in the transaction that changes the jobs.
+    """
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     entry = models.ForeignKey(AuditEntry, models.DO_NOTHING, related_name="batches")

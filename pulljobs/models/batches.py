@@ -1,4 +1,4 @@
-"""Counts of batches, which processes without the app `pulljobs.workflows` write, too."""
+"""Counts of the members of batches. They are in the core, because every process settles members."""
 
 from django.db import models
 
@@ -6,10 +6,10 @@ from pulljobs.models.fields import TimeOrderedId
 
 
 class BatchSum(models.Model):
-    """Change of the counts of a batch, in the transaction that changes its members.
+    """Change of the counts of a batch, inserted in the transaction that changes its members.
 
-    A merge adds the rows of a batch up and deletes them. A row means that a process has to look at
-    the batch, even if all its counts are zero.
+    So these transactions do not wait for each other. The app `pulljobs.workflows` adds up the rows
+    of a batch and deletes them. A row, even with zeros, makes it check if the batch is complete.
     """
 
     pk = models.CompositePrimaryKey("batch_id", "id")

@@ -1,4 +1,4 @@
-"""Channels and producers: rows that users edit through the ORM."""
+"""Models of channels and producers, whose rows users may save through the ORM."""
 
 from datetime import timedelta
 

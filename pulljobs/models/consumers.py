@@ -1,4 +1,4 @@
-"""Consumers: rows that users edit through the ORM, with the rules for their jobs."""
+"""Model of consumers, whose rows users may save through the ORM. They set the rules for jobs."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -31,7 +31,7 @@ _EXCLUSIVE = _(
 
 
 def validate_strategy(text: str) -> None:
-    """Raise ValidationError unless the text is a retry strategy."""
+    """Raise ValidationError unless `backoff.expand` accepts the text as a retry strategy."""
     try:
         backoff.expand(text)
     except ValueError as error:
@@ -43,21 +43,21 @@ def _is_above_0(span: timedelta) -> bool:
 
 
 class Consumer(FlowLimits, TokenHolder):
-    """Subscriber of a channel: every message that is published gives it one job."""
+    """Subscriber of a channel. Each message that is published there creates one job for it."""
 
     class Type(models.TextChoices):
         PULL = "pull", _("pull")
         PUSH = "push", _("push")
 
     class KeyOverflow(models.TextChoices):
-        """Effect of a publish whose key is full."""
+        """Effect of a publish if the key has as many jobs as `max_queued_per_key` allows."""
 
         REJECT = "reject", _("refuse the message")
         DROP_OLDEST = "drop_oldest", _("kill the oldest queued job")
         REPLACE = "replace", _("take the place of the queued job")
 
     class KeyLimitCounts(models.TextChoices):
-        """Jobs of a key that its limit counts."""
+        """Jobs of a key that `max_queued_per_key` counts."""
 
         QUEUED = "queued", _("queued jobs")
         LIVE = "live", _("queued jobs and those in flight")
@@ -216,7 +216,10 @@ class Consumer(FlowLimits, TokenHolder):
             self._save_in_group(*args, **kwargs)
 
     def _save_in_group(self, *args: Any, **kwargs: Any) -> None:
-        """Save, and keep jobs that were claimed outside of a new group from giving it tokens."""
+        """Save a consumer with a limit group. Start the charges of a new group at this time.
+
+        A job that was claimed before took no token from that group, so it returns none.
+        """
         with transaction.atomic(using=kwargs.get("using") or self._state.db):
             rows = Consumer.objects.using(self._state.db).select_for_update().filter(pk=self.pk)
             before = rows.values_list("limit_group_id", flat=True).first()
@@ -243,7 +246,7 @@ class Consumer(FlowLimits, TokenHolder):
         return FlowBucket.objects.using(self._state.db).filter(consumer_id=self.pk, group_id=0)
 
     def clean(self) -> None:
-        """Check the constraints, with messages for users. Reject values with which no job runs."""
+        """Raise ValidationError for values that constraints refuse or with which no job runs."""
         super().clean()
         bounds = {
             "lease_duration": (LEAST_LEASE <= self.lease_duration <= LONGEST_DELAY, _LEASE),
@@ -264,7 +267,7 @@ class Consumer(FlowLimits, TokenHolder):
             raise ValidationError(wrong)
 
     def check_keys(self) -> None:
-        """Raise ValidationError if the limits by key do not fit the other fields."""
+        """Raise ValidationError if fields such as `max_in_flight_per_key` contradict others."""
         bounds = self._bounds_of_keys().items()
         if wrong := {name: text for name, (is_right, text) in bounds if not is_right}:
             raise ValidationError(wrong)
@@ -280,17 +283,17 @@ class Consumer(FlowLimits, TokenHolder):
         }
 
     def signing_secrets(self) -> list[str]:
-        """Return the secrets that sign deliveries, newest first.
+        """Return the secrets that sign push deliveries, the newest first.
 
-        Without a secret nothing is signed.
+        The list is empty if deliveries are not signed.
         """
         return (encryption.unseal(self.signing_secrets_sealed) or "").split()
 
     def set_signing_secret(self) -> str:
-        """Add a new signing secret, without saving the row, and return it.
+        """Set a new secret that signs push deliveries, without saving the row, and return it.
 
-        The previous secret also signs until the next one is set, so that receivers can move on.
-        ConfigurationError if nothing can be encrypted.
+        The previous secret signs as well until another is set, so that receivers can change it.
+        Raises ConfigurationError if the package cryptography is missing.
         """
         if not encryption.is_available():
             raise ConfigurationError(
@@ -303,5 +306,5 @@ class Consumer(FlowLimits, TokenHolder):
 
     @property
     def retries(self) -> int:
-        """Number of retries of a job, or 0 if the strategy never retries."""
+        """Number of retries that a job may have: 0 if the retry strategy has no delays."""
         return self.max_retries if self.retry_delays else 0

@@ -1,4 +1,4 @@
-"""Counts of settlements by minute, hour and day, and how far the archive is counted."""
+"""Counts of settlements by minute, hour and day, and the position up to which they are counted."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ ALL_CONSUMERS: Final = 0
 
 
 class CountPeriod(models.TextChoices):
-    """Width of a count. Minutes are kept for hours, hours for days, and days for a year."""
+    """Period of a count. Those of minutes are kept for hours, of hours for days, of days a year."""
 
     MINUTE = "minute"
     HOUR = "hour"
@@ -18,10 +18,10 @@ class CountPeriod(models.TextChoices):
 
 
 class SettlementCount(models.Model):
-    """Settlements of one consumer in one minute, hour or day of UTC. Each period is complete alone.
+    """Number of settlements of one consumer in one minute, hour or day of UTC.
 
-    The times are histograms: numbers of buckets, and how many settlements each bucket has. See
-    `pulljobs.engine.histograms`.
+    Each settlement is counted in all three. Wait and run times are histograms: `_buckets` has the
+    numbers of buckets, and `_jobs` how many settlements each has. See `pulljobs.engine.histograms`.
     """
 
     pk = models.CompositePrimaryKey("period", "consumer_id", "starts_at")
@@ -45,7 +45,7 @@ class SettlementCount(models.Model):
 
 
 class CountProgress(models.Model):
-    """Snapshot up to which settlements are counted. The only row is locked while they are."""
+    """Progress of counting settlements: the only row, which a process locks while it counts."""
 
     id = models.SmallIntegerField(primary_key=True)
     snapshot = models.TextField(null=True)  # noqa: DJ001  NULL: the whole archive is counted next

@@ -1,10 +1,10 @@
-"""The dashboard as a model, so that the admin lists it and has a permission for it."""
+"""Model that stands for the dashboard, so that the admin lists it and has a permission for it."""
 
 from django.db import models
 
 
 class Dashboard(models.Model):
-    """Model without a table for the page of the admin and its permission."""
+    """Model without a table, for the dashboard's entry in the admin and its permission."""
 
     class Meta:
         managed = False

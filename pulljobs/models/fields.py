@@ -20,34 +20,37 @@ class TimeOrderedId(models.Func):
 
 
 class TransactionNumber(models.Func):
-    """Id of the current transaction as a number, for which there are block range indexes."""
+    """Id of the current transaction as bigint, for columns with a BRIN index, which xid8 lacks."""
 
     template = "pg_current_xact_id()::text::bigint"
     output_field = models.BigIntegerField()
 
 
 class ClockTime(models.Func):
-    """Time of the database's clock at which a row is written."""
+    """Present time by the database's clock, not the start of the transaction as in `Now`."""
 
     template = "clock_timestamp()"
     output_field = models.DateTimeField()
 
 
 class CurrentTransaction(models.Func):
-    """Id of the current transaction, which it gets if it has none."""
+    """Id of the current transaction as xid8. PostgreSQL assigns one if it has none."""
 
     template = "pg_current_xact_id()"
 
 
 class TransactionIdField(models.Field):  # type: ignore[type-arg]  # generic for mypy only
-    """Id of a transaction, in the form that a snapshot can be asked for."""
+    """Column for the id of a transaction: xid8, which `pg_visible_in_snapshot` accepts."""
 
     def db_type(self, connection: Any) -> str:
         return "xid8"
 
 
 class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic for mypy only
-    """Time of the last save. Each save gets a second of its own, the resolution of HTTP dates."""
+    """Time of the last save, at least a second after the save before.
+
+    So the header Last-Modified, which has whole seconds, differs after each save.
+    """
 
     def pre_save(self, model_instance: models.Model, add: bool) -> datetime:
         now, before = timezone.now(), getattr(model_instance, self.attname)
@@ -58,11 +61,11 @@ class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic
 
 
 class StatementTime(models.DateTimeField):  # type: ignore[type-arg]  # generic for mypy only
-    """Time that only statements write. A row that is saved keeps the time that it has by then.
+    """Time that SQL statements write, and that `save()` of an existing row does not change.
 
-    Otherwise a form that was read before a throttle would end it.
+    Otherwise a form that was opened before a throttle began would end it when it is saved.
     """
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
-        """Return the value of a new row, and no change for another row."""
+        """Return the attribute for a new row, and the column itself for an existing one."""
         return super().pre_save(model_instance, add) if add else models.F(self.attname)

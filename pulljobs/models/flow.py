@@ -1,4 +1,4 @@
-"""Limits of consumers and of groups of them, and the state of their rates."""
+"""Limits of consumers and of limit groups, and the tokens of their rate limits."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ _WINDOW = _("It needs a rate.")
 
 
 def validate_rate(text: str) -> None:
-    """Raise ValidationError unless the text is a rate or empty."""
+    """Raise ValidationError unless the text is a rate such as 100/m, or empty."""
     try:
         rates.parse_rate(text)
     except ValueError as error:
@@ -27,19 +27,19 @@ def validate_rate(text: str) -> None:
 
 
 class FlowBucket(models.Model):
-    """Tokens of a consumer or a group with a rate. Without a row, the bucket is full.
+    """Tokens of the rate limit of a consumer or limit group. Without a row, the bucket is full.
 
-    Claims and releases lock the row. Its columns are not those of the consumer, because every
-    claim and publish reads that table.
+    Claims and releases lock and write the row. It is not part of the consumer's row, because every
+    claim and publish reads that one.
     """
 
     pk = models.CompositePrimaryKey("consumer_id", "group_id")
     consumer_id = models.BigIntegerField(default=0)
-    """Consumer, or 0 for the bucket of a group."""
+    """Id of the consumer, or 0 for the bucket of a limit group."""
     group_id = models.BigIntegerField(default=0)
-    """Group, or 0 for the bucket of a consumer."""
+    """Id of the limit group, or 0 for the bucket of a consumer."""
     tokens = models.FloatField()
-    """Tokens at `filled_at`. Above the burst they do not count."""
+    """Tokens at `filled_at`. The bucket holds no more than `burst`."""
     filled_at = models.DateTimeField()
     per_second = models.FloatField()
     """Rate when a claim wrote the row."""
@@ -61,7 +61,7 @@ class FlowBucket(models.Model):
 
 
 class FlowLimits(models.Model):
-    """Fields that a consumer and a group of consumers have in common."""
+    """Concurrency limit and rate limit: fields that consumers and limit groups have in common."""
 
     max_in_flight = models.PositiveIntegerField(
         null=True,
@@ -113,15 +113,18 @@ class FlowLimits(models.Model):
             self.buckets().delete()
 
     def shared_rate(self) -> float | None:
-        """Return the jobs a second of the rate, or None without one that all keys share."""
+        """Return the rate in jobs per second, or None without a rate.
+
+        A rate that each key has for itself (`rate_per_key`) is none, either.
+        """
         return rates.parse_rate(self.rate)
 
     def buckets(self) -> "models.QuerySet[FlowBucket]":
-        """Return the bucket as a set of at most one row."""
+        """Return a query for the bucket of this row's rate, which has at most one row."""
         raise NotImplementedError
 
     def describe_limits(self) -> str:
-        """Return the limits in words, empty without any."""
+        """Return text such as "100/m and 5 in flight", or an empty text without limits."""
         return " and ".join(self._words_of_limits())
 
     def _words_of_limits(self) -> Iterator[str]:
@@ -136,7 +139,7 @@ class FlowLimits(models.Model):
             yield f"{self.max_in_flight:,} in flight"
 
     def clean(self) -> None:
-        """Reject limits with which no job runs, with messages for users."""
+        """Raise ValidationError for limits with which no job would run."""
         super().clean()
         is_plain = bool(self.rate) and not self.rate_window
         wrong = {
@@ -153,7 +156,7 @@ class FlowLimits(models.Model):
 
 
 class LimitGroup(FlowLimits):
-    """Limits that several consumers share, for example those of one third party's API."""
+    """Limit group: limits that several consumers share, for example those of a vendor's API."""
 
     name = models.CharField(max_length=255, unique=True, validators=[validate_name])
     created_at = models.DateTimeField(auto_now_add=True)

@@ -1,4 +1,4 @@
-"""Jobs, the leases that hold them, and the archive of their settlements."""
+"""Models of jobs and of the leases that hold them."""
 
 import uuid
 from typing import Any
@@ -18,7 +18,7 @@ REASONS = [(reason.value, reason.value.replace("_", " ")) for reason in Reason]
 
 
 def _state() -> Case:
-    """Return the state that the other columns of a job imply."""
+    """Return an SQL expression for the state that the other columns of a job imply."""
     alive = Case(
         When(lease_token=None, then=Value(State.QUEUED.value)), default=Value(State.INFLIGHT.value)
     )
@@ -30,11 +30,11 @@ def _state() -> Case:
 
 
 class Job(models.Model):
-    """Job of one consumer for one message. The row leaves the table on delivery.
+    """Job of one consumer for one message. The row is deleted on delivery.
 
     The order of the columns avoids padding. No column that a claim writes (state, lease_token,
-    deliveries, first_claimed_at) is in an index or an index predicate, so that a claim is a HOT
-    update. Keep it so.
+    deliveries, first_claimed_at) may be in an index or an index predicate, so that PostgreSQL
+    updates the row without index entries (a HOT update).
     """
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
@@ -45,7 +45,7 @@ class Job(models.Model):
         "pulljobs.Message", models.DO_NOTHING, db_constraint=False, db_index=False
     )
     batch_id = models.BigIntegerField(null=True)
-    """Batch of which it is a member. See `pulljobs.workflows`."""
+    """Id of the batch of which it is a member. See `pulljobs.workflows`."""
     available_at = models.DateTimeField(null=True)
     """Time from which it may be claimed. NULL means never (DEAD, or blocked behind its key)."""
     first_claimed_at = models.DateTimeField(null=True)
@@ -54,22 +54,26 @@ class Job(models.Model):
     deliveries = models.IntegerField(default=0)
     priority = models.SmallIntegerField(default=0)
     lease_token = models.UUIDField(null=True)
-    """Token of the claim that holds the job."""
+    """Token of the claim that holds the job, or NULL if it is not in flight."""
     state = models.CharField(max_length=9, choices=STATES)
     reason = models.CharField(max_length=20, null=True, choices=REASONS)  # noqa: DJ001  NULL unless DEAD
     key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
     """Key of the message, if the consumer used keys when it was published."""
     turn_key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is an empty one here
-    """Key whose turns the job waits for, empty without a key. NULL if no claim goes by key.
+    """Key whose turn the job waits for, empty without a key. NULL if its consumer has no turns.
 
-    It is not `key`, because jobs of exclusive keys are found in order of id, and these by priority.
+    It is not `key`, because jobs of exclusive keys are claimed in the order of ids, and these by
+    priority: each column has its own index.
     """
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
     """Error text of its last failure."""
     cost = models.IntegerField(null=True)
-    """Tokens of a rate that a claim of it takes. NULL: one."""
+    """Tokens of a rate limit that a claim of it takes. NULL: one."""
     suspect = models.BooleanField(default=False, db_default=False)
-    """True if it ran in a process that died or whose event loop it blocked: it next runs alone."""
+    """True if it ran in a process that crashed or whose event loop it blocked.
+
+    It runs alone the next time.
+    """
 
     class Meta:
         permissions = [
@@ -123,9 +127,9 @@ class Job(models.Model):
 
 @receiver(pre_delete, sender="pulljobs.Consumer")
 def _keep_while_it_has_jobs(instance: models.Model, using: str, **kwargs: Any) -> None:
-    """Refuse to delete a consumer that has jobs, as PROTECT of a foreign key would.
+    """Raise ProtectedError if the deleted consumer has jobs, as PROTECT of a foreign key would.
 
-    Jobs have no foreign key in the database, because every publish would pay for it.
+    Jobs have no foreign key in the database, because it would slow down every publish.
     """
     held = Job.objects.using(using).filter(consumer_id=instance.pk)[:1]
     if held:
@@ -138,15 +142,19 @@ def _keep_while_it_has_jobs(instance: models.Model, using: str, **kwargs: Any) -
 
 
 class Lease(models.Model):
-    """Lease of one claim. Renewal, expiry and the death of a node change this row, not its jobs.
+    """Lease of one claim. A renewal writes this row, not those of the jobs.
 
-    A job is held while its `lease_token` is this one. Ids of settled jobs stay in `job_ids` until
-    the row is deleted. Jobs that are renewed separately from the rest of their claim get a row of
-    their own with the same token.
+    It holds the jobs of `job_ids` whose `lease_token` is the same: ids of settled jobs stay in
+    `job_ids` until the row is deleted. Jobs that are renewed separately from the rest of their
+    claim get a row of their own with the same token.
     """
 
     class Via(models.TextChoices):
-        """Way in by which jobs were claimed. A job POST without a lease token reaches only POST."""
+        """Way in which jobs were claimed.
+
+        POST is the job POST of the broker protocol. Without a lease token, that request reports
+        only on jobs which it has claimed.
+        """
 
         WORKER = "worker"
         POST = "post"
@@ -169,7 +177,7 @@ class Lease(models.Model):
     hard_end = models.DateTimeField()
     job_ids = ArrayField(models.BigIntegerField())
     running_ids = ArrayField(models.BigIntegerField(), null=True)
-    """Jobs that were running at the last renewal: suspects, if their host is lost.
+    """Jobs whose handlers ran at the last renewal: crash suspects if their host crashes.
 
     An empty array also marks a claim whose request was repeated.
     """

@@ -1,4 +1,4 @@
-"""Keys of consumers: those that run one job at a time, are bounded, or take turns."""
+"""Models of keys: of exclusive consumers, of bounded queues, and of keys that take turns."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -8,16 +8,17 @@ from pulljobs.models.fields import CurrentTransaction, TransactionIdField
 
 
 class ExclusiveKey(models.Model):
-    """Key of an exclusive consumer, while it has jobs. Changes of its running job lock the row.
+    """Key of an exclusive consumer that has live jobs, with the job that holds the key.
 
-    Publishers never lock it, so a publisher whose transaction stays open stops no claim.
+    A transaction that changes the holder locks the row. Publishers never lock it, so that a
+    publisher whose transaction stays open stops no claim.
     """
 
     pk = models.CompositePrimaryKey("consumer_id", "key")
     consumer_id = models.BigIntegerField()
     key = models.CharField(max_length=255)
     holder = models.BigIntegerField(null=True)
-    """Job of the key that is in flight or waits for its retry. It may be settled by now."""
+    """Id of the job of the key that is in flight or waits for its retry. It may have ended."""
 
     class Meta:
         db_table = "pulljobs_exclusive_key"
@@ -27,7 +28,10 @@ class ExclusiveKey(models.Model):
 
 
 class BoundedKey(models.Model):
-    """Key of a consumer that bounds its queue. Publishers of the key lock the row in turn."""
+    """Key of a consumer with `max_queued_per_key`. Its row is a lock for publishers of the key.
+
+    So one transaction at a time counts the jobs of the key and adds one.
+    """
 
     pk = models.CompositePrimaryKey("consumer_id", "key")
     consumer_id = models.BigIntegerField()
@@ -41,10 +45,11 @@ class BoundedKey(models.Model):
 
 
 class FlowKey(models.Model):
-    """Key of a consumer whose claims go by key. The rows with a `turn_at` are the ring.
+    """Key of a consumer whose keys take turns, with its turn and the state of its limits.
 
-    A claim serves the keys with the earliest turns and gives them new ones behind all others. The
-    row goes with the last job of its key, unless it has something to remember.
+    A claim serves the keys with the earliest `turn_at` and gives them new turns behind all others.
+    A slot of a key is room for a job in flight. The row is deleted with the last job of its key,
+    unless it has tokens, a throttle or a weight to keep.
     """
 
     pk = models.CompositePrimaryKey("consumer_id", "key")
@@ -52,33 +57,34 @@ class FlowKey(models.Model):
     turn_at = models.DateTimeField(null=True)
     """Time from which the key may be served. NULL: it has no turn."""
     filled_at = models.DateTimeField(null=True)
-    """Time at which `tokens` were counted."""
+    """Time for which `tokens` is the number of tokens."""
     charged_since = models.DateTimeField(null=True)
     """Time from which claims took tokens. A job that was claimed earlier gives no token back."""
     throttled_until = models.DateTimeField(null=True)
-    """End of the pause that a handler asked for."""
+    """End of a throttle, or NULL."""
     mark_at = models.DateTimeField(null=True)
-    """With `mark_id`, the position up to which no job of `mark_priority` waits. NULL: none."""
+    """With `mark_id`, the low-water mark of the key's jobs of `mark_priority`. NULL: none."""
     mark_id = models.BigIntegerField(db_default=0)
     tokens = models.FloatField(null=True)
     """Tokens at `filled_at`. NULL: the bucket is full."""
     writer = TransactionIdField(db_default=CurrentTransaction())
     """Transaction that wrote the row last.
 
-    A claim uses a row only if its snapshot has this transaction, and so all earlier claims.
+    A claim uses a row only if its snapshot shows this transaction, and therefore all earlier
+    claims.
     """
     weight = models.IntegerField(db_default=1)
-    """Jobs of a turn."""
+    """Number of jobs that a claim takes in one turn of the key."""
     owed = models.IntegerField(db_default=0)
-    """Jobs that are left of the present turn."""
+    """Number of jobs that claims may still take in the present turn."""
     turn_rank = models.SmallIntegerField(db_default=0)
-    """Highest priority among the waiting jobs; 0 for a fair consumer."""
+    """Highest priority among the key's waiting jobs, or 0 if the consumer has `fair_by_key`."""
     mark_priority = models.SmallIntegerField(db_default=0)
     is_full = models.BooleanField(db_default=False)
     """True if the key lost its turn for lack of a slot: the next job that ends gives it a turn."""
     key = models.CharField(max_length=255)
     holders = ArrayField(models.BigIntegerField(), db_default=[])
-    """Jobs that were in flight after the last claim. They may have ended by now."""
+    """Ids of the jobs that were in flight after the last claim. They may have ended."""
 
     class Meta:
         db_table = "pulljobs_flow_key"

@@ -1,4 +1,4 @@
-"""Messages: a publish writes them once, and nothing changes them."""
+"""Models of messages: published, scheduled, and the client message ids of published ones."""
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
@@ -7,7 +7,7 @@ from pulljobs.models.fields import TimeOrderedId, TransactionNumber
 
 
 class Message(models.Model):
-    """Published message.
+    """Published message. A publish writes it once, and nothing changes it.
 
     Its id begins with the time, and the table has one partition for the ids of each day. No foreign
     key refers to it, so that an old partition can be dropped without a check of other tables.
@@ -28,7 +28,7 @@ class Message(models.Model):
     headers = models.JSONField(default=dict)
     payload = models.BinaryField()
     published_xid = models.BigIntegerField(db_default=TransactionNumber(), editable=False)
-    """Transaction that published it. An export that follows it does not miss a late commit."""
+    """Transaction that published it. The export reads by it, so that it misses no late commit."""
 
     class Meta:
         indexes = [
@@ -47,7 +47,7 @@ class Message(models.Model):
 
 
 class ScheduledMessage(models.Model):
-    """Message to be published at its time, to the consumers that exist then."""
+    """Scheduled message: published at `dispatch_at` to the consumers that the channel has then."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     channel = models.ForeignKey(
@@ -85,7 +85,11 @@ class ScheduledMessage(models.Model):
 
 
 class Publication(models.Model):
-    """Client message id that is taken, unique inside the dedupe window. The newest stays."""
+    """Client message id of a channel that is taken, with the newest message that was given it.
+
+    Inside the dedupe window, a publish with the same id is a duplicate. After it, a publish
+    replaces the row.
+    """
 
     pk = models.CompositePrimaryKey("channel_id", "client_message_id")
     channel_id = models.BigIntegerField()

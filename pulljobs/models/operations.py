@@ -1,4 +1,4 @@
-"""Running processes, their waits for jobs, and the progress of jobs."""
+"""Models of nodes, of their waits for jobs, of HTTP clients, and of the progress of jobs."""
 
 import uuid
 
@@ -8,7 +8,7 @@ from pulljobs.errors import LONGEST_NOTE
 
 
 class Node(models.Model):
-    """Running process that claims or serves jobs, with a row per start."""
+    """Process that claims jobs or serves the API. Each start has a row of its own."""
 
     class Kind(models.TextChoices):
         WORKER = "worker"
@@ -19,9 +19,9 @@ class Node(models.Model):
     name = models.CharField(max_length=255, help_text="host:pid")
     kind = models.CharField(max_length=6, choices=Kind.choices, db_default=Kind.WORKER)
     address = models.CharField(max_length=2000, blank=True, db_default="")
-    """Base URL at which clients reach an API process."""
+    """Base URL at which clients reach a process that serves the API, else empty."""
     report = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
-    """Report of its last heartbeat: loops, running jobs, circuits."""
+    """Report of its last heartbeat: states of its loops, running jobs and circuits."""
     started_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField()
     stopped_at = models.DateTimeField(null=True)
@@ -31,13 +31,13 @@ class Node(models.Model):
 
 
 class PullWaiter(models.Model):
-    """Process that waits for jobs of a consumer. Publishers wake only processes with such a row."""
+    """Waiter: process that waits for jobs of a consumer. Publishers notify only such processes."""
 
     pk = models.CompositePrimaryKey("consumer_id", "node_id")
     consumer_id = models.BigIntegerField()
     node_id = models.UUIDField()
     waiting = models.PositiveIntegerField(default=1, db_default=1)
-    """Number of long polls that wait in it."""
+    """Number of long polls that wait in the process."""
     waiting_until = models.DateTimeField()
 
     class Meta:
@@ -48,7 +48,10 @@ class PullWaiter(models.Model):
 
 
 class HttpClient(models.Model):
-    """Client that pulls over HTTP and names itself. Rows are bounded: see `storage.clients`."""
+    """Client that pulls over HTTP, by the name that it chose, for status pages.
+
+    `pulljobs.storage.clients` bounds the number of rows.
+    """
 
     consumer = models.ForeignKey(
         "pulljobs.Consumer",
@@ -82,7 +85,7 @@ class HttpClient(models.Model):
 
 
 class JobProgress(models.Model):
-    """Progress that the handler of a job has reported last."""
+    """Last progress that the handler of a job has reported: `done` of `total`, in any unit."""
 
     job_id = models.BigIntegerField(primary_key=True)
     done = models.FloatField()

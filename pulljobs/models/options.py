@@ -1,4 +1,7 @@
-"""Fields of a consumer that `@handler` accepts, and the check of their values."""
+"""Check of the arguments of `@handler`, most of which are fields of its consumer.
+
+It makes no query: it runs when modules are imported.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
@@ -30,7 +33,7 @@ KINDS: Final[Mapping[type[Any], type | tuple[type, ...]]] = {
 
 
 def names() -> set[str]:
-    """Return the names of the fields that `@handler` accepts."""
+    """Return the names of the consumer's fields that `@handler` accepts as options."""
     return {
         field.name
         for field in Consumer._meta.concrete_fields
@@ -46,9 +49,10 @@ def check(
     timeout: object,
     on_giving_up: object,
 ) -> None:
-    """Check the options of a handler without its consumer's row, or raise ConfigurationError.
+    """Raise ConfigurationError for wrong arguments of `@handler` above the function `name`.
 
-    `keywords` are the names of other options.
+    `path` is (channel, consumer), `given` are the options that are fields of the consumer, and
+    `keywords` the names of all other arguments, to suggest one for a wrong name.
     """
     fields = names()
     for wrong in sorted(given.keys() - fields):
@@ -62,19 +66,19 @@ def check(
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function with its module, for messages."""
+    """Return the dotted name of a function, for error messages."""
     return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
 def check_flags(name: str, **flags: object) -> None:
-    """Raise ConfigurationError for text such as "no", which would count as True."""
+    """Raise ConfigurationError unless each flag is True or False: text such as "no" is truthy."""
     for flag, value in flags.items():
         if not isinstance(value, bool):
             raise ConfigurationError(f"{name}: {flag} must be True or False, not {value!r}.")
 
 
 def check_function(decorator: str, function: object) -> None:
-    """Raise ConfigurationError unless a call runs the code of what is decorated."""
+    """Raise ConfigurationError unless `function` can be called and is no generator function."""
     if not callable(function):
         raise ConfigurationError(f"{decorator} is above {function!r}, which is no function.")
     if isgeneratorfunction(function) or isasyncgenfunction(function):
@@ -91,7 +95,7 @@ def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:
 
 
 def problems(channel: str, consumer: str, given: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each wrong name or value, without a query."""
+    """Return a sentence for each wrong name of channel or consumer, or wrong value of a field."""
     try:
         for name in (channel, consumer):
             validate_name(name)
@@ -110,7 +114,7 @@ def problems(channel: str, consumer: str, given: Mapping[str, Any]) -> list[str]
 
 
 def group_problems(name: object, limits: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each wrong name or value of a group, without a query."""
+    """Return a sentence for each error in the declaration of a limit group."""
     if not isinstance(name, str):
         return [f"Its name must be text, not {name!r}."]
     if wrong := wrong_limits(limits):
@@ -123,7 +127,7 @@ def group_problems(name: object, limits: Mapping[str, Any]) -> list[str]:
 
 
 def wrong_limits(limits: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each name or type that no limit of a group has."""
+    """Return a sentence for each unknown name or wrong type among the limits of a limit group."""
     known = [field.name for field in FlowLimits._meta.fields if field.editable]
     if unknown := limits.keys() - set(known):
         return [f"It has no limit {', '.join(sorted(unknown))}: use {', '.join(known)}."]
@@ -131,10 +135,9 @@ def wrong_limits(limits: Mapping[str, Any]) -> list[str]:
 
 
 def _mistyped(name: str, value: object) -> list[str]:
-    """Return a sentence if the type is wrong.
+    """Return a list with a sentence if the value has another type than the field `name`, or empty.
 
-    The cleaning of Django's fields accepts text for numbers and durations, and fails for some
-    types.
+    Django's own check accepts text for numbers and durations, and raises TypeError for some types.
     """
     field = Consumer._meta.get_field(name)
     [kind] = [types for field_class, types in KINDS.items() if isinstance(field, field_class)]

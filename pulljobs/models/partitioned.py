@@ -1,4 +1,4 @@
-"""Migration operation for tables that are partitioned by their id."""
+"""Migration operation that creates a table partitioned by its id."""
 
 from typing import Any
 
@@ -8,7 +8,10 @@ from django.db.migrations.state import ProjectState
 
 
 class CreatePartitionedModel(CreateModel):
-    """CreateModel with PARTITION BY RANGE (id), and a default partition so that no insert fails."""
+    """CreateModel with PARTITION BY RANGE (id) and a default partition.
+
+    Rows for which no partition exists yet get into the default partition, so that no insert fails.
+    """
 
     def database_forwards(
         self,

@@ -1,4 +1,4 @@
-"""Base of the models that a token authenticates."""
+"""Base of the models whose tokens authenticate HTTP requests: channel, producer, consumer."""
 
 import hashlib
 import hmac
@@ -18,12 +18,15 @@ _LONGEST_NAME = 255
 
 
 def digest(token: str) -> str:
-    """Return the digest of a token that is stored instead of the token."""
+    """Return the SHA-256 digest of a token, which is stored in place of the token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def validate_name(name: Any) -> None:
-    """Raise ValidationError unless URLs and `channel/consumer` can contain the name."""
+    """Raise ValidationError unless a channel or consumer may have this name.
+
+    URLs and paths such as `channel/consumer` must be able to contain it.
+    """
     is_text = isinstance(name, str) and encodable(name)
     if not is_text or not 0 < len(name) <= _LONGEST_NAME or "/" in name:
         raise ValidationError(
@@ -34,7 +37,7 @@ def validate_name(name: Any) -> None:
 
 
 class TokenHolder(models.Model):
-    """Base of the models that a token authenticates."""
+    """Abstract model with a name, and a token that authenticates HTTP requests."""
 
     name = models.CharField(max_length=_LONGEST_NAME, help_text=_("The id that URLs and code use."))
     title = models.CharField(max_length=255, blank=True)
@@ -64,17 +67,17 @@ class TokenHolder(models.Model):
                 raise ValidationError({"name": error}) from error
 
     def set_token(self, token: str = "") -> str:
-        """Set this token, or a random one, without saving the row, and return the token."""
+        """Set the token, or a random one by default, without saving the row, and return it."""
         token = token or secrets.token_urlsafe(_TOKEN_BYTES)
         self.token_digest = digest(token)
         self.token_sealed = encryption.seal(token)
         return token
 
     def shown_token(self) -> str | None:
-        """Return the token itself, or None without an encrypted copy or a key that decrypts it."""
+        """Return the token for a page that shows it, or None if no copy can be decrypted."""
         token = encryption.unseal(self.token_sealed)
         return token if token is not None and self.has_token(token) else None
 
     def has_token(self, token: str) -> bool:
-        """Return True if this is the token. The comparison takes constant time."""
+        """Return True if `token` is the token of this row, compared in constant time."""
         return hmac.compare_digest(self.token_digest, digest(token))

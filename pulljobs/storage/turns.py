@@ -59,7 +59,7 @@ class KeyTurn(NamedTuple):
 
 
 class JobsBefore(NamedTuple):
-    """Jobs that claims take before a waiting job whose key takes turns: a row of jobs_before.sql."""
+    """Jobs that claims take before a job that waits for a turn: a row of jobs_before.sql."""
 
     key_jobs: int
     key_cost: float

@@ -1,4 +1,4 @@
-"""`manage.py pulljobs VERB`, which operators run by hand or from cron."""
+"""Command `manage.py pulljobs VERB`, which operators run by hand or from cron."""
 
 import os
 import sys
@@ -104,7 +104,10 @@ def _run_verb(output: Output, options: dict[str, Any]) -> int:
 
 
 def _show_all(output: Output, results: Iterable[CommandResult]) -> int:
-    """Print results as they arrive, until Ctrl-C at the latest. Return the highest exit code."""
+    """Print the results of a verb as it yields them, until it ends or the user presses Ctrl-C.
+
+    Return the highest exit code.
+    """
     code = subcommands.EXIT_OK
     with suppress(KeyboardInterrupt):
         for result in results:

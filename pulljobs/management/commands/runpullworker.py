@@ -1,4 +1,4 @@
-"""`manage.py runpullworker`, which runs the handlers of a project."""
+"""Command `manage.py runpullworker`, the worker, which runs the handlers of a project."""
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
@@ -136,7 +136,10 @@ def _greeting(limits: Settings, served: Sequence[Handler]) -> str:
 
 
 def _begin_reloading() -> None:
-    """Return in the worker process. Exit in the watching process after the worker has ended."""
+    """Split `--reload` into two processes: one watches the code and starts the other, the worker.
+
+    The call returns in the worker only. In the watching process it exits when that ends.
+    """
     if reloader.is_worker():
         reloader.stop_with_watcher()
         return
@@ -147,7 +150,7 @@ def _begin_reloading() -> None:
 
 
 def parse_seconds(text: str) -> float:
-    """Parse a number of seconds that fits a duration."""
+    """Parse a number of seconds, positive or negative, of at most 100 years."""
     seconds = parse_float(text)
     if not abs(seconds) <= LONGEST.total_seconds():
         raise ArgumentTypeError(f"{text!r} is no number of seconds")

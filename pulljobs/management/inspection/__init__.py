@@ -1,5 +1,5 @@
-"""Output of `manage.py pulljobs inspect`, by the kind of the inspected row.
+"""Results of `manage.py pulljobs inspect KIND [NAME]`, with one module for each kind of row.
 
-Every kind has a module with `inspect(name)`. All kinds except jobs have `list_all()`, for a command
+Its `inspect(name)` describes one row. All kinds except jobs have `list_all()`, for a command
 without a name.
 """

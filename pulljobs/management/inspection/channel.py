@@ -24,7 +24,7 @@ FIELDS: Final = ("title", "created_at", "changed_at", "dedupe_window", "paused_u
 
 
 def inspect(name: str) -> CommandResult:
-    """Describe a channel and its consumers."""
+    """Return the settings of a channel, the status of its consumers and their newest dead jobs."""
     channel = lookups.find_channel(name)
     consumers = lookups.find_consumers([name])
     now = shared.read_status(shared.CONSUMER_PARTS, lambda: consumers)
@@ -47,7 +47,7 @@ def inspect(name: str) -> CommandResult:
 
 
 def list_all() -> CommandResult:
-    """List the channels by name."""
+    """Return a list of the channels by name."""
     rows = Channel.objects.using(settings().DATABASE).annotate(
         subscribed=Count("consumers", Q(consumers__deleted_at=None))
     )

@@ -38,7 +38,7 @@ CLIENT_FIELDS: Final = ("name", "host", "address", "agent", "first_seen_at", "se
 
 
 def inspect(path: str) -> CommandResult:
-    """Describe the consumer `CHANNEL/CONSUMER`."""
+    """Return all facts about the consumer with the path `CHANNEL/CONSUMER`."""
     consumer = lookups.find_consumer(path)
     now = shared.read_status(shared.CONSUMER_PARTS, lambda: [consumer])
     failures, clients = read_failures([consumer]), _read_clients(consumer)
@@ -60,7 +60,7 @@ def inspect(path: str) -> CommandResult:
 
 
 def list_all() -> CommandResult:
-    """List the status of all consumers by name."""
+    """Return a list of all consumers by name, with their status."""
     now = shared.read_status(shared.CONSUMER_PARTS)
     content = {
         "consumers": [json_content.consumer_content(now, status) for status in now.consumers],
@@ -72,12 +72,12 @@ def list_all() -> CommandResult:
 
 
 def path_of(consumer: Consumer) -> str:
-    """Return `channel/consumer`."""
+    """Return the path `CHANNEL/CONSUMER` of a consumer."""
     return f"{consumer.channel.name}/{consumer.name}"
 
 
 def read_failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
-    """Return the newest dead jobs of consumers, the newest first, each with its consumer path."""
+    """Return the five newest dead jobs of consumers, newest first, as (path of consumer, job)."""
     paths = {consumer.pk: path_of(consumer) for consumer in consumers}
     jobs = dead.newest(settings().DATABASE, list(paths), shared.MAX_FAILURES)
     newest = sorted(jobs, key=lambda job: -job.id)[: shared.MAX_FAILURES]
@@ -85,7 +85,7 @@ def read_failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
 
 
 def _read_clients(consumer: Consumer) -> list[dict[str, Any]]:
-    """Return the HTTP clients of the last day, the one that was seen last first."""
+    """Return the HTTP clients that pulled for a consumer in the last day, the latest first."""
     rows = HttpClient.objects.using(settings().DATABASE).filter(consumer=consumer)
     return list(rows.order_by("-seen_at", "-pk").values(*CLIENT_FIELDS)[: shared.MAX_LISTED])
 

@@ -29,7 +29,7 @@ TONES = {State.DELIVERED: Tone.GOOD, State.DEAD: Tone.BAD, State.INFLIGHT: Tone.
 
 
 def inspect(number: int) -> CommandResult:
-    """Describe the job with this numeric id."""
+    """Return all facts about the job with this id, as a number, live or archived."""
     view = jobs.get(number)
     row = _row(view)
     live = row if isinstance(row, Job) else None
@@ -91,7 +91,7 @@ def _facts(view: JobView, row: Job | ArchivedJob) -> dict[str, Any]:
 
 
 def _message(row: Job | ArchivedJob) -> dict[str, Any] | None:
-    """Return the fields of the message of a job, without its payload, or None if it is deleted."""
+    """Return the message of a job, without its payload, as JSON values. None: it is deleted."""
     rows = Message.objects.using(settings().DATABASE).filter(pk=row.message_id)
     names = ("client_message_id", "key", "priority", "content_type", "headers", "published_at")
     message = rows.only(*names).first()

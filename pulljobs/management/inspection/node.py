@@ -26,7 +26,7 @@ from pulljobs.storage import nodes
 
 
 def inspect(text: str) -> CommandResult:
-    """Describe the node with this id or `host:pid`."""
+    """Return all facts about the node with this id, or the newest with this name, `host:pid`."""
     using = settings().DATABASE
     worker = Worker(lookups.find_node(text), nodes.clock(using))
     held = Lease.objects.using(using).filter(node_id=worker.node.pk)
@@ -47,7 +47,7 @@ def inspect(text: str) -> CommandResult:
 
 
 def list_all() -> CommandResult:
-    """List the running nodes."""
+    """Return a list of the running nodes."""
     now = shared.read_status(shared.NODE_PARTS)
     lines = list(render_nodes(now, ViewSize()))
     content = {"nodes": [json_content.node_content(worker) for worker in now.workers]}

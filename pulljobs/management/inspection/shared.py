@@ -1,4 +1,4 @@
-"""Status of consumers and nodes, and values, as `pulljobs inspect` words them."""
+"""Functions that the modules of `inspect` share: reading the status, and formatting values."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -37,9 +37,10 @@ MAX_ERROR_CHARS: Final = 120
 def read_status(
     parts: Collection[Part], select_consumers: ConsumerSelector | None = None
 ) -> TopFrame:
-    """Read a frame of which only these parts count as missed.
+    """Read the status of consumers and nodes, as `pulljobs top` does in a frame.
 
-    Raise `PulljobsError` if the database cannot be reached or refuses one of them.
+    Only the named parts are needed: others that fail do not count as missed. Raises `PulljobsError`
+    if the database cannot be reached, or refuses a needed part, as without a migration.
     """
     now = frame.read_frame(select_consumers)
     refused = {part: reason for part, reason in now.refused.items() if part in parts}
@@ -50,19 +51,22 @@ def read_status(
 
 
 def status_result(now: TopFrame, content: dict[str, Any], lines: Sequence[Block]) -> CommandResult:
-    """Create a result that names the missed parts. Its exit code is 1 if there are any."""
+    """Return a result that also names the parts of `now` that could not be read.
+
+    Its exit code is 1 if there are any.
+    """
     content = {**content, "missed": [part.value for part in now.missed]}
     exit_code = EXIT_PROBLEM if now.missed else EXIT_OK
     return CommandResult(content, [*lines, *tables.render_missed(now)], exit_code)
 
 
 def format_time(at: datetime | None) -> str:
-    """Format a time, or a dash."""
+    """Format a time, or return a dash for None."""
     return figures.NOTHING if at is None else times.format_time(at)
 
 
 def format_value(value: Any) -> str:
-    """Format the value of a field for people."""
+    """Format the value of a model's field for people, for example False as "no"."""
     if value is None or value == "":
         return figures.NOTHING
     if isinstance(value, datetime):
@@ -75,7 +79,7 @@ def format_value(value: Any) -> str:
 
 
 def field_values(row: Model, *names: str) -> dict[str, Any]:
-    """Return these fields of a row, and the name of a row that a field refers to."""
+    """Return the values of these fields by name. A foreign key gives the name of its row."""
     values = {name: getattr(row, name) for name in names}
     return {
         name: str(value) if isinstance(value, Model) else value for name, value in values.items()
@@ -83,19 +87,19 @@ def field_values(row: Model, *names: str) -> dict[str, Any]:
 
 
 def format_facts(values: dict[str, Any]) -> list[tuple[str, StyledText]]:
-    """Format named values as facts."""
+    """Format the values of fields as rows of a FactsBlock."""
     return [
         (name.replace("_", " "), StyledText(format_value(value))) for name, value in values.items()
     ]
 
 
 def first_line(error: str | None) -> str:
-    """Return the first line of an error, shortened."""
+    """Return the first line of an error text, at most 120 characters of it."""
     return (error or "").strip().partition("\n")[0][:MAX_ERROR_CHARS]
 
 
 def render_failures(failures: list[tuple[str, Dead]]) -> list[Block]:
-    """Render dead jobs, each with the path of its consumer."""
+    """Render the result of `read_failures` as a table with a title."""
     rows = [
         [ids.encode(job.id), path, job.reason.replace("_", " "), first_line(job.error)]
         for path, job in failures
@@ -105,7 +109,7 @@ def render_failures(failures: list[tuple[str, Dead]]) -> list[Block]:
 
 
 def failures_content(failures: list[tuple[str, Dead]]) -> list[dict[str, Any]]:
-    """Return dead jobs for JSON."""
+    """Return the result of `read_failures` as JSON values."""
     return [
         {"job": ids.encode(job.id), "consumer": path, "reason": job.reason, "error": job.error}
         for path, job in failures
@@ -113,5 +117,5 @@ def failures_content(failures: list[tuple[str, Dead]]) -> list[dict[str, Any]]:
 
 
 def tone_of(is_healthy: bool) -> Tone:
-    """Return the tone of a status."""
+    """Return the tone in which a status is shown, good or bad."""
     return Tone.GOOD if is_healthy else Tone.BAD

@@ -1,1 +1,1 @@
-"""Kinds of rows that `manage.py pulljobs prune` deletes: each module is the kind of its name."""
+"""Subcommands of `manage.py pulljobs prune`: each module deletes the kind of rows of its name."""

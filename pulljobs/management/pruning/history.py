@@ -66,7 +66,10 @@ def _bytes(sizes: Sequence[PartitionSize]) -> int:
 def _result(
     candidates: list[OldPartition], sizes: list[PartitionSize], dropped: list[str] | None
 ) -> CommandResult:
-    """Report what was dropped, or with None what would be dropped."""
+    """Return the result of dropping partitions, `dropped` by name, or of a preview for None.
+
+    `candidates` are the partitions that are old enough, and `sizes` their sizes in that order.
+    """
     columns = [
         Column("partition"),
         Column("rows, about", is_number=True),

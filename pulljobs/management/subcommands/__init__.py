@@ -1,7 +1,7 @@
 """Verbs of `manage.py pulljobs`: each module is the verb of its name.
 
-An underscore at the end of a module's name, which keeps it apart from a builtin, is left out.
-A module's docstring is its help. `add_arguments(parser)` is optional. `handle(**options)` does the
+The verb `list` has the module `list_`, because `list` is a builtin of Python. A module's
+docstring is the help of the verb. `add_arguments(parser)` is optional. `handle(**options)` does the
 work and returns a `CommandResult`, or an iterator of results that are printed as they arrive. For a
 wrong argument it raises `ConfigurationError` or `CommandError`. `options["output"]` is the `Output`
 that will print the result.
@@ -24,9 +24,9 @@ EXIT_USAGE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """Result of a verb, for programs and for people.
+    """Result of a verb: `content` for programs and `lines` for people.
 
-    `content` is printed by `--json`, with times and UUIDs as text. `lines` are printed otherwise.
+    `--json` prints `content`, with times and UUIDs as text. Otherwise `lines` are printed.
     """
 
     content: Any
@@ -35,7 +35,7 @@ class CommandResult:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "CommandResult":
-        """Create a result of named values, printed with one line each."""
+        """Return a result of names and values, which people see with one pair per line."""
         rows = [(name.replace("_", " "), _format_value(value)) for name, value in facts.items()]
         return cls(facts, [FactsBlock(rows)])
 
@@ -47,7 +47,10 @@ def _format_value(value: Any) -> str:
 
 
 def find_modules() -> dict[str, str]:
-    """Return the dotted module of each verb by name, sorted, including those of `hooks`."""
+    """Return the dotted name of the module of each verb, by the verb, sorted.
+
+    Apps such as `pulljobs.schedules` add theirs to `hooks.subcommands`.
+    """
     names = [entry.name for entry in iter_modules(__path__)]
     own = {name.rstrip("_"): f"{__name__}.{name}" for name in names}
     return dict(sorted({**own, **hooks.subcommands}.items()))

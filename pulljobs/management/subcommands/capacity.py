@@ -101,7 +101,7 @@ def _result(load: Load, costs: Costs, machine: Machine) -> CommandResult:
 
 
 def parse_rate(text: str) -> float:
-    """Parse jobs a second, or in the unit of time after the slash."""
+    """Parse a rate such as 500 (jobs per second), 2e4/m or 1e9/d, and return jobs per second."""
     match = _RATE.fullmatch(text)
     rate = float(match[1]) / UNITS[match[2] or "s"] if match else 0.0
     if not 0 < rate <= HIGHEST_RATE:
@@ -110,7 +110,7 @@ def parse_rate(text: str) -> float:
 
 
 def read_costs(path: Path) -> Costs:
-    """Read the costs that `python -m benchmarks capacity` wrote, or raise CommandError."""
+    """Read the file of costs that `python -m benchmarks capacity` wrote, or raise CommandError."""
     try:
         return Costs(**json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:

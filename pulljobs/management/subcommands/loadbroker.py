@@ -42,7 +42,11 @@ def handle(file: Path, **options: Any) -> CommandResult:
 
 
 class BrokerLoad:
-    """Registration of a file: one transaction an entry. Loading a file again changes nothing."""
+    """Creation or update of the rows of a file, in one transaction for each entry.
+
+    `done` has the entries by what changed, and `skipped` the reasons of the others. Loading a file
+    again changes nothing.
+    """
 
     def __init__(self, file: BrokerFile) -> None:
         self.file, self.skipped = file, list(file.skipped)

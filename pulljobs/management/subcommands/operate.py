@@ -32,7 +32,7 @@ def _report(progress: Progress, entry_ids: list[int]) -> None:
 
 
 def _result(finished: list[AuditEntry], others: list[AuditEntry]) -> CommandResult:
-    """Report the finished entries, and the others, which another process continues."""
+    """Return the result: audit entries that are finished, and those that another process does."""
     numbers = [Column(name, is_number=True) for name in ("done", "left alone")]
     columns = [Column("entry"), Column("act"), *numbers, Column("subject", may_shrink=True)]
     rows = [

@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_names(parser: ArgumentParser) -> None:
-    """Add the argument that names channels and consumers."""
+    """Add the argument that names channels and consumers to a parser."""
     parser.add_argument(
         "names", nargs="+", metavar="CHANNEL[/CONSUMER]", help="names of channels or consumers"
     )
@@ -56,7 +56,11 @@ def handle(
 def set_pause(
     verb: str, done: str, names: list[str], end: datetime | None, text: str, options: dict[str, Any]
 ) -> CommandResult:
-    """Pause or resume channels and consumers after the confirmation, and record it."""
+    """Pause channels and consumers until `end`, or resume them, after the confirmation.
+
+    `verb`, `done` and `text` are words for the output, such as "pause", "paused" and " until ...".
+    Each change gets an entry in the audit trail.
+    """
     holders = [find_token_holder(name) for name in dict.fromkeys(names)]
     try:
         operating.check_pause(end)
@@ -77,5 +81,5 @@ def set_pause(
 
 
 def find_token_holder(name: str) -> Channel | Consumer:
-    """Return the channel or the consumer of this name, or raise ConfigurationError."""
+    """Return the channel `CHANNEL` or consumer `CHANNEL/CONSUMER`, or raise ConfigurationError."""
     return lookups.find_consumer(name) if "/" in name else lookups.find_channel(name)

@@ -132,7 +132,7 @@ def _nonempty(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _fields(payload: bytes, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `publishing.publish`."""
+    """Return the arguments of `publishing.publish` for a payload and the options of the verb."""
     return {
         "payload": payload,
         "key": options["key"],
@@ -147,7 +147,7 @@ def _fields(payload: bytes, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def detect_type(payload: bytes) -> str:
-    """Return the content type of a payload without --content-type."""
+    """Guess the content type of a payload: JSON object or array, UTF-8 text, or bytes."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -171,7 +171,10 @@ def _result(receipt: Receipt) -> CommandResult:
 
 
 def _result_of_lines(receipts: Sequence[Receipt]) -> CommandResult:
-    """Count the receipts. The exit code is 1 if a full key kept a message from being published."""
+    """Return the counts of published messages and their jobs, for a publish with --lines.
+
+    The exit code is 1 if a full key kept a message from being published.
+    """
     counts = {
         "messages": sum(not (receipt.duplicate or receipt.key_full) for receipt in receipts),
         "jobs": sum(len(receipt.job_ids) for receipt in receipts),

@@ -19,7 +19,7 @@ from pulljobs.models import Consumer, LimitGroup
 
 
 class ConsumerUpdate(NamedTuple):
-    """Consumer of a handler, and the options of its row that differed from the code."""
+    """Consumer of a handler, and the options of its row that differed from those in code."""
 
     consumer: Consumer
     changes: dict[str, tuple[Any, Any]]
@@ -45,9 +45,10 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
 
 
 def update_consumers(*, dry_run: bool) -> list[ConsumerUpdate]:
-    """Create missing consumers and update the options of all that handlers name.
+    """Create the missing consumers of handlers, and give all of them the options in code.
 
-    With `dry_run`, nothing is written. Each consumer has a transaction of its own.
+    With `dry_run`, nothing is written, and the result has what would change. Each consumer has a
+    transaction of its own.
     """
     for name, limits in limit_groups.declared().items():
         if not dry_run:

@@ -72,7 +72,10 @@ def handle(**options: Any) -> CommandResult:
 
 
 def _count_expected(limit: int) -> int:
-    """Estimate the rows to check from PostgreSQL's statistics. A limit of 0 is no limit."""
+    """Estimate, for the progress bar, how many rows are checked, by PostgreSQL's statistics.
+
+    `limit` is the number of rows of each table to check at most, or 0 for all.
+    """
     using = settings().DATABASE
     rows = [table.live_rows for table in health.tables(using) if table.name in CHECKED_TABLES]
     for name in partitions.PARTITIONED:
@@ -96,7 +99,10 @@ def _content(checked: CheckResult, parts: Mapping[str, VerifiedPart]) -> dict[st
 def _broken(
     checked: CheckResult, parts: Mapping[str, VerifiedPart]
 ) -> Iterator[tuple[str, str, list[Any]]]:
-    """Yield the name and the meaning of each broken invariant, and the rows that break it."""
+    """Yield (name, text of the invariant, ids that break it) for each broken invariant.
+
+    `parts` are the results of other apps.
+    """
     for name, ids in checked.broken.items():
         yield name, INVARIANTS[name], sorted(ids)
     for part in parts.values():

@@ -1,4 +1,7 @@
-"""Status of consumers, nodes and tables at one time, from bounded reads that may fail alone."""
+"""Frame of `pulljobs top`: status of consumers, nodes and tables at one time.
+
+Each part of a frame is read within a time limit. A part that fails leaves the others readable.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +34,10 @@ ConsumerSelector = Callable[[], Sequence[Consumer]]
 
 @dataclass(frozen=True, kw_only=True)
 class TopFrame:
-    """Status at one time. Parts that could not be read are empty and named in `missed`."""
+    """Status of consumers and nodes at one time.
+
+    Parts that could not be read are empty, and named in `missed`.
+    """
 
     at: datetime
     throughput: History
@@ -39,19 +45,19 @@ class TopFrame:
     consumers: Sequence[ConsumerStatus] = ()
     problems: Sequence[Attention] = ()
     missed: Sequence[Part] = ()
-    """Parts that the database did not return."""
+    """Parts that could not be read."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Reason for each missed part that was refused. Other parts were late."""
+    """Reason for each missed part that failed by an error. The others took too long."""
     failure: str = ""
     """Reason why the database cannot be reached. Nothing else is known then."""
 
     @property
     def error(self) -> str:
-        """Reason why the database cannot be reached or refused a part, or an empty text."""
+        """Reason why the database can't be reached, or why a part failed, or an empty text."""
         return self.failure or next(iter(self.refused.values()), "")
 
     def rate(self, consumer: Consumer | None = None) -> float:
-        """Return the settlements a second over the latest steps, by default of all consumers."""
+        """Return the settlements per second in the last ten seconds, of one or all consumers."""
         if consumer is None:
             settled = [point.settled for point in self.throughput.points]
         else:
@@ -59,14 +65,15 @@ class TopFrame:
         return sum(settled[-RATE_STEPS:]) / (RATE_STEPS * STEP.total_seconds())
 
     def trend(self, consumer: Consumer) -> list[float]:
-        """Return the settlements of a consumer in each step, the oldest first."""
+        """Return a consumer's settlements in each five seconds of the last minute, in order."""
         return self.throughput.trends.get(consumer.pk, [0.0] * STEPS)
 
 
 def read_frame(select_consumers: ConsumerSelector | None = None) -> TopFrame:
-    """Read a frame of all consumers, or of those that the selector returns.
+    """Read the status of all consumers, or of those that the selector returns, and of all nodes.
 
-    Each part has a time limit. Parts that fail are missing from the frame.
+    Each part has a time limit. Parts that fail are named in the frame. It does not raise if the
+    database cannot be reached: the frame then has the reason in `failure`.
     """
     using = settings().DATABASE
     try:
@@ -131,7 +138,10 @@ ALL: Final = 10_000
 
 @dataclass(frozen=True)
 class ViewSize:
-    """Maximum number of rows in each table, and whether wide columns are shown."""
+    """Space for a frame: maximum number of rows in each table, and whether it is wide.
+
+    Trends and percentiles are shown only if it is.
+    """
 
     consumers: int = ALL
     nodes: int = ALL
@@ -140,5 +150,5 @@ class ViewSize:
 
 
 def empty_text(frame: TopFrame, part: Part, otherwise: str) -> str:
-    """Return the text of an empty table."""
+    """Return the text in place of a table without rows: `otherwise`, unless its part was missed."""
     return "It is not known." if part in frame.missed else otherwise

@@ -1,4 +1,4 @@
-"""Frames as JSON. Names and units are stable, and do not follow the wording of the tables."""
+"""Frames of `pulljobs top` as JSON values. Their names and units are stable for programs."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from pulljobs.management.top.frame import STEP, TopFrame
 
 
 def frame_content(frame: TopFrame) -> dict[str, Any]:
-    """Return all of a frame."""
+    """Return a whole frame as JSON values."""
     return {
         "at": frame.at,
         "error": frame.error or None,
@@ -25,7 +25,7 @@ def frame_content(frame: TopFrame) -> dict[str, Any]:
 
 
 def consumer_content(frame: TopFrame, status: ConsumerStatus) -> dict[str, Any]:
-    """Return the status of a consumer.
+    """Return the status of a consumer in a frame as JSON values.
 
     Counts stop at `cap`. With `blocked_is_least`, more jobs may be blocked.
     """
@@ -57,7 +57,7 @@ def consumer_content(frame: TopFrame, status: ConsumerStatus) -> dict[str, Any]:
 
 
 def node_content(worker: Worker) -> dict[str, Any]:
-    """Return the status of a node, as of its last heartbeat."""
+    """Return the status of a node, as of its last heartbeat, as JSON values."""
     return {
         "node": worker.node.name,
         "id": worker.node.pk,

@@ -1,4 +1,4 @@
-"""Keys of a terminal, read without Return, and the signals that end or interrupt a wait."""
+"""Keyboard input of `pulljobs top`: keys without Return, and signals that end a wait for them."""
 
 import os
 import select
@@ -16,14 +16,17 @@ READ_BYTES: Final = 64
 
 
 class Keyboard:
-    """Source of pressed keys: characters, and `SUSPEND` for Ctrl-Z."""
+    """Source of pressed keys. Ctrl-Z is the key `SUSPEND`."""
 
     def __init__(self, wakeup: int) -> None:
         self._wakeup, self._suspended = wakeup, False
         self._has_keyboard = sys.stdin.isatty()
 
     def wait(self, seconds: float) -> str:
-        """Wait for keys. Return an empty text after this time or when the terminal is resized."""
+        """Wait up to `seconds` for keys and return their characters.
+
+        The text is empty after that time, or when the terminal is resized.
+        """
         sources = [self._wakeup, *([sys.stdin.fileno()] if self._has_keyboard else [])]
         ready, _, _ = select.select(sources, [], [], max(0.0, seconds))
         if self._wakeup in ready:
@@ -38,15 +41,15 @@ class Keyboard:
         return pressed
 
     def suspend(self, number: int, frame: FrameType | None) -> None:
-        """Handle Ctrl-Z: the next wait returns `SUSPEND`."""
+        """Handle the signal of Ctrl-Z (SIGTSTP): make `wait` return `SUSPEND`."""
         self._suspended = True
 
 
 @contextmanager
 def open_keyboard() -> Iterator[Keyboard]:
-    """Read keys without Return and without echo, and restore the terminal at the end.
+    """Switch the terminal to keys without Return and echo, yield the keyboard, and switch back.
 
-    Meanwhile SIGTERM and SIGHUP raise KeyboardInterrupt, so that the terminal is restored.
+    Inside, SIGTERM and SIGHUP raise KeyboardInterrupt, so that they switch back as well.
     """
     with ExitStack() as stack:
         if sys.stdin.isatty():
@@ -76,7 +79,7 @@ def _raw_input() -> Iterator[None]:
 
 @contextmanager
 def _wakeup_pipe() -> Iterator[int]:
-    """Open a descriptor that becomes readable after any signal."""
+    """Yield a file descriptor that becomes readable on any signal, so that it ends a `select`."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)

@@ -1,4 +1,4 @@
-"""Nodes as a table, with the jobs that each runs."""
+"""Table of nodes for `pulljobs top`, with the jobs that each runs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from pulljobs.management.top.frame import TopFrame, ViewSize, empty_text
 
 
 def render_nodes(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
-    """Render a table of nodes after an empty line."""
+    """Render an empty line and the table of the nodes of a frame."""
     columns = [
         Column("node"),
         Column("kind"),
@@ -42,7 +42,7 @@ def _node_row(worker: Worker) -> list[Cell]:
 
 
 def activity(worker: Worker) -> StyledText:
-    """Return the running jobs by consumer, the longest first, or the status of a sick node."""
+    """Return what a node does: running jobs by consumer, the longest first, or why it is sick."""
     if not worker.is_healthy:
         return StyledText(str(worker.status), Tone.BAD)
     if not worker.running:

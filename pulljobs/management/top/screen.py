@@ -1,4 +1,7 @@
-"""Live view on the alternate screen of a terminal, drawn with the package rich."""
+"""Live view of `pulljobs top` on a terminal, drawn with the package rich.
+
+It uses the alternate screen, so that the shell's output is back when it ends.
+"""
 
 import os
 import signal
@@ -31,12 +34,15 @@ OTHER_LINES: Final = 7
 
 
 def _fitting(count: int, lines: int) -> tuple[int, int]:
-    """Return how many rows are shown, and on how many lines. A line may count the others."""
+    """Return how many of `count` rows fit on `lines` lines, and how many lines they take.
+
+    If not all fit, the last line is for the number of the others.
+    """
     return (count, max(1, count)) if count <= lines else (max(1, lines - 1), lines)
 
 
 class LiveScreen:
-    """Screen that reads and draws frames, and obeys keys."""
+    """Screen that reads and draws a frame at each interval, and acts on pressed keys."""
 
     def __init__(
         self, console: Console, read: Callable[[], TopFrame], interval: float, sort: str
@@ -80,7 +86,7 @@ class LiveScreen:
 
     @property
     def _wait_seconds(self) -> float:
-        """Seconds until the next frame is read."""
+        """Seconds until the next frame is to be read. While the view is held, none is read."""
         if self._is_held:
             return SLOWEST
         return max(0.0, self._read_at + self._interval - time.monotonic())
@@ -120,7 +126,10 @@ class LiveScreen:
         return Group(self._head(), Text(), *rich_output.render_blocks(body, folds=False))
 
     def _view_size(self) -> ViewSize:
-        """Give problems and nodes up to a quarter of the rows each, and consumers the rest."""
+        """Divide the terminal: up to a quarter of its rows for problems and for nodes each.
+
+        Consumers get the rest.
+        """
         width, height = self._console.size
         rows = max(4, height - OTHER_LINES - len(list(tables.render_missed(self._frame))))
         problems = _fitting(len(self._frame.problems), max(1, rows // 4))

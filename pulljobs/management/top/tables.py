@@ -1,4 +1,4 @@
-"""Frames as text and tables, with as many rows as the terminal has size for."""
+"""Frames of `pulljobs top` as lines of text and tables, cut to the size of the terminal."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ SORTS: Final[Mapping[str, Callable[[TopFrame, ConsumerStatus], Any]]] = {
 
 
 def render_frame(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
-    """Render consumers, nodes and problems."""
+    """Render a frame: consumers in an order of `SORTS`, nodes and problems."""
     if frame.failure:
         yield StyledText(f"The database fails: {frame.failure}", Tone.BAD)
         return
@@ -40,7 +40,10 @@ def render_frame(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
 
 
 def headline(frame: TopFrame) -> str:
-    """Sum the jobs of all consumers, with delayed, blocked and dead jobs only if there are any."""
+    """Return the sums of all consumers' jobs as text, such as "5 ready, 2 in flight".
+
+    Delayed, blocked and dead jobs are added if there are any.
+    """
     if Part.CONSUMERS in frame.missed:
         return "jobs: not known"
     parts = [_sum(frame, "ready", "ready"), _sum(frame, "in_flight", "in flight")]
@@ -54,7 +57,7 @@ def _sum(frame: TopFrame, name: str, label: str) -> str:
 
 
 def throughput(frame: TopFrame) -> str:
-    """Format the settlements a second and the trend of all consumers."""
+    """Return the settlements per second of all consumers as text, and their trend as bars."""
     if Part.THROUGHPUT in frame.missed:
         return f"{figures.NOTHING} settled/s"
     about = "≈ " if frame.throughput.is_estimate else ""
@@ -63,7 +66,7 @@ def throughput(frame: TopFrame) -> str:
 
 
 def render_consumers(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
-    """Render a table of consumers in this order of `SORTS`."""
+    """Render the table of the consumers of a frame. `sort` is the name of an order in `SORTS`."""
     columns = [Column("consumer"), *(Column(name, is_number=True) for name in _count_columns(size))]
     if size.is_wide:
         columns.append(Column("last minute"))
@@ -105,7 +108,7 @@ def _consumer_row(frame: TopFrame, status: ConsumerStatus, size: ViewSize) -> li
 
 
 def _ready(status: ConsumerStatus) -> StyledText:
-    """Format the ready jobs, or above the cap an estimate of the queued jobs."""
+    """Return the number of ready jobs as text, or above the cap an estimate of all queued ones."""
     if not status.backlog.is_least("ready") or status.estimate is None:
         return _count(status.backlog, "ready")
     return StyledText(f"≈ {figures.compact(status.estimate)}")
@@ -126,7 +129,7 @@ def _brief(seconds: float | None) -> str:
 
 
 def state(status: ConsumerStatus) -> StyledText:
-    """Return the most important state: unserved, paused, held back, limited, busy or idle."""
+    """Return the first state that applies: unserved, paused, held back, limited, busy, idle."""
     if status.is_unserved:
         return StyledText("not served", Tone.BAD)
     if status.paused_until:
@@ -155,7 +158,7 @@ def _describe_hold(hold: LimitHold, now: datetime) -> str:
 
 
 def render_missed(frame: TopFrame) -> Iterator[Block]:
-    """Render the parts that the database did not return, and the reason."""
+    """Render the names of the parts of a frame that could not be read, and the reason."""
     if frame.missed:
         names = ", ".join(str(part.label) for part in frame.missed)
         late = "" if frame.error else " in time"
@@ -165,7 +168,7 @@ def render_missed(frame: TopFrame) -> Iterator[Block]:
 
 
 def render_problems(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
-    """Render the missed parts and the problems, the worst first."""
+    """Render the missed parts of a frame, and then its problems, the worst first."""
     yield from render_missed(frame)
     yield StyledText("")
     if not (frame.problems or frame.missed):
@@ -179,12 +182,12 @@ def render_problems(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
 
 
 def format_rate(by_second: float) -> str:
-    """Format a rate: whole from 100 a second on, else with a decimal."""
+    """Format a number per second: whole from 100 on, else with a decimal."""
     return f"{by_second:,.0f}" if by_second >= 100 or not by_second else f"{by_second:,.1f}"
 
 
 def sparkline(totals: Sequence[float]) -> str:
-    """Draw totals as a line of bars, relative to the highest."""
+    """Return a text with one bar for each total, relative to the highest."""
     highest = max(totals, default=0) or 1
     steps = len(BARS) - 1
     return "".join(BARS[min(steps, -int(-total / highest * steps // 1))] for total in totals)
