@@ -18,7 +18,7 @@ from pulljobs.rates import MOST
 MAX_RETRIES: Final = 255
 TRUTHS: Final = {"true": True, "false": False, "": False}
 MARGIN: Final = timedelta(seconds=0.25)
-"""Time by which the broker's stop timeout exceeds the connection timeout."""
+"""Time by which the webhook-broker's stop timeout exceeds its connection timeout."""
 RATIONAL_DELAY: Final = 2
 CONNECTION_TIMEOUT: Final = 30
 A_YEAR: Final = 365 * 86_400
@@ -37,7 +37,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "retry_strategy": "PROTOCOL_RETRY_STRATEGY",
     "protocol_lease_duration": "PROTOCOL_LEASE",
 }
-"""Setting for a field that the broker has for all of its consumers."""
+"""Key of PULLJOBS by the consumer's field whose value the broker has for all consumers."""
 USED_SECTIONS: Final = {
     "broker",
     "consumer-connection",

@@ -1,15 +1,13 @@
 """Common part of the verbs that act on many jobs, such as `kill` and `redrive`.
 
 It has their arguments, the preview, the confirmation, and the action in batches with its audit
-entry.
+entry. The filters of jobs are in `job_filters`.
 """
 
 import os
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable
-from datetime import timedelta
 from getpass import getuser
 from typing import Any, Final, NamedTuple
 
@@ -17,16 +15,12 @@ from pulljobs import auditing, ids
 from pulljobs.auditing import Preview
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.management import lookups
-from pulljobs.management.inspection.consumer import path_of
+from pulljobs.management import job_filters
 from pulljobs.management.output_blocks import FactsBlock, StyledText
-from pulljobs.management.parsing import parse_duration
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.models import AuditEntry
 from pulljobs.progress import Progress, show_progress
-from pulljobs.states import TRANSITIONS, Event, Reason, State
-from pulljobs.storage import nodes
-from pulljobs.storage.selecting import Selection
+from pulljobs.states import TRANSITIONS, Event, State
 
 SLICE: Final = 1.0
 """Seconds of work between two reports of the progress."""
@@ -62,28 +56,8 @@ def add_arguments(parser: ArgumentParser, event: Event) -> None:
             "--state", nargs="+", choices=states, metavar="STATE",
             help=f"{verb} only jobs in these states: {', '.join(states)}",
         )  # fmt: skip
-    add_filters(parser, has_reason=State.DEAD in TRANSITIONS[event].sources)
+    job_filters.add_filters(parser, has_reason=State.DEAD in TRANSITIONS[event].sources)
     add_confirmation(parser, verb)
-
-
-def add_filters(parser: ArgumentParser, *, has_reason: bool) -> None:
-    """Add the filters by consumer, key and age to a parser, and by the reason of death if asked."""
-    parser.add_argument(
-        "--only", nargs="+", default=[], metavar="CHANNEL[/CONSUMER]", help="only their jobs"
-    )
-    parser.add_argument("--key", help="only jobs with this key")
-    for flag, meaning in (("--older-than", "or earlier"), ("--newer-than", "or later")):
-        parser.add_argument(
-            flag,
-            type=parse_duration,
-            metavar="TIME",
-            help=f"only jobs created that long ago {meaning}, such as 30d",
-        )
-    if has_reason:
-        parser.add_argument(
-            "--reason", choices=[reason.value for reason in Reason], metavar="REASON",
-            help=f"only jobs that died of this: {', '.join(Reason)}",
-        )  # fmt: skip
 
 
 def add_confirmation(parser: ArgumentParser, verb: str) -> None:
@@ -99,7 +73,7 @@ def run(event: Event, options: dict[str, Any]) -> CommandResult:
 
     `event` is the action. The jobs are changed in batches, with an entry in the audit trail.
     """
-    selection, subject = select(options, tuple(sorted(TRANSITIONS[event].sources)))
+    selection, subject = job_filters.select(options, tuple(sorted(TRANSITIONS[event].sources)))
     wording = WORDINGS[event]
     preview = auditing.preview(event, selection)
     question = f"{wording.verb.capitalize()} {_count(preview, wording)} {subject}?"
@@ -112,54 +86,6 @@ def run(event: Event, options: dict[str, Any]) -> CommandResult:
     with show_progress(wording.verb, "jobs", total) as progress:
         _carry_out(entry, progress)
     return _result(wording, entry)
-
-
-def select(options: dict[str, Any], states: tuple[str, ...]) -> tuple[Selection, str]:
-    """Return the selection that the options make among jobs in `states`, and words for it.
-
-    Raises ConfigurationError for an unknown name, for ids combined with filters, and if neither ids
-    nor filters nor `--all` are given.
-    """
-    if given := options.get("jobs"):
-        return _chosen(options, given)
-    consumers = lookups.find_consumers(options["only"])
-    if options["only"] and not consumers:
-        raise ConfigurationError("These channels have no consumers.")
-    filters = {
-        name: FILTERS[name](options[name])
-        for name in FILTERS
-        if options.get(name) not in (None, [])
-    }
-    if not (consumers or filters or options.get("all", True)):
-        raise ConfigurationError("Name jobs or a filter, or use --all for all consumers.")
-    selection = Selection(states=states)
-    if consumers:
-        selection = selection._replace(consumer_ids=tuple(row.pk for row in consumers))
-    for change, _text in filters.values():
-        selection = selection._replace(**change)
-    of = f"of {', '.join(map(path_of, consumers))}" if consumers else "of all consumers"
-    return selection, " ".join([of, *(text for _change, text in filters.values())])
-
-
-FILTERS: Final[dict[str, Callable[[Any], tuple[dict[str, Any], str]]]] = {
-    "state": lambda states: ({"states": tuple(states)}, f"that are {' or '.join(states)}"),
-    "reason": lambda reason: ({"reason": reason}, f"that died of {reason}"),
-    "key": lambda key: ({"key": key}, f"with the key {key}"),
-    "older_than": lambda age: ({"last": _id_at(age)}, f"older than {age}"),
-    "newer_than": lambda age: ({"first": _id_at(age)}, f"newer than {age}"),
-}
-"""Fields of the selection and words for the description, by the name of an option."""
-
-
-def _chosen(options: dict[str, Any], given: list[str]) -> tuple[Selection, str]:
-    if any(options.get(name) for name in (*FILTERS, "only", "all")):
-        raise ConfigurationError("Ids of jobs and filters can't be combined.")
-    try:
-        among = tuple(sorted({ids.number_of(text) for text in given}))
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
-    more = " ..." if among[3:] else ""
-    return Selection(among=among), f"by id: {', '.join(map(ids.encode, among[:3]))}{more}"
 
 
 def operator_name() -> str:
@@ -198,10 +124,6 @@ def _carry_out(entry: AuditEntry, progress: Progress) -> None:
         progress.advance(entry.done - progress.done)
         if not has_proceeded and entry.finished_at is None:
             time.sleep(PAUSE)
-
-
-def _id_at(age: timedelta) -> int:
-    return ids.first_of(nodes.clock(settings().DATABASE) - age)
 
 
 def _count(preview: Preview, wording: Wording) -> str:

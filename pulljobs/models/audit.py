@@ -37,9 +37,9 @@ class AuditEntry(models.Model):
     act = models.CharField(max_length=12, choices=Act.choices)
     asked_at = models.DateTimeField(db_default=Now())
     subject = models.TextField()
-    """Description of the selection for people."""
+    """Text for people: what the action was applied to, as in "of all consumers"."""
     selection = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
-    """Selected jobs, in the form of `storage.selecting.Selection`."""
+    """Selected jobs, as the fields of `storage.selecting.Selection`."""
     at = models.DateTimeField(null=True)
     """Time at which rescheduled jobs are due, or at which a pause ends."""
     expected = models.IntegerField(null=True)

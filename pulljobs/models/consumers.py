@@ -159,14 +159,14 @@ class Consumer(FlowLimits, TokenHolder):
         output_field=models.BooleanField(),
         db_persist=True,
     )
-    """True if claims go by key, in turns."""
+    """True if its keys take turns."""
     max_waiting = models.PositiveIntegerField(
         default=512, db_default=512, help_text=_("Pulls over HTTP that may wait at once.")
     )
 
     paused_until = models.DateTimeField(null=True, blank=True)
     throttled_until = StatementTime(null=True, editable=False)
-    """End of the pause that a handler or an endpoint has asked for."""
+    """End of the throttle that a handler or a push endpoint has asked for, or NULL."""
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     derived = {

@@ -42,13 +42,13 @@ class FlowBucket(models.Model):
     """Tokens at `filled_at`. The bucket holds no more than `burst`."""
     filled_at = models.DateTimeField()
     per_second = models.FloatField()
-    """Rate when a claim wrote the row."""
+    """Rate in tokens per second when a claim wrote the row."""
     burst = models.FloatField()
     """Size of the bucket when a claim wrote the row."""
     window_seconds = models.FloatField(null=True)
-    """Length of the fixed window when a claim wrote the row. NULL: a token bucket."""
+    """Length of the rate's fixed window when a claim wrote the row. NULL: a token bucket."""
     charged_since = models.DateTimeField()
-    """Time from which claims took tokens. A job that was claimed earlier gives no token back."""
+    """Time from which claims took tokens. A job claimed earlier returns none when released."""
 
     class Meta:
         db_table = "pulljobs_flow_bucket"
@@ -87,14 +87,14 @@ class FlowLimits(models.Model):
         help_text=_("The rate counts in each second, minute, hour or day (UTC) of the clock."),
     )
     rate_per_second = models.FloatField(null=True, editable=False)
-    """Jobs a second of `rate`, or NULL without a rate."""
+    """Value of `rate` in jobs per second, or NULL without a rate."""
     window_seconds = models.FloatField(null=True, editable=False)
     """Length of the fixed window, or NULL without one."""
     derived: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "rate": ("rate_per_second", "window_seconds"),
         "rate_window": ("window_seconds",),
     }
-    """Fields that are written with others, because they are computed from them."""
+    """Fields that `save` computes, by the field from which it does, for `update_fields`."""
 
     class Meta:
         abstract = True

@@ -59,7 +59,7 @@ class FlowKey(models.Model):
     filled_at = models.DateTimeField(null=True)
     """Time for which `tokens` is the number of tokens."""
     charged_since = models.DateTimeField(null=True)
-    """Time from which claims took tokens. A job that was claimed earlier gives no token back."""
+    """Time from which claims took tokens. A job claimed earlier returns none when released."""
     throttled_until = models.DateTimeField(null=True)
     """End of a throttle, or NULL."""
     mark_at = models.DateTimeField(null=True)

@@ -61,7 +61,7 @@ class HttpClient(models.Model):
         db_index=False,
     )
     name = models.CharField(max_length=64)
-    """Id that the client chose."""
+    """Name that the client chose for itself."""
     host = models.CharField(max_length=255)
     """Host name that the client sent, or empty."""
     address = models.CharField(max_length=64)

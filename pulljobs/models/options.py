@@ -21,7 +21,7 @@ from pulljobs.run_limits import timeout_problems
 NOT_OPTIONS: Final = {"channel", "name", "paused_until", "throttled_until"}
 """Fields of a consumer that users edit and that `@handler` does not accept."""
 GROUP: Final = "limit_group"
-"""Field that names a row, which handlers find when they subscribe."""
+"""Field whose value is the name of a limit group. Its row is looked up when a worker starts."""
 KINDS: Final[Mapping[type[Any], type | tuple[type, ...]]] = {
     models.DurationField: timedelta,
     models.CharField: str,

@@ -87,6 +87,7 @@ def note(
 ) -> None:
     """Add an audit entry about a schedule.
 
-    `subject` begins with its name, `at` is the end of a pause, and `done` counts messages or rows.
+    `subject` begins with its name, `at` is the end of a pause, and `done` is the number of fired
+    slots or changed schedules.
     """
     auditing.note(act, by=by, subject=f"schedule {subject}", at=at, done=done)

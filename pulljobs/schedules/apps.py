@@ -9,7 +9,7 @@ ROUTES: Final = (
     "schedule", "schedules", "schedule-backfill", "schedule-fire", "schedule-pause",
     "schedule-resume", "schedule-slots",
 )  # fmt: skip
-"""Routes of the HTTP API."""
+"""Names of the routes of the HTTP API."""
 
 
 class SchedulesConfig(AppConfig):

@@ -20,7 +20,7 @@ from pulljobs.schedules.rules import format_slot
 from pulljobs.storage import nodes
 
 MOST_SLOTS: Final = 1_000
-"""Slots of one backfill at most."""
+"""Maximum number of slots in the window of a backfill."""
 
 
 class BackfillPlan(NamedTuple):

@@ -38,10 +38,10 @@ from pulljobs.schedules.models import Schedule
 logger = logging.getLogger("pulljobs")
 
 BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
-"""Time of the check of a declaration: a rule that is over by now may stay declared."""
+"""Time for which declarations are checked: a rule without further slots may stay declared."""
 _declared: Final[dict[str, Definition]] = {}
 _refused: list[tuple[str, PulljobsError]] | None = None
-"""Declarations that a check collects in place of raising their errors."""
+"""Refused declarations with their errors, while a system check collects them, else None."""
 
 
 class ScheduleUpdate(NamedTuple):
@@ -184,11 +184,7 @@ def _sync(using: str, definition: Definition, *, dry_run: bool, by: str | None) 
 def _write(
     definition: Definition, row: Schedule | None, changes: Mapping[str, tuple[Any, Any]]
 ) -> bool:
-    """Create or update the row of a declaration, and return True if it was written.
-
-    It is not if nothing differs, if another process creates it, or if the definition is refused,
-    such as a rule without further slots. The latter is logged.
-    """
+    """Create or update the row. Return False, and log it, if another process did or checks fail."""
     name, new = definition.name, {option: value for option, (_old, value) in changes.items()}
     try:
         if row is None:
@@ -206,10 +202,7 @@ def _write(
 
 
 def _differences(current: Definition, wanted: Definition) -> dict[str, tuple[Any, Any]]:
-    """Return the options that differ, as (current, wanted) by name.
-
-    An interval declared without `starts_at` keeps that of the row.
-    """
+    """Return what differs as (current, wanted) by name, without the default start of intervals."""
     message = wanted._message()
     stored = {name: getattr(message, name) for name in ("payload", "content_type", "headers")}
     options = {each.name: getattr(wanted, each.name) for each in fields(Definition)} | stored

@@ -17,7 +17,7 @@ LISTED: Final = 1_000
 
 
 def check_schedules() -> Iterator[Finding]:
-    """Yield findings: schedules late by over a minute, refused publishes, channels unconsumed."""
+    """Yield findings on schedules that are late, can't publish, or publish to no consumer."""
     using = settings().DATABASE
     rows = Schedule.objects.using(using).defer("payload", "headers").order_by("name")
     if late := _names(rows.filter(due_at__lt=Now() - LATE, failures=0)):

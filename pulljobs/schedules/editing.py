@@ -23,13 +23,13 @@ from pulljobs.schedules.rules import Rule
 from pulljobs.storage import nodes, statements
 
 LONGEST_SLEEP: Final = timedelta(seconds=10)
-"""Time after which each loop asks again when the next schedule is due."""
+"""Time after which each schedule loop reads again when the next schedule is due."""
 MOST_LEFT: Final = 100_000
-"""Slots without a record that a change of a rule records at most."""
+"""Maximum number of due slots that a change of the rule records as skipped."""
 MOST_PAUSES: Final = 100
-"""Pauses without a pass between them that are kept. Slots of older ones count as missed."""
+"""Maximum number of `earlier_pauses`. Slots of older pauses get the reason `missed`."""
 WAKE_CHANNEL: Final = "pulljobs_schedules"
-"""PostgreSQL channel that the loops listen to."""
+"""PostgreSQL channel (LISTEN) on which schedule loops are notified of changed rows."""
 
 
 def create(

@@ -26,9 +26,9 @@ from pulljobs.storage.statements import brief, is_wait, retrying, run
 
 BATCH: Final = 200
 BATCH_SLOTS: Final = 10_000
-"""Slots after which a batch plans no further schedule: its transaction stays short."""
+"""Number of slots at which a batch plans no further schedule, so that its transaction is short."""
 MOST_WAITS: Final = 2
-"""Waits for locks in one batch. Each takes up to two seconds."""
+"""Maximum number of waits for locks in one batch. Each takes up to two seconds."""
 LONGEST_RETRY: Final = timedelta(minutes=1)
 SCHEDULE_HEADER: Final = "Pulljobs-Schedule"
 SLOT_HEADER: Final = "Pulljobs-Slot"
@@ -168,7 +168,7 @@ def _publish_all(using: str, plans: Iterable[Plan]) -> None:
 def _publish_together(using: str, group: list[Firing]) -> list[Firing]:
     """Publish slots of one channel with one statement.
 
-    If it is refused, return the slots, to be published one by one: only some of them are at fault.
+    Return those that must be published one by one, because it was refused for some of them.
     """
     refusal = _publish(using, group)
     if refusal is None:

@@ -12,7 +12,7 @@ from pulljobs.storage.statements import run
 LONGEST_SLEEP: Final = editing.LONGEST_SLEEP.total_seconds()
 SHORTEST_SLEEP: Final = 0.01
 LONGEST_LOCKED: Final = 0.1
-"""Longest sleep while another session has a due row locked: other rows may be due before."""
+"""Longest sleep in seconds while another session has a due row locked."""
 
 
 class ScheduleLoop:

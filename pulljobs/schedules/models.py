@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs.schedules.rules import Rule
 
 LONGEST_NAME: Final = 200
-"""A message id has 255 characters, and also contains the slot."""
+"""Maximum length of a name: a client message id has 255 characters for name and slot."""
 
 
 class Missed(models.TextChoices):
@@ -48,7 +48,7 @@ class SlotReason(models.TextChoices):
 
 
 FIRED: Final = (SlotReason.DUE, SlotReason.NOW, SlotReason.BACKFILL)
-"""Reasons of slots that have a message."""
+"""Reasons of slots that fired, which have a message. Slots with other reasons were skipped."""
 
 
 class Schedule(models.Model):
@@ -56,7 +56,7 @@ class Schedule(models.Model):
 
     name = models.CharField(max_length=LONGEST_NAME)
     channel_name = models.CharField(max_length=255)
-    """Channel by name: if it is deleted, the schedule reports it and goes on when it is back."""
+    """Name of the channel. If it is deleted, publishes are refused until it exists again."""
     cron = models.CharField(max_length=255, blank=True, default="")
     every = models.DurationField(null=True, blank=True)
     timezone = models.CharField(max_length=64, default="UTC")
@@ -77,26 +77,26 @@ class Schedule(models.Model):
     is_declared = models.BooleanField(default=False)
     """True if the row was created for a declaration in code."""
     paused_at = models.DateTimeField(null=True)
-    """Begin of the pause, or of the last one until the next pass."""
+    """Start of the pause. It stays after the pause until firing has decided about its slots."""
     paused_until = models.DateTimeField(null=True)
-    """End of the pause. NULL with `paused_at` means until it is resumed."""
+    """End of the pause. NULL while `paused_at` is set: until the schedule is resumed."""
     earlier_pauses = ArrayField(models.DateTimeField(), null=True)
-    """Begins and ends of pauses before that, whose slots no pass has seen yet, or NULL."""
+    """Starts and ends of pauses before it about whose slots firing has not decided, or NULL."""
     next_slot = models.DateTimeField(null=True)
-    """First slot without a record."""
+    """First slot without a record, which fires next. NULL: no slot follows."""
     due_at = models.DateTimeField(null=True)
-    """Time at which a loop looks at the row. NULL means never."""
+    """Time from which a schedule loop handles the row. NULL means never."""
     rule_since = models.DateTimeField()
-    """Time since which the rule counts."""
+    """Time after which the slots of the present rule begin."""
     last_slot = models.DateTimeField(null=True)
     """Newest slot of the rule that has a record."""
     last_reason = models.CharField(max_length=8, blank=True, default="")
     last_late_seconds = models.FloatField(null=True)
     last_message_id = models.BigIntegerField(null=True)
     failures = models.IntegerField(default=0)
-    """Publishes of `next_slot` that were refused."""
+    """Number of times that publishing `next_slot` was refused."""
     error = models.TextField(blank=True, default="")
-    """Reason of the last refusal, until a slot fires."""
+    """Reason of the last refusal, or empty since a slot has fired."""
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -140,7 +140,7 @@ class Slot(models.Model):
     slot_at = models.DateTimeField()
     recorded_at = models.DateTimeField(db_default=Now())
     late_seconds = models.FloatField()
-    """Seconds from the time at which the slot was to fire to its record."""
+    """Seconds from the planned time, with jitter, to the time of this record."""
     message_id = models.BigIntegerField(null=True)
     reason = models.CharField(max_length=8, choices=SlotReason.choices)
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row

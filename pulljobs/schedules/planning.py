@@ -14,9 +14,9 @@ from pulljobs.schedules.models import Missed, SlotReason
 from pulljobs.schedules.rules import Rule
 
 ON_TIME: Final = timedelta(seconds=15)
-"""Lateness up to which `skip` fires a slot: above the longest sleep of a loop."""
+"""Lateness up to which the policy `skip` fires a slot. A schedule loop sleeps less than that."""
 PASS_SLOTS: Final = 1_000
-"""Slots of a schedule that one pass records at most. The next pass does the rest."""
+"""Maximum number of slots in one plan. The next plan has those after them."""
 cached_rule: Final = lru_cache(maxsize=10_000)(Rule)
 
 
@@ -78,7 +78,7 @@ class Plan:
     slots: list[PlannedSlot] = field(default_factory=list)
     next_slot: datetime | None = None
     is_cut: bool = False
-    """True if `next_slot` is due, too, but left to the next pass, because these are many."""
+    """True if `next_slot` is due as well, but left to the next plan, because this one is full."""
     refusal: str = ""
     """Reason why publishing refused `next_slot`."""
 

@@ -14,7 +14,7 @@ from pulljobs.schedules.models import Schedule, Slot
 from pulljobs.schedules.rules import Rule, format_slot, offset_at
 
 SHOWN_SLOTS: Final = 10
-"""Next slots of a schedule that pages, commands and answers show."""
+"""Number of next slots of a schedule that pages, commands and HTTP answers show."""
 
 
 class HasHeaders(Protocol):

@@ -29,10 +29,10 @@ MACROS: Final = {
 MONTHS: Final = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 WEEKDAYS: Final = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 MACHINE_ZONES: Final = {"localtime", "Factory"}
-"""Names in the folder of zones that mean another zone on each machine."""
+"""Names that the time zone database has, but that mean another zone on each machine."""
 LONGEST_CRON: Final = 255
 ANY_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001  cronsim walks local times
-"""Local time at which a parser may begin, where only the rule matters."""
+"""Local time from which `cronsim` counts where any will do, as to parse an expression."""
 
 
 class CronField(NamedTuple):

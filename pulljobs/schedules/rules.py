@@ -35,9 +35,9 @@ from pulljobs.schedules.rule_checks import (
 SECOND: Final = timedelta(seconds=1)
 DAY: Final = timedelta(days=1)
 COMPARED: Final = 100
-"""Slots between which the shortest interval is looked for."""
+"""Number of slots among which the check of the jitter looks for the shortest interval."""
 NEVER: Final = datetime(9500, 1, 1, tzinfo=UTC)
-"""Time after which no slot is looked for. The longest interval from it can be represented."""
+"""Time after which there are no slots, so that adding an interval stays below the year 10000."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Rule:
     timezone: str = "UTC"
     starts_at: datetime | None = None
     ends_at: datetime | None = None
-    """Time of the last possible slot."""
+    """Time of the last possible slot, inclusive."""
     jitter: timedelta = timedelta()
 
     def slots_after(self, after: datetime) -> Iterator[datetime]:

@@ -15,7 +15,7 @@ from pulljobs.schedules.models import SlotReason
 class SlotsRecorded:
     channel: str
     late_seconds: Sequence[float]
-    """Lateness of each slot that fired."""
+    """Lateness in seconds of each slot that fired."""
     skipped: Mapping[str, int]
     """Number of skipped slots by reason."""
 

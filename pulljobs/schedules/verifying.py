@@ -22,7 +22,7 @@ from pulljobs.storage.statements import run
 
 PAGE: Final = 1_000
 CLOCKS: Final = timedelta(hours=1)
-"""Records and messages so close to the end of the retention are not looked at."""
+"""Slots that are this close to the end of the retention are not checked."""
 INVARIANTS: Final = {
     "rule_can_be_evaluated": "The time zone of each schedule is known on this machine.",
     "slot_is_recorded": "Each slot of a schedule before its next one has a record.",

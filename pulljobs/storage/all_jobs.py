@@ -13,7 +13,7 @@ from pulljobs.storage.text_matching import TextQuery
 from pulljobs.storage.windows import SCANNED, IdRun, IdSpan, IdWindow, merged
 
 STATES: Final = tuple(sorted(LIVE | {State.DELIVERED}))
-"""States of a selection of live and archived jobs."""
+"""States in a selection of all jobs, live and archived."""
 
 
 def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:

@@ -12,7 +12,7 @@ from pulljobs.storage.statements import run
 
 CAPS: Final = (10_000, 5_000, 2_000, 1_000, 500, 200)
 ROWS: Final = 10_000
-"""Jobs of one kind that a page reads at most, of all consumers together."""
+"""Number of rows that all counts of one kind together read for a page, about."""
 
 QUEUED: Final = ("ready", "delayed", "blocked")
 COUNTS: Final = (*QUEUED, "in_flight", "dead")
@@ -54,10 +54,10 @@ class Backlog(NamedTuple):
     dead: int
     oldest_ready_at: datetime | None
     blocked_is_least: bool
-    """There may be more blocked jobs: next to many DEAD jobs, not all candidates were read."""
+    """True if there may be more blocked jobs: next to many DEAD jobs, not all are read."""
     cap: int
     dead_cap: int | None = None
-    """Cap of the DEAD jobs, if it is another."""
+    """Cap of the count of DEAD jobs, or None if it is `cap`."""
 
     @property
     def queued(self) -> int:

@@ -18,7 +18,7 @@ class Pin(NamedTuple):
 
     kind: str
     name: str
-    """Process id, or a name."""
+    """Process id of a session or standby, or name of a transaction or slot."""
     seconds: float | None
     what: str
 

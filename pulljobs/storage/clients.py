@@ -15,7 +15,7 @@ from pulljobs.storage.forgetting import forget
 from pulljobs.storage.statements import run
 
 MOST: Final = 100
-"""Clients of one consumer that are kept: those that were seen last."""
+"""Maximum number of rows of one consumer: those of the latest contacts stay."""
 KEPT: Final = timedelta(days=1)
 
 

@@ -14,11 +14,11 @@ from pulljobs.engine.sql import Row
 from pulljobs.storage.statements import brief, query, run
 
 INTERVAL: Final = timedelta(seconds=15)
-"""Time between two counts, by whichever process."""
+"""Time between two counts, of all processes together."""
 MARGIN: Final = timedelta(seconds=15)
 """Time by which the clock of the server may be set back between two counts."""
 LARGE: Final = 100_000
-"""Size of an archive whose first count would keep the loop of a worker for too long."""
+"""Rows of an archive above which a worker leaves the first count to an operator."""
 HIGHEST: Final = 2**63 - 1
 KEPT: Final = {
     "minute": (timedelta(minutes=1), timedelta(hours=3)),

@@ -20,7 +20,7 @@ class Count(NamedTuple):
     state: State
     jobs: int
     capped: bool
-    """There are more jobs, or there may be."""
+    """True if there are more jobs, or may be."""
     oldest: datetime | None
     newest: datetime | None
 

@@ -24,7 +24,7 @@ LAST: Final = 2**63 - 1
 MOST_MILLISECONDS: Final = 2**31 - 1
 OVERTAKEN: Final = timedelta(minutes=1)
 SETTLED: Final = timedelta(hours=1)
-"""Age that a consumer's row must have at a publish, for the message to need a job for it."""
+"""Age of a consumer from which each later message must have a job for it."""
 CLOCKS: Final = timedelta(hours=1)
 """Largest difference between the clocks of an application and the database."""
 
@@ -61,9 +61,9 @@ PASSING: Final = frozenset(
         "ended_lease_is_reaped",
     }
 )
-"""Invariants that may be violated for a moment: they are broken if they still are a while later."""
+"""Invariants that may be violated for a moment. They are broken if a second check agrees."""
 KINDS: Final = {"jobs": False, "leases": False, "archive": True, "messages": True}
-"""Tables that are checked, and whether the newest rows come first."""
+"""Checks by name of the table, and whether each reads the newest rows first."""
 
 
 OnPage = Callable[[int], object]
@@ -90,7 +90,7 @@ class CheckResult:
 
     looked_at: dict[str, int] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
-    """Tables that have more rows than were checked."""
+    """Names of tables that have more rows than were checked."""
     broken: dict[str, set[int]] = field(default_factory=dict)
 
     def only(self, names: Collection[str]) -> dict[str, set[int]]:

@@ -62,18 +62,15 @@ logger = logging.getLogger("pulljobs.storage")
 LEASE_PAUSES: Final = (0.0, 0.02, 0.06, 0.2)
 """Seconds before each further attempt to renew leases that other transactions had locked."""
 RENEWAL_SECONDS: Final = 10.0
-"""Longest time of a renewal outside of loops, for a server that is silent."""
+"""Time in seconds after which a renewal outside of loops is cancelled."""
 LEAST_OF_A_CLAIM: Final = 30
-"""Jobs a claim from which one statement a claim costs less than one statement for all."""
+"""Number of jobs of a claim from which a statement for each claim is cheaper than one for all."""
 
 _STATES = {state.value: state for state in State}
 
 
 def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:
-    """Return the lease and the held jobs of an earlier pull with this request id, or None.
-
-    So a client that repeats a pull, because its answer was lost, gets the same jobs.
-    """
+    """Return lease and held jobs of the pull that a request repeats by its id, or None."""
     rows = run(using, "requested", {"consumer_id": consumer_id, "request_id": request_id})
     if not rows:
         return None
@@ -86,10 +83,7 @@ def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, lis
 
 
 def forget_request(using: str, token: UUID) -> bool:
-    """Clear the request id of a claim whose answer could not be sent.
-
-    Return False if a repeated request has received the claim's jobs.
-    """
+    """Clear the request id of a claim that is undone. Return False if a repeat got its jobs."""
     return bool(run(using, "forget_request", {"lease_token": token}))
 
 
@@ -187,10 +181,7 @@ def still_held(using: str, held: Sequence[Held]) -> set[Held]:
 
 
 def note_running(using: str, node_id: UUID, running: Collection[int]) -> None:
-    """Write which jobs run on a node, for a process that can't do it by renewing its leases.
-
-    The reaper charges only these if the node crashes.
-    """
+    """Write, for the reaper, which jobs run on a node that can't renew its leases itself."""
     run(using, "note_running", {"node_id": node_id, "running_ids": list(running)})
 
 
@@ -198,12 +189,10 @@ def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool =
     """Write the outcomes of jobs, at most one for each.
 
     If the values of an outcome can't be written, the others are: the batch is halved until the
-    faulty outcome is alone, which gets into `refused`.
-
-    A row that another transaction keeps locked for more than `LOCK_SECONDS` delays only its own
-    outcome: the job is in `locked`, and the other outcomes are written. With `skip_locked` nothing
-    waits at all. Inside the caller's transaction the wait is bounded by `LONGEST_SECONDS` and ends
-    with an OperationalError.
+    faulty outcome is alone, which gets into `refused`. A row that another transaction keeps locked
+    for more than `LOCK_SECONDS` delays only its own outcome: the job is in `locked`, and the other
+    outcomes are written. With `skip_locked` nothing waits at all. Inside the caller's transaction
+    the wait is bounded by `LONGEST_SECONDS` and ends with an OperationalError.
     """
     if not settlements:
         return Finished({}, [], {})
@@ -257,10 +246,7 @@ def _is_of_a_row(error: Exception) -> bool:
 
 
 def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write outcomes in a savepoint, if the caller's transaction is open.
-
-    So a failure leaves that transaction usable.
-    """
+    """Write outcomes. A savepoint keeps an open transaction of the caller usable after errors."""
     if not in_transaction(using):
         return _finish_together(using, settlements)
     with transaction.atomic(using=using):
@@ -268,10 +254,7 @@ def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Lock jobs without waiting and write their outcomes, in the open transaction.
-
-    Jobs that another transaction has locked are in `locked` of the result.
-    """
+    """Write the outcomes of jobs that can be locked without waiting. The others are `locked`."""
     params = {
         "job_ids": integer_array(each.held.job_id for each in settlements),
         "lease_tokens": array({each.held.lease_token for each in settlements}),
@@ -310,11 +293,7 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
-    """Run finish.sql and return its rows.
-
-    A released job that had not started returns its tokens to the rate limits in one transaction
-    with it.
-    """
+    """Run finish.sql and return its rows. Jobs released before their start return their tokens."""
     params = parameters(settlements)
     released = [
         each.held
@@ -419,10 +398,7 @@ def kill(
     error: str | None = None,
     states: Collection[State] = TRANSITIONS[Event.KILL].sources,
 ) -> dict[int, bool]:
-    """Kill those of the jobs that are in one of `states`.
-
-    Return by id of each killed job True if it was in flight, so that its holder must learn of it.
-    """
+    """Kill those of the jobs that are in `states`. Return by job id True if it was in flight."""
     params = {
         "job_ids": list(job_ids),
         "states": sorted(states),
@@ -464,10 +440,7 @@ def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
 
 
 def reschedule(using: str, job_ids: Sequence[int], *, at: datetime | None) -> dict[int, int]:
-    """Change the time from which QUEUED jobs can be claimed: to `at`, or to now for None.
-
-    Return the consumer ids of changed jobs by job id.
-    """
+    """Make QUEUED jobs claimable from `at` on, None for now. Return consumer ids by job id."""
     params = {"job_ids": list(job_ids), "at": at}
     rows = retrying(using, lambda: _operate(using, "reschedule", params))
     return {row.job_id: row.consumer_id for row in rows}

@@ -24,13 +24,13 @@ from pulljobs.storage.statements import call_on_commit, run
 
 LOST_CHANNEL: Final = "pulljobs_lost"
 NEW: Final = timedelta(seconds=0.05)
-"""Time until a new waiter polls again: a publish at that moment did not see it."""
+"""Time until a new waiter polls again, as a publish may have read the waiters just before."""
 PROBE_SECONDS: Final = 30.0
-"""Time between two questions to the server, to notice a connection that fell silent."""
+"""Time between two queries that check if a connection still answers."""
 ANSWER_SECONDS: Final = 10.0
 """Time that an answer may take before its connection is cut."""
 LOST_TOGETHER: Final = 300
-"""Ids in one notification, whose limit is 8000 bytes."""
+"""Number of job ids in one notification, whose payload may have 8000 bytes."""
 
 
 def wake_on_commit(using: str, consumer_ids: Iterable[int]) -> None:

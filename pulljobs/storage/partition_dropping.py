@@ -23,7 +23,7 @@ BY_BLOCK_RANGES: Final = (
     " set_config('enable_bitmapscan', 'on', true) AS bitmapscan"
 )
 Copied = Callable[[Partition], int | None]
-"""Function that returns the transaction before which a copy of a partition is whole, or None."""
+"""Function that returns the transaction id before which a partition is copied, or None."""
 
 
 def drop_before(

@@ -29,7 +29,7 @@ LOCK_TIMEOUT: Final = timedelta(seconds=1)
 VACUUM_TIMEOUT: Final = timedelta(seconds=10)
 """Time limit of other locks. Autovacuum yields a lock after `deadlock_timeout`, 1 s by default."""
 PATIENCE: Final = timedelta(seconds=10)
-"""Time in which another attempt may begin, because the caller has other tasks."""
+"""Time after which no further attempt begins, because the caller has other tasks."""
 
 
 def lock_quietly(using: str, names: dict[str, sql.Composable], *locks: LiteralString) -> None:

@@ -13,7 +13,7 @@ XIDS: Final[dict[str, LiteralString]] = {
     "pulljobs_message": "published_xid",
     "pulljobs_archived_job": "settled_xid",
 }
-"""Transaction id of a row, as the block range index has it."""
+"""Column with the id of the transaction that wrote a row, by table. It has a BRIN index."""
 PARTITIONED: Final = tuple(XIDS)
 
 

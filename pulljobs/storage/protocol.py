@@ -28,7 +28,7 @@ class JobOwner(NamedTuple):
 
     consumer_id: int
     has_key: bool = False
-    """True if the job has a key that its settlement may have to free."""
+    """True if the job has a key, so that its settlement may free the key."""
 
 
 class Place(NamedTuple):
@@ -70,7 +70,7 @@ class Listed(NamedTuple):
     started_at: datetime
     snapshot: Snapshot
     next_xid: int
-    """Next transaction id: transactions with this id or a later one began to write afterwards."""
+    """Next transaction id: transactions that begin to write later get this id or a higher one."""
     jobs: list[WaitingJob]
     reached: dict[int, Position]
 

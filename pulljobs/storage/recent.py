@@ -8,9 +8,9 @@ from pulljobs import ids
 from pulljobs.storage.statements import run
 
 SPANS: Final = 6
-"""Spans in which a slice is read, so that the rows come from all over it."""
+"""Number of equal spans of a slice. Each is read, so that the sample covers the whole slice."""
 CAP: Final = 300
-"""Settlements that are read of a span. If there are more, their number is estimated."""
+"""Maximum number of settlements read of a span. If there are more, their number is estimated."""
 
 
 class Settled(NamedTuple):

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 from pulljobs.storage.windows import IdSpan, IdWindow
 
 SLICE: Final = 1_000
-"""Rows that are compared by one statement."""
+"""Number of rows that one statement compares with the text."""
 ROWS: Final = 5_000
-"""Rows after which a page ends."""
+"""Number of compared rows after which a page ends."""
 SECONDS: Final = 0.15
 """Time after which a page ends with the slice that is being compared."""
 
@@ -21,7 +21,7 @@ class Searched(NamedTuple):
     rows: int
     """Rows that were compared."""
     back_to: int | None
-    """Lowest id of the range, or None if it reaches the oldest row."""
+    """Lowest id that was compared, or None if no older row is left."""
 
 
 def search(

@@ -18,7 +18,7 @@ from pulljobs.storage.windows import SCANNED, IdRun, IdSpan, IdWindow, merged
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "key")
 FEW: Final = 1_000
 ROWS: Final = 60_000
-"""Ids that are read of all consumers together."""
+"""Maximum number of ids that are read for all consumers together."""
 ALL_STATES: Final = tuple(sorted(LIVE))
 Row = Mapping[str, Any]
 
@@ -28,7 +28,7 @@ class Selection(NamedTuple):
 
     states: tuple[str, ...] = ALL_STATES
     consumer_ids: tuple[int, ...] | None = None
-    """None for all consumers."""
+    """Ids of consumers, or None for all."""
     reason: str | None = None
     key: str | None = None
     """Key as the consumer uses it: see `Job.key`."""

@@ -11,7 +11,7 @@ from pulljobs.storage import counting
 from pulljobs.storage.statements import run
 
 UNCOUNTED: Final = 100_000
-"""Settlements that are read from the archive. There are more only if no process counts them."""
+"""Maximum number of settlements read from the archive. If there are more, no process counts."""
 REACH: Final = timedelta(minutes=2)
 """Time that ends with the last count, for which the archive is read again.
 
@@ -19,7 +19,7 @@ The settlements of a transaction that was open for longer show once they are cou
 """
 PACE: Final = timedelta(minutes=1)
 LATEST: Final = 200_000
-"""Settlements of a minute that are read. If there are more, the pace is that of a shorter time."""
+"""Maximum number of settlements read of the last minute. If there are more, less time is read."""
 
 
 class CountSpan(NamedTuple):
@@ -42,7 +42,7 @@ class StoredCounts(NamedTuple):
     counted_from: datetime | None
     """Time from which settlements are counted, or None if the archive was read from its start."""
     known_until: datetime | None
-    """Time of the last settlement that was read, or None if all were."""
+    """Time of the last settlement that was read, or None if all were read."""
 
 
 def read_counts(
@@ -80,7 +80,7 @@ class Pace(NamedTuple):
 
     seconds: float
     settled: dict[int, int]
-    """Settlements by consumer."""
+    """Number of settlements by consumer id."""
 
     @property
     def is_estimate(self) -> bool:

@@ -16,7 +16,7 @@ from pulljobs.storage.windows import IdRun, IdSpan, IdWindow, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "message_id")
 SCANNED_FOR_A_KEY: Final = 2_000
-"""Settlements read for a key, which is looked up with the messages."""
+"""Maximum number of settlements read for a key, because each needs a look-up of its message."""
 
 
 CLOCKS_DIFFER: Final = timedelta(hours=1)

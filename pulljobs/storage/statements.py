@@ -58,7 +58,7 @@ Loops of a worker hang on no lock: a statement that waits longer fails, and the 
 """
 LIMIT_WAITS: Final = f"SET lock_timeout = '{LOCK_SECONDS} s'"
 SILENCE: Final = timedelta(seconds=10)
-"""Time that a transaction of pulljobs may be silent. It waits only for its own statements."""
+"""Time after which the server ends a transaction of pulljobs that sends no statement."""
 SET_LIMITS: Final = (
     "SELECT set_config(name, value, {is_local}) FROM (VALUES {values}) AS setting (name, value)"
     " WHERE current_setting(name)::interval NOT BETWEEN '1 ms' AND value::interval"
@@ -66,10 +66,10 @@ SET_LIMITS: Final = (
 """Statement that limits settings which have no limit or a higher one."""
 ATTEMPTS: Final = 5
 LONGEST_SECONDS: Final = 60.0
-"""Longest time limit of statements that publish and settle. No lock is held as long."""
+"""Longest time limit of statements that publish and settle. Locks are held for less."""
 
 LOOP_SECONDS: Final = 30.0
-"""Longest time of a statement in a loop, after which the server counts as silent."""
+"""Time limit of a statement in a loop, after which the connection is closed."""
 
 _thread = threading.local()
 _dedicated: WeakSet[psycopg.Connection[Any]] = WeakSet()
@@ -231,10 +231,7 @@ def query(using: str, text: Any, params: Any = None) -> list[Row]:
 def run_together(
     using: str, name: str, every: Sequence[Params], *, seconds: float | None = None
 ) -> list[list[Row]]:
-    """Run a statement once for each of the parameters, in one round trip and one transaction.
-
-    Return the rows of each run, in order.
-    """
+    """Return the rows of a statement for each of the parameters, in one round trip and commit."""
     if len(every) == 1:
         return [run(using, name, every[0], seconds=seconds)]
     _restart_deadline()
@@ -308,10 +305,7 @@ def _set_up(connection: BaseDatabaseWrapper, raw: "psycopg.Connection[Any]") -> 
 def _execute_in_loop(
     execute: Callable[..., Any], text: Any, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    """Apply the settings of a dedicated connection before Django's cursor executes a statement.
-
-    It is an `execute_wrapper` of Django, for queries of the ORM in loops.
-    """
+    """Apply the settings of a dedicated connection before Django's cursor executes a statement."""
     connection = context["connection"]
     _restart_deadline()
     if not _is_behind_pooler(connection):
@@ -437,10 +431,7 @@ class AliasSession:
 
 
 def session(using: str) -> object:
-    """Return this thread's psycopg connection, opened if needed.
-
-    Callers compare it: it is another object after a reconnect.
-    """
+    """Return this thread's psycopg connection, which is another object after a reconnect."""
     connection = connections[using]
     connection.close_if_health_check_failed()
     connection.ensure_connection()

@@ -19,7 +19,7 @@ from django.db.models.lookups import GreaterThan
 from pulljobs.models import Message
 
 COMPARED_BYTES: Final = 16 * 1024
-"""Bytes at the beginning of a payload that are compared."""
+"""Number of bytes at the beginning of a payload that are searched."""
 
 
 class TextQuery(NamedTuple):

@@ -25,10 +25,10 @@ from pulljobs.storage.statements import (
 )
 
 LOOKED_AT: Final = 5_000
-"""Keys that a sweep looks at."""
+"""Number of keys that one call of `sweep` looks at."""
 FIRST_KEY: Final = (0, "")
 _swept_up_to: dict[str, Key] = {}
-"""Last key that this process has swept, by database alias."""
+"""Key after which the next call of `sweep` begins, by database alias."""
 COUNTED_KEYS: Final = 1_000
 COUNTED_JOBS: Final = 10_000
 
@@ -68,7 +68,7 @@ class JobsBefore(NamedTuple):
     cost: float
     """Tokens that all jobs before it take, with those of other keys."""
     is_least: bool
-    """True if there may be more."""
+    """True if there may be more jobs before it, because the count reached its bounds."""
 
 
 class HeldKeys(NamedTuple):
@@ -76,15 +76,15 @@ class HeldKeys(NamedTuple):
 
     consumer_id: int
     full_keys: int
-    """Keys without a free slot."""
+    """Number of keys with as many jobs in flight as their limit allows."""
     later_keys: int
-    """Keys without a token, and throttled ones."""
+    """Number of keys without a token of their rate, or throttled."""
     is_due: bool
     """True if the first key may be served now."""
 
 
 TakeResult = Taken | Refusal | NotYet | None
-"""New lease of one job, or the reason for getting none. None: the job is in another state."""
+"""New lease of one job, or why it can't be claimed. None: it is not in the expected state."""
 
 
 def free(using: str, freed: Collection[Key]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.management import job_actions
+from pulljobs.management import job_filters
 from pulljobs.management.inspection.consumer import path_of
 from pulljobs.management.inspection.shared import first_line, format_time
 from pulljobs.management.output_blocks import Block, Column, TableBlock
@@ -27,7 +27,7 @@ from pulljobs.storage.windows import downwards
 STATES: Final = tuple(sorted(state.value for state in LIVE))
 MAX_LISTED: Final = 10_000
 LOOKED_THROUGH: Final = 100_000
-"""Rows that are read at most."""
+"""Maximum number of rows that are read for a list."""
 COLUMNS: Final = [
     *(Column(name) for name in ("job", "consumer", "state", "created at")),
     *(Column(name, is_number=True) for name in ("retries", "claims")),
@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--state", nargs="+", choices=STATES, metavar="STATE", help=f"of {', '.join(STATES)}"
     )
-    job_actions.add_filters(parser, has_reason=True)
+    job_filters.add_filters(parser, has_reason=True)
     parser.add_argument(
         "--limit",
         type=whole_number(1, MAX_LISTED),
@@ -52,7 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(*, limit: int, **options: Any) -> CommandResult:
-    selection, subject = job_actions.select(options, STATES)
+    selection, subject = job_filters.select(options, STATES)
     span = downwards(None, limit, LOOKED_THROUGH)
     window = selecting.window(settings().DATABASE, selection, span)
     rows = Job.objects.using(settings().DATABASE).filter(pk__in=window.ids)

@@ -24,7 +24,7 @@ from pulljobs.storage.recent import Slice
 
 STEP: Final = timedelta(seconds=5)
 STEPS: Final = 12
-"""Steps of the trend: one minute, for which a bounded number of archive rows is read."""
+"""Number of steps of the trend: it covers one minute."""
 ESTIMATED: Final = 200
 """Maximum number of consumers, by name, whose counts above the cap are estimated."""
 RATE_STEPS: Final = 2

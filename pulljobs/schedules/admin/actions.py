@@ -199,4 +199,4 @@ PAGES: Final[dict[str, Callable[..., HttpResponse]]] = {
     "resume": resume,
     "backfill": backfill,
 }
-"""Views by the last part of their paths."""
+"""Views of the actions, by the last part of their URL paths."""

@@ -23,9 +23,9 @@ from pulljobs.schedules.models import FIRED, Schedule, Slot, SlotReason
 NAME: Final = "schedules"
 SHOWN: Final = 5
 LOOKED_AT: Final = 1_000
-"""Schedules that are due next, of which those without a consumer are named."""
+"""Number of schedules due next that are checked for a channel without consumers."""
 COUNTED: Final = 2_000
-"""Newest records that are read."""
+"""Maximum number of records that are read, the newest ones."""
 WITHIN: Final = timedelta(hours=1)
 
 

@@ -31,18 +31,18 @@ from pulljobs.storage import nodes
 PREVIEW: Final = "_preview"
 """Name of the button that shows the next slots and saves nothing."""
 SEEN: Final = "_seen"
-"""Name of the hidden field with the time of the change that the user saw last."""
+"""Name of the hidden field with the time of the row's last change when the page was opened."""
 CONTENT: Final = ("payload", "content_type", "headers")
 """Fields for users with the permission to see payloads."""
 PLAIN: Final = ("name", *RULE_FIELDS, "missed", "missed_bound", "misfire_grace", "overlap", "key",
     "priority", "cost", "producer", "headers")  # fmt: skip
-"""Fields that have the name of their option."""
+"""Fields whose name and value are those of an option of `create`."""
 CLASSES: Final[Mapping[type[forms.Widget], str]] = {
     forms.TextInput: "vTextField",
     forms.Textarea: "vLargeTextField",
     forms.NumberInput: "vIntegerField",
 }
-"""Classes by which the admin sizes fields."""
+"""CSS classes of Django's admin by which it sizes widgets."""
 CHANGED: Final = _(
     "Another user changed this schedule after you opened the page, and to save it would undo that: "
     "open the page again."
@@ -106,7 +106,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
     )
     producer = forms.ModelChoiceField(Producer.objects.none(), required=False)
     rule: Rule | None = None
-    """Rule of the form if it is valid."""
+    """Rule that the fields of the form make, or None if it is not valid."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -24,7 +24,7 @@ STATES: Final = {
     "refused": Q(failures__gt=0) & ~PAUSED,
     "ended": Q(failures=0, next_slot__isnull=True) & ~PAUSED,
 }
-"""Conditions of the states of `reading.state_of`."""
+"""Condition on rows for each state that `reading.state_of` returns."""
 ORIGINS: Final = {"code": Q(is_declared=True), "user": Q(is_declared=False)}
 
 

@@ -21,7 +21,7 @@ from pulljobs.schedules.reading import state_of
 from pulljobs.schedules.rules import Rule, format_slot
 
 SHOWN: Final = 20
-"""Records on the page of a schedule."""
+"""Number of records on a page of the history."""
 BADGES: Final = {"active": "well", "paused": "paused", "refused": "dead", "ended": "ended"}
 
 
@@ -45,7 +45,7 @@ class SlotHistory(NamedTuple):
     rows: list[SlotRow]
     is_newest: bool
     older: str | None
-    """Slot below which the next page begins, if there is one."""
+    """Slot, as text, before which the next page begins, or None on the last page."""
 
 
 def read_history(row: Schedule, before: str) -> SlotHistory:

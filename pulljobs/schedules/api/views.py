@@ -62,7 +62,7 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
     InvalidSchedule: 400,
     PublishError: 400,
 }
-"""Status by the class of an error. The first that fits counts."""
+"""HTTP status by the class of an error. The first class that the error has counts."""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pulljobs.schedules import reading
 from pulljobs.storage import nodes
 
 SHOWN: Final = 10
-"""Records of the history."""
+"""Number of records that the history shows."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
