@@ -1,7 +1,4 @@
-"""Queries for what keeps PostgreSQL from removing dead rows, or a role from making partitions.
-
-`doctor`, the dashboard and metrics report the results.
-"""
+"""Queries for what keeps PostgreSQL from removing dead rows, or a role from making partitions."""
 
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -66,8 +63,7 @@ ORDER BY relname
 def pins(using: str, age: timedelta) -> list[Pin]:
     """Return what has kept vacuum from removing dead rows for longer than `age`, the oldest first.
 
-    These are sessions, prepared transactions, standbys and replication slots. A role without
-    pg_read_all_stats sees only its own sessions.
+    A role without pg_read_all_stats sees only its own sessions.
     """
     return [Pin(**row._asdict()) for row in query(using, _PINS, {"age": age, "chars": QUERY_CHARS})]
 
@@ -78,9 +74,9 @@ def not_owned(using: str) -> list[str]:
 
 
 def in_default(using: str) -> dict[str, int]:
-    """Return the number of rows in each default partition that is not empty, by its parent table.
+    """Return the number of rows, at most COUNT_CAP, of each default partition with rows, by table.
 
-    Such rows had no partition for their day. No count exceeds COUNT_CAP.
+    Such rows had no partition for their day.
     """
     counted = {
         table: query(

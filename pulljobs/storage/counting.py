@@ -1,7 +1,6 @@
 """Counting of settlements by consumer and minute, so that pages need not read the archive.
 
-Any process may count: it locks the one row of `pulljobs_count_progress`, which says which
-transactions are counted already. See docs/decisions/counts.md.
+Any process may count: it locks the row of `pulljobs_count_progress`. See docs/decisions/counts.md.
 """
 
 from datetime import timedelta
@@ -31,9 +30,8 @@ KEPT: Final = {
 def count_settlements(using: str, *, is_patient: bool = False) -> int:
     """Add the settlements since the last count to the counts and return their number.
 
-    Return 0 if the last count is younger than 15 seconds, if another process counts, or if a large
-    archive was never counted. `is_patient` lifts the first and the last of these limits. Inside the
-    caller's transaction, which may have settled jobs, nothing is counted.
+    Return 0 if the last count is younger than 15 seconds or a large archive was never counted,
+    unless `is_patient`. Return 0 if another process counts, and inside the caller's transaction.
     """
     if connections[using].in_atomic_block:
         return 0
@@ -70,8 +68,7 @@ def bounds(
 ) -> dict[str, Any]:
     """Return the parameters with which a statement finds settlements that are not counted yet.
 
-    `low` and `high` bound their ids. Settlements older than `reach` before the last count are left
-    out: their transactions were open for longer. `cap` bounds the number of rows.
+    Those older than `reach` before the last count are left out. `cap` bounds their number.
     """
     low, is_recount = 0, True
     if progress is not None and not progress.is_recount:

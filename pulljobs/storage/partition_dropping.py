@@ -34,8 +34,7 @@ def drop_before(
 ) -> Iterator[Partition]:
     """Drop partitions whose rows are all older than `age` and that no live job needs. Yield each.
 
-    With `copied`, drop only partitions of which a complete copy exists, as in the lake.
-    `on_partition` is called for each checked partition, dropped or not.
+    `copied` keeps those without a complete copy. `on_partition` is called for each checked one.
     """
     for partition in older(using, age):
         high_xid = copied(partition) if copied else None
@@ -47,8 +46,8 @@ def drop_before(
 def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
     """Drop a partition. Return False if a live job needs it or if it does not exist.
 
-    `high_xid` is the transaction id before which a copy of it is complete. If that or a later
-    transaction has written to the partition, keep it and return False.
+    Return False as well if the transaction `high_xid`, up to which it is copied, or a later one
+    wrote to it.
     """
     names = names_of(partition)
 

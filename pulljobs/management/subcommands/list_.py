@@ -26,8 +26,7 @@ from pulljobs.storage.windows import downwards
 
 STATES: Final = tuple(sorted(state.value for state in LIVE))
 MAX_LISTED: Final = 10_000
-LOOKED_THROUGH: Final = 100_000
-"""Maximum number of rows that are read for a list."""
+MAX_READ_ROWS: Final = 100_000
 COLUMNS: Final = [
     *(Column(name) for name in ("job", "consumer", "state", "created at")),
     *(Column(name, is_number=True) for name in ("retries", "claims")),
@@ -53,7 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(*, limit: int, **options: Any) -> CommandResult:
     selection, subject = job_filters.select(options, STATES)
-    span = downwards(None, limit, LOOKED_THROUGH)
+    span = downwards(None, limit, MAX_READ_ROWS)
     window = selecting.window(settings().DATABASE, selection, span)
     rows = Job.objects.using(settings().DATABASE).filter(pk__in=window.ids)
     jobs = list(rows.select_related("consumer__channel").order_by("-pk"))

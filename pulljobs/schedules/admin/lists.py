@@ -29,10 +29,7 @@ ORIGINS: Final = {"code": Q(is_declared=True), "user": Q(is_declared=False)}
 
 
 class ScheduleChangeList(KeysetChangeList):
-    """List of schedules without payloads and headers.
-
-    Rows get the attribute `listed_at`, the database's time, from which their ages are shown.
-    """
+    """List of schedules. Rows get `listed_at`, the database's time, from which ages are shown."""
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
         rows: QuerySet[Any] = self.root_queryset.defer("headers")
