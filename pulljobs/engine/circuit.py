@@ -80,9 +80,9 @@ class ResultCounter:
 
 @dataclass(slots=True)
 class Circuit:
-    """Circuit that `after` different jobs open by failing in a row, with the seconds it is open.
+    """Circuit that opens when `after` different jobs have failed in a row.
 
-    An `initial` or `longest` of 0 disables it.
+    `initial` and `longest` are the seconds of the module's table. If one is 0, it never opens.
     """
 
     initial: float
@@ -126,7 +126,7 @@ class Circuit:
         return int(state is CircuitState.HALF_OPEN and self._probe is None)
 
     def admit(self, ticket: int, job: Hashable, now: float) -> float:
-        """Return 0.0 if a claimed job may run, else the delay in seconds to give it back with."""
+        """Return 0.0 if a claimed job may run, else the seconds for which to give it back."""
         if not self.level or ticket < self.ticket:
             return 0.0
         if now < self.blocked_until:
@@ -172,7 +172,7 @@ class Circuit:
         return min(self.initial * 2.0**passes, self.seconds(self.level))
 
     def _spread(self, seconds: float) -> float:
-        """Return the seconds plus a bit more at every call, so that jobs come back one by one."""
+        """Add a little more to the seconds at each call, so that jobs come back one by one."""
         self._given_back += 1
         return seconds + self._given_back * SPREAD
 

@@ -12,7 +12,7 @@ DRIFT: Final = 0.001
 
 @dataclass(slots=True)
 class Watch:
-    """Observer that notices when the database's clock was set back between two observations."""
+    """Observer that notices if the database's clock was set back: low-water marks are void then."""
 
     _at: datetime | None = None
     _answered: float = 0.0

@@ -80,8 +80,8 @@ def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
 def _lock_full(run: Run, message: Mapping[str, Any]) -> list[_Full]:
     """Lock the key of a message, and the jobs that make room for it where the key is full.
 
-    Return the consumers for which it is. If a claim takes one of these jobs in the meantime, there
-    may be room again, so the jobs of the key are counted again.
+    Return the consumers for which the key is full. If a claim takes one of these jobs meanwhile,
+    there may be room again, so the jobs of the key are counted again.
     """
     lock(run, [message])
     while True:

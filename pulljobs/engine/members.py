@@ -22,12 +22,12 @@ _until = float("-inf")
 
 
 def choose(name: str) -> str:
-    """Return the statement to run for `name`: `name` itself, or its form for members."""
+    """Return the statement to run: `name`, or its form for members while they are expected."""
     return for_members(name) if time.monotonic() < _until else name
 
 
 def for_one(name: str) -> str:
-    """Return the form of the statement that `choose` returned for a single job."""
+    """Return the result of `choose`, or its form for a single job if there is one."""
     return "deliver_member" if name == "deliver_members" else name
 
 

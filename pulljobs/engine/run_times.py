@@ -38,7 +38,7 @@ class RunTime:
     _deviation: float = 0.0
 
     def note(self, seconds: float, begun_at: float = 0.0) -> None:
-        """Add the seconds of a run that began at the monotonic time `begun_at` to the mean."""
+        """Include a run of that many seconds, which began at a monotonic time, in the mean."""
         self.due = begun_at + SAMPLE
         if self.expected == UNKNOWN:
             self.expected = self._mean = seconds

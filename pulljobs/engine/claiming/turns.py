@@ -1,4 +1,7 @@
-"""Claims of consumers whose keys take turns, and freeing of slots: see `storage.turns`."""
+"""Claims of consumers whose keys take turns, and freeing of slots: see `storage.turns`.
+
+A slot of a key is the right to have one of its jobs in flight, if the consumer limits these by key.
+"""
 
 import time
 from collections.abc import Collection, Sequence
@@ -14,29 +17,34 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import Row, Session
 
 DISCOVERED: Final = 1_000
-"""Jobs whose keys one statement gets to know."""
+"""Jobs whose keys get turns by one statement."""
 DISCOVERING: Final = 0.005
-"""Seconds after which a claim gets to know no more keys, however many jobs wait."""
+"""Seconds after which a claim gives turns to no more keys, however many jobs wait."""
 LISTED: Final = 1_000
-"""Keys that get turns, the first by name, while the walk through a backlog goes on."""
+"""Keys that get turns in the order of their names, before all jobs of a backlog were looked at."""
 MOST_KEYS: Final = 1_000
 """Keys that a claim looks at in one statement, if those before have no slot or token."""
 
 
 class _Discovery(NamedTuple):
-    """Jobs that became claimable, whose keys have turns now."""
+    """Result of a walk over jobs above the low-water marks, which gave turns to their keys."""
 
     started_at: datetime
     snapshot: Snapshot
     xid: int | None
     reached: dict[int, Position | None]
+    """Position up to which the keys of all jobs have turns, by priority."""
     is_full: bool
-    """There may be further jobs."""
+    """True if there may be further jobs."""
     turns: int
+    """Number of keys that got a turn."""
     next_due: timedelta | None
 
     def then(self, later: "_Discovery") -> "_Discovery":
-        """Return both as one. The earlier snapshot bounds what the low-water marks may pass."""
+        """Return the results of this walk and of one that went on from it as one result.
+
+        Its snapshot is the earlier one, which bounds how far the low-water marks may rise.
+        """
         reached = {
             priority: position or self.reached.get(priority)
             for priority, position in later.reached.items()
@@ -51,22 +59,22 @@ class _Discovery(NamedTuple):
 
 @dataclass(slots=True)
 class TurnClaim:
-    """Claim by key in three steps: get to know new keys, claim by their turns, and look again.
+    """Claim by key in three steps: `begin` gives turns to new keys, then `claim` and `look_again`.
 
-    Claims of other processes wait for the rows of new keys, so only the second step belongs to a
+    Claims of other processes wait for the rows of new keys. So only `claim` belongs into a
     transaction that has limits locked.
     """
 
     discovery: _Discovery
     ring: Entry
-    """Entry of claims into the ring of keys."""
+    """Entry of claims into the ring, the index of the keys by their turns."""
     is_emptied: bool = False
     """True if the claim took the last job of a key that it saw."""
 
     def claim(
         self, session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
     ) -> Claimed:
-        """Put up to `wanted` jobs under one new lease."""
+        """Put up to `wanted` jobs of the keys whose turns come first under one new lease."""
         params = {
             "consumer_id": consumer_id,
             "wanted": wanted,
@@ -91,9 +99,10 @@ class TurnClaim:
     def look_again(
         self, session: Session, consumer_id: int, entry: Entry, claimed: Claimed
     ) -> Claimed:
-        """Give turns to keys that got a job while the claim took away their turns.
+        """Give turns to keys that got a job just when the claim ended their turns for lack of jobs.
 
-        Another process may have met that job when the key still had its turn.
+        Another process may have seen that job while the key still had its turn, and gave it none.
+        Return the claim, changed if more jobs are claimable now.
         """
         if not self.is_emptied or not _discover_once(session, consumer_id, entry).turns:
             return claimed
@@ -103,10 +112,10 @@ class TurnClaim:
 
 
 def begin(session: Session, consumer_id: int, entry: Entry, ring: Entry) -> TurnClaim:
-    """Give turns to the keys of jobs that became claimable, a part of them if there are many.
+    """Give turns to the keys of jobs above the low-water marks, and return the claim to go on with.
 
-    Behind a backlog that is not known yet, the first keys by name get turns in any case: a fresh
-    key does not wait until the walk through the backlog meets it.
+    If there are too many jobs for one claim, the first keys by name get turns as well. So a new key
+    need not wait until the claims have walked over all jobs that were published before its own.
     """
     end = time.monotonic() + DISCOVERING
     discovery = _discover_once(session, consumer_id, entry)
@@ -163,7 +172,7 @@ def _read_ring(row: Row) -> RingView:
 
 
 def _met_only_held_keys(row: Row) -> bool:
-    """Return True if a claim took nothing, and took the turns of keys without a slot or token."""
+    """Return True if a claim got no job, because the keys that it saw had no free slot or token."""
     return row.has_turns and row.lease_token is None and row.refusal is None
 
 
@@ -172,7 +181,7 @@ def _is_limited(row: Row) -> bool:
 
 
 def _next_due(discovery: _Discovery, row: Row) -> timedelta | None:
-    """Return the time until a pause ends, a turn comes or a job is due."""
+    """Return the time until a pause ends, or else until a turn comes or a job is due."""
     if row.pause_seconds is not None:
         return _to_timedelta(row.pause_seconds)
     contended = CONTENDED if row.is_contended else None
@@ -185,7 +194,7 @@ def _to_timedelta(seconds: float | None) -> timedelta | None:
 
 
 def free_turns(session: Session, keys: Collection[Key]) -> bool:
-    """Free the slots of jobs of these keys that have ended. Return True if a key gets a turn."""
+    """Free the slots of jobs of these keys that have ended. Return True if a key got a turn."""
     rows = session.run("lock_turns", key_columns(keys))
     locked = [(row.consumer_id, row.key) for row in rows]
     if not locked:
@@ -195,7 +204,7 @@ def free_turns(session: Session, keys: Collection[Key]) -> bool:
 
 
 def give_back(session: Session, released: Sequence[Held]) -> None:
-    """Give back the tokens of released jobs, in the transaction that released them."""
+    """Give back tokens of the rates of keys, in the transaction that released these jobs."""
     if released:
         params = {
             "job_ids": array(job.job_id for job in released),
