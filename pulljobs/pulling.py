@@ -37,7 +37,7 @@ from pulljobs.storage.turns import TakeResult
 
 REAPED_LEASES = 20
 FEW: Final = 10
-"""Return messages with the claim itself when the last claim took at most this many jobs."""
+"""Number of jobs of a claim up to which the next one returns the messages itself."""
 RATE_LIMITED: Final = Refusal.RATE_LIMITED
 THROTTLED: Final = Refusal.THROTTLED
 TIMED: Final = frozenset({RATE_LIMITED, THROTTLED, Refusal.KEY_LIMITED})

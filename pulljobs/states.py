@@ -49,7 +49,7 @@ class Transition(NamedTuple):
 
     sources: frozenset[State]
     target: State | None
-    """None: the job is gone, its history stays in the archive."""
+    """New state, or None if the event deletes the job, whose history stays in the archive."""
     exhausted: State | None
     """State of a job whose retries are used up, or None if the event does not count retries."""
     actor: str

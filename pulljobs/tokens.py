@@ -15,7 +15,7 @@ class Rotation(NamedTuple):
     """Numbers of encrypted copies by what the rotation did to them."""
 
     resealed: int
-    """Copies that are now encrypted by the newest key."""
+    """Copies that the rotation has encrypted again, with the newest key."""
     kept: int
     """Copies that the newest key had encrypted already."""
     unreadable: list[str]

@@ -4,7 +4,7 @@ Consumer            pulls messages and runs a handler for each
 PullConsumer        fetches messages on request, AsyncPullConsumer on an event loop
 Producer            publishes messages, AsyncProducer on an event loop
 
-`python -m pulljobs.client` is the command line for all three.
+A broker is a server of the HTTP API of pulljobs. `python -m pulljobs.client` is the command line.
 """
 
 from pulljobs.client.bodies import Draft, Limits, Receipt

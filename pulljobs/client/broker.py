@@ -41,10 +41,10 @@ Held = Received[Any, Any]
 LONGEST_POLL: Final = 30.0
 """Longest time in seconds for which a pull waits at the broker for jobs."""
 LOOK_SECONDS: Final = 0.5
-"""Longest interval of looks at the leases."""
+"""Longest time in seconds between two passes over the leases."""
 LOOKS_PER_LEASE: Final = 10
 LEAST_PATIENCE: Final = 1.0
-"""Seconds that the answer to a renewal may take at least."""
+"""Least time in seconds that a renewal waits for its answer, however soon the lease ends."""
 ENDING_SHARE: Final = 0.2
 """Share of a lease that is left when a message that still waits is released."""
 LATE_SHARE: Final = 0.5
@@ -240,7 +240,7 @@ class Broker:
                 message.settle(Outcome.RELEASE)
 
     def forfeit_if_lost(self) -> None:
-        """Give the share of the room to other brokers if this one is away and its leases ended."""
+        """Let other brokers use the share of this one if it is away and its leases have ended."""
         share = self.share
         if share.live or share.forfeited or not share.taken:
             return

@@ -80,7 +80,7 @@ class Consumer:
         self._session: Session | None = None
         self._stopped = False
         self.counts: Counter[str] = Counter()
-        """Number of messages by what happened: `received`, `lost`, and the outcomes."""
+        """Numbers of messages that were `received` or `lost`, or settled, such as `delivered`."""
 
     def run(self) -> None:
         """Run until `stop`, SIGTERM or SIGINT. A second signal ends the process at once.

@@ -200,8 +200,8 @@ def settle_all(
 ) -> Flow[list[bool | None]]:
     """Settle jobs. Return True for each that was settled, and False if its lease was lost.
 
-    Return None for a job whose row another transaction keeps locked: it is tried again until then.
-    After a lost answer, an outcome that cannot be repeated counts as settled.
+    A job whose row another transaction has locked is tried again up to `until`. Return None for it
+    if the row stays locked. After a lost answer, an outcome that can't be repeated is settled.
     """
     done: list[bool | None] = [None] * len(settlements)
     left: Sequence[int] = range(len(settlements))

@@ -109,7 +109,7 @@ class Handling:
         return 0 < self.max_attempts < message.attempts
 
     def _ends(self, message: Received[Any, Any], ending: Ending) -> bool:
-        """Return True if the message has to be given up: its last call failed, and it is held."""
+        """Return True if the message has to be given up: its last call failed under its lease."""
         is_last = 0 < self.max_attempts <= message.attempts
         is_open = not (message.settled or message.lost)
         return is_last and ending.outcome is Outcome.RETRY and is_open

@@ -47,7 +47,10 @@ class ThreadPool:
         self._run, self._begin, self._end = handling.run, begin, end
         self._waiting: deque[Held] = deque()
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """True for each message, False to end a thread. An interrupted wait loses no message."""
+        """Queue on which threads wait: True for each message, False to end a thread.
+
+        The messages are in another queue, so that a wait that is interrupted loses none.
+        """
         self._running: dict[int, Held] = {}
         for number in range(threads):
             threading.Thread(target=self._work, name=f"handler-{number}", daemon=True).start()

@@ -28,9 +28,9 @@ REMEMBERED: Final = 100
 """Failing jobs that a circuit knows, the newest if there are more."""
 MOST_PASSES: Final = 30
 LONGEST_NAME: Final = 200
-"""Characters of a task's name that reports show."""
+"""Largest number of characters of a task's name that reports show."""
 SPREAD: Final = 0.002
-"""Seconds between the returns of two jobs that were given back in one block."""
+"""Seconds between the returns of two jobs that an open circuit has given back."""
 
 
 class CircuitState(StrEnum):
@@ -100,7 +100,7 @@ class Circuit:
     """Jobs that failed without a success since, each with how often it was given back."""
     _probe: Hashable = None
     _known: Hashable = None
-    """Job that is known to fail and runs next to the probe."""
+    """Job that has failed before and now runs next to the probe, or None if there is none."""
     _given_back: int = 0
 
     def state(self, now: float) -> CircuitState:

@@ -60,7 +60,7 @@ class ClaimLimited:
     reason: str
     """`max_in_flight`, `rate_limited`, `throttled` or `key_limited`."""
     wait_seconds: float = 0.0
-    """Time until the next claim that may get more, of a limit that knows it."""
+    """Seconds until a claim may get more, or 0 if the limit can't know that."""
 
 
 @dataclass(frozen=True, slots=True)

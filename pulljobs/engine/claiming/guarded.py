@@ -33,7 +33,7 @@ class Request(NamedTuple):
     terms: Terms
     entry: Entry
     ring: Entry
-    """Entry of a claim by key into the ring of keys."""
+    """Entry of a claim by turns into the ring, the index of the turns of keys."""
     job_cost: float = 1.0
     """Estimated cost of a job, from which follows how many jobs the tokens of a rate allow."""
 

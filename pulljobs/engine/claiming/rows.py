@@ -93,7 +93,7 @@ class Refusal(StrEnum):
     BUSY_KEY = "busy_key"
     """A job of the same key is in flight or comes first."""
     KEY_LIMITED = "key_limited"
-    """Every key with waiting jobs has all its slots taken or no token."""
+    """Every key with waiting jobs has as many in flight as it may, or no token of its rate."""
     UNGUARDED = "unguarded"
     """The claim did not obey the consumer's guards. `pulling` repeats it and never returns this."""
     REPEATED = "repeated"
@@ -127,14 +127,14 @@ class Terms(NamedTuple):
     """Longest time from the claim for which renewals can keep the lease."""
     node_id: UUID | None = None
     lease_duration: timedelta | None = None
-    """None: the consumer's lease duration."""
+    """Duration of the lease, or None for that of the consumer."""
     request_id: str | None = None
     guarded: bool = False
     """True if the caller has checked the limits, and locked the consumer and its group."""
     few: int | None = None
-    """Return messages inline when at most this many jobs were claimed."""
+    """Largest number of claimed jobs with which the claim returns the messages, None for never."""
     before_id: int | None = None
-    """Exclusive consumers only: claim no job with this id or a higher one."""
+    """Id from which on no job is claimed, or None. Only claims by exclusive keys look at it."""
 
 
 class RingView(NamedTuple):
@@ -170,7 +170,7 @@ class Claimed(NamedTuple):
     by_turn: bool = False
     """True if the keys of all jobs that the claim met have turns now, by which they are claimed."""
     ring: RingView | None = None
-    """Ring of keys that the claim saw, of a consumer whose keys take turns."""
+    """First turns that the claim saw, of a consumer whose keys take turns, else None."""
     messages: Sequence[StoredMessage] = ()
     """Messages of all, some or none of the jobs."""
     job_cost: float = 1.0
