@@ -172,7 +172,8 @@ def _split_url(url: str) -> tuple[str, str, str]:
     if separator and len(names) == 3 and names[1] == "consumer" and all(names):
         return base_url, names[0], names[2]
     raise ConfigurationError(
-        f"{url!r} names no consumer: write http://HOST/channel/NAME/consumer/NAME."
+        f"{url!r} names no channel: write http://HOST/channel/NAME to publish, and else "
+        "http://HOST/channel/NAME/consumer/NAME."
     )
 
 

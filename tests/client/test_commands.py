@@ -41,6 +41,11 @@ def test_one_id_is_of_one_message(tmp_path: Path, capsys: Capture) -> None:
     assert published(broker) == ["m-1"]
 
 
+def test_a_publish_without_a_channel_is_asked_for_the_url_of_one(capsys: Capture) -> None:
+    assert main(["publish", "http://127.0.0.1:9/nothing", "--producer", "shop"]) == 1
+    assert "write http://HOST/channel/NAME to publish" in capsys.readouterr().err
+
+
 def test_what_is_refused_hides_no_id_of_others(tmp_path: Path, capsys: Capture) -> None:
     broker, empty, full = FakeBroker(), tmp_path / "empty", tmp_path / "full"
     empty.touch()

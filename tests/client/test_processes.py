@@ -165,7 +165,7 @@ def test_an_error_is_printed_in_one_line(
         monkeypatch.setenv(name, token)
     for url, sentence in {
         "http://127.0.0.1:9/channel/a/consumer/b": "cannot be reached",
-        "http://127.0.0.1:9/nothing": "names no consumer",
+        "http://127.0.0.1:9/nothing": "names no channel",
         "localhost/channel/a/consumer/b": "is no URL of a broker",
     }.items():
         assert main(["info", url]) == 1
