@@ -1,4 +1,4 @@
-"""Refusals of callers: their channel, consumer, producer, tokens or signature."""
+"""Refusals of requests without valid credentials: unknown names, wrong tokens or signatures."""
 
 from functools import partial
 from typing import Final

@@ -30,14 +30,14 @@ Application = Callable[..., Awaitable[None]]
 
 
 def with_pulls(application: Application) -> Application:
-    """Wrap the application so that a process serves hundreds of long polls.
+    """Wrap Django's ASGI application so that a process serves hundreds of long polls.
 
-    Django starts a thread for every request, for synchronous signals and for middleware with any
-    synchronous part. Those of Django take no time. For pulls, acks and renewals the wrapper
+    Django starts a thread for every request, in which it sends its synchronous signals and runs
+    the synchronous parts of middleware. Both end at once. For pulls, acks and renewals the wrapper
     therefore sends the signals only if code outside of Django receives them, and their middleware
     shares one thread, which makes these requests several times cheaper. Middleware that is entirely
-    synchronous would hold that thread until the answer. If a project has some, which a system check
-    and the log name, the wrapper returns the application as it is.
+    synchronous would hold that thread until the answer. If a project has such middleware, which a
+    system check and the log name, the wrapper returns the application as it is.
     """
     if named := sync_only_middleware():
         logger.warning(
@@ -54,7 +54,7 @@ def with_pulls(application: Application) -> Application:
         token = SyncToAsync.thread_sensitive_context.set(SHARED)
         try:
             await (application if _has_foreign_receivers() else pulls)(
-                scope, _limited(receive), send
+                scope, _limit_body(receive), send
             )
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
@@ -63,9 +63,9 @@ def with_pulls(application: Application) -> Application:
 
 
 def _is_pull(scope: Any) -> bool:
-    """Return True for requests whose views do not block the shared thread.
+    """Return True for a pull, an ack or a renewal: their views do not block the shared thread.
 
-    A view that hashes a password, for example, would hold it.
+    Other views can block it, for example while they hash a password.
     """
     if scope["type"] != "http" or scope["method"] != "POST":
         return False
@@ -73,10 +73,11 @@ def _is_pull(scope: Any) -> bool:
     return PULLS.fullmatch(rest) is not None
 
 
-def _limited(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
-    """End a body that is too large for any route, which Django would write to a file.
+def _limit_body(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    """Wrap an ASGI `receive` so that it cuts off a body that is too large for any route.
 
-    The rest of the body is received and dropped, so that the client can read the refusal.
+    Django would write such a body to a file. The rest of the body is received and dropped, so that
+    the client can read the refusal.
     """
     size, limit = 0, settings().largest_body
 
@@ -92,9 +93,10 @@ def _limited(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[An
 
 
 def _on_event_loop(handler: ASGIHandler) -> Application:
-    """Serve requests as the handler does, but send neither `request_started` nor `_finished`.
+    """Return an application that serves requests as the handler does, without Django's signals.
 
-    Django's own receivers close connections and caches of a thread. The event loop has none.
+    Django's own receivers of `request_started` and `request_finished` close connections and caches
+    of a thread, which the event loop does not have.
     """
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
@@ -110,7 +112,7 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
 
 
 def _release_resources(response: Any) -> None:
-    """Close what a response and its request opened, as `close` does, but send no signal."""
+    """Close the files of a response and its request, as `response.close` without its signal."""
     for close in response._resource_closers:
         with suppress(Exception):
             close()
@@ -128,7 +130,10 @@ async def _send(handler: ASGIHandler, response: Any, send: Any) -> HttpResponseB
 async def _unless_disconnected(
     answer: Coroutine[Any, Any, HttpResponseBase], receive: Any
 ) -> HttpResponseBase | None:
-    """Return the answer, or None if the client disconnected, which cancels the answer."""
+    """Await the answer and return its response.
+
+    If the client disconnects first, cancel the answer and return None.
+    """
     answering = asyncio.create_task(answer)
     # After the body a server can only report that the client disconnected.
     listening = asyncio.create_task(receive())
@@ -142,7 +147,10 @@ async def _unless_disconnected(
 
 
 def _has_foreign_receivers() -> bool:
-    """Return True if code outside of Django receives a request signal, and may rely on a thread."""
+    """Return True if code outside of Django receives `request_started` or `request_finished`.
+
+    Such code may rely on the thread of a request.
+    """
     signals = (request_started, request_finished)
     connected = (entry[1] for signal in signals for entry in signal.receivers)
     receivers = (ref() if isinstance(ref, ReferenceType) else ref for ref in connected)

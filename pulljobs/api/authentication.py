@@ -1,4 +1,7 @@
-"""Authentication by tokens, in the protocol's order of checks."""
+"""Authentication of producers and consumers by their tokens, and of Django's users.
+
+The broker protocol prescribes which check comes first, and the status of each refusal.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar, cast
@@ -26,19 +29,19 @@ _TOKEN_KEYS: Final = {
 }
 NUL: Final = "\x00"
 NAMELESS: Final = "anonymous (HTTP)"
-"""Caller without a name, in the audit trail. No user has such a name by default."""
+"""Name of callers without one in the audit trail. Django's default user names have no spaces."""
 P = TypeVar("P", Channel, Producer)
 
 
 class Publisher(NamedTuple):
-    """Producer that a request authenticated, and the channel it publishes on."""
+    """Producer that sent a request, and the channel on which it publishes."""
 
     channel: Channel
     producer: Producer
 
 
 class ConsumerTokens(BaseAuthentication):
-    """Authentication as the consumer in the URL, by the tokens of its channel and its own."""
+    """Authentication of the consumer in the URL: by the token of its channel and its own token."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Consumer]:
         names = request.parser_context["kwargs"]
@@ -47,7 +50,10 @@ class ConsumerTokens(BaseAuthentication):
 
 
 class DeleterTokens(BaseAuthentication):
-    """Authentication for deleting jobs: the consumer's tokens, with 404 for an unknown consumer."""
+    """Authentication as `ConsumerTokens`, but with 404 instead of 401 for an unknown consumer.
+
+    The route that deletes a dead job uses it.
+    """
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Consumer]:
         names = request.parser_context["kwargs"]
@@ -58,7 +64,7 @@ class DeleterTokens(BaseAuthentication):
 
 
 class ProducerTokens(BaseAuthentication):
-    """Authentication as a producer, by the token of the channel and its own."""
+    """Authentication of the producer in the headers: by the channel's token and its own token."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Publisher]:
         channel = authenticate_channel(request.headers, request.parser_context["kwargs"]["channel"])
@@ -76,14 +82,17 @@ def authenticate_consumer(
     consumer_name: str,
     unknown: Callable[[], Exception] = access_refusals.unknown_consumer,
 ) -> Consumer:
-    """Return the consumer with its channel. Raise a refusal unless both tokens are right."""
+    """Return the named consumer with its channel, if the headers have the tokens of both.
+
+    Otherwise raise a refusal: that of `unknown` if the channel has no such consumer.
+    """
     path = storable_path(channel_name, consumer_name)
     caller = protocol.find_callers(settings().DATABASE, [path]).get(path)
     return check_consumer(headers, caller, unknown)
 
 
 def tokens_of(meta: Mapping[str, str]) -> dict[str, str]:
-    """Return the tokens among the headers in `request.META`, by the names of the headers.
+    """Return the tokens of channel and consumer in `request.META`, by the names of their headers.
 
     `request.headers` parses all headers, which takes longer than the rest of authentication.
     """
@@ -91,9 +100,9 @@ def tokens_of(meta: Mapping[str, str]) -> dict[str, str]:
 
 
 def storable_path(channel_name: str, consumer_name: str) -> ConsumerPath:
-    """Return the names as the database can compare them.
+    """Return both names for a query, an empty one in place of a name with a NUL character.
 
-    PostgreSQL can't store a NUL: no row has such a name, nor the empty one.
+    PostgreSQL rejects texts with NUL. No row has an empty name, so the query finds none.
     """
     return (
         "" if NUL in channel_name else channel_name,
@@ -106,7 +115,11 @@ def check_consumer(
     caller: Caller | None,
     unknown: Callable[[], Exception] = access_refusals.unknown_consumer,
 ) -> Consumer:
-    """Return the consumer of a caller. Raise a refusal unless both tokens are right."""
+    """Return the consumer of a caller that was read from the database, if it sent both tokens.
+
+    Otherwise raise a refusal. `caller` is None if there is no such channel, and its consumer is
+    None if the channel has no such consumer: then the refusal is that of `unknown`.
+    """
     if caller is None:
         raise access_refusals.unknown_channel()
     channel, consumer = caller
@@ -119,7 +132,7 @@ def check_consumer(
 
 
 def authenticate_channel(headers: Mapping[str, str], name: str) -> Channel:
-    """Return the channel if the headers have its token. Otherwise raise a refusal."""
+    """Return the channel of this name if the headers have its token. Otherwise raise a refusal."""
     channel = find_row(Channel, name)
     if channel is None:
         raise access_refusals.unknown_channel()
@@ -133,50 +146,50 @@ def _check(channel: Channel, headers: Mapping[str, str]) -> None:
 
 
 def has_token(row: TokenHolder, token: str) -> bool:
-    """Return True if it is the token of the row, or if the project requires no tokens."""
+    """Return True if `token` is that of the row, or if PULLJOBS['TOKENS_REQUIRED'] is False."""
     return not settings().TOKENS_REQUIRED or row.has_token(token)
 
 
 def user_authenticators() -> list[BaseAuthentication]:
-    """Return the authenticators of Django users that the project sets.
+    """Return the authenticators in PULLJOBS['API_AUTHENTICATION'], for users of Django.
 
-    TokenAuthentication is left out where the app of its tokens is not installed.
+    DRF's TokenAuthentication is left out if the app with its tokens is not installed.
     """
     classes = map(import_string, settings().API_AUTHENTICATION)
     return [cls() for cls in classes if cls is not TokenAuthentication or has_authtoken()]
 
 
 def has_authtoken() -> bool:
-    """Return True if DRF's app of tokens is installed."""
+    """Return True if the app with DRF's tokens (`rest_framework.authtoken`) is installed."""
     return apps.is_installed("rest_framework.authtoken")
 
 
 def user_name(request: Request) -> str:
-    """Return the user's name for the audit trail.
+    """Return the name of the request's user for the audit trail.
 
-    PULLJOBS['API_ACCESS'] may permit callers without one: they are NAMELESS.
+    It is NAMELESS for callers without login, which PULLJOBS['API_ACCESS'] may permit.
     """
     return request.user.get_username() or NAMELESS
 
 
 def caller(request: Request) -> Consumer:
-    """Return the consumer that the request authenticated."""
+    """Return the consumer that sent the request, after its authentication."""
     return cast("Consumer", request.auth)
 
 
 def publisher(request: Request) -> Publisher:
-    """Return the producer that the request authenticated, with the channel."""
+    """Return the producer that sent the request and its channel, after their authentication."""
     return cast("Publisher", request.auth)
 
 
 def find_row(model: type[P], name: str) -> P | None:
-    """Find a row by its exact name."""
+    """Return the channel or producer with this name, or None if there is none."""
     rows = model._default_manager.using(settings().DATABASE)
     return None if NUL in name else rows.filter(name=name).first()
 
 
 def find_consumer(channel: Channel, name: str) -> Consumer | None:
-    """Find a consumer that is not deleted, and set its channel."""
+    """Return the channel's consumer with this name, or None if there is none or it is deleted."""
     if NUL in name:
         return None
     rows = Consumer.objects.using(settings().DATABASE).filter(deleted_at=None)
@@ -187,7 +200,10 @@ def find_consumer(channel: Channel, name: str) -> Consumer | None:
 
 
 def read_header(headers: Mapping[str, str], name: str) -> str:
-    """Read a header as UTF-8, which clients send and servers decode as Latin-1."""
+    """Return a header as text: clients send UTF-8, which servers have decoded as Latin-1.
+
+    A header that is not UTF-8 is returned as Latin-1, and an absent one as an empty text.
+    """
     value = headers.get(name, "")
     try:
         return value.encode("latin-1").decode()

@@ -1,4 +1,4 @@
-"""Base views of both protocols."""
+"""Base classes of the views of the broker protocol and the lease protocol."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -26,11 +26,11 @@ from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.models import Channel, Consumer
 
 REQUEST_SECONDS: Final = 60.0
-"""Time limit of the work for a request, after which the server may be silent."""
+"""Time limit of a request's work with the database, for a server that no longer answers."""
 
 
 class AlwaysJson(BaseContentNegotiation):
-    """Content negotiation that ignores Accept and `?format=`, as the protocol does."""
+    """Content negotiation of DRF that ignores the header Accept and `?format=`: JSON always."""
 
     def select_parser(self, request: Request, parsers: Any) -> None:
         return None
@@ -43,7 +43,10 @@ class AlwaysJson(BaseContentNegotiation):
 
 
 class ProtocolView(APIView):
-    """View that refuses a method that is not allowed before it authenticates the caller."""
+    """Base of all views of DRF in the API.
+
+    It refuses a method that is not allowed before it authenticates the caller.
+    """
 
     renderer_classes = [JSONRenderer]
     content_negotiation_class = AlwaysJson
@@ -51,7 +54,7 @@ class ProtocolView(APIView):
     http_method_names = ["get", "post", "put", "delete", "options"]  # HEAD would come with GET
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Answer a request, within a bounded time of work with the database."""
+        """Answer a request, with at most REQUEST_SECONDS of work with the database."""
         with WorkDeadline(connections[settings().DATABASE], REQUEST_SECONDS):
             return super().dispatch(request, *args, **kwargs)
 
@@ -62,7 +65,7 @@ class ProtocolView(APIView):
             super().initial(request, *args, **kwargs)
 
     def perform_authentication(self, request: Request) -> None:
-        """Authenticate. No user has a name that the database can't store (NUL)."""
+        """Authenticate the caller. Refuse a user name that the database rejects: one with NUL."""
         try:
             super().perform_authentication(request)
         except DataError as error:
@@ -81,7 +84,10 @@ class ProtocolView(APIView):
         return final
 
     def get_authenticate_header(self, request: Request) -> str:
-        """Return the scheme of the first authenticator that has one: a session has none."""
+        """Return the WWW-Authenticate header for a 401, of the first authenticator that has one.
+
+        DRF asks only the first authenticator. A session, for example, has none.
+        """
         schemes = (
             authenticator.authenticate_header(request)
             for authenticator in self.get_authenticators()
@@ -93,21 +99,21 @@ class ProtocolView(APIView):
 
 
 class ProblemMixin:
-    """Refusals as application/problem+json, for views of the lease protocol."""
+    """Mixin for views of the lease protocol: it answers refusals as application/problem+json."""
 
     def get_exception_handler(self) -> Callable[..., Any]:
         return error_answers.as_problem
 
 
 class PullConsumerView(ProtocolView):
-    """View for the consumer in the URL, by its tokens."""
+    """Base of views for the pull consumer in the URL, which sends its tokens."""
 
     authentication_classes = [ConsumerTokens]
     permission_classes = [PullConsumer]
 
 
 class UserView(ProtocolView):
-    """View for users of Django with the permissions in `needs`."""
+    """Base of views for users of Django that have the permissions in `needs` for the method."""
 
     needs: Needs = {}
     permission_classes = [ModelPermission]
@@ -117,7 +123,7 @@ class UserView(ProtocolView):
 
 
 def channel_of(names: Mapping[str, str]) -> Channel:
-    """Return the channel in the URL. Raise 404 if there is none."""
+    """Return the channel with the name in the URL. Raise a refusal (404) if there is none."""
     channel = find_row(Channel, names["channel"])
     if channel is None:
         raise exceptions.no_channel()
@@ -125,7 +131,7 @@ def channel_of(names: Mapping[str, str]) -> Channel:
 
 
 def consumer_of(names: Mapping[str, str]) -> Consumer:
-    """Return the consumer in the URL. Raise 404 if there is none."""
+    """Return the consumer with the names in the URL. Raise a refusal (404) if there is none."""
     consumer = find_consumer(channel_of(names), names["consumer"])
     if consumer is None:
         raise exceptions.no_consumer()
@@ -133,7 +139,7 @@ def consumer_of(names: Mapping[str, str]) -> Consumer:
 
 
 class UnknownPath(ProtocolView):
-    """View of all paths below the API's that have no route: 404 for any method."""
+    """View that answers 404 for paths of the API without a route, whatever the method."""
 
     authentication_classes = []
     schema = None

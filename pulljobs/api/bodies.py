@@ -1,7 +1,7 @@
-"""JSON bodies as typed dictionaries: reading, rendering and the OpenAPI schema follow from them.
+"""Declarations of JSON bodies: how they are checked, rendered and described in OpenAPI.
 
-A body is declared once, as a `TypedDict`. Its keys are the names on the wire, and `Annotated` adds
-bounds, formats and help texts:
+A body is declared once, as a `TypedDict`. Its keys are the names in JSON, and `Annotated` adds
+marks: bounds, formats and help texts.
 
     class RenewBody(TypedDict, total=False):
         Seconds: Annotated[float, Bounds(0.001, YEAR)] | None
@@ -54,50 +54,50 @@ M = TypeVar("M")
 
 
 class Bounds(NamedTuple):
-    """Smallest and largest value of a number."""
+    """Mark of a number: its smallest and its largest value."""
 
     least: float
     most: float = math.inf
 
 
 class UpTo(NamedTuple):
-    """Setting that bounds a number: the API refuses a larger one as above a limit (409)."""
+    """Mark of a number: the setting that is its largest value. A larger one is refused (409)."""
 
     setting: str
 
     @property
     def limit(self) -> float:
-        """Limit of this project as JSON has it: durations are seconds."""
+        """Value of the setting in this project, a duration in seconds."""
         return as_number(getattr(settings(), self.setting))
 
 
 class ItemsUpTo(NamedTuple):
-    """Setting that bounds the length of a list."""
+    """Mark of a list: the setting that is its largest number of items."""
 
     setting: str
 
 
 class TextUpTo(NamedTuple):
-    """Largest number of characters, and a regular expression that the text matches."""
+    """Mark of a text: its largest number of characters, and a regular expression for OpenAPI."""
 
     length: int
     pattern: str | None = None
 
 
 class Format(NamedTuple):
-    """Format of a text as OpenAPI names it."""
+    """Mark of a text: its format by the name that OpenAPI has for it, such as "date-time"."""
 
     name: str
 
 
 class Help(NamedTuple):
-    """Sentence for the reader of the OpenAPI document."""
+    """Mark of any field: a sentence that describes it in the OpenAPI document."""
 
     text: str
 
 
 class Problem(NamedTuple):
-    """End of the sentence that refuses a wrong value. The sentence begins with the field's name."""
+    """Mark of any field: what its value must be, for the sentence that refuses another value."""
 
     text: str
 
@@ -121,7 +121,7 @@ class ProblemBody(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Field of a body as its declaration has it."""
+    """Field of a declared body, with its type and marks."""
 
     name: str
     key: str
@@ -133,13 +133,13 @@ class Field:
     is_nullable: bool
 
     def mark(self, mark_type: type[M]) -> M | None:
-        """Return the mark of this type, or None."""
+        """Return the field's mark of this type, or None if it has none."""
         return next((mark for mark in self.marks if isinstance(mark, mark_type)), None)
 
 
 @cache
 def fields_of(body: Any) -> tuple[Field, ...]:
-    """Return the fields of a body in the order of the declaration."""
+    """Return the fields of a declared body, in the order of its declaration."""
     return tuple(
         _field(name, hint, is_required=name in body.__required_keys__)
         for name, hint in get_type_hints(body, include_extras=True).items()
@@ -152,7 +152,7 @@ def _field(name: str, hint: Any, *, is_required: bool) -> Field:
 
 
 def unwrap(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
-    """Return the bare type of a hint, its marks, and True if it may be null."""
+    """Split a type hint into its type, its marks, and True if None is allowed."""
     marks: list[Any] = []
     is_nullable = False
     while True:
@@ -168,17 +168,17 @@ def unwrap(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
 
 
 def is_choice(kind: Any) -> bool:
-    """Return True if the annotation is a `Literal` or an enumeration."""
+    """Return True if a type is a `Literal` or an enumeration."""
     return get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, Enum))
 
 
 def choices_of(kind: Any) -> list[Any]:
-    """Return the values of a `Literal` or of an enumeration."""
+    """Return the allowed values of a `Literal` or an enumeration, as they are in JSON."""
     return list(get_args(kind)) or [member.value for member in kind]
 
 
 def describe(field: Field) -> str:
-    """Return the end of the sentence that says what the value must be."""
+    """Return what the value of a field must be, as in "must be true or false", for refusals."""
     if (problem := field.mark(Problem)) is not None:
         return problem.text
     if is_typeddict(field.kind):
@@ -204,12 +204,12 @@ def _describe_bounds(bounds: Bounds | None) -> str:
 
 
 def as_number(limit: Any) -> float:
-    """Return a limit as JSON has it: a duration in seconds."""
+    """Return the value of a setting as a number for JSON: a duration in seconds."""
     return float(limit.total_seconds()) if hasattr(limit, "total_seconds") else limit
 
 
 def render_payload(payload: bytes) -> tuple[str, Literal["base64"] | None]:
-    """Render a payload as text, or else as base64, and return it with its encoding."""
+    """Return a payload as text and None, or, if it is not UTF-8, as base64 and "base64"."""
     try:
         return payload.decode(), None
     except UnicodeDecodeError:
@@ -217,12 +217,12 @@ def render_payload(payload: bytes) -> tuple[str, Literal["base64"] | None]:
 
 
 def render_time(time: datetime) -> str:
-    """Render a time in UTC by RFC 3339."""
+    """Return a time in UTC as text by RFC 3339, such as 2030-01-31T12:00:00Z."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def render_stored_time(sent: bytes) -> str:
-    """Render a time as `render_time` does, from what `timestamptz_send` returned."""
+    """Return a time as `render_time` does, from the bytes of PostgreSQL's `timestamptz_send`."""
     seconds, microseconds = divmod(int.from_bytes(sent, signed=True), 1_000_000)
     second = _render_second(seconds)
     return f"{second}.{microseconds:06}Z" if microseconds else f"{second}Z"
@@ -230,12 +230,12 @@ def render_stored_time(sent: bytes) -> str:
 
 @lru_cache(1_000)
 def _render_second(seconds: int) -> str:
-    """Return a second after EPOCH. The messages of a claim have few of them."""
+    """Return EPOCH plus these seconds as text. The messages of a claim share few values."""
     return (EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time by RFC 3339. Raise ValueError for any other text."""
+    """Return the time in UTC of a text by RFC 3339. Raise ValueError for any other text."""
     if not _RFC_3339.fullmatch(text):
         raise ValueError(f"{text!r} is not a time such as 2030-01-31T12:00:00Z.")
     try:

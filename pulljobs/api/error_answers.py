@@ -1,8 +1,8 @@
-"""Answers to errors.
+"""Exception handlers that turn refusals into HTTP answers.
 
-The broker protocol answers with the sentence of a refusal as plain text (`as_text`). The lease
-protocol answers with application/problem+json, which has a code for programs as well
-(`as_problem`).
+A refusal is an exception with a status and a sentence for the caller. The broker protocol answers
+with the sentence as plain text (`as_text`). The lease protocol answers with
+application/problem+json, which has a code for programs as well (`as_problem`).
 """
 
 import logging
@@ -24,7 +24,7 @@ PROBLEM: Final = "application/problem+json"
 
 
 def as_text(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
-    """Answer a refusal in plain text. Return None for errors that Django handles.
+    """Return the answer to a refusal as plain text, or None for an error that Django handles.
 
     This is an exception handler of DRF.
     """
@@ -41,7 +41,7 @@ def as_text(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
 
 
 def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
-    """Answer a refusal as application/problem+json. Return None for errors that Django handles."""
+    """Return the answer to a refusal as application/problem+json, or None as `as_text` does."""
     refusal = refusal_of(error)
     if refusal is None:
         return None
@@ -62,7 +62,7 @@ def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None
 
 
 def refusal_of(error: Exception) -> APIException | None:
-    """Return the refusal that an error stands for: an unreachable database is one, too."""
+    """Return the refusal for an error: itself, 503 if the database failed, or None for a defect."""
     if isinstance(error, UNREACHABLE):
         logger.warning("The database failed a request: %s", describe_error(error))
         return unreachable()
@@ -70,7 +70,7 @@ def refusal_of(error: Exception) -> APIException | None:
 
 
 def sentence_of(refusal: APIException) -> str:
-    """Return the sentence of a refusal, with advice where that of DRF has none."""
+    """Return the sentence of a refusal for the caller. Refusals of DRF get an advice added."""
     if isinstance(refusal, MethodNotAllowed):
         return f"{refusal.detail} The Allow header names those that are."
     if isinstance(refusal, NotAuthenticated):
@@ -79,7 +79,7 @@ def sentence_of(refusal: APIException) -> str:
 
 
 def headers_of(refusal: APIException) -> dict[str, str]:
-    """Return the headers that DRF adds to a refusal."""
+    """Return WWW-Authenticate and Retry-After, if the refusal has values for them."""
     headers = {}
     if (scheme := getattr(refusal, "auth_header", None)) is not None:
         headers["WWW-Authenticate"] = scheme

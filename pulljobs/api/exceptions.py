@@ -1,4 +1,4 @@
-"""Refusals of the API: the status, and a sentence that says what to do."""
+"""Refusals of the API: exceptions with an HTTP status and a sentence that says what to do."""
 
 from functools import partial
 from http import HTTPStatus
@@ -9,13 +9,16 @@ from rest_framework.exceptions import APIException
 
 UNREACHABLE: Final = (OperationalError, InterfaceError)
 SOON: Final = 1
-"""Seconds after which to repeat a request that failed for a moment."""
+"""Seconds after which clients repeat a request that failed for a moment."""
 A_WHILE: Final = 5
-"""Seconds after which to repeat a pull that exceeds the limit of waiting pulls."""
+"""Seconds after which clients repeat a pull that exceeded the limit of waiting pulls."""
 
 
 class RefusedRequest(APIException):
-    """Refusal with its code for programs. Without a code it has the name of the status."""
+    """Refusal: an HTTP status, a sentence for people, and a code for programs.
+
+    Without a code it has the name of the status. `retry_after` is in seconds, 0 for no advice.
+    """
 
     def __init__(
         self, status_code: int, sentence: str, code: str | None = None, *, retry_after: int = 0
@@ -124,7 +127,7 @@ def has_jobs(count: str) -> RefusedRequest:
 
 
 def refused(status_code: int, error: Exception) -> RefusedRequest:
-    """Refuse with the text of an error of the Python API, which says what to do."""
+    """Return a refusal with the text of an error of the Python API, which says what to do."""
     return RefusedRequest(status_code, str(error))
 
 

@@ -1,9 +1,10 @@
-"""HMAC gateway: requests carry a signature of their time and body, or are refused.
+"""HMAC gateway: an optional check that every request is signed with a shared secret.
 
     X-Broker-Signature: t=<Unix seconds>,v1=<hex HMAC-SHA256(secret, "<t>." + body)>
 
-The signature covers neither path, method nor query, and so does not replace the tokens.
-The gateway is off unless PULLJOBS['GATEWAY_SECRETS'] names a secret.
+Requests without a valid, recent signature are refused. The signature covers neither path, method
+nor query, and so does not replace the tokens. The gateway is off unless
+PULLJOBS['GATEWAY_SECRETS'] names a secret.
 """
 
 import base64
@@ -32,13 +33,19 @@ Render = Callable[[Exception, dict[str, Any]], HttpResponse | None]
 
 
 def guard(pattern: URLPattern, render: Render = error_answers.as_text) -> URLPattern:
-    """Put the gateway before the view of a route, which may be synchronous or asynchronous."""
+    """Replace the view of a route by one that checks the signature first, and return the route.
+
+    The view may be synchronous or asynchronous. `render` makes the answers to refused requests.
+    """
     pattern.callback = _guard_view(pattern.callback, render)
     return pattern
 
 
 def _guard_view(view: View, render: Render) -> View:
-    """Wrap a view. `wraps` copies its marks, such as the exemption from CSRF."""
+    """Return a view that checks the signature before it calls this one.
+
+    `wraps` copies the attributes of the view, such as the exemption from CSRF.
+    """
     if iscoroutinefunction(view):
 
         @wraps(view)
@@ -55,7 +62,10 @@ def _guard_view(view: View, render: Render) -> View:
 
 
 def check_request(request: HttpRequest, render: Render) -> HttpResponse | None:
-    """Return the answer to a request that may not pass, or None with the body still unread."""
+    """Return the refusal of a request as an answer, or None if the request may pass.
+
+    The view can read the body afterwards as if it were unread.
+    """
     if not settings().GATEWAY_SECRETS or request.path_info.startswith(
         tuple(settings().GATEWAY_EXEMPT)
     ):
@@ -71,7 +81,7 @@ def check_request(request: HttpRequest, render: Render) -> HttpResponse | None:
 
 
 def check_signature(signature: str, body: bytes) -> None:
-    """Raise a refusal: 401 for a malformed signature, 403 for an old or a wrong one."""
+    """Raise a refusal unless the header signs the body: 401 if malformed, 403 if old or wrong."""
     parts = dict(part.partition("=")[::2] for part in signature.split(","))
     if signature.count(",") != 1 or set(parts) != {"t", "v1"} or not _SECONDS.fullmatch(parts["t"]):
         raise access_refusals.unsigned()
@@ -82,13 +92,19 @@ def check_signature(signature: str, body: bytes) -> None:
 
 
 def sign(secret: str, seconds: str, body: bytes) -> str:
-    """Return the signature in hex, for a secret in base64 and the Unix time as it is sent."""
+    """Return the signature of a time and a body as hex digits.
+
+    `secret` is base64, and `seconds` the Unix time as the header has it.
+    """
     key, signed = base64.b64decode(secret), f"{seconds}.".encode() + body
     return hmac.new(key, signed, "sha256").hexdigest()
 
 
 def buffer_body(request: HttpRequest) -> bytes:
-    """Read the body up to the largest that any route takes, and leave it readable for the view."""
+    """Read and return the body, and leave it readable for the view.
+
+    Raise a refusal (413) if it is larger than any route takes.
+    """
     limit = settings().largest_body
     body: bytes = request.read(limit + 1)
     if len(body) > limit:

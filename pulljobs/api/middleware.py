@@ -1,6 +1,6 @@
-"""`X-Request-ID` on every response of the site and in every log line.
+"""Middleware that gives every request an id, for the header `X-Request-ID` and for log lines.
 
-An id of the caller is echoed if it fits in a header, and replaced by a new one if it does not.
+The id that the caller sends in that header is kept if a header can contain it, and else replaced.
 """
 
 import logging
@@ -24,9 +24,10 @@ current_id: ContextVar[str] = ContextVar("pulljobs_request_id", default="-")
 
 @sync_and_async_middleware
 def request_id(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Set `X-Request-ID` on every response, also on errors and unknown paths, and in log lines.
+    """Set the id of each request as `X-Request-ID` on its response, and as `current_id`.
 
-    Put it first. Handlers of logs get the id from the filter `RequestIdFilter`.
+    Put this middleware first, so that errors and unknown paths have the header as well. Log lines
+    get the id from `RequestIdFilter`.
     """
     if iscoroutinefunction(get_response):
         return _make_async(get_response)
@@ -42,7 +43,7 @@ def request_id(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequ
 
 
 def ensure_id(request: HttpRequest) -> str:
-    """Return the id of a request, and give it a new one if it has none that can be echoed."""
+    """Return the id of a request. Give it a new one if the caller sent none that can be kept."""
     given: str = request.META.get(_META, "")
     if not _ECHOED.fullmatch(given):
         given = request.META[_META] = _make_id()
@@ -55,7 +56,7 @@ def _make_id() -> str:
 
 
 class RequestIdFilter(logging.Filter):
-    """Filter that sets `request_id` of every log record. It is "-" outside of requests."""
+    """Logging filter that sets `request_id` of every record: an id, or "-" outside of requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         request = getattr(record, "request", None)

@@ -1,4 +1,4 @@
-"""Permissions of authenticated callers."""
+"""Permissions of authenticated callers, as classes of DRF."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from pulljobs.storage import protocol
 VIEWING: Final = re.compile(r"pulljobs(_[a-z]+)?\.view_")
 
 Needs = Mapping[str, Sequence[str]]
-"""Permissions by method: a user must have all of them."""
+"""Permissions of Django by HTTP method: a user must have all of them."""
 
 
 class PullConsumer(BasePermission):
-    """Permission to take jobs, which push consumers do not have."""
+    """Permission for pull consumers only. A push consumer gets a refusal (412)."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         if caller(request).type != Consumer.Type.PULL:
@@ -33,7 +33,10 @@ class PullConsumer(BasePermission):
 
 
 class HolderOrPullConsumer(PullConsumer):
-    """Permission to settle a job, which a push consumer has for jobs it still holds a lease of."""
+    """Permission for pull consumers, and for a push consumer that holds the job in the URL.
+
+    It still holds jobs that it claimed before it became a push consumer, and may settle them.
+    """
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         is_pushed_to = caller(request).type != Consumer.Type.PULL
@@ -50,7 +53,7 @@ class HolderOrPullConsumer(PullConsumer):
 
 
 class ModelPermission(BasePermission):
-    """Permission of a user, by the view's `needs` for the method."""
+    """Permission for users who have the permissions of Django in the view's `needs`."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         needs: Needs = getattr(view, "needs", {})
@@ -60,7 +63,10 @@ class ModelPermission(BasePermission):
 
 
 def is_permitted(request: Request, *permissions: str) -> bool:
-    """Return True if the user has all permissions, or PULLJOBS['API_ACCESS'] asks for none."""
+    """Return True if the user has all these permissions, or PULLJOBS['API_ACCESS'] grants them.
+
+    Its value "open" grants all of them, and "read-only" those to view.
+    """
     access = settings().API_ACCESS
     if access == Access.OPEN:
         return True

@@ -1,4 +1,4 @@
-"""Bytes of request bodies, read before any parser of Django or DRF."""
+"""Reading of request bodies as bytes, with limits of size and without parsers of Django or DRF."""
 
 import zlib
 from io import SEEK_CUR, BytesIO
@@ -17,13 +17,14 @@ ENCODING = "HTTP_CONTENT_ENCODING"
 GZIP = 16 + zlib.MAX_WBITS
 MOST_MEMBERS = 100
 PART = 16 * 1024
-"""Bytes read at once: at most as many are copied after the end of a member."""
+"""Bytes that are decompressed at a time, so that little is copied after the end of a member."""
 
 
 def refuse_foreign_form(request: Request) -> None:
-    """Refuse a form that a page of another site has a browser send with its user's login.
+    """Raise a refusal (415) unless a request by a browser has JSON (protection against CSRF).
 
-    Browsers send the Origin. Other clients do not, and their Content-Type is ignored.
+    A page of another site can make a browser send a form with its user's login, but not JSON.
+    Browsers are recognised by the header Origin. The Content-Type of other clients is ignored.
     """
     content_type = request.META.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
     if "Origin" in request.headers and content_type != JSON:
@@ -31,7 +32,10 @@ def refuse_foreign_form(request: Request) -> None:
 
 
 def read_limited(request: Request, largest: int, advice: str) -> bytes:
-    """Return the body, whatever its Content-Type. Raise 413 with the advice if it is too large."""
+    """Return the body as bytes, whatever its Content-Type.
+
+    Raise a refusal (413), with this advice, if it has more than `largest` bytes.
+    """
     body: bytes = request._request.read(largest + 1)
     if len(body) > largest:
         raise exceptions.too_large(largest, advice)
@@ -39,12 +43,15 @@ def read_limited(request: Request, largest: int, advice: str) -> bytes:
 
 
 def read_decompressed(request: HttpRequest, largest: int) -> bytes:
-    """Return the body, decompressed if need be. Raise 413 if either form of it is too large."""
+    """Return the body, decompressed if it has a Content-Encoding.
+
+    Raise a refusal (413) if it has more than `largest` bytes, compressed or decompressed.
+    """
     return decompress(request, read_sent(request, largest), largest)
 
 
 def read_sent(request: HttpRequest, largest: int) -> bytes:
-    """Return the body as it was sent. Raise 413 if it is too large."""
+    """Return the body as it was sent. Raise a refusal (413) if it is above `largest` bytes."""
     body: bytes = request.read(largest + 1)
     if len(body) > largest:
         raise exceptions.body_too_large(largest)
@@ -52,9 +59,10 @@ def read_sent(request: HttpRequest, largest: int) -> bytes:
 
 
 def decompress(request: HttpRequest, body: bytes, largest: int) -> bytes:
-    """Return a body decompressed by its Content-Encoding. Raise 413 if it is too large.
+    """Return a body decompressed by the request's Content-Encoding, which is gzip or none.
 
-    Views call this after authentication, and not on the event loop.
+    Raise a refusal: 413 if the result is above `largest` bytes, 400 for another encoding or damaged
+    data. Views call this after authentication, and not on the event loop, because it may take long.
     """
     coding = request.META.get(ENCODING, "identity").lower()
     if coding not in ("gzip", "identity"):
@@ -67,7 +75,7 @@ def decompress(request: HttpRequest, body: bytes, largest: int) -> bytes:
 
 
 def _gunzip(body: bytes, largest: int) -> bytes:
-    """Decompress all members, but stop one byte above the largest size."""
+    """Decompress all members of a gzip file, but stop one byte above the largest size."""
     packed, plain = BytesIO(body), bytearray()
     for _ in range(MOST_MEMBERS):
         _add_member(packed, plain, largest + 1)
@@ -90,7 +98,7 @@ def _add_member(packed: BytesIO, plain: bytearray, most: int) -> None:
 
 
 def read_form(request: Request) -> QueryDict:
-    """Return the fields of a form. Raise 415 for another Content-Type."""
+    """Return the fields of a URL-encoded form. Raise a refusal (415) for another Content-Type."""
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != FORM:
         raise exceptions.not_a_form()
     body = read_limited(request, LARGEST_FORM, "send shorter fields")

@@ -1,4 +1,7 @@
-"""Reading of request bodies by their declarations."""
+"""Reading of request bodies by the declarations of `bodies`, which are typed dictionaries.
+
+`refuse` makes the refusal of a body from a sentence.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -33,11 +36,11 @@ from pulljobs.conf import settings
 B = TypeVar("B", bound=Mapping[str, Any])
 JSON: Final = "application/json"
 GivenFields = Mapping[str, Any]
-"""A JSON object with its keys in lower case."""
+"""JSON object with its keys in lower case, because names of fields are compared in any case."""
 
 
 class FieldReader(NamedTuple):
-    """Field of a declaration, prepared for reading."""
+    """Field of a declared body, with the function that checks its values."""
 
     name: str
     key: str
@@ -47,12 +50,15 @@ class FieldReader(NamedTuple):
 
 
 def read_body(body: type[B], text: bytes, refuse: Refuse = exceptions.bad_body) -> B:
-    """Return the fields of a JSON body. An absent or empty body is an empty object."""
+    """Return the declared fields of a JSON body by name, or raise a refusal.
+
+    An empty body counts as an empty object.
+    """
     return read_fields(body, read_object(text, refuse) if text.strip() else {}, refuse)
 
 
 def read_object(text: bytes, refuse: Refuse) -> GivenFields:
-    """Return a JSON object with its keys in lower case. Raise the refusal of any other text."""
+    """Parse a JSON object and return it with its keys in lower case, or raise a refusal."""
     try:
         parsed = json.loads(text.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -63,10 +69,10 @@ def read_object(text: bytes, refuse: Refuse) -> GivenFields:
 
 
 def read_fields(body: type[B], given: GivenFields, refuse: Refuse) -> B:
-    """Check the given fields and return them by their declared names.
+    """Check the values of the fields that a body declares and return them by name.
 
-    Null counts as absent. Fields that are not declared are ignored. A value above a limit of the
-    project is refused after all others.
+    Null counts as absent. Fields that are not declared are ignored. Raise a refusal for a missing
+    or wrong value, and only then (409) for one above a limit of the project's settings.
     """
     readers = _readers_of(body)
     values: dict[str, Any] = {}
@@ -84,7 +90,7 @@ def read_fields(body: type[B], given: GivenFields, refuse: Refuse) -> B:
 
 
 def pick_fields(body: type[B], given: GivenFields) -> B:
-    """Return the declared fields that are given, unchecked, for publishing checks them."""
+    """Return the given values of the declared fields by name, unchecked: publishing checks them."""
     return cast(
         "B",
         {
@@ -96,7 +102,10 @@ def pick_fields(body: type[B], given: GivenFields) -> B:
 
 
 def read_form_or_json(request: Request, body: Any) -> Mapping[str, str]:
-    """Return the fields of a form, or the texts of a JSON object. Raise 415 for other types."""
+    """Return the fields of a form, or those of a JSON object with texts only.
+
+    Raise a refusal (415) for another Content-Type.
+    """
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != JSON:
         return cast("Mapping[str, str]", raw_bodies.read_form(request))
     text = raw_bodies.read_limited(request, raw_bodies.LARGEST_FORM, "send shorter fields")
@@ -109,7 +118,10 @@ def read_form_or_json(request: Request, body: Any) -> Mapping[str, str]:
 
 
 def pick_form_fields(form: Any, sent: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts of a form, empty where absent, unchecked, for registering checks them."""
+    """Return the values of a form's declared fields, "" where absent, unchecked.
+
+    The functions of `registering` check them.
+    """
     return {field.name: sent.get(field.name, "") for field in fields_of(form)}
 
 
@@ -158,7 +170,10 @@ def _make_check(field: Field) -> Check:
 
 
 def _check_texts(value: Any, refuse: Refuse) -> dict[str, str]:
-    """Check an object whose values are texts. Publishing checks the names and values."""
+    """Return the value if it is a JSON object of texts, or raise ValueError.
+
+    Publishing checks the names and the texts.
+    """
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError(value)
     return value

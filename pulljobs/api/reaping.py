@@ -1,4 +1,7 @@
-"""Reaper of processes that hand out leases over HTTP, so that leases end where no worker runs."""
+"""Reaper in server processes of the HTTP API, so that leases expire where no worker runs.
+
+It is a thread that begins with the first lease of the process.
+"""
 
 import atexit
 import logging
@@ -21,20 +24,24 @@ NAME: Final = "pulljobs-reaper"
 """Name of the thread."""
 CLOSE_SECONDS: Final = 5.0
 LONGEST_PASS_SECONDS: Final = 30.0
-"""Time after which the server counts as silent. Each part of a pass takes a second or two."""
+"""Time limit of a pass, for a database that no longer answers. A pass takes a few seconds."""
 FOREVER: Final = float("inf")
 
 
 class ServingReaper:
-    """Loop of a serving process. Processes skip each other's leases, so there is no leader."""
+    """Loop that reaps in a server process. Without workers it also does a part of their upkeep.
+
+    Every process may reap at the same time: each skips the leases that another one has locked.
+    """
 
     def __init__(self) -> None:
         self._has_waited = False
 
     def tick(self) -> float:
-        """Do one pass. Between passes the connection is kept only if Django keeps connections.
+        """Do a pass, and return the seconds until the next.
 
-        The first call only waits, because the lease that started the reaper has just begun.
+        The first call does nothing, because the lease that started the reaper has just begun. After
+        a pass the connection is closed, unless Django's settings keep connections (CONN_MAX_AGE).
         """
         interval = settings().REAP_INTERVAL.total_seconds()
         if not self._has_waited:
@@ -49,7 +56,10 @@ class ServingReaper:
 
 
 def ensure_reaping() -> None:
-    """Start the reaper of this process unless it runs or is turned off. Each lease calls this."""
+    """Start the reaper of this process unless it runs, or PULLJOBS['REAP_WHILE_SERVING'] is False.
+
+    The API calls this for each lease that it hands out.
+    """
     global _runner
     if not settings().REAP_WHILE_SERVING:
         _warn_once()
@@ -60,7 +70,7 @@ def ensure_reaping() -> None:
 
 
 def close() -> None:
-    """End the reaper of this process. The next lease starts another."""
+    """Stop the reaper of this process and wait for its thread. The next lease starts another."""
     global _runner
     with _starting:
         runner, _runner = _runner, None
@@ -76,7 +86,10 @@ def _start() -> Runner:
 
 
 def _pass() -> bool:
-    """Do a while of each part. Return True if there is more to do."""
+    """Reap and, without workers, do their upkeep, each for a bounded time.
+
+    Return True if work is left.
+    """
     parts: list[Callable[[], bool]] = [_reap]
     if not serving.has_worker():
         parts += [pulling.sweep_keys, scheduling.dispatch_more, operating.count_settlements]
@@ -98,7 +111,7 @@ def _warn_once() -> None:
 
 
 def _forget() -> None:
-    """Forget the reaper in a forked process, which lacks its thread."""
+    """Forget the reaper in a forked process, which does not have its thread."""
     global _runner, _starting
     _runner, _starting = None, threading.Lock()
 

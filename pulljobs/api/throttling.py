@@ -1,7 +1,7 @@
-"""Rate limits of callers, by the name of the route, counted in Django's default cache.
+"""Rate limits of requests, per route and caller, by the setting PULLJOBS['THROTTLES'].
 
-DRF counts the requests of the last second, minute, hour or day. Processes share the count if they
-share the cache.
+DRF counts the requests of the last second, minute, hour or day in Django's default cache.
+Processes share the count if they share the cache.
 """
 
 from typing import Final, cast
@@ -18,7 +18,7 @@ SOON: Final = 1.0
 
 
 class CallerThrottle(BaseThrottle):
-    """Throttle for views of DRF."""
+    """Throttle of DRF's views, by the name of the route and by caller, or address without one."""
 
     seconds: float | None = None
 
@@ -41,15 +41,15 @@ class CallerThrottle(BaseThrottle):
 
 
 def is_limited(scope: str) -> bool:
-    """Return True if the setting THROTTLES has a rate for the name of a route."""
+    """Return True if PULLJOBS['THROTTLES'] has a rate for this name of a route."""
     return scope in settings().THROTTLES
 
 
 def seconds_to_wait(scope: str, caller: object) -> float | None:
-    """Count a request. Return None if it may go on, else the seconds after which to repeat it.
+    """Count a request of a caller to a route, the scope. Return None if it may go on.
 
-    `caller` is a row of any model, or an address. This reads and writes the cache, and so does not
-    run on an event loop.
+    Otherwise return the seconds after which the caller may repeat it. `caller` is a row of any
+    model, or an address. Do not call this on an event loop: it reads and writes the cache.
     """
     rate = settings().THROTTLES.get(scope)
     if rate is None:
@@ -59,7 +59,7 @@ def seconds_to_wait(scope: str, caller: object) -> float | None:
 
 
 class RateWindow(SimpleRateThrottle):
-    """Requests of one caller in one scope."""
+    """Requests of one caller to one route in the last second, minute, hour or day."""
 
     def __init__(self, scope: str, rate: str, caller: object) -> None:
         self.scope, self.rate = scope, rate
@@ -69,7 +69,7 @@ class RateWindow(SimpleRateThrottle):
         self.cache_key = f"pulljobs:throttle:{scope}:{caller.__class__.__name__}:{identity}"
 
     def has_room(self) -> bool:
-        """Count a request unless the window is full. Return True if it was counted."""
+        """Count a request and return True, or return False if the limit is reached."""
         # SimpleRateThrottle uses neither argument.
         return self.allow_request(cast("Request", None), cast("APIView", None))
 

@@ -1,4 +1,4 @@
-"""Routes of both protocols, to be included at any prefix. The gateway is before each of them."""
+"""Routes of the whole API, to be included at any prefix, each behind the HMAC gateway."""
 
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import path, re_path

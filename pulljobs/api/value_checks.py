@@ -1,4 +1,4 @@
-"""Checks of single values in request bodies."""
+"""Checks of single values in request bodies: numbers, seconds, flags, texts and times."""
 
 import math
 from collections.abc import Callable, Mapping

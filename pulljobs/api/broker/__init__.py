@@ -1,1 +1,4 @@
-"""The protocol of the reference broker: PascalCase JSON, errors in plain text."""
+"""Broker protocol: the HTTP API of the reference broker, for its existing clients.
+
+Its JSON has names in PascalCase, and its errors are plain text.
+"""

@@ -117,7 +117,7 @@ class PagesBody(TypedDict):
 
 
 class ListingBody(TypedDict):
-    """Relative links. A page that is not empty has links to both sides."""
+    """Page of relative links to rows. A page that is not empty links to the pages on both sides."""
 
     Result: list[str]
     Pages: PagesBody

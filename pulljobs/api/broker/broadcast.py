@@ -1,4 +1,4 @@
-"""Route broadcast: a producer publishes a message now or at a time."""
+"""Route /channel/{c}/broadcast: a producer publishes a message, at once or at a later time."""
 
 import re
 from datetime import datetime
@@ -59,7 +59,7 @@ class Broadcast(ProtocolView):
 
 
 def _publish(request: Request, to: Publisher, payload: bytes, at: datetime | None) -> str:
-    """Publish or schedule a message and return its path."""
+    """Publish a message, or schedule it for the time `at`, and return the path of its resource."""
     arguments: dict[str, Any] = {
         "key": read_header(request.headers, KEY) or None,
         "priority": _read_priority(request),
@@ -93,7 +93,10 @@ def _read_schedule(request: Request) -> datetime | None:
 
 
 def _read_priority(request: Request) -> int:
-    """Return the priority without its sign, or 0 if it is no number. Raise 400 above HIGHEST."""
+    """Return the priority in the header without its sign, or 0 if it is absent or no number.
+
+    Raise a refusal (400) above HIGHEST.
+    """
     number = _INTEGER.fullmatch(request.headers.get(PRIORITY, ""))
     digits = number[1].lstrip("0") if number else ""
     if len(digits) > len(str(HIGHEST)) or int(digits or 0) > HIGHEST:
@@ -102,7 +105,7 @@ def _read_priority(request: Request) -> int:
 
 
 def _read_cost(request: Request) -> int:
-    """Return the cost, by default 1. Publishing checks its bounds."""
+    """Return the cost in the header, by default 1. Publishing checks its bounds."""
     given = request.headers.get(COST) or "1"
     if not _INTEGER.fullmatch(given) or len(given) > LONGEST_COST:
         raise exceptions.bad_field(f"{COST} must be a whole number from 1 to 1000000.")
@@ -110,7 +113,10 @@ def _read_cost(request: Request) -> int:
 
 
 def _read_metadata(request: Request) -> dict[str, str]:
-    """Return the headers that the producer names, spelled as it names them, if they are present."""
+    """Return the headers of the request that become headers of the message.
+
+    The producer lists their names in METADATA. Headers with secrets are omitted.
+    """
     headers = request.headers
     named = read_header(headers, METADATA).split(",")
     return {

@@ -19,7 +19,11 @@ from pulljobs.storage import published
 
 
 class DeadLetters(UserView):
-    """View for users (GET), the consumer's token in a form (POST) and both tokens (DELETE)."""
+    """View that lists (GET), redrives (POST) or deletes (DELETE) a consumer's DEAD jobs.
+
+    As in the protocol, each method authenticates in its own way: GET a user of Django, POST by the
+    consumer's token in a form, DELETE by the tokens of channel and consumer in headers.
+    """
 
     needs = {"GET": ["pulljobs.view_job"]}
 

@@ -1,4 +1,4 @@
-"""Refusals of requests for one job."""
+"""Refusals of requests to the routes of one job."""
 
 from functools import partial
 from math import ceil

@@ -1,7 +1,8 @@
 """Routes of one job: /channel/{c}/consumer/{k}/job/{j} and its requeue-dead-job.
 
-Every write of a job POST names the lease it is made under. For a request without a lease token that
-is the lease read a moment before, so that a request that was overtaken changes nothing.
+A POST to a job moves it to the state in its body. Every such write names the lease token of the
+job. A request without a token uses the one that was read just before, so that it changes nothing if
+another request has moved the job in between.
 """
 
 from datetime import timedelta
@@ -41,11 +42,11 @@ EVENTS: Final = {
     for event in (Event.CLAIM, Event.REVIVE, Event.DELIVER, Event.REJECT)
     for source in TRANSITIONS[event].sources
 }
-"""Events of the protocol by the state of a job and the state that the caller asks for."""
+"""Events of job POSTs, by the state of the job and the state that the caller asks for."""
 
 
 class SingleJobView(PullConsumerView):
-    """View of one job: consumers look at it, take and settle it, and delete it when it is DEAD."""
+    """View with which a consumer reads one job, claims and settles it, or deletes it when DEAD."""
 
     permission_classes = [HolderOrPullConsumer]
 
@@ -54,7 +55,7 @@ class SingleJobView(PullConsumerView):
         return [DeleterTokens()] if deletes else super().get_authenticators()
 
     def get_permissions(self) -> list[Any]:
-        """Return the permissions. Push consumers may delete their jobs, too."""
+        """Return no permissions for DELETE, so that push consumers may delete their DEAD jobs."""
         return [] if self.request.method == "DELETE" else list(super().get_permissions())
 
     def get(self, request: Request, job: str, **names: str) -> Response:
@@ -79,7 +80,7 @@ class SingleJobView(PullConsumerView):
         return _take(consumer, addressed, asked)
 
     def delete(self, request: Request, job: str, **names: str) -> Response:
-        """Delete a DEAD job. A job of another consumer is answered like a missing job."""
+        """Delete a DEAD job of the consumer. Refuse any other job as if it were missing."""
         try:
             deleted = operating.delete_exhausted(caller(request), ids.decode(job))
         except ValueError as error:
@@ -98,7 +99,10 @@ class RequeueDeadJob(PullConsumerView):
 
 
 def find_job(consumer: Consumer, xid: str) -> AddressedJob:
-    """Return a job of the consumer. Raise 404 if there is none, 401 if it is another consumer's."""
+    """Return the live job with this public id, with its state and lease token.
+
+    Raise a refusal: 404 if there is none, 401 if it belongs to another consumer.
+    """
     try:
         job = protocol.addressed(settings().DATABASE, ids.decode(xid))
     except ValueError as error:
@@ -116,7 +120,10 @@ def _read_transition(body: bytes) -> TransitionBody:
 
 
 def _find_event(job: AddressedJob, asked: TransitionBody, lease_token: str | None) -> Event | None:
-    """Return the event that moves a job, or None if it has the state that the caller asks for."""
+    """Return the event that moves a job to the state in the body, or None if it is there already.
+
+    Raise a refusal if no event leads there, or if the lease token of the request is not the job's.
+    """
     if lease_token is not None and not _is_lease_of(job, lease_token):
         raise job_refusals.lease_lost()
     target = asked["NextState"]
@@ -151,7 +158,10 @@ def _take(consumer: Consumer, job: AddressedJob, asked: TransitionBody) -> Respo
 def _answer_overtaken(
     consumer: Consumer, job: AddressedJob, asked: TransitionBody, lease_token: str | None
 ) -> Response:
-    """Answer a request that another one overtook as if it had come after it."""
+    """Answer a request whose write changed nothing, because another one had moved the job before.
+
+    The answer is a success if the job has the wanted state by now, else a refusal.
+    """
     if _find_event(find_job(consumer, ids.encode(job.id)), asked, lease_token) is None:
         return Response(status=202)
     raise job_refusals.overtaken()

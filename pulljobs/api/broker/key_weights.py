@@ -1,4 +1,4 @@
-"""Route of the weights of a consumer's keys, /channel/{c}/consumer/{k}/weights."""
+"""Route /channel/{c}/consumer/{k}/weights: operators read and set the weights of keys."""
 
 import re
 from typing import Final
@@ -25,7 +25,7 @@ class KeyWeights(UserView):
     needs = {"GET": ["pulljobs.view_consumer"], "PUT": ["pulljobs.change_consumer"]}
 
     def get(self, request: Request, **names: str) -> Response:
-        """List the keys whose weight is not 1, by key."""
+        """List the keys whose weight is not 1, with their weights, in the order of the keys."""
         consumer, after = consumer_of(names), request.query_params.get("after")
         if after is not None and registering.NUL in after:
             after = None
@@ -38,7 +38,7 @@ class KeyWeights(UserView):
         return Response(body)
 
     def put(self, request: Request, **names: str) -> Response:
-        """Set the weight of a key."""
+        """Set the weight of the key in the form or JSON body, with an entry in the audit trail."""
         consumer, form = consumer_of(names), read_form_or_json(request, KeyWeightFormBody)
         key = form.get("key", "")
         try:

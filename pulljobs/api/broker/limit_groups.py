@@ -1,4 +1,7 @@
-"""Routes of groups of consumers that share limits, /limit-groups and /limit-group/{name}."""
+"""Routes /limit-groups and /limit-group/{name}: operators read and change limit groups.
+
+The parsers of limits in forms are here, for the routes of consumers as well.
+"""
 
 import re
 from collections.abc import Mapping
@@ -34,7 +37,10 @@ class LimitGroupView(UserView):
         return Response(resources.render_limit_group(request, _group_of(names)))
 
     def put(self, request: Request, **names: str) -> Response:
-        """Create the group, or change the limits that are sent."""
+        """Create the limit group with the limits in the body, or change those of an existing group.
+
+        Limits that the body does not have stay as they are.
+        """
         try:
             registering.check_name(names["group"])
             limits = limit_fields(read_form_or_json(request, LimitsFormBody))
@@ -44,7 +50,7 @@ class LimitGroupView(UserView):
         return Response(resources.render_limit_group(request, group))
 
     def delete(self, request: Request, **names: str) -> Response:
-        """Delete a group without consumers."""
+        """Delete the limit group. Refuse (409) while consumers are in it."""
         group = _group_of(names)
         try:
             with transaction.atomic(using=settings().DATABASE):
@@ -73,7 +79,10 @@ def _group_of(names: Mapping[str, str]) -> LimitGroup:
 
 
 def limit_fields(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the limits in a form. Those that are not sent stay as they are."""
+    """Return the limits in a form as fields of the model. An absent limit has no entry.
+
+    Raise InvalidRegistration for a value that is no number or truth value.
+    """
     rate = form.get("rate")
     fields: dict[str, Any] = {} if rate is None else {"rate": rate}
     if rate == "":
@@ -87,7 +96,7 @@ def limit_fields(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 def key_fields(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the limits by key in a form. Those that are not sent stay as they are."""
+    """Return the limits per key in a form as fields of the model, as `limit_fields` does."""
     fields: dict[str, Any] = {"rate_per_key": False} if form.get("rate") == "" else {}
     if (text := form.get("maxInFlightPerKey")) is not None:
         fields["max_in_flight_per_key"] = _parse_number("maxInFlightPerKey", text)

@@ -1,4 +1,4 @@
-"""Links of lists and resources, relative to where the API is mounted, and the cursors in them."""
+"""Links in answers of the broker protocol: paths of resources, and pages with their cursors."""
 
 import base64
 import binascii
@@ -20,14 +20,17 @@ from pulljobs.storage.pages import Cut
 
 
 class CursorRow(NamedTuple):
-    """Row that a cursor names: base64 of `id|time`, as in the protocol."""
+    """Row at which a page begins or ends. As a cursor in a link it is base64 of `id|time`."""
 
     id: int
     made_at: datetime
 
 
 def link_to(request: Request, endpoint: str, **names: str) -> str:
-    """Return the path of a route. It is empty for names that no URL can have, as with a slash."""
+    """Return the path of the route named `endpoint`, under the prefix at which the API is mounted.
+
+    The path is empty if a URL can't contain one of the names, for example one with a slash.
+    """
     match = request.resolver_match
     namespace = f"{match.namespace}:" if match and match.namespace else ""
     try:
@@ -37,22 +40,25 @@ def link_to(request: Request, endpoint: str, **names: str) -> str:
 
 
 def link_in_channel(request: Request, endpoint: str, channel: Channel, **names: str) -> str:
-    """Return the path of a route below a channel."""
+    """Return the path of a route with this channel in it, as `link_to`."""
     return link_to(request, endpoint, channel=channel.name, **names)
 
 
 def link_in_consumer(request: Request, endpoint: str, consumer: Consumer, **names: str) -> str:
-    """Return the path of a route below a consumer."""
+    """Return the path of a route with this consumer and its channel in it, as `link_to`."""
     return link_in_channel(request, endpoint, consumer.channel, consumer=consumer.name, **names)
 
 
 def add_query(url: str, query: dict[str, object]) -> str:
-    """Append a query to a path, unless it is empty."""
+    """Return a path with these query parameters, or the path itself without any."""
     return f"{url}?{urlencode(query, doseq=True)}" if query else url
 
 
 def read_cut(request: Request) -> Cut:
-    """Return the page that is asked for. An unreadable cursor counts as absent."""
+    """Return the bounds of the page that the parameters `next` and `previous` ask for.
+
+    An unreadable cursor counts as absent. Raise a refusal (400) if the request has both.
+    """
     after, before = (request.query_params.get(name, "") for name in ("next", "previous"))
     if after and before:
         raise exceptions.both_cursors()
@@ -60,7 +66,10 @@ def read_cut(request: Request) -> Cut:
 
 
 def link_pages(request: Request, rows: Sequence[CursorRow]) -> PagesBody:
-    """Return the links to the pages on both sides of these rows. An empty page has none."""
+    """Return the links to the pages after and before the page with these rows, newest first.
+
+    An empty page has no links.
+    """
     if not rows:
         return {}
     statuses = request.query_params.getlist("status")

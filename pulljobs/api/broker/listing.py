@@ -1,8 +1,9 @@
-"""Listing of a consumer's queued jobs, at a cost that does not depend on earlier jobs.
+"""Listing of a consumer's queued jobs, for the route queued-jobs.
 
-A listing enters the claim index where the listing before found the first queued job. These
-low-water marks are like those of claims, and each process has its own. Where a job may have become
-available below them, the listing looks again before it answers, so that it omits no committed job.
+Its cost must not depend on the index entries that settled jobs have left behind. So a listing
+enters the claim index where the listing before found the first queued job. These low-water marks
+are like those of claims, and each process has its own. Where a job may have become available below
+them, the listing reads again before it answers, so that it omits no committed job.
 """
 
 import threading
@@ -26,7 +27,10 @@ LOWEST: Final = -32_769
 
 
 def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[WaitingJob]:
-    """List the next available jobs after a place, in the order in which claims take them."""
+    """Return at most `wanted` available jobs in the order in which claims take them.
+
+    They come after the place of a job, the last of the page before, or from the first job on.
+    """
     using = settings().DATABASE
     if connections[using].in_atomic_block:
         # The transaction may see rows that it rolls back: no marks are learned from them.
@@ -38,7 +42,7 @@ def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[Wa
 
 @dataclass(slots=True)
 class ConsumerListing:
-    """Listings of one consumer in this process, with their low-water marks."""
+    """Reader of one consumer's queued jobs, with the low-water marks that this process knows."""
 
     using: str
     consumer_id: int
@@ -48,7 +52,7 @@ class ConsumerListing:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def list_jobs(self, wanted: int, after: Place | None) -> list[WaitingJob]:
-        """List jobs, and look again as long as the marks may hide one."""
+        """Return the jobs as `queued` does. Read again as long as the marks may hide a job."""
         with self._lock:
             while True:
                 entry, asked = _entry_after(self._marks, after), time.monotonic()
@@ -57,7 +61,10 @@ class ConsumerListing:
                     return listed.jobs
 
     def _missed_some(self, listed: Listed, after: Place | None, asked: float) -> bool:
-        """Learn from a listing. Return True if it may have begun above a queued job."""
+        """Learn low-water marks from a listing that was asked for at this monotonic time.
+
+        Return True if the listing may have omitted a job, because the marks have to be lowered.
+        """
         if self._is_void(listed, asked) and self._marks.positions:
             self._marks.forget()
             return True
@@ -74,7 +81,7 @@ class ConsumerListing:
         return self._marks.lower() or cleared
 
     def _is_void(self, listed: Listed, asked: float) -> bool:
-        """Return True if the marks are of another server, or its clock was set back."""
+        """Return True if the marks no longer hold: a restarted server, or a clock set back."""
         at, answered = listed.started_at, time.monotonic()
         is_set_back = self._watch.is_set_back(at, asked=asked, answered=answered)
         before, self._server = self._server, listed.server_started_at

@@ -1,4 +1,4 @@
-"""Routes of messages and scheduled messages of a channel, read back.
+"""Routes with which users read the messages and scheduled messages of a channel.
 
 /channel/{c}/messages, /channel/{c}/message/{m}, /channel/{c}/messages-status,
 /channel/{c}/scheduled-messages and /channel/{c}/scheduled-message/{m}.
@@ -66,7 +66,7 @@ class MessageView(UserView):
 
 
 class MessagesStatus(UserView):
-    """Counts of a channel's messages by status. An unknown channel has none."""
+    """View of the counts of a channel's messages by status. An unknown channel has no counts."""
 
     needs = NEEDS
 
@@ -111,7 +111,7 @@ class ScheduledMessageView(UserView):
 
 
 def _read_statuses(request: Request) -> set[int]:
-    """Return the statuses that are asked for, and ignore those that are not numbers."""
+    """Return the numbers of statuses in the query, which filter a list. Ignore other texts."""
     given = request.query_params.getlist("status")
     return {int(text) for text in given if text.isdecimal() and len(text) < 10}
 

@@ -1,4 +1,4 @@
-"""Route queued-jobs: consumers list their queued jobs without taking them, operators purge them."""
+"""Route /channel/{c}/consumer/{k}/queued-jobs: consumers list queued jobs, operators purge them."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,10 @@ _PLACE: Final = re.compile(r"(-?[0-9]{1,5})\.([0-9]{1,18})\.([0-9a-v]{20})")
 
 
 class QueuedJobs(PullConsumerView):
-    """View for consumers by their tokens (GET) and for operators as users (DELETE)."""
+    """View with which a consumer lists its queued jobs (GET) and an operator purges them (DELETE).
+
+    A consumer sends its tokens. An operator is a user of Django, and a purge kills the queued jobs.
+    """
 
     needs = {"DELETE": ["pulljobs.change_consumer", "pulljobs.delete_job"]}
 
@@ -80,7 +83,7 @@ def _read_limit(request: Request) -> int:
 
 
 def _read_after(request: Request) -> Place | None:
-    """Return the place of the last job of the page before."""
+    """Return the place of the last job of the page before, or None for the first page."""
     given = request.query_params.get("next", "")
     if not given:
         return None
@@ -99,7 +102,7 @@ def _parse_place(given: str) -> Place:
 
 
 def _next_link(request: Request, limit: int, last: Place) -> str:
-    """Return the Link header of the page after a job, relative to where the API is mounted."""
+    """Return the Link header with the path of the page that begins after this place."""
     microseconds = (last.available_at - _EPOCH) // timedelta(microseconds=1)
     place = f"{last.priority}.{microseconds}.{ids.encode(last.id)}"
     query = urlencode({"limit": limit, "next": place})
@@ -107,7 +110,7 @@ def _next_link(request: Request, limit: int, last: Place) -> str:
 
 
 def _with_messages(jobs: list[WaitingJob]) -> list[QueuedJobBody]:
-    """Render jobs, but not those that were settled since and whose message was dropped."""
+    """Render jobs with their messages. Omit jobs whose message was dropped in the meantime."""
     if not jobs:
         return []
     stored = messages.read_messages(settings().DATABASE, [job.message_id for job in jobs])

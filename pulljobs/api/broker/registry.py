@@ -1,4 +1,4 @@
-"""Routes of producers, channels and consumers: lists, and rows that are PUT.
+"""Routes with which users list, read and write producers, channels and consumers.
 
 /producers, /producer/{p}, /channels, /channel/{c}, /channel/{c}/consumers and
 /channel/{c}/consumer/{k}.
@@ -40,11 +40,14 @@ from pulljobs.storage.pages import newest_first
 UNMODIFIED_SINCE: Final = "If-Unmodified-Since"
 LAST_MODIFIED: Final = "Last-Modified"
 RANDOM_TOKEN: Final = 12
-"""Characters."""
+"""Number of characters of a token for a row that is PUT without one."""
 
 
 def registry_needs(kind: str) -> Needs:
-    """Return the permissions by method. PUT adds or changes, and its answer has the token."""
+    """Return the permissions that a user needs for each method, for a model's name in lower case.
+
+    PUT may create or change a row, and so needs both permissions. Its answer has the token.
+    """
     view, add, change, delete = (
         f"pulljobs.{verb}_{kind}" for verb in ("view", "add", "change", "delete")
     )
@@ -52,7 +55,7 @@ def registry_needs(kind: str) -> Needs:
 
 
 def list_rows(request: Request, rows: QuerySet[Any], link: Callable[[Any], str]) -> Response:
-    """Answer a page of links, the newest row first."""
+    """Return the answer with a page of links to rows, the newest row first."""
     page = newest_first(rows, read_cut(request))
     pages = link_pages(request, [CursorRow(row.pk, row.created_at) for row in page])
     body: ListingBody = {"Result": [link(row) for row in page], "Pages": pages, "Links": None}
@@ -60,14 +63,17 @@ def list_rows(request: Request, rows: QuerySet[Any], link: Callable[[Any], str])
 
 
 class ChangedRow(Protocol):
-    """Row that knows when it was changed."""
+    """Interface of rows with the time of their last change."""
 
     @property
     def changed_at(self) -> datetime: ...
 
 
 def check_precondition(request: Request, row: ChangedRow) -> None:
-    """Raise unless If-Unmodified-Since is the row's Last-Modified, character by character."""
+    """Raise a refusal unless the caller has seen the newest version of the row.
+
+    It shows this by If-Unmodified-Since, which must be the row's Last-Modified, by each character.
+    """
     given = request.headers.get(UNMODIFIED_SINCE)
     if not given:
         raise exceptions.precondition_missing()
@@ -76,7 +82,7 @@ def check_precondition(request: Request, row: ChangedRow) -> None:
 
 
 def render_http_date(time: datetime) -> str:
-    """Render a time as HTTP does, rounded down to the second."""
+    """Return a time in the format of HTTP headers, rounded down to the second."""
     return http.http_date(int(time.timestamp()))
 
 
@@ -109,25 +115,25 @@ class Consumers(UserView):
 
 
 class RegistryView(UserView):
-    """View of one row: GET and PUT."""
+    """Base of the views that read (GET) and create or change (PUT) one row of a model."""
 
     model: type[Any]
     render: Callable[[Request, Any, str | None], Any]
 
     def find(self, names: Mapping[str, str]) -> Any:
-        """Return the row in the URL. Raise 404 if there is none."""
+        """Return the row with the names in the URL. Raise a refusal (404) if there is none."""
         raise NotImplementedError
 
     def key(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Return the fields that identify the row in the URL."""
+        """Return the fields that identify the row, with the values in the URL."""
         return {"name": names[self.model._meta.model_name]}
 
     def fields(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return the fields that a PUT sets in addition to title and token."""
+        """Return the fields that a PUT of this form sets, in addition to title and token."""
         return {}
 
     def first_fields(self) -> dict[str, Any]:
-        """Return the fields that only the PUT that creates the row sets."""
+        """Return the fields that a PUT sets only if it creates the row."""
         return {}
 
     def get(self, request: Request, **names: str) -> Response:
@@ -136,7 +142,7 @@ class RegistryView(UserView):
         return self._answer(request, row, row.shown_token() if may_see else None)
 
     def put(self, request: Request, **names: str) -> Response:
-        """Create the row, or change it if the caller has seen its newest version."""
+        """Create the row, or change it if `check_precondition` permits it."""
         form, key = read_form_or_json(request, ConsumerFormBody), self.key(names)
         fields: dict[str, Any] = {}
 
@@ -192,7 +198,7 @@ class ConsumerView(RegistryView):
         return {"channel": channel_of(names), "name": names["consumer"]}
 
     def first_fields(self) -> dict[str, Any]:
-        """Return the retries that the settings give to new consumers."""
+        """Return the retry limit and strategy of PULLJOBS['PROTOCOL_...'] for a new consumer."""
         given = {
             "max_retries": settings().PROTOCOL_MAX_RETRIES,
             "retry_strategy": settings().PROTOCOL_RETRY_STRATEGY or None,
@@ -200,7 +206,7 @@ class ConsumerView(RegistryView):
         return {name: value for name, value in given.items() if value is not None}
 
     def fields(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return callback URL, type and rate. The default is push, which needs the URL."""
+        """Return callback URL, type, limits and limit group. Without a type it is "push"."""
         given = pick_form_fields(ConsumerFormBody, form)
         return {
             "callback_url": given["callbackUrl"],
@@ -211,7 +217,7 @@ class ConsumerView(RegistryView):
         }
 
     def delete(self, request: Request, **names: str) -> Response:
-        """Delete a consumer without live jobs if the caller has seen its newest version."""
+        """Delete the consumer if `check_precondition` permits it. Refuse if it has live jobs."""
 
         def check(existing: Consumer | None) -> None:
             if existing is None:
@@ -229,7 +235,7 @@ def _group_field(name: str | None) -> dict[str, Any]:
 
 
 def _row_fields(form: Mapping[str, str], id: str) -> dict[str, Any]:
-    """Return title and token. The defaults are no title and a random token."""
+    """Return the title and the token in a form, by default no title and a random token."""
     given = pick_form_fields(RegistryFormBody, form)
     return {
         "title": "" if given["name"] == id else given["name"],

@@ -1,4 +1,4 @@
-"""JSON of channels, producers, consumers, messages and jobs, with the protocol's keys."""
+"""Rendering of channels, producers, consumers, messages and jobs as bodies of the protocol."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -38,11 +38,11 @@ from pulljobs.states import State
 from pulljobs.storage.published import Standing
 
 CAP: Final = 10_000
-"""Largest number that counts of the API show."""
+"""Largest number that counts in answers of the API reach."""
 DISPATCHED: Final = 102
-"""Status of a message, whose jobs are made with it, and of a dispatched scheduled message."""
+"""Protocol's status of a message with jobs, and of a scheduled message that was published."""
 ACKNOWLEDGED: Final = 101
-"""Status of a scheduled message that is not dispatched yet, which is called SCHEDULED there."""
+"""Protocol's status of a scheduled message that is not published yet."""
 
 
 def render_producer(request: Request, producer: Producer, token: str | None) -> ProducerBody:
@@ -95,7 +95,7 @@ def _render_limits(row: FlowLimits) -> LimitsBody:
 def render_job(
     request: Request, standing: Standing, message: Message | None, progress: JobProgress | None
 ) -> JobBody:
-    """Render a job. Its message is None if its partition was dropped."""
+    """Render a job for the route of one job. `message` is None if its partition was dropped."""
     consumer, producer = standing.consumer, message.producer if message else None
     return {
         **render_message_job(request, standing),
@@ -118,7 +118,7 @@ def _render_progress(progress: JobProgress) -> ProgressBody:
 
 
 def render_dead_job(request: Request, standing: Standing, message: Message | None) -> DeadJobBody:
-    """Render a job of the dead-letter queue. Its message is None if its partition was dropped."""
+    """Render a DEAD job for the route dlq. `message` is None if its partition was dropped."""
     return {
         **render_message_job(request, standing),
         "MessageURL": _message_url(request, standing.consumer, message),
@@ -173,37 +173,37 @@ def render_scheduled_message(message: ScheduledMessage) -> ScheduledMessageBody:
 
 
 def payload_fields(payload: bytes) -> PayloadBody:
-    """Render a payload with its encoding, which is absent for text."""
+    """Return the fields of a body for a payload: itself as text, or base64 and its encoding."""
     text, encoding = render_payload(payload)
     return {"Payload": text} if encoding is None else {"Payload": text, "PayloadEncoding": encoding}
 
 
 def render_count(count: int) -> str:
-    """Render a count that storage stops just above the cap for a sentence."""
+    """Return a count for a sentence: a count above CAP as "more than 10000"."""
     return f"more than {CAP}" if count > CAP else str(count)
 
 
 def callback_url(request: Request, consumer: Consumer) -> str:
-    """Return the callback URL, masked unless the user may change the consumer."""
+    """Return the callback URL. Login and query are masked if the user may not change them."""
     url = consumer.callback_url
     may_change = is_permitted(request, "pulljobs.change_consumer")
     return url if may_change else registering.masked(url)
 
 
 def name_of(row: TokenHolder) -> str:
-    """Return the protocol's Name: the title, or else the id."""
+    """Return the title of a row, or else its name: the protocol calls them Name and ID."""
     return row.title or row.name
 
 
 def id_of(message: Message) -> str:
-    """Return the client's id of a message, or else the one that the server made."""
+    """Return the client message id, or the message's own public id if the client gave none."""
     return message.client_message_id or ids.encode(message.pk)
 
 
 def _render_row(row: TokenHolder, token: str | None) -> ProducerBody:
-    """Render a row, without a token that is None.
+    """Render the common fields of a row, and its token unless that is None.
 
-    It is None where the user may not see it, and where no key decrypts its copy.
+    The token is None if the user may not see it, or if the server can't decrypt it.
     """
     name, changed_at = name_of(row), render_time(row.changed_at)
     if token is None:

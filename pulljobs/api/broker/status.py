@@ -1,6 +1,6 @@
-"""Status pages without tokens, with counts that are fast: /_status, /job-status and /dlq-status.
+"""Routes with the state of the whole broker: /_status, /job-status, /dlq-status and /metrics.
 
-/metrics is here, too: counters of this process, or of those it shares them with, and gauges.
+All counts are bounded, so that they are fast.
 """
 
 from collections import defaultdict
@@ -47,7 +47,7 @@ NUMBERS: Final[Mapping[State, StateNumber]] = {
 
 
 class AppStatus(UserView):
-    """View of the registered channels, producers and consumers, up to a number of each."""
+    """View of the names of channels, producers and consumers, at most LISTED of each."""
 
     needs = {
         "GET": ["pulljobs.view_channel", "pulljobs.view_producer", "pulljobs.view_consumer"],
@@ -70,7 +70,7 @@ class AppStatus(UserView):
 
 
 class JobStatus(UserView):
-    """View of the counts of jobs by channel, then by the primary key of the consumer."""
+    """View of the counts of jobs by state, for each consumer by its primary key, by channel."""
 
     needs = {"GET": ["pulljobs.view_job"]}
 
@@ -88,7 +88,7 @@ class JobStatus(UserView):
 
 
 class DeadLetterStatus(UserView):
-    """View of the consumers that have DEAD jobs."""
+    """View of the consumers that have DEAD jobs, with the number of these jobs."""
 
     needs = {"GET": ["pulljobs.view_job"]}
 
@@ -107,7 +107,10 @@ class DeadLetterStatus(UserView):
 
 
 class Metrics(UserView):
-    """View of the metrics in the format of Prometheus."""
+    """View of the metrics in the format of Prometheus.
+
+    The counters are of this process, or of all processes that share them by `prometheus_client`.
+    """
 
     needs = {"GET": ["pulljobs.view_job"]}
 

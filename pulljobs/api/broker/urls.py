@@ -1,4 +1,4 @@
-"""Routes of the broker protocol: no trailing slashes, channels and consumers by name."""
+"""Routes of the broker protocol, without trailing slashes, by the names of channels and others."""
 
 from typing import Final
 
