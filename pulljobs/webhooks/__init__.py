@@ -1,1 +1,1 @@
-"""Push delivery: a job is sent as a POST to its consumer's callback URL. The answer settles it."""
+"""Push delivery: a worker POSTs a job to its consumer's callback URL, and the answer settles it."""

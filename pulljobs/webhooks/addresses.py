@@ -1,4 +1,4 @@
-"""Guard of addresses: push goes to public ones and to those that a setting allows."""
+"""Check of the addresses to which push may connect: public ones, and those of a setting."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -22,14 +22,17 @@ REFUSED: Final = tuple(
 
 
 class Guard:
-    """Guard against callback URLs that lead to addresses which only this machine can reach."""
+    """Guard against SSRF: callback URLs that lead to addresses in the network of the worker."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
-        """Parse the allowed networks. Raise ValueError for text that is no network."""
+        """Parse the networks that are allowed in addition to public addresses, such as 10.0.0.0/8.
+
+        Raise ValueError for a text that is no network.
+        """
         self._allowed = tuple(ipaddress.ip_network(network) for network in allowed)
 
     def permits(self, text: str) -> bool:
-        """Return True if push may connect to that numeric address."""
+        """Return True if a text is a numeric IP address to which push may connect."""
         try:
             address = _plain(ipaddress.ip_address(text))
         except ValueError:
@@ -46,7 +49,7 @@ def is_public(address: Address) -> bool:
 
 
 def _plain(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address contains, else the address itself."""
+    """Return the IPv4 address to which an IPv6 address is mapped, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:

@@ -1,4 +1,4 @@
-"""Outcome of a job by the answer of its endpoint."""
+"""Translation of an endpoint's answer into the outcome of the job: delivered, or a retry."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from pulljobs.errors import Retry
 
 BUSY: Final = frozenset({429, 503})
-"""Statuses whose Retry-After header counts."""
+"""Statuses of answers in which the header Retry-After is respected."""
 SECONDS: Final = re.compile(r"[0-9]{1,9}")
 EXCERPT: Final = 200
 ECHO: Final = 12
@@ -20,7 +20,7 @@ COMPARED: Final = 64 * 1024
 
 
 class PushAnswer(NamedTuple):
-    """Answer of an endpoint."""
+    """Answer of a consumer's endpoint to a push delivery."""
 
     status: int
     headers: dict[str, str]
@@ -30,17 +30,18 @@ class PushAnswer(NamedTuple):
 
 
 def judge(answer: PushAnswer, *, sent: bytes, secrets: tuple[str, ...], longest: timedelta) -> None:
-    """Return for a 2xx status, else raise Retry with the reason.
+    """Raise Retry with the reason unless the status of the answer is 2xx.
 
-    A delay that the endpoint asks for holds for all jobs of the consumer.
-    The reason never repeats `sent` or `secrets`, even if the endpoint echoes them.
+    A delay that the endpoint asks for by Retry-After, at most `longest`, throttles all jobs of the
+    consumer. The reason never repeats the payload in `sent` or the `secrets`, even if the endpoint
+    echoes them.
     """
     if 200 <= answer.status < 300:
         return
     reasons = [_status(answer.status)]
     if 300 <= answer.status < 400:
         reasons.append("redirects are not followed")
-    if excerpt := safe(answer.body, sent, secrets):
+    if excerpt := make_excerpt(answer.body, sent, secrets):
         reasons.append(excerpt)
     wait = _retry_after(answer, longest)
     raise Retry(after=wait, reason=": ".join(reasons), throttle=wait is not None)
@@ -54,7 +55,7 @@ def _status(status: int) -> str:
 
 
 def _retry_after(answer: PushAnswer, longest: timedelta) -> timedelta | None:
-    """Return the delay that the endpoint asks for, or None for that of the consumer."""
+    """Return the delay in the header Retry-After, or None if the retry strategy has to decide."""
     text = answer.headers.get("retry-after", "").strip()
     if answer.status not in BUSY or not text:
         return None
@@ -77,8 +78,8 @@ def _date(text: str) -> datetime | None:
     return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
-def safe(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
-    """Return the body as one short line, or an empty line if it echoes the request."""
+def make_excerpt(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
+    """Return the beginning of a body as one line, or "" if it repeats parts of the request."""
     text = body[: 4 * EXCERPT].decode("utf-8", "replace")
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     checked = line[: EXCERPT + BEYOND]
@@ -88,7 +89,7 @@ def safe(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
 
 
 def _echoes(line: str, sent: tuple[str, ...]) -> bool:
-    """Return True if a line repeats text that was sent, compared by letters and digits only."""
+    """Return True if a line repeats texts that were sent, compared by letters and digits only."""
     letters, whole = _letters(line), list(map(_letters, sent))
     pieces = {letters[at : at + ECHO] for at in range(max(1, len(letters) - ECHO + 1))}
     together = " ".join(whole)

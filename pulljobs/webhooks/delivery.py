@@ -1,4 +1,4 @@
-"""Sender of push deliveries: one POST and one answer, limited in time and size."""
+"""Sender of push deliveries over HTTP, with limits of time and size."""
 
 import asyncio
 import socket
@@ -14,24 +14,25 @@ from pulljobs.engine.telemetry import PushAnswered, emit
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob
 from pulljobs.webhooks.addresses import Guard
-from pulljobs.webhooks.answers import PushAnswer, judge, safe
+from pulljobs.webhooks.answers import PushAnswer, judge, make_excerpt
 from pulljobs.webhooks.network import AddressRefused, GuardedNetwork
 from pulljobs.webhooks.requests import Endpoint, Origin, headers_of, secrets_of
 
 KEPT_ALIVE: Final = 15.0
-"""Seconds that an idle connection is kept."""
+"""Seconds for which an idle connection is kept open."""
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 BODY_SECONDS: Final = 1.0
-"""Limit for the body of an answer after its status."""
+"""Seconds for reading the body of an answer, after its status."""
 
 FAILURES: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
 
 
 class PushSender:
-    """Sender of one process, for its event loop only.
+    """Sender of the push deliveries of one process. Only code on its event loop may use it.
 
-    Each host and port has its own pool of keep-alive connections, so that none waits for another.
-    Proxies of the environment are not used, because they would connect to unchecked addresses.
+    Each host and port has its own pool of keep-alive connections, so that a slow endpoint delays no
+    other. Proxies that environment variables name are not used, because they would connect to
+    addresses that nothing has checked.
     """
 
     def __init__(self, limits: Settings) -> None:
@@ -41,7 +42,7 @@ class PushSender:
         self._tls = ssl.create_default_context()
 
     async def send(self, endpoint: Endpoint, job: ClaimedJob) -> None:
-        """Deliver a job. Raise Retry with the reason if the endpoint does not accept it."""
+        """POST a job to its endpoint. Raise Retry with the reason unless the answer is 2xx."""
         secrets = secrets_of(job, endpoint)
         try:
             answer = await self._exchange(endpoint, job)
@@ -60,7 +61,7 @@ class PushSender:
         self._network.close()
 
     async def close_idle(self) -> None:
-        """Close pools without a delivery in the last KEPT_ALIVE seconds."""
+        """Close the connections to endpoints without a delivery in the last KEPT_ALIVE seconds."""
         now = time.monotonic()
         idle = [at for at, (_pool, used) in self._pools.items() if now - used > KEPT_ALIVE]
         for origin in idle:
@@ -95,7 +96,10 @@ class PushSender:
         )
 
     async def _body(self, response: httpcore.Response) -> bytes:
-        """Read the body within its limits of size and time: the status decides the outcome."""
+        """Return the body as far as it arrives within the limits of size and time.
+
+        A body that breaks off is no error, because the status decides the outcome.
+        """
         read = bytearray()
         with suppress(TimeoutError, ssl.SSLError, httpcore.NetworkError, httpcore.ProtocolError):
             async with asyncio.timeout(BODY_SECONDS):
@@ -125,7 +129,10 @@ class PushSender:
 
 
 def _socket_options(timeout: float) -> list[httpcore.SOCKET_OPTION]:
-    """Return options that end a connection whose endpoint falls silent. Some systems lack some."""
+    """Return options of TCP that end a connection whose endpoint no longer answers.
+
+    Options that the operating system does not have are omitted.
+    """
     options = {**KEEPALIVE, "TCP_USER_TIMEOUT": round(timeout * 1000)}
     return [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -146,7 +153,7 @@ def _reason(error: Exception, timeout: float, sent: bytes, secrets: tuple[str, .
             return f"no answer within {timeout:g} s"
         case httpcore.ProtocolError():
             # The error may quote the answer.
-            quoted = safe(text.encode(), sent, secrets)
+            quoted = make_excerpt(text.encode(), sent, secrets)
             return f"no HTTP answer: {quoted}" if quoted else "no HTTP answer"
     return f"no connection: {text}"
 

@@ -1,4 +1,4 @@
-"""Connections to checked addresses only, without a second look-up."""
+"""Connections of push deliveries, which go only to addresses that the guard permits."""
 
 import asyncio
 import ipaddress
@@ -12,19 +12,19 @@ import httpcore
 from pulljobs.webhooks.addresses import Guard
 
 RESOLVERS: Final = 32
-"""Threads for look-ups, at most one for each name: a slow name server holds up no other name."""
+"""Number of threads for look-ups. A name has at most one, so that a slow name delays no other."""
 
 
 class AddressRefused(httpcore.ConnectError):
-    """Address that the guard refuses. The text does not contain addresses of a name."""
+    """Error for an address or a port that is not permitted. Its text does not name addresses."""
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """Network backend of a connection pool.
+    """Network backend of httpcore's connection pools, which connects to permitted addresses only.
 
-    A name is looked up once for all connections that wait for it, and they go to the checked
-    addresses: a second look-up could give another answer. The certificate and the Host header still
-    have the name.
+    It connects to the very addresses that it has checked, because a second look-up of the name
+    could give others. The certificate is still checked for the name, and the header Host has it.
+    All connections that wait for a name at a time share one look-up.
     """
 
     def __init__(self, guard: Guard, ports: Sequence[int]) -> None:
@@ -44,7 +44,10 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect within `timeout` seconds, look-up included. Raise ConnectTimeout after that."""
+        """Look up and check the host, and connect to it, all within `timeout` seconds.
+
+        Raise AddressRefused if host or port is not permitted, and ConnectTimeout after the timeout.
+        """
         if self._ports and port not in self._ports:
             raise AddressRefused(f"port {port} is not among PULLJOBS['PUSH_PORTS']")
         try:
@@ -68,12 +71,12 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             return [host]
         try:
             # A connection that stops waiting must not end the look-up for the others.
-            return await asyncio.shield(self._answer_for(host))
+            return await asyncio.shield(self._look_up_once(host))
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError(f"its name is not found: {error}") from error
 
-    def _answer_for(self, host: str) -> asyncio.Future[list[str]]:
-        """Join the look-up that is under way, or start one."""
+    def _look_up_once(self, host: str) -> asyncio.Future[list[str]]:
+        """Return the future addresses of a name, from a look-up that is under way or a new one."""
         if (lookup := self._looking_up.get(host)) is None:
             loop = asyncio.get_running_loop()
             lookup = self._looking_up[host] = loop.run_in_executor(self._resolvers, _look_up, host)
@@ -87,7 +90,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         timeout: float | None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address that answers. Each gets an even share of the time."""
+        """Connect to the first address that answers. Each try gets an equal share of the time."""
         share = None if timeout is None else timeout / len(addresses)
         for address in addresses[:-1]:
             try:

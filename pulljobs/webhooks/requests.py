@@ -1,4 +1,4 @@
-"""Push requests: headers of the broker protocol and of the message, and the signature."""
+"""Contents of push requests: the endpoint of a consumer, and the headers of a delivery."""
 
 import base64
 import re
@@ -35,18 +35,18 @@ Origin = tuple[str, str, int]
 
 
 class NoEndpoint(ValueError):
-    """Endpoint that cannot receive jobs. The text says why."""
+    """Error for a consumer whose callback URL or signing secret is unusable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Address of a consumer's jobs, and the credentials for it."""
+    """Parts of a consumer's callback URL, and the secrets for deliveries to it."""
 
     scheme: str
     host: str
     port: int
     target: str
-    """Path and query."""
+    """Path and query of the URL."""
     login: str | None
     """Name and password of the URL, with a colon between them."""
     channel: str
@@ -71,7 +71,10 @@ class Endpoint:
 
 
 def endpoint_of(consumer: Consumer) -> Endpoint:
-    """Return the endpoint of a consumer. Raise NoEndpoint if its URL or its secret is unusable."""
+    """Return the endpoint of a push consumer.
+
+    Raise NoEndpoint if its callback URL is invalid, or its signing secret can't be decrypted.
+    """
     try:
         url = urlsplit(consumer.callback_url)
         host, port = punycode((url.hostname or "").rstrip(".")), url.port
@@ -123,7 +126,10 @@ def headers_of(job: ClaimedJob, endpoint: Endpoint, limits: Settings) -> Headers
 
 
 def secrets_of(job: ClaimedJob, endpoint: Endpoint) -> tuple[str, ...]:
-    """Return the parts of the request, in addition to the payload, that no text may repeat."""
+    """Return the secret parts of a push request, which errors and logs must not repeat.
+
+    The payload is secret as well, and not among them.
+    """
     login = (endpoint.login or "").split(":", 1)
     encoded = (endpoint.authorization or "").removeprefix("Basic ")
     _path, _mark, query = endpoint.target.partition("?")
@@ -133,7 +139,10 @@ def secrets_of(job: ClaimedJob, endpoint: Endpoint) -> tuple[str, ...]:
 
 
 def _metadata(job: ClaimedJob, limits: Settings) -> dict[str, str]:
-    """Return the headers of the message that replace none of the protocol, and their names."""
+    """Return the message's headers to send, and the header that lists their names.
+
+    Headers that would replace those of the protocol or of the connection are omitted.
+    """
     named = dict(_sendable(job.headers, limits.PUSH_TOKEN_HEADER))
     return named | {"X-Broker-Metadata-Headers": ",".join(sorted(named))} if named else {}
 
@@ -147,12 +156,12 @@ def _sendable(headers: dict[str, str], token_header: str) -> Iterator[tuple[str,
 
 
 def _plain(name: str) -> str:
-    """Normalise a name as CGI and WSGI do: a dash and an underscore are equal there."""
+    """Return a header's name in lower case, with dashes for underscores, which WSGI equates."""
     return name.lower().replace("_", "-")
 
 
 def _line(value: str) -> bytes:
-    """Encode a value as one line, so that it cannot add headers."""
+    """Return the bytes of a header's value as one line, so that it can't add headers."""
     return CONTROLS.sub(" ", value).strip().encode("utf-8", "replace")
 
 

@@ -1,1 +1,4 @@
-"""The lease protocol: pull, ack, renew, with long polls. Errors are application/problem+json."""
+"""Lease protocol: the HTTP API to pull many jobs at once, with long polls, to ack and to renew.
+
+Its errors are application/problem+json.
+"""

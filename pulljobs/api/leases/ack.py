@@ -1,4 +1,7 @@
-"""Route ack: outcomes of jobs, each settled by itself, optionally with the next pull."""
+"""Route ack: a client reports the outcomes of jobs, and may pull the next jobs in the same request.
+
+Each outcome succeeds or fails by itself.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -33,24 +36,24 @@ from pulljobs.outcome_texts import clean
 
 LONGEST_DELAY: Final = 3600.0
 LOCK_PAUSES: Final = (0.01, 0.03, 0.06, 0.1, 0.15, 0.25, 0.4, 0.5, 0.5)
-"""Seconds before each attempt to settle jobs whose rows are locked: LOCK_SECONDS together."""
+"""Seconds before each further attempt to settle jobs whose rows are locked, 2 s together."""
 NO_LEASE: Final = UUID(int=0)
-"""Token that no lease has, for those are random."""
+"""Lease token that no lease has, because real ones are random."""
 LONGEST_TOKEN: Final = 45
-"""Characters of the longest form of a UUID."""
+"""Number of characters of the longest form of a UUID."""
 NO_REASON: Final = "The consumer rejected the job (ack)."
 NO_ERROR: Final = "The consumer asked for a retry (ack)."
 
 
 class AckRequest(NamedTuple):
-    """Ack as a request asks for it."""
+    """Body of an ack that was read: the outcomes, and the pull after them, or None."""
 
     items: list[AckItem]
     pull: PullRequest | None
 
 
 class DoneAck(NamedTuple):
-    """Ack whose outcomes are settled, before its pull."""
+    """Ack whose outcomes were written, except for locked rows, and whose pull comes next."""
 
     asked: AckRequest
     settled: SettledItems
@@ -96,9 +99,9 @@ class AckView(LeaseView[AckRequest, DoneAck]):
         return {**body, **render_pulled(asked, PullAnswer(PullReason.ACK_FAILED))}
 
     async def _settle_locked(self, settled: SettledItems) -> list[ItemStatus]:
-        """Settle the items that were set aside as soon as their rows are free, within LOCK_SECONDS.
+        """Retry the items whose rows were locked, after each of LOCK_PAUSES. Return all statuses.
 
-        No thread waits for them.
+        No thread is held during the pauses.
         """
         for pause in LOCK_PAUSES:
             if not settled.set_aside:
@@ -108,7 +111,10 @@ class AckView(LeaseView[AckRequest, DoneAck]):
         return settled.statuses
 
     async def _pull(self, consumer: Consumer, asked: PullRequest) -> PulledBody:
-        """Pull. A refusal is part of the body, so that the client receives the results above it."""
+        """Pull, and return the part of the body with the jobs.
+
+        A refusal becomes a part of the body as well, because the client must receive the results.
+        """
         try:
             await self._count_pull(consumer)
             return await pull(self, consumer, asked)
@@ -119,7 +125,7 @@ class AckView(LeaseView[AckRequest, DoneAck]):
             return render_refused(asked, refusal)
 
     async def _count_pull(self, consumer: Consumer) -> None:
-        """Count the pull together with requests of the pull route. Raise if it comes too early."""
+        """Count the pull for the throttle of the route pull. Raise Throttled if it is too early."""
         if throttling.is_limited("pull"):
             count = partial(throttling.seconds_to_wait, "pull", consumer)
             if (wait := await self.waiters.run(count)) is not None:
@@ -127,7 +133,7 @@ class AckView(LeaseView[AckRequest, DoneAck]):
 
 
 def find_held(given: HeldBody | OutcomeBody) -> Held | None:
-    """Return the job and the lease that an item names, or None if no job has such an id."""
+    """Return the job id and the lease token in an item, or None if its text is no id of a job."""
     try:
         return Held(ids.decode(given["ID"]), _parse_token(given["LeaseToken"]))
     except ValueError:
@@ -135,13 +141,19 @@ def find_held(given: HeldBody | OutcomeBody) -> Held | None:
 
 
 def _parse_token(lease_token: str) -> UUID:
-    """Return the token. The newest texts are kept, also wrong ones, so none of them is long."""
+    """Return the lease token in a text, or NO_LEASE for any other text.
+
+    A long text does not reach the cache of `_make_token`, which keeps wrong texts as well.
+    """
     return _make_token(lease_token) if len(lease_token) <= LONGEST_TOKEN else NO_LEASE
 
 
 @lru_cache(1_000)
 def _make_token(lease_token: str) -> UUID:
-    """Return the token, one object for all jobs of a claim: to make and compare them takes long."""
+    """Return one UUID for all equal texts, since making and comparing them takes time.
+
+    All jobs of a claim have the same lease token.
+    """
     try:
         return UUID(lease_token)
     except ValueError:

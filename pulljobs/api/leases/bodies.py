@@ -46,7 +46,7 @@ class ItemStatus(StrEnum):
     LEASE_LOST = "lease_lost"
     NOT_FOUND = "not_found"
     REFUSED = "refused"
-    """The database did not take it. No text that `clean` returns is known to cause that."""
+    """The database rejected the outcome, which is not known to happen."""
     LOCKED = "locked"
     """Another transaction keeps the row locked: the client repeats the item a second later."""
 
@@ -125,7 +125,7 @@ class PauseBody(TypedDict):
 
 
 class LineBody(TypedDict):
-    """Exactly one of Payload and PayloadBase64 is given."""
+    """Message of a batch, with either Payload or PayloadBase64."""
 
     Payload: NotRequired[str | None]
     PayloadBase64: NotRequired[str | None]
@@ -198,7 +198,7 @@ class RenewedBody(TypedDict):
 
 
 class InfoBody(TypedDict):
-    """Counts of one moment; where one exceeds 10,000 it is 10,000, and `Capped` is true."""
+    """Counts of a consumer's jobs, cut off at 10,000 each (`Capped` is true then), and limits."""
 
     NumQueued: Natural
     NumDelayed: Natural

@@ -1,4 +1,4 @@
-"""Route broadcast-batch: many messages in one body, a JSON object a line."""
+"""Route broadcast-batch: a producer publishes many messages, each a line of JSON in the body."""
 
 import base64
 import binascii
@@ -25,7 +25,7 @@ FILLED: Final = re.compile(rb"\S[^\n]*")
 
 
 class BatchLine(NamedTuple):
-    """Line of a batch. Its `draft` is None if it is refused for the reason in `error`."""
+    """Line of the body: a message to publish, or None and the error for which it is refused."""
 
     number: int
     draft: Draft | None
@@ -72,7 +72,7 @@ def _read_lines(body: bytes) -> Iterator[BatchLine]:
 
 
 def _filled_lines(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield lines with their numbers, but not empty ones, of which a body may have millions."""
+    """Yield the lines that are not blank, each with its number from 1 on."""
     number, counted = 1, 0
     for line in FILLED.finditer(body):
         number += body.count(b"\n", counted, line.start())
@@ -94,7 +94,10 @@ def _to_draft(given: LineBody) -> Draft:
 
 
 def _read_payload(given: LineBody) -> bytes | str:
-    """Return the payload: text, or bytes in base64, but not both."""
+    """Return the payload of a line: text, or the bytes of a base64 text.
+
+    Raise InvalidMessage if the line has both, neither, or an empty one.
+    """
     text, encoded = given.get("Payload"), given.get("PayloadBase64")
     if (text is None) == (encoded is None):
         raise InvalidMessage("A line needs either Payload or PayloadBase64: give one of them.")
@@ -109,7 +112,10 @@ def _read_payload(given: LineBody) -> bytes | str:
 
 
 def _render_receipt(line: BatchLine, draft: Draft, receipt: Receipt) -> AcceptedBody:
-    """Render a receipt. A message that its key refused has no id but its producer's."""
+    """Render the result of publishing a line.
+
+    A message that was not written because its key is full has no id but the client message id.
+    """
     if receipt.key_full:
         return {"Line": line.number, "MessageID": draft.message_id, "Status": LineStatus.KEY_FULL}
     status = LineStatus.DUPLICATE if receipt.duplicate else LineStatus.ACCEPTED

@@ -1,4 +1,7 @@
-"""Clients that pull over HTTP and name themselves, noted in memory until the next heartbeat."""
+"""Notes of clients that pull over HTTP, kept in memory until the next heartbeat stores them.
+
+Only clients that send a name in a header are noted. The admin lists them.
+"""
 
 import re
 import threading
@@ -9,7 +12,7 @@ from typing import Any, Final
 from pulljobs.storage.clients import MOST, ClientNote
 
 MOST_OF_PROCESS: Final = 1_000
-"""Clients that are noted between two heartbeats."""
+"""Largest number of clients that are noted between two heartbeats."""
 NAME: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 LONGEST_HOST: Final = 255
 LONGEST_ADDRESS: Final = 64
@@ -17,7 +20,7 @@ LONGEST_AGENT: Final = 200
 
 
 class ClientNotes:
-    """Clients of one process since its last heartbeat, by consumer and name."""
+    """Clients that pulled from this process since its last heartbeat, by consumer and name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +28,7 @@ class ClientNotes:
         self._count = 0
 
     def note(self, consumer_id: int, meta: Mapping[str, Any]) -> None:
-        """Note the client of a request with these environment variables, if it names itself."""
+        """Note the client of a request, if it sent its name. `meta` is `request.META`."""
         name = meta.get("HTTP_X_WORKER_ID")
         if name is None or name in self._notes.get(consumer_id, ()):
             return
@@ -33,7 +36,7 @@ class ClientNotes:
             self._add(make_note(consumer_id, name, meta))
 
     def take(self) -> list[ClientNote]:
-        """Return the notes and forget them."""
+        """Return all notes and forget them."""
         with self._lock:
             notes, self._notes, self._count = self._notes, {}, 0
         return [note for by_name in notes.values() for note in by_name.values()]
@@ -47,7 +50,7 @@ class ClientNotes:
 
 
 def make_note(consumer_id: int, name: str, meta: Mapping[str, Any]) -> ClientNote:
-    """Return a note with printable ASCII of bounded length."""
+    """Return a note of a client with its host, address and version in bounded, printable ASCII."""
     read = partial(_printable, meta)
     return ClientNote(
         consumer_id,

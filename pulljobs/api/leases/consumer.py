@@ -1,4 +1,4 @@
-"""Routes info and pause of a consumer."""
+"""Routes info and pause: counts and limits of a consumer, and pauses by operators."""
 
 from datetime import datetime
 from typing import Final
@@ -21,7 +21,7 @@ LARGEST_BODY: Final = 1024
 
 
 class InfoView(ProblemMixin, PullConsumerView):
-    """View of the consumer's counts, and of the limits that its clients must respect."""
+    """View with which a consumer reads the counts of its jobs and the limits for its clients."""
 
     def get(self, request: Request, **names: str) -> Response:
         using = settings().DATABASE
@@ -33,7 +33,7 @@ class InfoView(ProblemMixin, PullConsumerView):
 
 
 class PauseView(ProblemMixin, UserView):
-    """View for operators: pause a consumer, or end its pause."""
+    """View with which an operator pauses a consumer until a time, or ends its pause."""
 
     needs = {"POST": ["pulljobs.change_consumer"]}
 

@@ -1,4 +1,4 @@
-"""JSON of the answers of the lease protocol, as `json.dumps` writes it, in less time."""
+"""Encoding of the answers of the lease protocol as JSON, faster than `json.dumps`."""
 
 import asyncio
 import json
@@ -12,12 +12,15 @@ from django.http import HttpResponse
 from pulljobs.api.leases.bodies import PulledJobBody
 
 LARGE_ANSWER: Final = 1024 * 1024
-"""Characters of payloads that take milliseconds to encode."""
+"""Number of characters of payloads above which encoding takes milliseconds."""
 _ENCODER: Final = json.JSONEncoder(check_circular=False)
 
 
 async def encode_answer(body: Mapping[str, Any]) -> HttpResponse:
-    """Encode an answer as JSON, on a thread if it is large, because the event loop is shared."""
+    """Return an answer with this body as JSON.
+
+    A large body is encoded on a thread, so that other requests of the event loop do not wait.
+    """
     is_large = _payload_size(body) > LARGE_ANSWER
     content = await asyncio.to_thread(_encode_in_pieces, body) if is_large else _encode(body)
     return HttpResponse(content, content_type="application/json")
@@ -28,7 +31,7 @@ def _payload_size(body: Mapping[str, Any]) -> int:
 
 
 def _encode_in_pieces(body: Mapping[str, Any]) -> bytes:
-    """Encode in pieces: `dumps` would hold the GIL, and all other threads, until the end."""
+    """Return a body as JSON, encoded in pieces so that other threads get the GIL in between."""
     content = BytesIO()
     for piece in _ENCODER.iterencode(body):
         content.write(piece.encode())
@@ -48,7 +51,10 @@ def _encode_jobs(jobs: Sequence[PulledJobBody]) -> str:
 
 
 def _encode_job(job: PulledJobBody) -> str:
-    """Encode a job. An encoder that looks at each key and type takes most of the time of a pull."""
+    """Return a job as JSON, by a template of its known fields.
+
+    A general encoder, which looks at each key and type, would take most of the time of a pull.
+    """
     message, key = job["Message"], job["Key"]
     encoding, headers = message["PayloadEncoding"], message["Headers"]
     return (

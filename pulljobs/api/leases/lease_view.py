@@ -1,7 +1,7 @@
-"""Base view of pull, ack and renew: on the event loop, with the database on other threads.
+"""Base view of pull, ack and renew, which is asynchronous and uses the database on threads.
 
-DRF has no asynchronous views, so these are plain views of Django. Under WSGI each request of them
-holds its thread.
+DRF has no asynchronous views, so these are plain views of Django. Under WSGI each of these requests
+holds its thread until the answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 
 class LeaseView(View, Generic[A, T]):
-    """View for the consumer in the URL. The body is JSON, whatever its Content-Type.
+    """Base view for the consumer in the URL. The body is JSON, whatever its Content-Type.
 
-    `A` is the type of a body that was read, and `T` that of a request whose work with the database
-    is done.
+    `A` is the type of a body that was read. `T` is the type of the result of the work with the
+    database, from which the answer is made.
     """
 
     http_method_names = ["post", "options"]
@@ -50,7 +50,7 @@ class LeaseView(View, Generic[A, T]):
         return view  # type: ignore[no-any-return]  # what View returns
 
     async def post(self, request: HttpRequest, **names: str) -> HttpResponse:
-        """Answer a request. `View` inspects this method to learn that the view is asynchronous."""
+        """Answer a POST. Django's `View` is asynchronous because this method is."""
         sent = raw_bodies.read_sent(request, self.largest_body)
         self.waiters = process_waiters()
         reaping.ensure_reaping()
@@ -59,28 +59,32 @@ class LeaseView(View, Generic[A, T]):
         return await encode_answer(await self.finish(consumer, done))
 
     def parse(self, consumer: Consumer, body: bytes) -> A:
-        """Read the body, on a thread. A refusal ends the request."""
+        """Parse a decompressed body, or raise a refusal. Runs on a thread."""
         raise NotImplementedError
 
     @classmethod
     def do(cls, consumer: Consumer, asked: A) -> T:
-        """Do the work with the database for one request, on a thread. It may wait for locks."""
+        """Do the work of one request with the database, on a thread. It may wait for locks."""
         raise NotImplementedError
 
     @classmethod
     def do_together(cls, asked: Sequence[tuple[Consumer, A]]) -> Sequence[T | None]:
-        """Do it for requests of several consumers, and return None for those to be done alone.
+        """Do the work of several requests with shared statements, and return their results.
 
-        This waits for no lock of a row, and an error means that nothing was written.
+        None stands for a request that `do` has to serve alone. This waits for no lock of a row. If
+        it raises an error, nothing was written.
         """
         return [None] * len(asked)
 
     async def finish(self, consumer: Consumer, done: T) -> Any:
-        """Return the body of the answer, on the event loop."""
+        """Return the body of the answer, on the event loop, after the work with the database."""
         raise NotImplementedError
 
     def accept(self, request: HttpRequest, consumer: Consumer, sent: bytes) -> A:
-        """Check what an authenticated consumer asks for, on a thread."""
+        """Check the request of an authenticated consumer and return its parsed body, on a thread.
+
+        `sent` is the body as it was sent.
+        """
         body = raw_bodies.decompress(request, sent, self.largest_body)
         self._check(request, consumer, body)
         if not self.waiters.has_address:
@@ -90,11 +94,11 @@ class LeaseView(View, Generic[A, T]):
         return self.parse(consumer, body)
 
     def held_jobs(self, body: bytes) -> list[Held]:
-        """Return the jobs that the request settles or renews."""
+        """Return the jobs, with their lease tokens, that a request settles or renews."""
         return []
 
     def _check(self, request: HttpRequest, consumer: Consumer, body: bytes) -> None:
-        """Raise if the consumer may not make this request, or not yet."""
+        """Raise a refusal if the consumer may not pull, or exceeds a rate limit of requests."""
         if consumer.type != Consumer.Type.PULL and not self._holds(consumer, body):
             raise exceptions.push_consumer()
         scope = request.resolver_match.url_name if request.resolver_match else None
@@ -103,7 +107,7 @@ class LeaseView(View, Generic[A, T]):
             raise Throttled(wait)
 
     def _holds(self, consumer: Consumer, body: bytes) -> bool:
-        """Return True if a push consumer holds these jobs, which it pulled before it was one."""
+        """Return True if a push consumer holds the jobs in the body, which it pulled earlier."""
         try:
             held = self.held_jobs(body)
         except exceptions.RefusedRequest:
@@ -139,7 +143,7 @@ class LeaseView(View, Generic[A, T]):
 
 
 def base_of(request: HttpRequest) -> str:
-    """Return the URL at which the API is mounted, as this caller reached it."""
+    """Return the absolute URL at which the API is mounted, with the host that the caller used."""
     mounted, _slash, _rest = request.path.partition("/channel/")
     return request.build_absolute_uri(mounted or "/")
 
@@ -150,9 +154,9 @@ def holds_thread(request: HttpRequest) -> bool:
 
 
 def give_thread_back() -> None:
-    """End the thread that Django runs for this request alone, while the request waits.
+    """End the thread that Django has started for this request, so that none is held while it waits.
 
-    Signals and synchronous middleware ran on it. Django starts another thread for the answer.
+    Signals and synchronous middleware ran on that thread. Django starts another for the answer.
     """
     context = SyncToAsync.thread_sensitive_context.get(None)
     if context is not None and context is not SHARED:

@@ -1,4 +1,4 @@
-"""Items of acks, and the consumers whose jobs they name."""
+"""Items of acks, and the check that the jobs they name belong to the caller."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,21 +15,23 @@ from pulljobs.storage import protocol, statements
 from pulljobs.storage.protocol import JobOwner
 
 MOST_CLAIMS: Final = 10_000
-"""Claims whose consumers a process knows."""
+"""Largest number of claims whose consumers a process remembers."""
 
 
 class AckItem(NamedTuple):
-    """Job as the caller names it, with its settlement or None if no job has such an id."""
+    """Outcome of one job in an ack, with the id as the caller wrote it."""
 
     id: str
     settlement: Settlement | None
+    """Outcome with the lease token, or None if the text is no id of a job."""
     throttle: float = 0.0
-    """Seconds for which no job of the consumer, or of the key, is claimed."""
+    """Seconds for which no job of the consumer, or of the job's key, is claimed."""
     is_of_key: bool = False
+    """True if `throttle` is for the job's key only."""
 
 
 class OwnedItem(NamedTuple):
-    """Item about a job that belongs to its consumer."""
+    """Item of an ack whose job belongs to the consumer that sent the ack."""
 
     job_id: int
     consumer: Consumer
@@ -41,26 +43,27 @@ class OwnedItem(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """True if the outcome may have to wait for the lock of a key, a limit or a throttle."""
+        """True if the write may have to wait for the lock of a key, a limit or a throttle."""
         gives_back = self.settlement.event is Event.RELEASE
         return gives_back or self.has_key or self.throttle > 0
 
 
 class RecentClaims:
-    """Consumers of the newest claims of this process, by lease token.
+    """Cache of the consumers of this process's newest claims, by lease token.
 
-    A token is that of one claim forever, so this is never out of date. Most acks come to the
-    process that answered the pull, which then reads no owners of jobs.
+    A lease token is never reused, so an entry is never out of date. Most acks come to the process
+    that answered the pull. It then has to read no owners of jobs.
     """
 
     def __init__(self) -> None:
         self._owners: OrderedDict[UUID, JobOwner] = OrderedDict()
 
     def note(self, consumer_id: int, claim: Claim, guards: Guards) -> None:
-        """Note the consumer of a claim under these guards, which say if its jobs may hold keys.
+        """Note the consumer of a claim, and if the end of its jobs may free keys.
 
-        Where keys take turns, jobs without a key share one. A repeat was noted before, or by
-        another process, whose guards are not known here.
+        `guards` says how the claim respected keys: where keys take turns, jobs without a key share
+        one. A repeated claim is not noted: it was before, or by another process, whose guards are
+        not known here.
         """
         if claim.taken is None or claim.repeated:
             return
@@ -71,7 +74,7 @@ class RecentClaims:
             self._owners.popitem(last=False)
 
     def find(self, consumer_id: int, lease_token: UUID) -> JobOwner | None:
-        """Return the consumer, if it has a claim with this token, as the owner of its jobs."""
+        """Return the owner of a claim's jobs, or None if it is no known claim of the consumer."""
         owner = self._owners.get(lease_token)
         return owner if owner is not None and owner.consumer_id == consumer_id else None
 
@@ -82,10 +85,10 @@ recent_claims: Final = RecentClaims()
 def find_owned(
     asked: Sequence[tuple[Consumer, Sequence[AckItem]]],
 ) -> list[dict[int, OwnedItem]]:
-    """Return, for each request, the items about jobs of its consumer, by their numbers.
+    """Return the items of each request whose jobs belong to its consumer, by their positions.
 
-    With the token of a claim of the consumer an item counts as one about a job of it. If the
-    settlement finds no such job under the token, `not_owned` says whose it is.
+    An item with the lease token of a known claim of the consumer counts as such without a query. If
+    the settlement then finds no such job under the token, `not_owned` decides.
     """
     known = [_find_claims(consumer, items) for consumer, items in asked]
     unknown = {
@@ -102,7 +105,7 @@ def find_owned(
 
 
 def not_owned(items: Iterable[OwnedItem]) -> set[int]:
-    """Return the ids of jobs that do not belong to the consumers of these items after all."""
+    """Return the ids of jobs that do not belong to the consumers of these items, by a query."""
     using, consumers = settings().DATABASE, {item.job_id: item.consumer.pk for item in items}
     strange: set[int] = set()
     with statements.after_commit(using, "the search for the owners of lost jobs"):
@@ -112,7 +115,7 @@ def not_owned(items: Iterable[OwnedItem]) -> set[int]:
 
 
 def _find_claims(consumer: Consumer, items: Sequence[AckItem]) -> dict[UUID, JobOwner]:
-    """Return the owners of jobs by the tokens of known claims."""
+    """Return the owners of the jobs of known claims, by the lease tokens in the items."""
     tokens = {item.settlement.held.lease_token for item in items if item.settlement}
     claims = {token: recent_claims.find(consumer.pk, token) for token in tokens}
     return {token: owner for token, owner in claims.items() if owner is not None}

@@ -1,4 +1,4 @@
-"""Route pull: jobs under a lease, at once or as soon as there are some."""
+"""Route pull: a consumer claims jobs, at once or, as a long poll, as soon as some are available."""
 
 import asyncio
 import threading
@@ -49,7 +49,7 @@ class PullView(LeaseView[PullRequest, PullRequest]):
 
 
 def to_request(given: PullBody) -> PullRequest:
-    """Convert the body of a pull."""
+    """Return the parameters in the body of a pull, with defaults for absent ones."""
     timeout, no_wait = given.get("IncrementalTimeout"), given.get("NoWait")
     max_bytes = given.get("MaxBytes")
     return PullRequest(
@@ -62,7 +62,7 @@ def to_request(given: PullBody) -> PullRequest:
 
 
 async def pull(view: LeaseView[Any, Any], consumer: Consumer, asked: PullRequest) -> PulledBody:
-    """Pull for a request, wait as long as it asks for, and return the body of the answer."""
+    """Claim jobs for a request, which may wait for them, and return the body of the answer."""
     if consumer.type != Consumer.Type.PULL:
         raise exceptions.push_consumer()
     pending = PendingPull(consumer, asked)
@@ -75,7 +75,10 @@ async def pull(view: LeaseView[Any, Any], consumer: Consumer, asked: PullRequest
 
 
 async def find_claimed(waiters: Waiters, pending: PendingPull) -> PullAnswer | None:
-    """Return the claim that an earlier request of this RequestID made, ahead of the queue."""
+    """Return the answer of an earlier request with this RequestID, or None if none has a claim.
+
+    A repeated request thus gets its jobs without a place in the queue.
+    """
     request_id = pending.asked.request_id
     if request_id is None:
         return None
@@ -87,7 +90,10 @@ async def find_claimed(waiters: Waiters, pending: PendingPull) -> PullAnswer | N
 
 
 async def wait_for(waiters: Waiters, pending: PendingPull) -> PullAnswer:
-    """Return the answer. If the client disconnects before it is sent, its jobs are given back."""
+    """Put a pull into its queue and return the answer.
+
+    If the client disconnects before the answer is sent, its jobs are released.
+    """
     waiters.join(pending)
     try:
         answer = await asyncio.wrap_future(pending.future)
@@ -107,7 +113,7 @@ async def wait_for(waiters: Waiters, pending: PendingPull) -> PullAnswer:
 def render_pulled(
     asked: PullRequest, answer: PullAnswer, lease_duration: timedelta = timedelta()
 ) -> PulledBody:
-    """Render the answer to a pull."""
+    """Return the body of the answer to a pull: its jobs with messages, and its status."""
     claim = answer.claim
     jobs = claim.jobs if claim is not None and claim.taken is not None else []
     status: PullStatusBody = {
@@ -125,12 +131,12 @@ def render_pulled(
 
 
 def _pending_bytes(wanted: int | None, jobs: Sequence[tuple[HeldJob, StoredMessage]]) -> int:
-    """Return how many more bytes a pull with MaxBytes would have taken."""
+    """Return how many more bytes a pull with MaxBytes would have taken, or 0 without MaxBytes."""
     return max(wanted - sum(message.size for _job, message in jobs), 0) if wanted else 0
 
 
 def render_refused(asked: PullRequest, refusal: APIException) -> PulledBody:
-    """Render the refusal of a pull that is part of an ack: alone it would be the HTTP status."""
+    """Return the body for a refused pull that is a part of an ack, which itself has succeeded."""
     return {
         "Result": [],
         "Status": {
@@ -175,14 +181,14 @@ def _render_job(
 
 
 class LongPollThreads:
-    """Counter of the threads of this process that wait in long polls. A setting limits them."""
+    """Counter of the threads that long polls hold, up to PULLJOBS['MAX_LONG_POLL_THREADS']."""
 
     def __init__(self) -> None:
         self._count, self._lock = 0, threading.Lock()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Count a thread while the block runs. Raise 429 if too many are held."""
+        """Count a thread while the block runs. Raise a refusal (429) if the limit is reached."""
         limit = settings().MAX_LONG_POLL_THREADS
         with self._lock:
             if self._count >= limit:

@@ -1,4 +1,7 @@
-"""Route renew: a full new lease from now, for each job by itself."""
+"""Route renew: a client renews the leases of jobs, and may report their progress.
+
+Each job succeeds or fails by itself.
+"""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -23,19 +26,20 @@ from pulljobs.storage.progress import ReportedProgress
 
 
 class RenewItem(NamedTuple):
-    """Job as the caller names it, with its lease or None if no job has such an id."""
+    """Job of a renewal, with the id as the caller wrote it."""
 
     id: str
     held: Held | None
+    """Job id and lease token, or None if the text is no id of a job."""
     report: ReportedProgress | None = None
 
 
 class RenewRequest(NamedTuple):
-    """Renewal as a request asks for it."""
+    """Body of a renewal that was read."""
 
     items: list[RenewItem]
     lease_duration: timedelta | None
-    """New duration, or None for the consumer's."""
+    """Time from now to the new end of the leases, or None for the consumer's lease duration."""
 
 
 class RenewView(LeaseView[RenewRequest, RenewedBody]):
@@ -61,9 +65,9 @@ class RenewView(LeaseView[RenewRequest, RenewedBody]):
 def renew(
     consumer: Consumer, items: list[RenewItem], lease_duration: timedelta | None
 ) -> list[RenewedJobBody]:
-    """Renew the leases of the consumer's jobs and return a result for each item, in their order.
+    """Renew the leases of the consumer's jobs, and return the result of each item, in their order.
 
-    The progress of the jobs whose leases were renewed is written.
+    The reported progress is written for the jobs whose leases were renewed.
     """
     using = settings().DATABASE
     named = [item.held.job_id for item in items if item.held]

@@ -1,4 +1,4 @@
-"""Routes of the service: lookup for clients that discover servers, livez and readyz."""
+"""Routes lookup, livez and readyz: discovery of servers by clients, and health checks."""
 
 import time
 from typing import Any, Final
@@ -26,14 +26,14 @@ from pulljobs.storage.statements import connect_within
 SILENCE: Final = 15.0
 """Seconds without a pass after which a loop counts as stuck."""
 ANSWER_SECONDS: Final = 5.0
-"""Time that the database has to answer the check of readiness."""
+"""Time within which the database must answer the check of readiness."""
 MOST_ADDRESSES: Final = 100
 MOST_CONSUMERS: Final = 1000
 OK: Final[HealthBody] = {"Status": "ok"}
 
 
 class ChannelToken(BaseAuthentication):
-    """Authentication by the token of the channel in the query."""
+    """Authentication by the token of the channel that the query names."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Channel]:
         name = request.GET.get("channel", "")
@@ -41,7 +41,7 @@ class ChannelToken(BaseAuthentication):
 
 
 class LookupView(ProblemMixin, ProtocolView):
-    """View of the base URLs of live API servers, and of a channel's consumers."""
+    """View that lists the base URLs of live API servers and a channel's consumers, for clients."""
 
     authentication_classes = [ChannelToken]
 
@@ -57,7 +57,7 @@ class LookupView(ProblemMixin, ProtocolView):
 
 
 class LiveView(ProblemMixin, ProtocolView):
-    """View that answers as long as the process does."""
+    """View of livez, which answers 200 as long as the process serves requests."""
 
     throttle_classes = []
     authentication_classes = []
@@ -67,7 +67,7 @@ class LiveView(ProblemMixin, ProtocolView):
 
 
 class ReadyView(LiveView):
-    """View that answers 200 if the process can do its work, and 503 with the reason if not."""
+    """View of readyz: 200 if the process can do its work, else 503 with the reason."""
 
     def get(self, request: Request) -> Response:
         if problem := _find_problem():
@@ -76,7 +76,7 @@ class ReadyView(LiveView):
 
 
 def _live_addresses() -> list[str]:
-    """Return the addresses of API processes whose heartbeat is recent."""
+    """Return the base URLs of API processes with a recent heartbeat, at most MOST_ADDRESSES."""
     oldest = Now() - serving.heartbeat_limit()
     nodes = Node.objects.using(settings().DATABASE).filter(
         kind=Node.Kind.API, stopped_at=None, heartbeat_at__gt=oldest
@@ -94,7 +94,7 @@ def _consumers_of(channel: Any) -> list[ListedConsumerBody]:
 
 
 def _find_problem() -> str:
-    """Return the reason why the process can't do its work, or an empty text."""
+    """Return the reason why the process can't do its work, or "" if it can."""
     using = settings().DATABASE
     try:
         with WorkDeadline(connections[using], ANSWER_SECONDS):
@@ -116,7 +116,7 @@ _applied: set[str] = set()
 
 
 def _has_unapplied_migrations() -> bool:
-    """Return True if migrations are missing. A process that finds none does not look again."""
+    """Return True if migrations are not applied. Once all are, the process does not check again."""
     using = settings().DATABASE
     if using not in _applied:
         executor = MigrationExecutor(connections[using])

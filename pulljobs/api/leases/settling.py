@@ -1,4 +1,4 @@
-"""Settling of the items of acks: of one request, or of several in one transaction."""
+"""Writing of the outcomes in acks: of one request, or of several requests in one transaction."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,19 +18,23 @@ from pulljobs.storage.protocol import ConsumerPath
 from pulljobs.storage.rows import Finished
 
 FEW_ITEMS: Final = 10
-"""Most items of a request whose outcomes share a statement with those of others."""
+"""Largest number of items of a request whose outcomes share a statement with those of others."""
 
 
 class SettledItems(NamedTuple):
-    """Statuses of the items of a request, in their order."""
+    """Result of writing the outcomes of a request."""
 
     statuses: list[ItemStatus]
+    """Statuses of the items, in their order."""
     set_aside: dict[int, OwnedItem]
-    """Items whose rows were locked, by their numbers: nothing has waited for them yet."""
+    """Items whose rows were locked, by their positions, to be tried again later."""
 
 
 def settle(consumer: Consumer, items: Sequence[AckItem]) -> SettledItems:
-    """Settle items in their order. A later item about the same job finds it settled, or locked."""
+    """Write the outcomes of one request in the order of its items, and wait for locks.
+
+    Of two items about the same job, the second finds it settled or locked by the first.
+    """
     [open_items] = find_owned([(consumer, items)])
     _throttle(consumer, open_items.values())
     statuses = [ItemStatus.NOT_FOUND] * len(items)
@@ -49,10 +53,10 @@ def settle(consumer: Consumer, items: Sequence[AckItem]) -> SettledItems:
 def settle_together(
     asked: Sequence[tuple[Consumer, Sequence[AckItem]]],
 ) -> list[SettledItems | None]:
-    """Settle items of several requests in one transaction, or none of them after an error.
+    """Write the outcomes of several requests in one transaction. After an error none is written.
 
-    None stands for a request that has to be settled alone, because it may have to wait for a lock,
-    takes long, or names a job more than once or one that another request settles here.
+    The result is None for a request that `settle` has to write alone: it may have to wait for a
+    lock, has many items, names a job twice, or a job that another request settles here.
     """
     few = [(consumer, items) for consumer, items in asked if len(items) <= FEW_ITEMS]
     settled = iter(_settle_few(few))
@@ -71,7 +75,7 @@ def _settle_few(
 
 
 def settle_again(settled: SettledItems) -> SettledItems:
-    """Settle the items that were set aside, if their rows are free now."""
+    """Write the outcomes that were set aside, if their rows are no longer locked."""
     statuses, left = list(settled.statuses), settled.set_aside
     by_job = _finish(left.values(), partial(pulling.finish, skip_locked=True))
     for number, item in left.items():
@@ -80,7 +84,7 @@ def settle_again(settled: SettledItems) -> SettledItems:
 
 
 def _choose_sharing(every: Sequence[Mapping[int, OwnedItem]]) -> Iterator[bool]:
-    """Yield True for each request whose items share a statement."""
+    """Yield True for each request whose items can share a statement with others, else False."""
     taken: set[int] = set()
     for owned in every:
         ids = {item.job_id for item in owned.values()}
@@ -106,9 +110,9 @@ def _with_set_aside(statuses: list[ItemStatus], owned: Mapping[int, OwnedItem]) 
 
 
 def _throttle(consumer: Consumer, items: Iterable[OwnedItem]) -> None:
-    """Throttle the consumer, or keys of jobs of it, before the outcomes are written.
+    """Write the throttles that items ask for, of the consumer or of keys, before their outcomes.
 
-    An item throttles nothing if the lease of its job is lost: late items change nothing.
+    An item whose lease is lost throttles nothing, as it changes nothing else.
     """
     using, asked = settings().DATABASE, [item for item in items if item.throttle]
     held = protocol.select_held(using, [item.settlement.held for item in asked])
@@ -123,7 +127,10 @@ def _throttle(consumer: Consumer, items: Iterable[OwnedItem]) -> None:
 def _finish(
     items: Collection[OwnedItem], write: Callable[[Sequence[Settlement], ConsumerPaths], Finished]
 ) -> dict[int, ItemStatus]:
-    """Settle different jobs, and return the status of each by its id."""
+    """Write the outcomes of different jobs by `write`, and return their statuses by job id.
+
+    After the commit, processes that wait for retried jobs are notified.
+    """
     finished = write([item.settlement for item in items], partial(_paths_of, items))
     retried = {
         item.consumer.pk

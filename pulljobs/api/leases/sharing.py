@@ -1,4 +1,4 @@
-"""Requests that come together and share statements: one finds all callers, one settles all jobs.
+"""Serving of several requests by shared statements: one finds all callers, one settles all jobs.
 
 A thread takes all requests that came while every thread was busy. So a busy process runs fewer
 statements and commits than it has requests, and a request to an idle process waits for no other.
@@ -28,35 +28,38 @@ if TYPE_CHECKING:
     from pulljobs.api.leases.lease_view import LeaseView
 
 SMALL_BODY: Final = 16 * 1024
-"""Most bytes of a body that is read next to others: a larger one would keep them waiting."""
+"""Largest body that is read together with others, in bytes: a larger one would delay them."""
 
 logger = logging.getLogger("pulljobs.api")
 T = TypeVar("T")
 
 
 class Threads(Protocol):
-    """Threads with connections to the database."""
+    """Interface of `DatabaseThreads`, as this module needs it."""
 
     @property
     def is_connected(self) -> bool:
-        """True if this thread has a connection. An error of the server or the network ends it."""
+        """True if the current thread has a connection, which it loses by errors of the network."""
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run work with the database on this thread, within a time limit."""
+        """Run work with the database on the current thread, within a time limit."""
 
     def call(self, work: Callable[[], None]) -> object:
-        """Run work on a thread that is free."""
+        """Run work on the next free thread."""
 
     def run_if_free(self, work: Callable[[], None]) -> bool:
-        """Run work that may wait for locks, unless other such work keeps too many threads."""
+        """Run work that may wait for locks on this thread and return True.
+
+        Return False, without running it, if too many threads do such work.
+        """
 
     def run_alone(self, every: Sequence[Callable[[], None]]) -> None:
-        """Run work that may wait for locks, in turn, while a thread is left for other work."""
+        """Queue and run work that may wait for locks, with one thread kept free for other work."""
 
 
 @dataclass(eq=False, slots=True)
 class LeaseRequest:
-    """Request whose caller is not authenticated yet, with the future of its database work."""
+    """Request that waits for a thread, with the future of its consumer and result."""
 
     view: "LeaseView[Any, Any]"
     request: "HttpRequest"
@@ -69,11 +72,14 @@ class LeaseRequest:
 
     @property
     def is_small(self) -> bool:
-        """True if it takes no time to read the body."""
+        """True if the body is short and not compressed, so that reading it delays no others."""
         return len(self.sent) <= SMALL_BODY and raw_bodies.ENCODING not in self.request.META
 
     def authenticate(self, caller: Caller | None) -> tuple[Consumer, Any]:
-        """Authenticate the caller, and read the body. Raise a refusal otherwise."""
+        """Return the authenticated consumer and the parsed body, or raise a refusal.
+
+        `caller` has the rows of the channel and the consumer in the URL, as far as they exist.
+        """
         tokens = authentication.tokens_of(self.request.META)
         consumer = authentication.check_consumer(tokens, caller)
         return consumer, self.view.accept(self.request, consumer, self.sent)
@@ -81,7 +87,7 @@ class LeaseRequest:
 
 @dataclass(eq=False, slots=True)
 class ReadRequest:
-    """Request of an authenticated consumer, with its body as the view read it."""
+    """Request of an authenticated consumer, with its parsed body in `asked`."""
 
     sender: LeaseRequest
     consumer: Consumer
@@ -92,7 +98,10 @@ class ReadRequest:
 
 
 def serve(requests: Sequence[LeaseRequest], threads: Threads) -> None:
-    """Do the database work of requests, and complete their futures."""
+    """Do the work of requests with the database on this thread, and complete their futures.
+
+    Requests whose future is cancelled are skipped.
+    """
     _serve([each for each in requests if each.future.set_running_or_notify_cancel()], threads)
 
 
@@ -109,7 +118,10 @@ def _serve(requests: Sequence[LeaseRequest], threads: Threads) -> None:
 
 
 def _read_all(requests: Sequence[LeaseRequest], threads: Threads) -> list[ReadRequest]:
-    """Return the requests that may go on, and answer the others."""
+    """Authenticate all callers by one statement, and return the requests that may go on.
+
+    The futures of the others get their refusals.
+    """
     find = partial(protocol.find_callers, settings().DATABASE, {each.path for each in requests})
     try:
         callers = threads.run(partial(_context_of(requests).run, find))
@@ -125,7 +137,10 @@ def _read_all(requests: Sequence[LeaseRequest], threads: Threads) -> list[ReadRe
 
 
 def _part(requests: Sequence[LeaseRequest], error: Exception, threads: Threads) -> None:
-    """Serve each request alone after an error that met all, unless the connection is lost."""
+    """Serve each request alone after an error of their shared statement.
+
+    If the connection is lost, or there is one request only, the futures get the error.
+    """
     if len(requests) > 1 and threads.is_connected:
         for each in requests:
             threads.call(partial(_serve, [each], threads))
@@ -137,7 +152,7 @@ def _part(requests: Sequence[LeaseRequest], error: Exception, threads: Threads) 
 def _share(
     view: type["LeaseView[Any, Any]"], group: Sequence[ReadRequest], threads: Threads
 ) -> Sequence[ReadRequest]:
-    """Do what requests of one kind ask for, and return those that have to be done alone."""
+    """Do the work of requests to one view together, and return those that have to be done alone."""
     senders = [each.sender for each in group]
     work = partial(view.do_together, [(each.consumer, each.asked) for each in group])
     try:
@@ -164,7 +179,7 @@ def _do_alone(read: ReadRequest, threads: Threads) -> None:
 
 @contextmanager
 def _answering(request: LeaseRequest) -> Iterator[None]:
-    """Answer the request with an error that the block raises."""
+    """Complete the request's future with an error that the block raises."""
     try:
         yield
     except Exception as error:
@@ -172,5 +187,8 @@ def _answering(request: LeaseRequest) -> Iterator[None]:
 
 
 def _context_of(requests: Sequence[LeaseRequest]) -> Context:
-    """Return the context of a request. Log lines of work for several have the id of none."""
+    """Return the context of a single request, or an empty one for work for several requests.
+
+    The context gives log lines the id of a request.
+    """
     return requests[0].context if len(requests) == 1 else Context()

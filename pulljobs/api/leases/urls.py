@@ -1,4 +1,4 @@
-"""Routes of the lease protocol."""
+"""Routes of the lease protocol, which are added to those of the broker protocol."""
 
 from django.urls import path
 

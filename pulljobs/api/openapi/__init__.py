@@ -1,10 +1,10 @@
-"""OpenAPI document: operations and the declared bodies, combined by drf-spectacular.
+"""Generator of the OpenAPI document, from the operations here and the declared bodies of the API.
 
     python docs/openapi.py    writes pulljobs/api/openapi.json, which the API serves
 
-The views build their answers as declared dictionaries, and some of them are plain asynchronous
-views that DRF does not know. The operations here name the bodies, and schemathesis (tests/access)
-shows that the views keep to them. Only `view` is imported by the running API.
+Its library, drf-spectacular, can't read the bodies from the views: they answer with dictionaries,
+and some are no views of DRF. So the operations name the bodies, and schemathesis (tests/access)
+shows that the views keep to them. The running API imports only `view`.
 """
 
 from typing import Final

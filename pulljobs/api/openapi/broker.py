@@ -1,4 +1,4 @@
-"""Operations of the broker protocol by route and method."""
+"""Descriptions of the broker protocol for the OpenAPI document, by route and method."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -59,7 +59,7 @@ PUBLISHING: Final = (
 def listing(
     rows: str, answer: Any = bodies.ListingBody, *more: Any, refusals: Any = ()
 ) -> ApiOperation:
-    """Describe a list with cursors."""
+    """Return the operation that lists such rows in pages. `more` are further parameters."""
     return ApiOperation(
         summary=f"List {rows}, newest first",
         answer=answer,
@@ -69,14 +69,14 @@ def listing(
 
 
 def show(kind: str, answer: Any) -> ApiOperation:
-    """Describe the GET of a row."""
+    """Return the operation that reads one row of this kind."""
     return ApiOperation(
         summary=f"Show a {kind}", answer=answer, parameters=(MODIFIED,), refusals=(404,)
     )
 
 
 def put(kind: str, answer: Any, form: Any, refusals: Any = ()) -> ApiOperation:
-    """Describe the PUT of a row."""
+    """Return the operation that creates or changes one row of this kind."""
     return ApiOperation(
         summary=f"Create or change a {kind}",
         answer=answer,

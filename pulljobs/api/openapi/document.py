@@ -1,4 +1,8 @@
-"""The document: drf-spectacular reads a view of DRF that stands in for each route."""
+"""Making of the OpenAPI document.
+
+drf-spectacular reads views of DRF only. So each route gets a view that is never called, with the
+methods and descriptions of its operations.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, is_typeddict
@@ -44,7 +48,10 @@ Document = dict[str, Any]
 
 
 def document() -> Document:
-    """Return OpenAPI 3.1 of all routes. Raise KeyError for a route without an operation."""
+    """Return all routes as an OpenAPI 3.1 document, for docs/openapi.py and tests.
+
+    Raise KeyError for a method of a route without an operation.
+    """
     generator: Any = SchemaGenerator  # not typed
     with patched_settings(_settings()):
         made: Document = generator(patterns=[*_stand_ins()]).get_schema(public=True)
@@ -55,7 +62,7 @@ def document() -> Document:
 
 
 def routes() -> Iterator[URLPattern]:
-    """Yield the routes that have an operation."""
+    """Yield the named routes of the API, which are all that have an operation."""
     from pulljobs.api.urls import urlpatterns
 
     return (pattern for pattern in urlpatterns if pattern.name)
@@ -116,14 +123,14 @@ def _each_operation(made: Document) -> Iterator[tuple[ApiOperation, dict[str, An
 
 
 def _add_links(made: Document) -> None:
-    """Link answers to the operations that take values from them, which drf-spectacular can't."""
+    """Add OpenAPI links from answers to operations on their values, as drf-spectacular can't."""
     for operation, described in _each_operation(made):
         if operation.links:
             described["responses"][str(operation.status)]["links"] = dict(operation.links)
 
 
 def _share_refusals(made: Document) -> None:
-    """Describe each refusal once, and have operations refer to it."""
+    """Move the answers of refusals into components, so that each is described once."""
     shared = made["components"]["responses"] = {}
     for _operation, described in _each_operation(made):
         for status in filter(lambda status: status >= "400", described["responses"]):
@@ -134,7 +141,7 @@ def _share_refusals(made: Document) -> None:
 
 
 def _mark_required_bodies(made: Document) -> None:
-    """Mark the bodies of requests that have a required field."""
+    """Mark the bodies of requests as required if they have a required field."""
     for operation, described in _each_operation(made):
         bodies = (operation.body or {}).values()
         if any(is_typeddict(body) and body.__required_keys__ for body in bodies):

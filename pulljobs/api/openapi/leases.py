@@ -1,4 +1,4 @@
-"""Operations of the lease protocol by route and method."""
+"""Descriptions of the lease protocol for the OpenAPI document, by route and method."""
 
 from collections.abc import Mapping
 from typing import Final

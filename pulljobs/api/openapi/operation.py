@@ -1,4 +1,4 @@
-"""ApiOperation of the API as data, in the terms of drf-spectacular."""
+"""Descriptions of the API's operations as data, in the terms of drf-spectacular."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from pulljobs.api.openapi import BROKER
 from pulljobs.api.openapi.schemas import refer
 
 Auth = Sequence[Mapping[str, list[str]]]
-"""Alternatives, each with the schemes that it combines."""
+"""Alternative ways to authenticate, each with the security schemes that it combines."""
 ANYONE: Final[Auth] = ({},)
 USERS: Final[Auth] = (
     {"basic": []},
@@ -48,19 +48,19 @@ REFUSALS_OF: Final[Mapping[str, tuple[int, ...]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ApiOperation:
-    """Method of a route: its callers, its bodies and its statuses."""
+    """Operation in the sense of OpenAPI: a method of a route, with its bodies and statuses."""
 
     summary: str
     auth: Auth = USERS
     answer: Any = None
-    """Declared body of success, or a schema, or None if it has no body."""
+    """Declared body of the successful answer, or its schema, or None if it has no body."""
     status: int = 200
     media_type: str = "application/json"
     body: Any = None
-    """Declared bodies or schemas by media type."""
+    """Declared bodies or schemas of the request by media type, or None if it has none."""
     parameters: Sequence[OpenApiParameter] = ()
     refusals: Sequence[int] = ()
-    """Statuses in addition to those of `auth`."""
+    """Statuses of refusals, in addition to those that follow from `auth`."""
     links: Mapping[str, Any] = field(default_factory=dict)
     protocol: str = BROKER
 
@@ -78,7 +78,7 @@ class ApiOperation:
 
     @property
     def statuses(self) -> list[int]:
-        """Statuses of success and of all refusals."""
+        """Status of success, then the statuses of all refusals."""
         refusals = {*ALWAYS, *REFUSALS_OF.get(str(self.auth), ()), *self.refusals}
         return [self.status, *sorted(refusals)]
 
@@ -113,7 +113,7 @@ def _refer_all(body: Mapping[str, Any]) -> dict[str, Any]:
 def answer_header(
     name: str, text: str, statuses: Sequence[int], *, required: bool = True
 ) -> OpenApiParameter:
-    """Describe a header of answers."""
+    """Return the description of a header that the answers with these statuses have."""
     return OpenApiParameter(
         name,
         OpenApiTypes.STR,
@@ -125,12 +125,12 @@ def answer_header(
 
 
 def header(name: str, text: str, **options: Any) -> OpenApiParameter:
-    """Describe a header of requests."""
+    """Return the description of a header that requests may have."""
     return OpenApiParameter(
         name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text, **options
     )
 
 
 def query(name: str, text: str, type: Any = OpenApiTypes.STR) -> OpenApiParameter:
-    """Describe a parameter of the query."""
+    """Return the description of a query parameter."""
     return OpenApiParameter(name, type, OpenApiParameter.QUERY, description=text)

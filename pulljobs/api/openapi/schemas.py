@@ -1,4 +1,4 @@
-"""JSON schemas of the declared bodies, as components of the OpenAPI document."""
+"""Translation of declared bodies into JSON schemas, the components of the OpenAPI document."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,17 +30,20 @@ PLAIN: Final[Mapping[Any, JsonSchema]] = {
 
 
 def name_of(body: type[Any]) -> str:
-    """Return the component's name: the class name without the suffix `Body`."""
+    """Return the name of a body's component: its class name without the suffix `Body`."""
     return body.__name__.removesuffix("Body")
 
 
 def refer(body: Any) -> Any:
-    """Return the schema of a body, which refers to components. Other values are schemas already."""
+    """Return the schema of a declared body, with references to components.
+
+    A dictionary is a schema already, and is returned as it is, like None.
+    """
     return body if isinstance(body, dict) or body is None else _schema_of(body)
 
 
 def list_components(answers: Iterable[Any], requests: Iterable[Any]) -> dict[str, JsonSchema]:
-    """Return the schemas by name. Answers have no other fields than those declared."""
+    """Return the schemas of all bodies by name, sorted. Those of answers forbid other fields."""
     components = {name_of(body): _component(body) for body in reach(requests)}
     for body in reach(answers):
         components[name_of(body)] = {**_component(body), "additionalProperties": False}
@@ -48,7 +51,7 @@ def list_components(answers: Iterable[Any], requests: Iterable[Any]) -> dict[str
 
 
 def reach(bodies: Iterable[Any]) -> Iterator[Any]:
-    """Yield the bodies, and all bodies that their fields hold. Some come more than once."""
+    """Yield the bodies and, recursively, the bodies in their fields, some more than once."""
     for body in bodies:
         if is_typeddict(body):
             yield body
@@ -98,7 +101,7 @@ def _type_schema(kind: Any) -> JsonSchema:
 
 
 def _bounds_of(mark: Any) -> JsonSchema:
-    """Return the keywords of a mark. Limits that a setting changes have their default."""
+    """Return the JSON schema keywords for a mark of a field. Settings have their defaults."""
     match mark:
         case Bounds(least, most):
             return _without_none(minimum=least, maximum=None if most == math.inf else most)

@@ -1,4 +1,4 @@
-"""Route openapi.json: the document that is checked in, without authentication."""
+"""Route openapi.json: it serves the OpenAPI document to anyone."""
 
 import json
 from functools import cache
@@ -23,7 +23,7 @@ class OpenApi(ProtocolView):
 
 @cache
 def _load_document() -> dict[str, Any]:
-    """Return the document without the paths of apps that are not installed."""
+    """Return the document in openapi.json, without the paths of apps that are not installed."""
     document: dict[str, Any] = json.loads(DOCUMENT.read_text("utf-8"))
     tags = {BROKER, LEASES, *hooks.api_routes}
     paths = {

@@ -1,4 +1,4 @@
-"""Pull that is not answered yet, which its request and the waiters share."""
+"""Data of pulls: their parameters, their answers, and a pull that still waits for its answer."""
 
 import asyncio
 from concurrent.futures import Future
@@ -13,7 +13,7 @@ from pulljobs.pulling import Claim
 
 
 class PullReason(Enum):
-    """Code and reason in the `Status` of an answer."""
+    """Code and reason in the `Status` of the answer to a pull."""
 
     OK = 200, "ok"
     NO_MESSAGES = 404, "no_messages"
@@ -37,7 +37,7 @@ class PullReason(Enum):
 
 
 class PullRequest(NamedTuple):
-    """Pull as a request asks for it."""
+    """Parameters of a pull, from the body of its request."""
 
     batch: int = 1
     expires: float = 0.0
@@ -48,23 +48,23 @@ class PullRequest(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True if one claim can serve this pull together with others of the same lease."""
+        """True if one claim can serve this pull together with others of the same lease duration."""
         return self.max_bytes is None and self.request_id is None
 
     def shares_claim(self, first: "PullRequest") -> bool:
-        """Return True if one claim can serve this pull and the first, which is plain."""
+        """Return True if one claim can serve both this pull and the `first`, which is plain."""
         return self.is_plain and self.incremental_timeout == first.incremental_timeout
 
 
 class PullAnswer(NamedTuple):
-    """Result of a pull."""
+    """Result of a pull: its claim, if it got jobs, and the reason for its status."""
 
     reason: PullReason
     claim: Claim | None = None
 
     @property
     def retry_after(self) -> timedelta | None:
-        """Time until a rate, a throttle or a key allows a job, or None for another reason."""
+        """Time after which a limit or a throttle allows a job again, or None for other reasons."""
         if self.claim is None or self.reason.reason != self.claim.refusal:
             return None
         return self.claim.retry_after
@@ -72,7 +72,7 @@ class PullAnswer(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class PendingPull:
-    """Pull of one request, with the future that the queue answers."""
+    """Pull that has no answer yet. Its request awaits the future, which the queue completes."""
 
     consumer: Consumer
     asked: PullRequest
@@ -82,27 +82,27 @@ class PendingPull:
     """Reason of the answer if no job is available and the pull does not wait."""
     timer: asyncio.TimerHandle | None = None
     context: Context = field(default_factory=copy_context)
-    """Context of the request."""
+    """Context of the request, which gives log lines its id."""
 
     @property
     def waits(self) -> bool:
-        """True for a long poll."""
+        """True if this is a long poll, which waits for jobs."""
         return self.asked.expires > 0
 
     def answer(self, answer: PullAnswer) -> bool:
-        """Answer the pull. Return True if its request received the jobs."""
+        """Complete the future with an answer. Return False if it was cancelled or complete."""
         if not self._closes():
             return False
         self.future.set_result(answer)
         return True
 
     def refuse(self, refusal: Exception) -> None:
-        """Answer the pull with a refusal."""
+        """Complete the future with a refusal, unless it was cancelled or complete."""
         if self._closes():
             self.future.set_exception(refusal)
 
     def _closes(self) -> bool:
-        """Stop the timer. Return True if the future was still open."""
+        """Stop the timer, and return True if the future can be completed now."""
         if self.timer is not None:
             self.timer.cancel()
         return not self.future.done() and self.future.set_running_or_notify_cancel()

@@ -1,4 +1,4 @@
-"""Queue of the pulls that wait for one consumer in this process: first come, first served."""
+"""Queue of the pulls of one consumer in this process: first come, first served."""
 
 import asyncio
 import random
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pulljobs.api.leases.long_poll.waiters import Waiters
 
 PATIENCE: Final = timedelta(seconds=15)
-"""Time that a row of waiting pulls counts without being renewed."""
+"""Time after which publishers ignore a row of waiting pulls that was not written again."""
 IDLE_SECONDS: Final = 60.0
 SHORTEST_PAUSE: Final = 0.001
 SMALL_GROUP: Final = 8
-"""Pulls that take no time to collect for one claim, however few jobs there may be."""
+"""Number of pulls that are collected for one claim even if few jobs are expected."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 
@@ -51,7 +51,11 @@ T = TypeVar("T")
 
 
 class WaiterQueue:
-    """Pulls of one consumer, on the event loop of the waiters, with one claim at a time."""
+    """Queue of one consumer's pulls, on the event loop of the waiters, with one claim at a time.
+
+    While long polls wait, this process has a row of waiting pulls for the consumer in the database,
+    with their number. Publishers notify the processes with such rows.
+    """
 
     def __init__(self, waiters: "Waiters", consumer: Consumer) -> None:
         self._waiters = waiters
@@ -63,21 +67,21 @@ class WaiterQueue:
         self._supply = 0
         """Number of jobs of the last claim."""
         self._is_dry = False
-        """True if no job was available after registration: a notification ends this."""
+        """True if no job was available after the row was written, until a notification comes."""
         self._limited_until = 0.0
         """Time on the monotonic clock at which a rate or a throttle allows the next job."""
         self._quiet_until = 0.0
-        """Time until which notifications wait."""
+        """Time on the monotonic clock before which a notification starts no claim."""
         self._limit: Refusal | None = None
         """Limit that allowed no job in the last claim."""
         self._allowed_at = 0.0
         """Time on the monotonic clock at which that limit allows a job, or 0 if it knows none."""
         self.row = asyncio.Lock()
-        """Lock of the row of waiting pulls."""
+        """Lock for writes of the row of waiting pulls."""
         # Dicts keep the order, and remove an entry in constant time.
         self.pulls: dict[PendingPull, None] = {}
         self._immediate: dict[PendingPull, None] = {}
-        """Those pulls that do not wait."""
+        """Pulls of the queue that are no long polls and are answered after the next claim."""
         self.most_waiting = 0
         """Most long polls at a time since the last pass over the rows.
 
@@ -91,22 +95,22 @@ class WaiterQueue:
 
     @property
     def consumer(self) -> Consumer:
-        """Consumer, as the newest request read it."""
+        """Consumer with the fields that its newest request has read."""
         return self._puller.consumer
 
     @property
     def is_idle(self) -> bool:
-        """True if no pull waited for a while and no row is left."""
+        """True if no pull came for a while and no row is left, so that the queue can be removed."""
         is_empty = not self.pulls and not self.registered_until
         return is_empty and time.monotonic() - self.joined_at > IDLE_SECONDS
 
     @property
     def waiting(self) -> int:
-        """Number of long polls."""
+        """Number of long polls in the queue."""
         return len(self.pulls) - len(self._immediate)
 
     def join(self, pull: PendingPull) -> None:
-        """Append a pull, and serve it as soon as a claim can."""
+        """Append a pull, and start a claim for it unless a claim is known to find no job."""
         self._puller.consumer = pull.consumer
         self.joined_at = time.monotonic()
         self.pulls[pull] = None
@@ -123,9 +127,9 @@ class WaiterQueue:
             self.wake()
 
     def _end_repeated(self, pull: PendingPull) -> None:
-        """Answer long polls that a client has given up, and asks now for what they brought.
+        """Answer the waiting long polls with the RequestID of this pull, which repeats them.
 
-        Under WSGI a server does not notice that a client has disconnected.
+        The client has given them up. Under WSGI a server does not notice that it disconnected.
         """
         if (id := pull.asked.request_id) is not None:
             for repeated in [each for each in self.pulls if each.asked.request_id == id]:
@@ -133,29 +137,29 @@ class WaiterQueue:
                     self._answer(repeated, PullAnswer(PullReason.TIMEOUT))
 
     def drop(self, pull: PendingPull) -> None:
-        """Remove a pull."""
+        """Remove a pull from the queue and stop its timer."""
         self.pulls.pop(pull, None)
         self._immediate.pop(pull, None)
         if pull.timer is not None:
             pull.timer.cancel()
 
     def wake(self) -> None:
-        """Claim again: a job may be available."""
+        """Start the next claim, because a job may be available."""
         self._is_dry = False
         self._woken.set()
 
     def end(self, refusal: Exception) -> None:
-        """Refuse all pulls."""
+        """Answer all pulls with a refusal."""
         for pull in self._remove(self.pulls):
             pull.refuse(refusal)
 
     def stop(self) -> None:
-        """Answer long polls that the server shuts down."""
+        """Answer all long polls with the reason that the server shuts down."""
         for pull in self._remove([pull for pull in self.pulls if pull.waits]):
             pull.answer(PullAnswer(PullReason.SERVER_SHUTDOWN))
 
-    async def ended(self) -> None:
-        """Return when the claim in progress has ended. No pull may be in the queue."""
+    async def wait_for_claim(self) -> None:
+        """Wait until the claim in progress, if any, has ended. The queue must be empty."""
         self.wake()
         if self._serving is not None:
             await self._serving
@@ -172,7 +176,7 @@ class WaiterQueue:
                 await asyncio.sleep(max(0.0, self._quiet_until - time.monotonic()))
 
     async def _pass(self) -> float:
-        """Distribute available jobs. Return the seconds until the next pass without a wake-up."""
+        """Claim and distribute available jobs. Return the longest seconds until the next pass."""
         try:
             due = await self._claim_all()
             if self.waiting and await self._register():
@@ -190,7 +194,10 @@ class WaiterQueue:
         return settings().MAX_FETCH_INTERVAL.total_seconds() * random.uniform(0.7, 1)
 
     def _handle_failure(self, error: Exception) -> float:
-        """Refuse the pulls that do not wait. Return the seconds until the next try for the rest."""
+        """Refuse the pulls that do not wait, after an error of a claim.
+
+        Return the seconds after which to claim again for the long polls.
+        """
         unreachable = isinstance(error, exceptions.UNREACHABLE)
         for pull in self._remove(self._immediate):
             pull.refuse(exceptions.unreachable() if unreachable else error)
@@ -200,7 +207,10 @@ class WaiterQueue:
         return pause
 
     async def _claim_all(self) -> timedelta | None:
-        """Claim until no job is left for the queue. Return the time until the next job is due."""
+        """Claim for the pulls in turn until no pull or no job is left.
+
+        Return the time until the next job is due, or None if none is known or no pull is left.
+        """
         while group := self._next_group():
             immediate = list(self._immediate)
             claim = await self._on_thread(self._prepare_claim(group))
@@ -216,7 +226,7 @@ class WaiterQueue:
         return None
 
     def _note_limit(self, claim: Claim) -> None:
-        """Note how long a rate or a throttle allows no further job."""
+        """Note for how long a limit or a throttle allows no further claim."""
         now, wait, self._limit = time.monotonic(), claim.limited_for, claim.refusal
         self._limited_until = 0.0 if wait is None else now + wait.total_seconds()
         self._quiet_until = min(self._limited_until, now + QUIET.total_seconds())
@@ -224,10 +234,10 @@ class WaiterQueue:
         self._allowed_at = 0.0 if after is None else now + after.total_seconds()
 
     def _next_group(self) -> list[PendingPull]:
-        """Return the pulls at the head of the queue that one claim can serve together.
+        """Return the first pulls of the queue that one claim can serve together.
 
-        Of hundreds of pulls it takes no more than may get a job: to collect all takes longer than
-        to answer one.
+        Their number is bounded by the jobs of the last claim, because collecting hundreds of pulls
+        takes longer than answering one.
         """
         group: list[PendingPull] = []
         wanted, most = 0, settings().MAX_BATCH
@@ -242,7 +252,10 @@ class WaiterQueue:
         return group
 
     def _prepare_claim(self, group: list[PendingPull]) -> Callable[[], Claim]:
-        """Return the claim. Log lines of a claim for one request have the id of that request."""
+        """Return a function that claims for a group, in the context of a request that is alone.
+
+        Log lines of the claim then have the id of that request.
+        """
         claim = partial(self._claim, group)
         return claim if len(group) > 1 else partial(group[0].context.run, claim)
 
@@ -258,7 +271,10 @@ class WaiterQueue:
         return claim
 
     async def _distribute(self, group: list[PendingPull], claim: Claim) -> None:
-        """Answer the pulls. Jobs of a pull whose client disconnected are given back untouched."""
+        """Answer the pulls of a group with their shares of the claimed jobs, in order.
+
+        Jobs that are left over, because a client has disconnected, are released.
+        """
         rest = claim.jobs
         reason_if_short = _reason_of(claim, PullReason.OK)
         for pull in group:
@@ -277,7 +293,10 @@ class WaiterQueue:
             await self._on_thread(partial(give_back, group[0], claim._replace(jobs=rest)))
 
     def _give(self, pull: PendingPull, reason: PullReason, claim: Claim) -> bool:
-        """Answer a pull and all its repeats in the queue. Return True if any received it."""
+        """Answer a pull, and all pulls in the queue with its RequestID, with the jobs of a claim.
+
+        Return True if one of their requests still waited for the answer.
+        """
         repeats = {pull: None}
         if (id := pull.asked.request_id) is not None:
             repeats |= dict.fromkeys(
@@ -289,7 +308,7 @@ class WaiterQueue:
         return any(received)
 
     def _can_continue(self, group: list[PendingPull], claim: Claim) -> bool:
-        """Return True if the next pull may get jobs that this group could not or did not want."""
+        """Return True if another pull may get jobs though this claim was the last for its group."""
         if claim.refusal is Refusal.MAX_BYTES:
             return True
         return claim.taken is not None and not group[0].asked.is_plain
@@ -301,14 +320,14 @@ class WaiterQueue:
 
     @property
     def is_miscounted(self) -> bool:
-        """True if the row has to be written or deleted, and nothing writes it at this moment."""
+        """True if the row of waiting pulls must be written or deleted, and is not being written."""
         if not self.registered_until or self.row.locked():
             return False
         soon = time.monotonic() + PATIENCE.total_seconds() / 2
         return self.most_waiting != self.registered or self.registered_until < soon
 
     async def leave_if_empty(self) -> None:
-        """Delete the row if no pull waits."""
+        """Delete the row of waiting pulls if no long poll waits."""
         async with self.row:
             if self.registered_until and not self.most_waiting:
                 self.registered, self.registered_until = 0, 0.0
@@ -318,18 +337,19 @@ class WaiterQueue:
                 )
 
     def note_row(self, waiting: int, at: float) -> None:
-        """Note that the row was written with this number at that time of the monotonic clock."""
+        """Note the number in the row of waiting pulls, and the monotonic time of its write."""
         self.registered, self.registered_until = waiting, at + PATIENCE.total_seconds()
 
     @property
     def counted(self) -> int:
-        """Number of long polls that the row has: those above the limit are refused."""
+        """Number of long polls to write into the row, at most as many as the limit allows."""
         return min(self.most_waiting, self.consumer.max_waiting)
 
     async def _register(self) -> bool:
-        """Count the waiting pulls, so that publishers notify this process.
+        """Write the row of waiting pulls, so that publishers notify this process.
 
-        Return True if publishers did not notify it before, so that the queue has to claim again.
+        Return True if there was no valid row before: the queue then has to claim again, for jobs
+        that were published without a notification.
         """
         async with self.row:
             now = time.monotonic()
@@ -341,7 +361,7 @@ class WaiterQueue:
             return has_lapsed
 
     async def _write_row(self) -> int:
-        """Write the row and return the number of pulls that wait in other processes."""
+        """Write the row of waiting pulls, and return the number of those in other processes."""
         waiting, now = self.counted, time.monotonic()
         args = [self.consumer.pk], self._waiters.node_id, PATIENCE, [waiting]
         elsewhere = await self._on_thread(partial(listen.wait, self._using, *args))
@@ -349,7 +369,10 @@ class WaiterQueue:
         return elsewhere[self.consumer.pk]
 
     def _refuse_excess(self, elsewhere: int) -> int:
-        """Refuse the newest pulls above the limit of waiting pulls and return their number."""
+        """Refuse the newest long polls above the consumer's limit, and return their number.
+
+        `elsewhere` is the number of those that wait in other processes.
+        """
         room = max(self.consumer.max_waiting - elsewhere, 0)
         waiting = [pull for pull in self.pulls if pull.waits]
         excess = self._remove(waiting[room:])
@@ -391,7 +414,10 @@ def _reason_of(claim: Claim, otherwise: PullReason) -> PullReason:
 
 
 def give_back(pull: PendingPull, claim: Claim) -> None:
-    """Release the jobs of a claim, unless the client of a repeat may hold them by now."""
+    """Release the jobs of a claim whose pull could not be answered.
+
+    They stay claimed if the client repeated the request and may have received them by that.
+    """
     if claim.taken is None or claim.repeated:
         return
     token = claim.taken.lease_token
@@ -401,7 +427,10 @@ def give_back(pull: PendingPull, claim: Claim) -> None:
 
 
 def give_back_answered(pull: PendingPull, run: Callable[[Callable[[], None]], Any]) -> None:
-    """Give back the jobs of an answer that its request could not send."""
+    """Release the jobs of an answer that its request did not send, because the client is gone.
+
+    `run` runs a function on a thread with a connection.
+    """
     future = pull.future
     if not future.cancelled() and future.exception() is None:
         claim = future.result().claim

@@ -1,4 +1,4 @@
-"""Signal handlers that end long polls before the server waits for its last requests."""
+"""Signal handlers that end long polls when the server has to stop, before it waits for requests."""
 
 import os
 import signal
@@ -13,11 +13,11 @@ _before: dict[int, Any] = {}
 
 
 def call_before_end(stop: Callable[[], None]) -> None:
-    """Call `stop` at a signal to end, ahead of the server's own handler. Later calls do nothing.
+    """Set handlers that call `stop` at SIGTERM or SIGINT, before the server's own handlers run.
 
     A server such as uvicorn notifies applications only after all requests, and so would wait for
     long polls. Only the main thread can set signal handlers: pulls on other threads, as under WSGI,
-    end when their time is over.
+    end when their time is over. Only the first call sets handlers.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -30,7 +30,7 @@ def call_before_end(stop: Callable[[], None]) -> None:
 
 
 def restore_handlers() -> None:
-    """Give the signals back to the handlers before."""
+    """Restore the signal handlers that `call_before_end` has replaced."""
     if threading.current_thread() is threading.main_thread():
         for number in list(_before):
             signal.signal(number, _before.pop(number))

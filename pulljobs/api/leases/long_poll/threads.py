@@ -1,4 +1,4 @@
-"""Threads that run the statements of all pulls, each with a database connection of its own."""
+"""Threads that run the statements of pulls, acks and renewals, each with a database connection."""
 
 import threading
 from collections import deque
@@ -17,17 +17,17 @@ from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.storage import statements
 
 THREADS: Final = 3
-"""Threads for claims, and as many for all other work."""
+"""Number of threads for claims, and of threads for all other work."""
 MOST_TOGETHER: Final = 50
-"""Most requests that share statements."""
+"""Largest number of requests that share statements."""
 WORK_SECONDS: Final = 15.0
-"""Time limit of the work for a request, after which the server may be silent."""
+"""Time limit of a request's work with the database, for a server that no longer answers."""
 
 T = TypeVar("T")
 
 
 class DatabaseThreads:
-    """Threads of one process."""
+    """Threads with connections of one process. They are the `Threads` of `sharing`."""
 
     def __init__(self) -> None:
         self._using = settings().DATABASE
@@ -35,7 +35,7 @@ class DatabaseThreads:
         self._seen = threading.local()
         self._arrived: deque[LeaseRequest] = deque()
         self._is_called = False
-        """True from a call for a thread until one takes the requests that arrived."""
+        """True while a thread has been asked to take the arrived requests and has not done so."""
         self._alone: deque[Callable[[], None]] = deque()
         self._may_wait = threading.Semaphore(THREADS - 1)
         """Threads that may do work which waits for locks. One never does, and serves the others."""
@@ -43,16 +43,17 @@ class DatabaseThreads:
         self._serving = self._executor("pulljobs-serve", THREADS)
 
     def submit(self, work: Callable[[], T], *, claiming_for: int | None = None) -> Future[T]:
-        """Run work on a thread.
+        """Run work with the database on a thread, and return the future of its result.
 
-        All claims of a consumer run on one thread, because low-water marks hold for a connection.
+        `claiming_for` is the consumer of a claim: all its claims run on one thread, because
+        low-water marks hold for one connection.
         """
         if claiming_for is None:
             return self._serving.submit(self.run, work)
         return self._claiming[claiming_for % THREADS].submit(self.run, work)
 
     def serve(self, request: LeaseRequest) -> None:
-        """Serve a request as soon as a thread is free, with all that arrive until then."""
+        """Serve a request on the next free thread, together with others that arrive until then."""
         if not request.is_small:
             self.call(partial(sharing.serve, [request], self))
             return
@@ -73,11 +74,15 @@ class DatabaseThreads:
         sharing.serve(together, self)
 
     def call(self, work: Callable[[], None]) -> Future[None]:
-        """Run work on a thread that is free. `work` bounds its time with the database itself."""
+        """Run work on the next free thread, without the time limit and connection care of `run`."""
         return self._serving.submit(work)
 
     def run_if_free(self, work: Callable[[], None]) -> bool:
-        """Run work that may wait for locks, unless other such work waits or keeps its threads."""
+        """Run work that may wait for locks on this thread, and return True.
+
+        Return False, without running it, if other such work is queued or runs on all threads that
+        may do such work: one thread is kept free of it.
+        """
         if self._alone or not self._may_wait.acquire(blocking=False):
             return False
         try:
@@ -88,7 +93,10 @@ class DatabaseThreads:
         return True
 
     def run_alone(self, every: Sequence[Callable[[], None]]) -> None:
-        """Run work that may wait for locks, in turn, on this thread and others but one."""
+        """Queue work that may wait for locks, and run it in turn on this and other threads.
+
+        One thread is kept free of such work.
+        """
         self._alone.extend(every)
         for _ in range(min(len(every), THREADS - 1) - 1):
             self.call(self._run_alone)
@@ -110,7 +118,7 @@ class DatabaseThreads:
             return None
 
     def close(self) -> None:
-        """Return when all submitted work is done and the connections are closed."""
+        """Wait until all submitted work is done, close the connections and end the threads."""
         every = threading.Barrier(THREADS)
 
         def leave() -> None:
@@ -129,11 +137,14 @@ class DatabaseThreads:
 
     @property
     def is_connected(self) -> bool:
-        """True if this thread has a connection. An error of the server or the network ends it."""
+        """True if the current thread has a connection, which it loses by errors of the network."""
         return connections[self._using].connection is not None
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run work with the database on this thread, within WORK_SECONDS."""
+        """Run work with the database on the current thread, within WORK_SECONDS.
+
+        A broken connection is closed. The other threads then replace theirs before their next work.
+        """
         if getattr(self._seen, "failures", 0) != self._failures:
             # Another thread's connection failed: this one is as old, and may fail, too.
             self._seen.failures = self._failures

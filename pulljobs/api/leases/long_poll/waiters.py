@@ -1,4 +1,7 @@
-"""Waiting pulls of a process. The first pull starts their thread."""
+"""Waiters: all queues of pulls of a server process, with their thread and node row.
+
+The first request that needs them, such as a pull, starts them.
+"""
 
 import asyncio
 import os
@@ -29,7 +32,7 @@ from pulljobs.models import Consumer, Node
 from pulljobs.storage import clients, listen, nodes, statements
 
 PASS_SECONDS: Final = 0.5
-"""Pause between passes over the rows of this process and of its consumers."""
+"""Pause between two passes, which write the node row and the rows of waiting pulls."""
 LONGEST_PAUSE: Final = 5.0
 CLOSE_SECONDS: Final = 5.0
 
@@ -37,14 +40,17 @@ T = TypeVar("T")
 
 
 class Waiters:
-    """Queues of waiting pulls on an event loop of their own, for requests on any other."""
+    """Queues of pulls of a process, on a thread with an event loop of its own.
+
+    Requests on any event loop or thread use them.
+    """
 
     def __init__(self) -> None:
         self.node_id: UUID = uuid4()
         self.ticked = time.monotonic()
         """Time of the last pass over the rows, on the monotonic clock."""
         self.clients = ClientNotes()
-        """Clients since the last heartbeat."""
+        """Clients that pulled since the last heartbeat."""
         self._address = self._sent_address = settings().ADDRESS
         self._using = settings().DATABASE
         self._threads = DatabaseThreads()
@@ -60,53 +66,60 @@ class Waiters:
 
     @property
     def waiting(self) -> int:
-        """Number of long polls."""
+        """Number of long polls that wait in this process."""
         return sum(queue.waiting for queue in list(self._queues.values()))
 
     @property
     def has_address(self) -> bool:
-        """True if the base URL is known, from a setting or a caller."""
+        """True if the base URL of this server is known, from a setting or from a caller."""
         return bool(self._address)
 
     def learn_address(self, address: str) -> None:
-        """Publish the base URL that an authenticated caller used, unless a setting has one.
+        """Use the base URL that an authenticated caller used, unless it is known already.
 
-        Django checks its host name, but not its port.
+        The next heartbeat writes it to the node row, where lookups of other clients find it. Django
+        has checked its host name, but not its port.
         """
         if not self._address and is_absolute(address):
             self._address = address
 
     def join(self, pull: PendingPull) -> None:
-        """Append a pull to the queue of its consumer."""
+        """Append a pull to the queue of its consumer. Any thread may call this."""
         # An empty context: the queue serves other requests, too.
         self._loop.call_soon_threadsafe(self._join, pull, context=Context())
 
     def abandon(self, pull: PendingPull) -> None:
-        """Give back the jobs that a disconnected client got, or gets at this moment."""
+        """Remove the pull of a disconnected client, and release the jobs that it got or gets."""
         pull.future.cancel()
         submit = self._threads.submit
         pull.future.add_done_callback(lambda _: give_back_answered(pull, submit))
         self._loop.call_soon_threadsafe(self._drop, pull)
 
     def stop(self) -> None:
-        """End long polls. Other pulls are still served. Signal handlers may call this."""
+        """End all long polls because the server stops. Pulls that do not wait are still served.
+
+        Signal handlers may call this.
+        """
         with suppress(RuntimeError):  # A closed loop has stopped.
             self._loop.call_soon_threadsafe(self._stop)
 
     def close(self) -> None:
-        """Stop, and end the thread and its connections."""
+        """End all long polls, the thread with the event loop, and the threads with connections."""
         self.stop()
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join(CLOSE_SECONDS)
 
     async def serve(self, request: LeaseRequest) -> tuple[Consumer, Any]:
-        """Do the database work of a request, and return its consumer and the result."""
+        """Authenticate a request and do its work with the database.
+
+        Return the consumer and the result of the view's work.
+        """
         self._threads.serve(request)
         return await asyncio.wrap_future(request.future)
 
     async def run(self, work: Callable[[], T], *, claiming_for: int | None = None) -> T:
-        """Run work with the database on a thread, and await it on any event loop.
+        """Run work with the database on a thread, and return its result to any event loop.
 
         The work has the context of its caller, so that log lines have the id of the request.
         """
@@ -134,8 +147,9 @@ class Waiters:
         await self._leave()
 
     async def _leave(self) -> None:
-        """Mark the node row as stopped once all claims have ended."""
-        await asyncio.gather(*(queue.ended() for queue in self._queues.values() if not queue.pulls))
+        """Wait until all claims have ended, and mark the node row of this process as stopped."""
+        empty = [queue for queue in self._queues.values() if not queue.pulls]
+        await asyncio.gather(*(queue.wait_for_claim() for queue in empty))
         if self._registered:
             self._registered = False
             with suppress(DatabaseError, InterfaceError):
@@ -163,7 +177,10 @@ class Waiters:
         self._leaving = asyncio.create_task(self._leave())
 
     async def _listen(self) -> None:
-        """Wake queues on notifications. Behind a pooler there are none, and the queues poll."""
+        """Wake the queues for which publishers send notifications, and listen again after errors.
+
+        A pooler in transaction mode passes on no notifications, so behind it the queues only poll.
+        """
         failures = 0
         while not statements.behind_pooler(self._using):
             try:
@@ -202,9 +219,9 @@ class Waiters:
         self._queues = {id: queue for id, queue in self._queues.items() if not queue.is_idle}
 
     async def _keep_counts(self) -> None:
-        """Write the rows with the numbers of waiting pulls, all in one statement.
+        """Write the rows of waiting pulls that have a wrong number, all in one statement.
 
-        Rows of queues in which no pull waits are deleted.
+        Delete the rows of queues in which no long poll waits.
         """
         miscounted = [queue for queue in self._queues.values() if queue.is_miscounted]
         waiting = [queue for queue in miscounted if queue.most_waiting]
@@ -245,7 +262,7 @@ class Waiters:
         return time.monotonic() - self._beat_at >= settings().HEARTBEAT_INTERVAL.total_seconds()
 
     async def _end_refused(self) -> None:
-        """Refuse the pulls of consumers that were deleted, or became push consumers."""
+        """Refuse the waiting pulls of consumers that were deleted or became push consumers."""
         waiting = {id: queue for id, queue in self._queues.items() if queue.pulls}
         if not waiting:
             return
@@ -258,7 +275,7 @@ class Waiters:
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop of the kind that serves requests: that of uvloop is twice as fast."""
+    """Return a new event loop of the current one's class, such as that of uvloop, the fastest."""
     try:
         return type(asyncio.get_running_loop())()
     except RuntimeError:
@@ -275,7 +292,7 @@ _making = threading.Lock()
 
 
 def process_waiters() -> Waiters:
-    """Return the waiters of this process, and start them if need be."""
+    """Return the waiters of this process. Start them if it has none."""
     global _waiters
     with _making:
         if _waiters is None:
@@ -285,12 +302,12 @@ def process_waiters() -> Waiters:
 
 
 def running_waiters() -> Waiters | None:
-    """Return the waiters of this process if they were started."""
+    """Return the waiters of this process, or None if they were not started."""
     return _waiters
 
 
 def close() -> None:
-    """End the waiters of this process. The next pull starts new waiters."""
+    """Close the waiters of this process. The next request starts new ones."""
     global _waiters
     with _making:
         waiters, _waiters = _waiters, None
@@ -300,7 +317,7 @@ def close() -> None:
 
 
 def _forget() -> None:
-    """Forget the waiters in a forked process, which has none of their threads."""
+    """Forget the waiters in a forked process, which does not have their threads."""
     global _waiters, _making
     _waiters, _making = None, threading.Lock()
 
