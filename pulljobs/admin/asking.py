@@ -42,10 +42,10 @@ AGES: Final = {
 
 
 def jobs(asked: Asked) -> Selection:
-    """Return the conditions for the live jobs that an action on all jobs of a list takes.
+    """Return the conditions by which an action on all jobs of a list selects live jobs.
 
-    A search term is compared with ids only: of jobs, of messages, and of messages by clients. An
-    unknown choice of a filter selects no job.
+    A search term selects by the id of the job, the message id or the client message id. An unknown
+    choice of a filter selects no job.
     """
     if CHOSEN in asked:
         return Selection(among=tuple(sorted(set(search.numbers(asked[CHOSEN].split(","))))))
@@ -66,7 +66,7 @@ def settled(asked: Asked) -> Selection:
 
 
 def jobs_with_id(term: str, meant: Selection) -> tuple[int, ...]:
-    """Return the ids of the selected jobs, live or archived, that a term names.
+    """Return the ids of the jobs, live or archived, that a search term names and `meant` selects.
 
     The term is the id of a job or of its message, or the client message id.
     """
@@ -79,7 +79,7 @@ def jobs_with_id(term: str, meant: Selection) -> tuple[int, ...]:
 
 
 def settlements_with_id(term: str, meant: Selection) -> tuple[int, ...]:
-    """Return the ids of the selected archive rows whose job a term names, as `jobs_with_id`."""
+    """Return the ids of the archive rows whose jobs a search term names and `meant` selects."""
     meant = meant._replace(key=None)
     return _with_id(term, meant, ArchivedJob, "job_id", settlements.COLUMNS)
 
@@ -160,7 +160,7 @@ def _with_id(
     columns: tuple[str, ...],
     id_column: str = "id",
 ) -> tuple[int, ...]:
-    """Return the values of `id_column` of the selected rows whose job a search term names.
+    """Return the values of `id_column` of rows whose job a search term names and `meant` selects.
 
     At most `search.MOST` rows are read. `field` is the column of the job's id.
     """

@@ -146,7 +146,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         return response
 
     def _may(self, request: HttpRequest, entry: AuditEntry) -> bool:
-        """Return True if the user may continue or stop an action: if he may begin it."""
+        """Return True if the user may continue or stop an action: the one who may begin it may."""
         return entry.act in set(Event) and request.user.has_perm(
             OPERATIONS[Event(entry.act)].permission
         )
@@ -157,7 +157,7 @@ def _batches(entry: AuditEntry) -> QuerySet[AuditedBatch]:
 
 
 def _done(entry: AuditEntry) -> Iterator[JobResult]:
-    """Yield the changed jobs of the first batch of an action, more than the page shows."""
+    """Yield changed jobs of an action for its page: those of its first batch."""
     return (JobResult(id, ids.encode(id)) for batch in _batches(entry)[:1] for id in batch.done)
 
 

@@ -76,7 +76,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
         css: ClassVar = {"all": ["pulljobs/admin.css"]}
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
-        """Return the ids of the rows of a page, newest first, and if older rows follow.
+        """Return the ids of the rows of a page, newest first, and the id below which more may be.
 
         `rows` are the filtered rows. Subclasses read their ids by an index of their own.
         """

@@ -98,7 +98,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show a row, with a CSP for the site's own scripts only, because payloads are foreign."""
+        """Show a row, with a CSP against scripts in its payload, which comes from outside."""
         response = super().change_view(request, object_id, form_url, extra_context)
         response.headers.setdefault("Content-Security-Policy", payloads.page_policy())
         return response

@@ -34,12 +34,12 @@ HeldBacks = list[HeldBack]
 
 
 class Rates(NamedTuple):
-    """Rates of rows per owner, such as a consumer, in the last minute or its newest part."""
+    """Rates at which rows were written in the last minute, by owner, such as a consumer."""
 
     counts: Mapping[int, int]
     """Number of rows by the owner's primary key."""
     seconds: float
-    """Time in which the rows were written."""
+    """Time in which these rows were written: a minute, or less if they were too many."""
 
     def rate_of(self, ids: Iterable[int]) -> float:
         """Return the sum of the rates of these owners, in rows per second."""

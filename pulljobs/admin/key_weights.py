@@ -1,4 +1,4 @@
-"""Page that shows and sets the weights of a consumer's keys, by which claims share their turns."""
+"""Page of the weights of a consumer's keys: how many jobs a claim takes from a key in its turn."""
 
 from typing import Any, Final
 

@@ -22,7 +22,7 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def holder_of(job: Job) -> str:
-    """Describe who holds a job in flight: the node, how it claimed the job, and the lease's end."""
+    """Describe the holder of a job in flight: its node, its way to claim, and the lease's end."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token__in=[job.lease_token])
     lease = leases.filter(job_ids__contains=[job.pk]).first()
     if lease is None:
@@ -83,7 +83,7 @@ def badge(job: Job | ArchivedJob) -> SafeString:
 
 
 def status_of(job: Job | ArchivedJob, step: str = "") -> SafeString:
-    """Return the badge of a job, with `step` and the first line of the last error below it."""
+    """Return the badge of a job's state, with `step` and the beginning of its last error below."""
     lines = [step, Truncator((job.error or "").partition("\n")[0]).chars(BRIEF)]
     shown = [(line,) for line in lines if line]
     below = format_html_join("", '<span class="pulljobs-brief">{}</span>', shown)
@@ -91,7 +91,7 @@ def status_of(job: Job | ArchivedJob, step: str = "") -> SafeString:
 
 
 def describe_step(job: Job | ArchivedJob, now: datetime) -> str:
-    """Return when a job was settled, or when a job that is due later is due, or an empty text."""
+    """Return "settled" or "due in" with a time, or "" for a live job that is not due later."""
     if isinstance(job, ArchivedJob):
         return f"settled {format_time(job.settled_at)}"
     if job.available_at is None or job.available_at <= now or job.lease_token:
@@ -106,7 +106,7 @@ def consumer_link(consumer: Consumer) -> SafeString:
 
 
 def record_page(record: tuple[str, int] | None) -> str | None:
-    """Return the URL of the admin page of a row, a pair of its model's name and primary key."""
+    """Return the URL of a row's admin page by its model's name and primary key, None for None."""
     return reverse(f"admin:pulljobs_{record[0]}_change", args=record[1:]) if record else None
 
 

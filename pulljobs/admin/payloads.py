@@ -71,10 +71,7 @@ def may_read(request: HttpRequest) -> bool:
 
 
 def page_policy() -> str:
-    """Return the Content-Security-Policy of pages with payloads.
-
-    It allows the site itself, the origin of its static files, and `data:` images.
-    """
+    """Return the CSP of pages with payloads: only the site and the origin of its static files."""
     where = urlsplit(static("pulljobs/admin.css"))
     origin = f"{where.scheme}://{where.netloc}" if where.scheme else where.netloc
     return PAGE_POLICY.format(static=f" {origin}" if origin else "")
@@ -102,19 +99,13 @@ def message_of(row: Job | ArchivedJob, *, readable: bool) -> ShownMessage | None
 
 
 def content_of(rows: QuerySet[Any], pk: int) -> ShownContent | None:
-    """Return the content of the message with the primary key `pk`, or None if there is none.
-
-    `rows` are messages or scheduled messages.
-    """
+    """Return the content of a message or a scheduled message by its id, or None if it is gone."""
     message = _with_head(_with_size(rows)).filter(pk=pk).first()
     return None if message is None else _content(message)
 
 
 def answer_payload(request: HttpRequest, message_id: int) -> HttpResponse:
-    """Answer with the bytes of a payload: an image to display, anything else as a download.
-
-    Raise Http404 if there is no such message.
-    """
+    """Answer with the bytes of a payload: an image to display, anything else as a download."""
     message = Message.objects.using(settings().DATABASE).filter(pk=message_id).first()
     if message is None:
         raise Http404
@@ -158,10 +149,7 @@ def _is_image(kind: str, payload: bytes) -> bool:
 
 
 def _indented(text: str) -> tuple[str, str]:
-    """Return "JSON" and the indented text, or "text" and the text itself.
-
-    The text stays as it is if it is no JSON, or if it were above INDENTED_BYTES when indented.
-    """
+    """Return "JSON" and the indented text, or "text" and the text if it is no JSON or too long."""
     pieces: list[str] = []
     room = INDENTED_BYTES
     try:
@@ -206,10 +194,7 @@ def _with_head(rows: QuerySet[Any]) -> QuerySet[Any]:
 
 
 def _text(head: bytes, *, whole: bool) -> str | None:
-    """Decode the beginning of a payload as UTF-8, or return None if it is binary.
-
-    Unless it is the whole payload, a character that is cut off at its end is omitted.
-    """
+    """Decode a payload's beginning as UTF-8 without a cut-off letter, or return None if binary."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
     except UnicodeDecodeError:

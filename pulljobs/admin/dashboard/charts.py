@@ -99,7 +99,7 @@ class Stack:
 
     parts: Sequence[tuple[str, float]]
     faint: bool = False
-    """True if the counts of the column are not complete, as of the current hour."""
+    """True if the counts of the column are not complete, such as those of the current hour."""
 
     @property
     def total(self) -> float:

@@ -124,9 +124,9 @@ def read_counts(
 
 
 def _cover(start: datetime, end: datetime, step: timedelta) -> Iterator[CountSpan]:
-    """Yield the spans of counts to read for the sums of a range: long periods, where they fit.
+    """Yield the few spans of stored counts from which the sums of a range can be read.
 
-    An hour of minutes, for example, is read as minutes up to the full hour and hours from then on.
+    A range in steps of minutes, for example, has minutes up to the first full hour, then hours.
     """
     if wider := WIDER.get(step):
         whole = min(end, start + (EPOCH - start) % wider)

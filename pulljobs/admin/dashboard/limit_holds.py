@@ -32,7 +32,7 @@ class LimitHold(NamedTuple):
 def read_holds(
     using: str, now: datetime, consumers: Sequence[Consumer], in_flight: Mapping[int, int]
 ) -> dict[int, LimitHold]:
-    """Return, by primary key, the limit for which a claim of a consumer would get no job now.
+    """Return the limit that holds back each consumer, by the primary key of the consumer.
 
     Consumers that no limit holds back have no entry. `in_flight` has the number of jobs in flight
     by consumer. For consumers without limits this runs no query.

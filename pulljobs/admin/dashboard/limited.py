@@ -1,4 +1,4 @@
-"""Section of the page with limits: how much of its rate and concurrency limits a consumer uses."""
+"""Section of the dashboard with limits: how much of its limits a consumer or limit group uses."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +96,7 @@ class Usage:
     """Number of jobs in flight by consumer."""
 
     def describe(self, name: str, limited: FlowLimits, of: Sequence[Consumer]) -> LimitedRow:
-        """Return the row of limits, with the sums over the consumers that share them."""
+        """Return the row of limits that the consumers in `of` share, with the sums over them."""
         settled = sum(self.pace.per_minute(consumer.pk) for consumer in of)
         in_flight = sum(self.held.get(consumer.pk, 0) for consumer in of)
         address = self.links.page(type(limited), "change", limited.pk)

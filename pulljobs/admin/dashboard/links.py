@@ -13,9 +13,9 @@ from pulljobs.models import Consumer, Job, Node
 
 
 class Links:
-    """URLs of pages in the admin site of a request. They are None for pages not for this user.
+    """URLs of the pages that the admin site of a request has and its user may see.
 
-    Such pages are of models that the site does not have, or that the user may not see.
+    For all other pages the methods return None.
     """
 
     def __init__(self, site: AdminSite, request: HttpRequest) -> None:
@@ -41,7 +41,7 @@ class Links:
     def page(
         self, model: type[Model], kind: str, *ids: Any, query: Mapping[str, Any] | None = None
     ) -> str | None:
-        """Return the URL of a page of a model, or None. `kind` is "change", "changelist" or so."""
+        """Return the URL of the page of a model with this kind, such as "changelist", or None."""
         if not self._is_shown(model):
             return None
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}"

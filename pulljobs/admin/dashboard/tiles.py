@@ -43,7 +43,10 @@ class Tile:
 def backlog_tiles(
     statuses: Sequence[ConsumerStatus], workers: Sequence[Worker] | None, links: Links
 ) -> list[Tile]:
-    """Return the tiles of ready, later, running and dead jobs. Unknown workers are None."""
+    """Return the tiles with the numbers of ready, later, running and dead jobs.
+
+    `workers` is None if they were not read in time.
+    """
     ages = [row.oldest_seconds for row in statuses if row.oldest_seconds is not None]
     dead = total(statuses, "dead")
     return [
