@@ -4,6 +4,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import accumulate, chain, islice
+from json.encoder import (  # type: ignore[attr-defined]  # typeshed lacks the first
+    c_make_encoder,
+    encode_basestring_ascii,
+)
 from typing import Any, Final, NamedTuple
 
 from asgiref.sync import sync_to_async
@@ -13,6 +17,7 @@ from django.db import connections, transaction
 from pulljobs import emission
 from pulljobs.conf import Settings, settings
 from pulljobs.engine import tracing, validation
+from pulljobs.engine.encodings import tuple_maker
 from pulljobs.engine.telemetry import JobsPublished, is_counting
 from pulljobs.engine.validation import (
     BYTES,
@@ -49,7 +54,25 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 _NOTHING: Final = (None,) * 6
 _NORMAL: Final = 0
 _SINGLE: Final = 1
-_json: Final = DjangoJSONEncoder(allow_nan=False).encode
+_BINARY: Final = bytes | bytearray | memoryview
+
+
+def _make_json_encoder() -> Callable[[Any], str]:
+    """Return a function like `encode` of Django's encoder without NaN, in less than half the time.
+
+    `encode` makes the encoder of Python's C code for each value. This makes it once. It looks for
+    no circles: in one it raises RecursionError.
+    """
+    encoder = DjangoJSONEncoder(allow_nan=False)
+    if c_make_encoder is None:
+        return encoder.encode
+    chunks = c_make_encoder(
+        None, encoder.default, encode_basestring_ascii, None, ": ", ", ", False, False, False
+    )
+    return lambda value: "".join(chunks(value, 0))
+
+
+_json: Final = _make_json_encoder()
 
 
 class Receipt(NamedTuple):
@@ -65,6 +88,9 @@ class Receipt(NamedTuple):
     key_full: bool = False
     replaced: tuple[int, ...] = ()
     """Ids of jobs that were queued with another message and have this message now."""
+
+
+_made: Final = tuple_maker(Receipt)
 
 
 def publish(
@@ -289,7 +315,7 @@ def _receipt(published: Published, client_id: str | None, first: dict[str, int])
         return Receipt(published.full.message_id, [], key_full=True)
     if published.message_id is None:
         return Receipt(first[client_id or ""], [], duplicate=True)
-    return Receipt(published.message_id, published.job_ids, False, False, published.replaced)
+    return _made((published.message_id, published.job_ids, False, False, published.replaced))
 
 
 def ready(item: Draft | Payload, limits: Settings) -> NewMessage:
@@ -306,7 +332,7 @@ def checked(draft: Draft, limits: Settings) -> NewMessage:
 
 def encoded(payload: Payload) -> tuple[bytes, str]:
     """Return a payload as bytes, and the content type that it has by default."""
-    if isinstance(payload, bytes | bytearray | memoryview):
+    if isinstance(payload, _BINARY):
         return bytes(payload), BYTES
     try:
         if isinstance(payload, str):

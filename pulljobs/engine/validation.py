@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
-from pulljobs.engine.encodings import Blobs, array, byte_array, sparse_array
+from pulljobs.engine.encodings import Blobs, array, byte_array, sparse_array, tuple_maker
 from pulljobs.errors import LONGEST_DELAY, InvalidMessage, PayloadTooLarge
 
 HIGHEST_COST: Final = 1_000_000
@@ -89,6 +89,9 @@ class NewMessage(NamedTuple):
         return {**self._asdict(), "headers": json.dumps(self.headers), "replacing": None}
 
 
+_message: Final = tuple_maker(NewMessage)
+
+
 class FullKey(NamedTuple):
     """Consumer that takes no more jobs of a message's key."""
 
@@ -125,7 +128,7 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
     return {
         "payloads": byte_array(payloads),
         "content_types": array(content_types),
-        "headers": array(json.dumps(each) if each else "{}" for each in headers),
+        "headers": sparse_array([json.dumps(each) if each else None for each in headers]),
         "keys": sparse_array(keys),
         "priorities": array(priorities),
         "client_message_ids": sparse_array(client_ids),
@@ -161,7 +164,7 @@ def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> 
 def bare(payload: bytes, content_type: str, limits: Limits) -> NewMessage:
     """Return a payload without any options as a message to store, or raise PayloadTooLarge."""
     _check_size(payload, limits)
-    return NewMessage(payload, content_type, {})
+    return _message((payload, content_type, {}, None, 0, None, None, None, None))
 
 
 def check_iterable(drafts: object) -> None:

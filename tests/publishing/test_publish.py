@@ -120,6 +120,11 @@ def test_awkward_text_is_stored_as_it_is(way: Way, text: str) -> None:
         (None, b"null", "application/json"),
         ("", b"", "text/plain; charset=utf-8"),
         (
+            [{"n": 1.5, "ü": (True, None)}, []],
+            b'[{"n": 1.5, "\\u00fc": [true, null]}, []]',
+            "application/json",
+        ),
+        (
             {"day": date(2026, 1, 2), "id": UUID(int=0)},
             b'{"day": "2026-01-02", "id": "00000000-0000-0000-0000-000000000000"}',
             "application/json",
@@ -157,6 +162,15 @@ def test_all_that_can_be_said_is_stored(way: Way) -> None:
     assert (message.producer_id, message.channel_id) == (producer.pk, consumer.channel_id)
     assert (job.state, job.retry_count, job.deliveries) == ("QUEUED", 0, 0)
     assert job.available_at == message.published_at
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("given", [[{}, {}], [{}, {"trace": "grün"}, {}]])
+def test_headers_of_many(key: str | None, given: list[dict[str, str]]) -> None:
+    drafts = [Draft(payload=b"x", headers=headers, key=key) for headers in given]
+    receipts = publish_many(ConsumerFactory.create().channel.name, drafts)
+    stored = Message.objects.in_bulk()
+    assert [stored[receipt.message_id].headers for receipt in receipts] == given
 
 
 @pytest.mark.parametrize(

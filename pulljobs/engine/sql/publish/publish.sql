@@ -73,7 +73,7 @@ message AS (
     )
     SELECT
         id, channel_id, %(producer_id)s::bigint, now, priority, key, client_message_id,
-        content_type, headers, payload
+        content_type, coalesce(headers, '{}'), payload
     FROM accepted
 ),
 job AS (

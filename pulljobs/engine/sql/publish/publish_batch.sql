@@ -2,7 +2,7 @@
 -- the time, and its result is read in a tenth.
 -- Event: publish. In the caller's transaction.
 -- Parameters: channel text, producer_id bigint, and arrays of one length, in the order of the messages: payloads bytea[],
---   content_types text[], headers jsonb[], priorities smallint[].
+--   content_types text[], headers jsonb[] (NULL: none), priorities smallint[].
 -- Returns one row: message_ids bigint[] in order; consumer_ids bigint[], those of the channel in order of the id; job_ids bigint[],
 --   for each message one of each of these (both NULL: the channel has no consumer). No row: no such channel.
 -- Locks: none. Index: channel name, consumer place.
@@ -39,7 +39,7 @@ message AS (
     INSERT INTO pulljobs_message (
         id, channel_id, producer_id, published_at, priority, content_type, headers, payload
     )
-    SELECT id, channel_id, %(producer_id)s::bigint, now, priority, content_type, headers, payload
+    SELECT id, channel_id, %(producer_id)s::bigint, now, priority, content_type, coalesce(headers, '{}'), payload
     FROM offered
 ),
 job AS (
