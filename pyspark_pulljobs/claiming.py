@@ -46,20 +46,20 @@ def claim(
     seq: int,
     wanted: int,
     terms: Terms,
-    bound: Callable[[Entry], Entry],
+    limit_entry: Callable[[Entry], Entry],
 ) -> tuple[Claimed, StreamBatch | None]:
     """Claim at most `wanted` jobs, and insert the row of their batch, in one transaction.
 
-    `stream` is the name of the stream and its ownership. `bound` may change the position at which a
-    claim enters the claim index. Return the result of the claim, and the batch, or None if there
-    were no jobs. Raises StreamTaken if another process has taken the stream over.
+    `stream` is the name of the stream and its ownership. `limit_entry` may change the position at
+    which a claim enters the claim index. Return the result of the claim, and the batch, or None if
+    there were no jobs. Raises StreamTaken if another process has taken the stream over.
     """
     name, owned = stream
     try:
         with session.atomic():
             ownership.hold(session, owned, name)
             claimed = claimer.walk(
-                wanted, lambda entry: claimer.claim(session, wanted, terms, bound(entry))
+                wanted, lambda entry: claimer.claim(session, wanted, terms, limit_entry(entry))
             )
             if claimed.taken is None:
                 return claimed, None

@@ -78,7 +78,7 @@ def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SET LOCAL synchronous_commit = on")
         now = read_horizon(using)
-        made = LakeRun(
+        lake_run = LakeRun(
             kind=LakeRun.Kind.EXPORT,
             state=LakeRun.State.OPEN,
             location=location,
@@ -87,7 +87,7 @@ def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -
             high_xid=max(low, now.xid),
             options=dict(options),
         )
-        return _save(using, made)
+        return _save(using, lake_run)
 
 
 def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
@@ -101,7 +101,7 @@ def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeR
             " greatest(%s, nextval(pg_get_serial_sequence('pulljobs_lake_run', 'id'))))",
             [max(newest, 1)],
         )
-    made = LakeRun(
+    lake_run = LakeRun(
         kind=LakeRun.Kind.REBASE,
         state=LakeRun.State.DONE,
         location=location,
@@ -109,12 +109,12 @@ def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeR
         low_xid=now.xid,
         high_xid=now.xid,
     )
-    return _save(using, made)
+    return _save(using, lake_run)
 
 
-def end_run(using: str, done: LakeRun, rows: Mapping[str, int], size: int) -> None:
+def end_run(using: str, lake_run: LakeRun, rows: Mapping[str, int], size: int) -> None:
     """Mark a run as done, with its numbers of rows by table of the lake, and its bytes."""
-    LakeRun.objects.using(using).filter(pk=done.pk, state=LakeRun.State.OPEN).update(
+    LakeRun.objects.using(using).filter(pk=lake_run.pk, state=LakeRun.State.OPEN).update(
         state=LakeRun.State.DONE, done_at=Now(), rows=dict(rows), bytes=size
     )
 
@@ -156,8 +156,8 @@ def inline_parameters(using: str, name: str, params: Mapping[str, Any]) -> str:
         return cursor.mogrify(statement(name), params)
 
 
-def _save(using: str, made: LakeRun) -> LakeRun:
-    made.opened_at = Now()
-    made.save(using=using, force_insert=True)
-    made.refresh_from_db(using=using)
-    return made
+def _save(using: str, lake_run: LakeRun) -> LakeRun:
+    lake_run.opened_at = Now()
+    lake_run.save(using=using, force_insert=True)
+    lake_run.refresh_from_db(using=using)
+    return lake_run

@@ -40,17 +40,17 @@ class Vacuumed(NamedTuple):
     """Number of files that were removed."""
 
 
-def compact(using: str, where: str) -> list[Compacted]:
+def compact(using: str, location: str) -> list[Compacted]:
     """Join the small files of each day of each table.
 
     The rows of a day that is over are also sorted by their ids. Return a result for each table that
     exists. Raise LakeError if another process writes to the lake.
     """
     with lock.hold_lock(using) as owner:
-        return [_compact(table, delta, owner) for table, delta in _existing(where)]
+        return [_compact(table, delta, owner) for table, delta in _existing(location)]
 
 
-def vacuum(using: str, where: str, age: timedelta) -> list[Vacuumed]:
+def vacuum(using: str, location: str, age: timedelta) -> list[Vacuumed]:
     """Remove files that the newest version of a table does not name, after they are `age` old.
 
     Until then, readers that opened an older version can read on. The Delta log is summarized in a
@@ -58,7 +58,7 @@ def vacuum(using: str, where: str, age: timedelta) -> list[Vacuumed]:
     that exists. Raise LakeError if another process writes to the lake.
     """
     with lock.hold_lock(using), show_progress("vacuum", "tables", len(TABLES)) as shown:
-        known = count_items(_existing(where), shown)
+        known = count_items(_existing(location), shown)
         return [Vacuumed(table.name, _vacuum(delta, age)) for table, delta in known]
 
 
@@ -71,9 +71,9 @@ def vacuum_table(table: Table, age: timedelta) -> int:
     return 0 if delta is None else _vacuum(delta, age)
 
 
-def _existing(where: str) -> Iterator[tuple[Table, DeltaTable]]:
+def _existing(location: str) -> Iterator[tuple[Table, DeltaTable]]:
     for name in TABLES:
-        table = Table(where, name)
+        table = Table(location, name)
         if (delta := table.delta()) is not None:
             yield table, delta
 

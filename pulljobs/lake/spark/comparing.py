@@ -53,7 +53,7 @@ class DayComparison(NamedTuple):
 class LakeSnapshot(NamedTuple):
     """Files of the lake at a moment when it had all rows of transactions before `high_xid`."""
 
-    where: str
+    location: str
     """Location of the lake."""
     high_xid: int
     files: dict[str, list[LoggedFile]]
@@ -68,7 +68,7 @@ class LakeSnapshot(NamedTuple):
     def frame(self, spark: "SparkSession", table: str, days: Collection[date]) -> "DataFrame":
         """Return the rows of these days of a table as a DataFrame."""
         held = [file for file in self.files[table] if file.day in days]
-        return Table(self.where, table).frame_of(spark, held)
+        return Table(self.location, table).frame_of(spark, held)
 
 
 Days = dict[str, list[date]]
@@ -143,7 +143,7 @@ def _sum_days(days: Days, part_sums: Iterable[PartSums]) -> dict[str, DaySums]:
 
 def _sum_lake_here(snapshot: LakeSnapshot, table: str, days: Collection[date]) -> DaySums:
     total: DaySums = {}
-    lake, columns = Table(snapshot.where, table), _list_read(table)
+    lake, columns = Table(snapshot.location, table), _list_read(table)
     held = [file for file in snapshot.files[table] if file.day in days]
     with show_progress(f"read {table}", "files", len(held)) as shown:
         for file in count_items(held, shown):

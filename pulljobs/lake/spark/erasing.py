@@ -77,21 +77,21 @@ class Erased:
     """Ids of messages that were left unchanged, because a job needs them."""
 
 
-def erase(using: str, where: str, options: ErasureOptions, *, vacuums: bool) -> Erased:
+def erase(using: str, location: str, options: ErasureOptions, *, vacuums: bool) -> Erased:
     """Erase the contents of the chosen messages, in the lake and in PostgreSQL.
 
-    `where` is the location of the lake. With `vacuums`, the old files that had the contents are
+    `location` is that of the lake. With `vacuums`, the old files that had the contents are
     removed, too. Messages that a job still needs are left unchanged. Raise LakeError if another
     process writes to the lake, and ConfigurationError if the chosen predicate is not valid.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):
-        tables = {name: Table(where, name) for name in TABLES}
+        tables = {name: Table(location, name) for name in TABLES}
         chosen = _choose(using, tables["messages"], options)
         needed = {row.message_id for row in run(using, "needed_messages", {"message_ids": chosen})}
         erased = Erased(needed=tuple(sorted(needed)))
         if message_ids := [id for id in chosen if id not in needed]:
-            _erase(using, where, tables, message_ids, erased)
+            _erase(using, location, tables, message_ids, erased)
         if vacuums:
             removed = (compacting.vacuum_table(table, timedelta()) for table in tables.values())
             erased.files = sum(removed)
@@ -112,13 +112,13 @@ def _choose(using: str, messages: Table, options: ErasureOptions) -> list[int]:
 
 
 def _erase(
-    using: str, where: str, tables: Mapping[str, Table], message_ids: list[int], erased: Erased
+    using: str, location: str, tables: Mapping[str, Table], message_ids: list[int], erased: Erased
 ) -> None:
     settled, job_ids, keys = _find_parts(using, tables, message_ids)
     for name, row_ids in (("archive", settled), ("messages", message_ids)):
         days = _by_day(row_ids)
         for day in days:
-            verified_days.record_doubt(using, where, PARTITIONED[name], day)
+            verified_days.record_doubt(using, location, PARTITIONED[name], day)
         _update(tables[name], days)
     with transaction.atomic(using=using):
         [row] = run(using, "erase_messages", {"message_ids": message_ids})

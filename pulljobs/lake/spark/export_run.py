@@ -33,10 +33,10 @@ Sessions = Callable[..., AbstractContextManager["SparkSession"]]
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:
-    """One run of the export, begun or resumed, to the lake at location `where`."""
+    """One run of the export, begun or resumed, to the lake at `location`."""
 
     using: str
-    where: str
+    location: str
     reader: str
     """Way to read rows from PostgreSQL: "adbc" or "copy"."""
     owner: Owner
@@ -45,30 +45,30 @@ class ExportRun:
     always_spark: bool
     """True to export in Spark's tasks even if the rows are few."""
 
-    def end(self, made: LakeRun, *, is_interrupted: bool = False) -> LakeRun:
+    def end(self, lake_run: LakeRun, *, is_interrupted: bool = False) -> LakeRun:
         """Write what is missing of the run, mark it as done, and return its row of the ledger.
 
         A table whose Delta log has the run is complete. Other tables lose the files of an
         interrupted run and are written again.
         """
-        known = [table for table in map(self._table, TABLES) if table.last_run() >= made.pk]
+        known = [table for table in map(self._table, TABLES) if table.last_run() >= lake_run.pk]
         left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]
         if is_interrupted:
-            files.clean(left, made.pk)
-        wrote = self._written(made, _names_of(left))
+            files.clean(left, lake_run.pk)
+        wrote = self._written(lake_run, _names_of(left))
         for table in left:
-            self._publish(table, made.pk, [file for file in wrote if file.table == table.name])
-        rows, size = files.sum_files(wrote, known, made.pk)
+            self._publish(table, lake_run.pk, [file for file in wrote if file.table == table.name])
+        rows, size = files.sum_files(wrote, known, lake_run.pk)
         self.owner.check()
-        ledger.end_run(self.using, made, rows, size)
-        made.refresh_from_db(using=self.using)
+        ledger.end_run(self.using, lake_run, rows, size)
+        lake_run.refresh_from_db(using=self.using)
         emit(LakeExported(rows, size))
-        return made
+        return lake_run
 
     def _table(self, name: str) -> Table:
-        return Table(self.where, name)
+        return Table(self.location, name)
 
-    def _written(self, made: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
+    def _written(self, lake_run: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
         """Write the rows of these tables, and compare their number with PostgreSQL's.
 
         Raise LakeError if the numbers differ.
@@ -76,29 +76,29 @@ class ExportRun:
         if not names:
             return []
         with ThreadPoolExecutor(1) as aside:
-            expected = aside.submit(_counted, self.using, made)
-            wrote = self._write(made, names)
+            expected = aside.submit(_counted, self.using, lake_run)
+            wrote = self._write(lake_run, names)
         for name in names:
             rows, there = sum(file.rows for file in wrote if file.table == name), expected.result()
             if rows != there[name]:
                 raise LakeError(
-                    f"Run {made.pk} wrote {rows:,} rows of {name}, PostgreSQL has "
+                    f"Run {lake_run.pk} wrote {rows:,} rows of {name}, PostgreSQL has "
                     f"{there[name]:,}: nothing was exported, run it again."
                 )
         return wrote
 
-    def _write(self, made: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
+    def _write(self, lake_run: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
         """Write few rows in this process, and many in Spark's tasks."""
-        samples = slices.sample(self.using, made)
+        samples = slices.sample(self.using, lake_run)
         rows = sum(samples[name].rows for name in names)
         parameters = ExportParameters(
             session.dsn(replicas.choose_source(self.using)),
             self.reader,
-            self.where,
-            made.pk,
+            self.location,
+            lake_run.pk,
             _registry(self.using),
         )
-        plan = partial(slices.plan, self.using, made, samples, names)
+        plan = partial(slices.plan, self.using, lake_run, samples, names)
         if rows <= session.ONE_PROCESS_ROWS and not self.always_spark:
             return _written_here(parameters, plan(replicas.bound_connections()))
         with self.sessions() as spark, progress.reporting(spark, "export", rows):
@@ -129,9 +129,9 @@ def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> lis
         raise LakeError(str(error)) from error
 
 
-def _counted(using: str, made: LakeRun) -> dict[str, int]:
+def _counted(using: str, lake_run: LakeRun) -> dict[str, int]:
     try:
-        return slices.count_rows(using, made)
+        return slices.count_rows(using, lake_run)
     finally:
         connections.close_all()  # this thread's
 

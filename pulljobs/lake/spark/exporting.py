@@ -61,10 +61,10 @@ class Exported:
         for table, count in later.rows.items():
             self.rows[table] += count
 
-    def add(self, made: LakeRun) -> None:
-        self.runs.append(made.pk)
-        self.bytes += made.bytes
-        for table, count in made.rows.items():
+    def add(self, lake_run: LakeRun) -> None:
+        self.runs.append(lake_run.pk)
+        self.bytes += lake_run.bytes
+        for table, count in lake_run.rows.items():
             self.rows[table] += count
 
 
@@ -75,43 +75,43 @@ def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = F
     process exports, if the lake belongs to another database, or if rows cannot be read or written.
     The next call goes on where this one was interrupted.
     """
-    using, where = settings().DATABASE, tables.location()
+    using, location = settings().DATABASE, tables.location()
     stored = _stored_options(using, options)
     session.share_password()
     exported, started = Exported(), time.monotonic()
-    with _raising_lake_errors(where), lock.hold_lock(using) as owner:
-        run = ExportRun(using, where, options.reader, owner, sessions, always_spark)
-        _check_history(using, where)
-        if (interrupted := ledger.find_open_run(using, where)) is not None:
+    with _raising_lake_errors(location), lock.hold_lock(using) as owner:
+        run = ExportRun(using, location, options.reader, owner, sessions, always_spark)
+        _check_history(using, location)
+        if (interrupted := ledger.find_open_run(using, location)) is not None:
             exported.resumed = True
             exported.add(run.end(interrupted, is_interrupted=True))
-        last = ledger.find_last_run(using, where)
+        last = ledger.find_last_run(using, location)
         low = last.high_xid if last else 0
         if _is_anything_new(using, low):
-            _create_tables(where)
-            exported.add(run.end(ledger.begin_run(using, where, low, stored)))
+            _create_tables(location)
+            exported.add(run.end(ledger.begin_run(using, location, low, stored)))
     exported.seconds = time.monotonic() - started
     return exported
 
 
 @contextmanager
-def _raising_lake_errors(where: str) -> Iterator[None]:
+def _raising_lake_errors(location: str) -> Iterator[None]:
     """Turn errors of PostgreSQL, of files and of the Delta log into a LakeError."""
     try:
         yield
     except (psycopg.Error, DeltaError, OSError, pa.ArrowException) as error:
         reason = failures.summarize_store_error(error)
-        raise LakeError(f"The export to {where} was interrupted: {reason}") from error
+        raise LakeError(f"The export to {location} was interrupted: {reason}") from error
 
 
-def _check_history(using: str, where: str) -> None:
+def _check_history(using: str, location: str) -> None:
     """Raise LakeError if the lake was not exported from this database.
 
     That happens when one of them is replaced, for example from a backup. Then the lake has runs
     that the database does not know, or transactions are numbered differently.
     """
-    last, now = ledger.find_last_run(using, where), ledger.read_horizon(using)
-    if newest_run(where) > (last.pk if last else 0):
+    last, now = ledger.find_last_run(using, location), ledger.read_horizon(using)
+    if newest_run(location) > (last.pk if last else 0):
         raise LakeError(
             "The lake has runs that this database does not know: it is another or an older "
             "database, or the lake was moved. Continue with `pulljobs lake rebase`."
@@ -125,15 +125,15 @@ def _check_history(using: str, where: str) -> None:
         )
 
 
-def newest_run(where: str) -> int:
+def newest_run(location: str) -> int:
     """Return the number of the last run with files in the lake, or 0 for an empty lake."""
-    return max(Table(where, name).last_run() for name in TABLES)
+    return max(Table(location, name).last_run() for name in TABLES)
 
 
-def _create_tables(where: str) -> None:
+def _create_tables(location: str) -> None:
     """Create missing tables before a run begins, so that a wrong URL leaves no interrupted run."""
     for name in TABLES:
-        Table(where, name).create()
+        Table(location, name).create()
 
 
 def _is_anything_new(using: str, low: int) -> bool:
@@ -152,9 +152,9 @@ def _stored_options(using: str, options: ExportOptions) -> dict[str, object]:
     return {"payload_cap": options.payload_cap, "channel_ids": sorted(known.values())}
 
 
-def give_up(using: str, where: str, interrupted: LakeRun) -> None:
+def give_up(using: str, location: str, interrupted: LakeRun) -> None:
     """Delete an interrupted run, and its files that are not in the Delta log."""
-    unknown = [Table(where, name) for name in TABLES]
+    unknown = [Table(location, name) for name in TABLES]
     missing = [table for table in unknown if table.last_run() < interrupted.pk]
     files.clean(missing, interrupted.pk)
     interrupted.delete(using=using)

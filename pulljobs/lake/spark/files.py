@@ -9,13 +9,13 @@ from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.writing import ExportedFile, prefix_files
 
 
-def clean(unknown: Iterable[Table], run: int) -> None:
+def clean(tables: Iterable[Table], run: int) -> None:
     """Remove the files of a run from these tables, whose Delta logs do not have the run.
 
     Tasks of an interrupted run may still write. Files that they write later stay until `lake
     vacuum`.
     """
-    for table in unknown:
+    for table in tables:
         selector = fs.FileSelector("", recursive=True, allow_not_found=True)
         for entry in table.filesystem.get_file_info(selector):
             if entry.base_name.startswith(prefix_files(run)):

@@ -23,7 +23,7 @@ from pyspark_pulljobs.schemas import TABLES
 IDS: Final = ["id"]
 
 
-def rebase(using: str, where: str) -> dict[str, int]:
+def rebase(using: str, location: str) -> dict[str, int]:
     """Renumber the rows in PostgreSQL. Return how many the next run exports, by table of the lake.
 
     An interrupted run is given up: its files in the Delta log stay, and other files of it are
@@ -31,29 +31,29 @@ def rebase(using: str, where: str) -> dict[str, int]:
     """
     lock.check_owner(using)
     with lock.hold_lock(using):
-        if (interrupted := ledger.find_open_run(using, where)) is not None:
-            exporting.give_up(using, where, interrupted)
+        if (interrupted := ledger.find_open_run(using, location)) is not None:
+            exporting.give_up(using, location, interrupted)
         with transaction.atomic(using=using):
             now = ledger.read_horizon(using)
             fresh = {
                 table: sum(
-                    _renumbered(using, where, table, day, now)
+                    _renumbered(using, location, table, day, now)
                     for day in verifying.list_days(using)[table]
                 )
                 for table in TABLES
             }
-            verified_days.record_doubts(using, where)
-            ledger.record_rebase(using, where, now, exporting.newest_run(where))
+            verified_days.record_doubts(using, location)
+            ledger.record_rebase(using, location, now, exporting.newest_run(location))
             counting.recount(using)
     return fresh
 
 
-def _renumbered(using: str, where: str, table: str, day: date, now: ledger.Horizon) -> int:
+def _renumbered(using: str, location: str, table: str, day: date, now: ledger.Horizon) -> int:
     low, high = Partition(PARTITIONED[table], day).bounds
     params: dict[str, Any] = {
         "low_id": low,
         "high_id": high,
-        "exported": _exported(where, table, day),
+        "exported": _exported(location, table, day),
         "low_xid": now.xid,
         "next_xid": now.next_xid,
     }
@@ -61,8 +61,8 @@ def _renumbered(using: str, where: str, table: str, day: date, now: ledger.Horiz
     return int(fresh)
 
 
-def _exported(where: str, table: str, day: date) -> list[int]:
-    lake_table = Table(where, table)
+def _exported(location: str, table: str, day: date) -> list[int]:
+    lake_table = Table(location, table)
     exported: list[int] = []
     for held in lake_table.list_files([day]):
         ids = parquet.read_table(held.path, columns=IDS, filesystem=lake_table.filesystem)

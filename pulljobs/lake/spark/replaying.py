@@ -137,10 +137,10 @@ def _replayed(
 def _chosen(spark: "SparkSession", options: ReplayOptions) -> "DataFrame":
     from pyspark.sql.functions import max_by, struct
 
-    where = tables.location()
-    archive = Table(where, "archive").frame(spark).drop("day")
+    location = tables.location()
+    archive = Table(location, "archive").frame(spark).drop("day")
     last = archive.groupBy("job_id").agg(max_by(struct("*"), "id").alias("last")).select("last.*")
-    messages = Table(where, "messages").frame(spark).selectExpr(*OF_MESSAGES)
+    messages = Table(location, "messages").frame(spark).selectExpr(*OF_MESSAGES)
     return last.join(messages, "message_id", "left").where(options.where)
 
 

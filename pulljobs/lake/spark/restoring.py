@@ -44,7 +44,7 @@ class Restored(NamedTuple):
     """Reason by table that was left out."""
 
 
-def restore(using: str, where: str, day: date) -> Restored:
+def restore(using: str, location: str, day: date) -> Restored:
     """Copy the rows of a day from the lake into PostgreSQL, and return their numbers by table.
 
     A table is left out if PostgreSQL has rows of the day, if the lake has none, or if a payload was
@@ -54,16 +54,16 @@ def restore(using: str, where: str, day: date) -> Restored:
     lock.check_owner(using)
     rows, left_out = {}, {}
     with lock.hold_lock(using):
-        high = ledger.read_settled_high(using, where)
+        high = ledger.read_settled_high(using, location)
         for name in TABLES:
-            table = Table(where, name)
+            table = Table(location, name)
             if problem := _problem(table, day):
                 left_out[name] = problem
                 continue
             if not high:
                 raise LakeError(UNKNOWN)
             partition = Partition(PARTITIONED[name], day)
-            note = partial(verified_days.record_restore, using, where, partition)
+            note = partial(verified_days.record_restore, using, location, partition)
             try:
                 rows[name] = _filled(using, table, partition, high, note)
             except ValueError as error:

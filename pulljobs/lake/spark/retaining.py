@@ -27,7 +27,7 @@ class Retained(NamedTuple):
 
 
 def retain(
-    using: str, where: str, age: timedelta, only: Collection[date], sessions: Sessions
+    using: str, location: str, age: timedelta, only: Collection[date], sessions: Sessions
 ) -> Retained:
     """Compare the partitions older than `age` with the lake, and drop those that are equal.
 
@@ -38,23 +38,23 @@ def retain(
     with lock.hold_lock(using):
         old = partitions.older(using, age)
         named = [partition for partition in old if partition.day in only]
-        chosen = named if only else verified_days.exclude_restored(using, where, age, old)
+        chosen = named if only else verified_days.exclude_restored(using, location, age, old)
         if not chosen:
             return Retained([], [], [])
-        snapshot = verifying.take_snapshot(using, where)
+        snapshot = verifying.take_snapshot(using, location)
         days = _by_table(chosen)
         compared = comparing.compare_days(sessions, using, snapshot, days)
         verifying.record_results(using, snapshot, compared)
         differing = [day for day in compared if not day.is_equal]
         kept = {day.partition for day in differing}
         equal = [partition for partition in chosen if partition not in kept]
-        dropped = list(_dropped(using, where, equal, snapshot.high_xid))
+        dropped = list(_dropped(using, location, equal, snapshot.high_xid))
     needed = [partition for partition in equal if partition not in dropped]
     return Retained(dropped, needed, differing)
 
 
 def _dropped(
-    using: str, where: str, equal: Iterable[Partition], high_xid: int
+    using: str, location: str, equal: Iterable[Partition], high_xid: int
 ) -> Iterator[Partition]:
     """Drop the partitions that no job needs, record the drops, and yield each.
 
@@ -72,7 +72,7 @@ def _dropped(
             raise LakeError(
                 f"{partition.name} cannot be dropped ({line}): run the command again. {done}"
             ) from error
-        verified_days.record_drop(using, where, [partition])
+        verified_days.record_drop(using, location, [partition])
         names.append(partition.name)
         yield partition
 

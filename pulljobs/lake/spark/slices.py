@@ -42,12 +42,12 @@ class Sample(NamedTuple):
         return [0, *sorted(inner - {0}), LAST_ID]
 
 
-def sample(using: str, made: LakeRun) -> dict[str, Sample]:
+def sample(using: str, lake_run: LakeRun) -> dict[str, Sample]:
     """Return a sample of the rows of the run's window, by table of the lake."""
     [blocks] = run(using, "export_blocks", {})
     percents = [min(100.0, 100.0 * SAMPLED_BLOCKS / max(count, 1)) for count in blocks]
     params = {
-        **_window(made),
+        **_window(lake_run),
         "archive_percent": percents[0],
         "message_percent": percents[1],
     }
@@ -59,7 +59,7 @@ def sample(using: str, made: LakeRun) -> dict[str, Sample]:
 
 
 def plan(
-    using: str, made: LakeRun, samples: Mapping[str, Sample], tables: Sequence[str], tasks: int
+    using: str, lake_run: LakeRun, samples: Mapping[str, Sample], tables: Sequence[str], tasks: int
 ) -> list[Slice]:
     """Divide the rows of the run's window into slices, which the tasks of Spark or threads export.
 
@@ -69,35 +69,35 @@ def plan(
     for table in tables:
         cuts = samples[table].cuts(tasks)
         for low, high in zip(cuts, cuts[1:], strict=False):
-            query = _query(using, made, table, low, high)
+            query = _query(using, lake_run, table, low, high)
             slices.append(Slice(len(slices), table, query))
     return slices
 
 
-def has_rows(using: str, made: LakeRun) -> bool:
+def has_rows(using: str, lake_run: LakeRun) -> bool:
     """Return True if a transaction of the run's window has written a row that is still there."""
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         # The planner would rather read everything than look into block ranges for nothing.
         cursor.execute("SET LOCAL enable_seqscan = off")
-        [(has_row,)] = run(using, "export_any", _window(made))
+        [(has_row,)] = run(using, "export_any", _window(lake_run))
     return bool(has_row)
 
 
-def count_rows(using: str, made: LakeRun) -> dict[str, int]:
+def count_rows(using: str, lake_run: LakeRun) -> dict[str, int]:
     """Return the number of rows of the run's window, by table of the lake."""
-    [(archive, messages)] = run(using, "export_count", _window(made))
+    [(archive, messages)] = run(using, "export_count", _window(lake_run))
     return {"archive": archive, "messages": messages}
 
 
-def _query(using: str, made: LakeRun, table: str, low: int, high: int) -> str:
-    params: dict[str, Any] = {**_window(made), "low_id": low, "high_id": high}
+def _query(using: str, lake_run: LakeRun, table: str, low: int, high: int) -> str:
+    params: dict[str, Any] = {**_window(lake_run), "low_id": low, "high_id": high}
     if table == "messages":
         params |= {
-            "payload_cap": made.options.get("payload_cap"),
-            "channel_ids": made.options.get("channel_ids"),
+            "payload_cap": lake_run.options.get("payload_cap"),
+            "channel_ids": lake_run.options.get("channel_ids"),
         }
     return ledger.inline_parameters(using, f"export_{table}", params)
 
 
-def _window(made: LakeRun) -> dict[str, int]:
-    return {"low_xid": made.low_xid, "high_xid": made.high_xid}
+def _window(lake_run: LakeRun) -> dict[str, int]:
+    return {"low_xid": lake_run.low_xid, "high_xid": lake_run.high_xid}

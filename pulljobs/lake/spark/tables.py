@@ -47,18 +47,18 @@ class LoggedFile(NamedTuple):
 
 def location() -> str:
     """Return the lake's location, or raise ConfigurationError if PULLJOBS['LAKE'] is not set."""
-    if not (where := locations.normalize_location(settings().LAKE)):
+    if not (normalized := locations.normalize_location(settings().LAKE)):
         raise ConfigurationError(
             f"There is no lake: set {SETTING}['LAKE'] to its directory or URL."
         )
-    return where
+    return normalized
 
 
 class Table:
     """Delta table of the lake at a location, which need not exist yet."""
 
-    def __init__(self, where: str, name: str) -> None:
-        self.name, self.location = name, f"{where}/{name}"
+    def __init__(self, location: str, name: str) -> None:
+        self.name, self.location = name, f"{location}/{name}"
 
     @cached_property
     def filesystem(self) -> fs.FileSystem:

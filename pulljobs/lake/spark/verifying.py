@@ -34,21 +34,21 @@ MAX_REPORTED: Final = 10
 """Number of ids reported of each kind of difference."""
 
 
-def take_snapshot(using: str, where: str) -> LakeSnapshot:
+def take_snapshot(using: str, location: str) -> LakeSnapshot:
     """Return the files of the lake at a moment between two runs of the export.
 
     Raise LakeError while a run is open.
     """
-    high = ledger.read_settled_high(using, where)
-    files = {name: Table(where, name).list_files() for name in TABLES}
-    if (interrupted := ledger.find_open_run(using, where)) is not None:
+    high = ledger.read_settled_high(using, location)
+    files = {name: Table(location, name).list_files() for name in TABLES}
+    if (interrupted := ledger.find_open_run(using, location)) is not None:
         raise LakeError(
             f"Run {interrupted.pk} of the export is open: wait for its end or, if it crashed, "
             "export again."
         )
-    if high != ledger.read_settled_high(using, where):  # a run began and ended since
-        return take_snapshot(using, where)
-    return LakeSnapshot(where, high, files)
+    if high != ledger.read_settled_high(using, location):  # a run began and ended since
+        return take_snapshot(using, location)
+    return LakeSnapshot(location, high, files)
 
 
 def list_days(using: str) -> Days:
@@ -56,9 +56,9 @@ def list_days(using: str) -> Days:
     return {table: list(_list_days_of_table(using, PARTITIONED[table])) for table in TABLES}
 
 
-def list_kept_days(using: str, where: str) -> Days:
+def list_kept_days(using: str, location: str) -> Days:
     """Return the days of `list_days` except those that were dropped because this lake has them."""
-    dropped = verified_days.find_dropped(using, where)
+    dropped = verified_days.find_dropped(using, location)
     return {
         table: [day for day in days if Partition(PARTITIONED[table], day) not in dropped]
         for table, days in list_days(using).items()
@@ -79,9 +79,9 @@ def record_results(using: str, snapshot: LakeSnapshot, results: Iterable[DayComp
                 rows=result.database.rows,
                 checksum=Decimal(result.database.checksum),
             )
-            verified_days.record_verified(using, snapshot.where, day)
+            verified_days.record_verified(using, snapshot.location, day)
         else:
-            verified_days.record_doubt(using, snapshot.where, result.partition.table, result.day)
+            verified_days.record_doubt(using, snapshot.location, result.partition.table, result.day)
 
 
 class Difference(NamedTuple):

@@ -115,11 +115,11 @@ def _roll_up(sessions: Sessions, always_spark: bool) -> str:
 
 def _verify(sessions: Sessions) -> str:
     """Compare the days that are over and not known to be equal, and return a line about them."""
-    using, where = settings().DATABASE, tables.location()
-    days = list_unverified(using, where)
+    using, location = settings().DATABASE, tables.location()
+    days = list_unverified(using, location)
     if not any(days.values()):
         return ""
-    snapshot = verifying.take_snapshot(using, where)
+    snapshot = verifying.take_snapshot(using, location)
     compared = comparing.compare_days(sessions, using, snapshot, days)
     verifying.record_results(using, snapshot, compared)
     differing = [f"{day.table} {day.day}" for day in compared if not day.is_equal]
@@ -128,14 +128,14 @@ def _verify(sessions: Sessions) -> str:
     return f"{len(compared):,} days are equal"
 
 
-def list_unverified(using: str, where: str) -> Days:
+def list_unverified(using: str, location: str) -> Days:
     """Return the days that are over, that PostgreSQL has, and that are not known to be equal."""
-    today, known = datetime.now(UTC).date(), verified_days.find_verified(using, where)
+    today, known = datetime.now(UTC).date(), verified_days.find_verified(using, location)
     return {
         table: [
             day for day in days if day < today and Partition(PARTITIONED[table], day) not in known
         ]
-        for table, days in verifying.list_kept_days(using, where).items()
+        for table, days in verifying.list_kept_days(using, location).items()
     }
 
 

@@ -25,9 +25,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import retaining, session, tables
 
-    where, age = tables.location(), _age(options["older_than"])
+    location, age = tables.location(), _age(options["older_than"])
     opened = partial(session.open_session, "retain", master=options["master"], conf=options["conf"])
-    retained = retaining.retain(settings().DATABASE, where, age, options["day"], opened)
+    retained = retaining.retain(settings().DATABASE, location, age, options["day"], opened)
     content = {
         "dropped": [partition.name for partition in retained.dropped],
         "needed": [partition.name for partition in retained.needed],

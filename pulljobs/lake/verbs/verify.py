@@ -29,10 +29,10 @@ def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import comparing, session, tables, verifying
     from pyspark_pulljobs.schemas import TABLES
 
-    using, where = settings().DATABASE, tables.location()
-    snapshot = verifying.take_snapshot(using, where)
+    using, location = settings().DATABASE, tables.location()
+    snapshot = verifying.take_snapshot(using, location)
     chosen = options["day"]
-    days = dict.fromkeys(TABLES, chosen) if chosen else verifying.list_kept_days(using, where)
+    days = dict.fromkeys(TABLES, chosen) if chosen else verifying.list_kept_days(using, location)
     rows = snapshot.count_rows(days)
     with ExitStack() as stack:
         opened = partial(session.open_session, "verify", rows=rows, **options)
