@@ -1,4 +1,4 @@
-"""Sources of a count of hours, and the interface of what counts: Spark or this process."""
+"""Files for a count of hours, and the interface of its two implementations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,15 +21,20 @@ PUBLISHED_COLUMNS: Final = ("channel_id", "published_at", "key")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Files that a count of hours reads. They have rows of other hours, too."""
+    """Files of the lake that a count of some hours reads. They also have rows of other hours."""
 
     hours: set[datetime]
     archive: Table
     settled: Sequence[LoggedFile]
+    """Files with the settlements of the hours."""
     deaths: Sequence[LoggedFile]
-    """Files with the settlements since the oldest of these jobs was created."""
+    """Files with all settlements since the oldest job of `settled` was created.
+
+    They show which of these jobs had been DEAD before.
+    """
     messages: Table
     published: Sequence[LoggedFile]
+    """Files with the messages that were published in the hours."""
 
     @classmethod
     def choose(
@@ -48,15 +53,19 @@ class Sources:
 
 
 class Counter(Protocol):
-    """Interface of what counts rows of the lake and merges sketches."""
+    """Interface of a counter: it counts rows of the lake by hour, and merges sketches."""
 
     def count(self, sources: Sources, audience: Audience) -> Rows:
-        """Count the settlements and publishes of the hours by consumer and hour."""
+        """Return the counts of settlements and messages by consumer and hour."""
 
     def merge(self, members: Sequence[Sequence[Sketches]]) -> dict[int, Sketches]:
-        """Merge the sketches of each member, and return them by position in the list."""
+        """Return the merged sketches of each member, by the member's position."""
 
     def list_hours(
         self, table: Table, files: Sequence[LoggedFile], event: str, low_xid: int
     ) -> set[datetime]:
-        """Return the hours of the rows that this transaction or later ones wrote."""
+        """Return the hours in which rows of these files have their event.
+
+        The event is "settled" or "published". Only rows are considered that the transaction
+        `low_xid` or a later one wrote.
+        """

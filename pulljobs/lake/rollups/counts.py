@@ -19,7 +19,9 @@ ADDED: Final = (
     "run_seconds",
 )
 KEPT_ERRORS: Final = 50
+"""Number of errors that a rollup keeps, the most frequent ones."""
 KEPT_KEYS: Final = 20
+"""Number of keys that a rollup keeps, the most frequent ones."""
 KLL: Final = 400
 """Size of a sketch: in 99 of 100 the rank error of a quantile is at most 0.7 %."""
 TRACKED_KEYS: Final = 1024
@@ -27,7 +29,7 @@ T = TypeVar("T")
 
 
 class Key(NamedTuple):
-    """Consumer of a row, and the start of its period."""
+    """Consumer and start of the period, by which counts are kept."""
 
     consumer_id: int
     starts_at: datetime
@@ -54,7 +56,7 @@ class Cost(NamedTuple):
 
 @dataclass(slots=True)
 class Sketches:
-    """KLL sketches of the measures and a sketch of frequent keys. An empty sketch is None."""
+    """Sketches of the measures and of frequent keys, or None for those without values."""
 
     wait: bytes | None = None
     run: bytes | None = None
@@ -70,6 +72,8 @@ class Sketches:
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
+    """Counts of one consumer in one period, with the fields of the model `Rollup`."""
+
     published: int = 0
     delivered: int = 0
     dead: int = 0
@@ -89,7 +93,7 @@ class Counts:
     sketches: Sketches = field(default_factory=Sketches)
 
     def add(self, other: "Counts") -> None:
-        """Add other counts, without the sketches, which a `Counter` merges."""
+        """Add other counts to these. Sketches are left out, because a `Counter` merges them."""
         for name in ADDED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reasons.update(other.reasons)
@@ -107,12 +111,13 @@ class Counts:
             self.errors[shape] = error._replace(jobs=error.jobs + (before.jobs if before else 0))
 
     def worst_errors(self) -> Iterable[tuple[tuple[str, str], Error]]:
-        """Return the most frequent errors, which are stored."""
+        """Return the `KEPT_ERRORS` most frequent errors, by fingerprint and reason."""
         ordered = sorted(self.errors.items(), key=lambda item: (-item[1].jobs, item[0]))
         return ordered[:KEPT_ERRORS]
 
 
 Rows = dict[Key, Counts]
+"""Counts by consumer and start of the period."""
 
 
 def measured(sketches: Sketches) -> Iterator[tuple[str, bytes | None]]:

@@ -1,4 +1,4 @@
-"""The hours that a run counts, and the files of the lake that hold their rows."""
+"""Hours that a run of the rollup counts, and the files of the lake that have their rows."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ RUN_IN_PATH: Final = re.compile(r"/run(\d+)-")
 
 
 class Span(NamedTuple):
-    """Range of hours without a gap. Its `end` is exclusive."""
+    """Range of hours without a gap, from `start` to before `end`."""
 
     start: datetime
     end: datetime
@@ -31,10 +31,11 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """Files of a table at the start of the run, because exports may continue."""
+    """Files of a table when the rollup began. Exports may add files in the meantime."""
 
     table: Table
     last_run: int
+    """Number of the last run of the export with files in the table."""
     files: list[LoggedFile]
 
     @classmethod
@@ -44,40 +45,48 @@ class TableSnapshot:
         return cls(table, last_run, files)
 
     def since(self, run: int) -> list[LoggedFile]:
-        """Return the files of later runs."""
+        """Return the files that later runs of the export wrote."""
         return [file for file in self.files if run_of(file) > run]
 
     @property
     def rewritten(self) -> list[LoggedFile]:
-        """Files with rows of any run, because the table was compacted."""
+        """Files that compaction or erasure wrote, with rows of any run of the export."""
         return [file for file in self.files if not run_of(file)]
 
     def during(self, spans: Iterable[Span]) -> list[LoggedFile]:
+        """Return the files of the days whose partitions may hold rows of these spans."""
         days = set().union(*(span.days for span in spans))
         return [file for file in self.files if file.day in days]
 
     def rewritten_since(self, xid: str, low_xid: int) -> list[LoggedFile]:
-        """Return the rewritten files that may have rows of this transaction or of a later one."""
+        """Return the rewritten files that may have rows of transactions from `low_xid` on.
+
+        `xid` is the column with the number of the transaction.
+        """
         return [file for file in self.rewritten if _is_later(file, xid, low_xid)]
 
 
 def list_ranges(
     files: Iterable[LoggedFile], column: str, skew: timedelta = SKEW
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yield earliest and latest times of a column from the log, or of the day if it has none."""
+    """Yield the first and the last time of a column, for each file.
+
+    They are from the Delta log. Where the log has none, they are those of the file's day, with
+    `skew` before and after it.
+    """
     for held in files:
         day = datetime(held.day.year, held.day.month, held.day.day, tzinfo=UTC)
         yield held.ranges.get(column) or (day - skew, day + timedelta(days=1) + skew)
 
 
 def run_of(held: LoggedFile) -> int:
-    """Return the run of the export that wrote the file, or 0 if the file was rewritten."""
+    """Return the number of the run of the export that wrote the file, or 0 if it was rewritten."""
     match = RUN_IN_PATH.search(f"/{held.path}")
     return int(match[1]) if match else 0
 
 
 def between(ranges: Iterable[tuple[datetime, datetime]]) -> set[datetime]:
-    """Return every hour of these ranges."""
+    """Return the starts of all hours in these ranges of times."""
     return {
         hour_at(hour)
         for first, last in ranges
@@ -86,7 +95,7 @@ def between(ranges: Iterable[tuple[datetime, datetime]]) -> set[datetime]:
 
 
 def spans(hours: Iterable[datetime]) -> list[Span]:
-    """Join adjacent hours into spans."""
+    """Return the hours as ranges without a gap, in their order."""
     ordered = sorted(set(hours))
     breaks = [later for earlier, later in pairwise(ordered) if later - earlier > HOUR]
     starts = [*ordered[:1], *breaks]
@@ -95,7 +104,10 @@ def spans(hours: Iterable[datetime]) -> list[Span]:
 
 
 def by_month(hours: Iterable[datetime]) -> Iterator[set[datetime]]:
-    """Yield the hours month by month, so that memory does not grow with the lake's history."""
+    """Yield the hours of one month after the other, in their order.
+
+    So the memory for their counts does not grow with the history of the lake.
+    """
     months: dict[datetime, set[datetime]] = {}
     for hour in hours:
         months.setdefault(month_of(hour), set()).add(hour)
@@ -104,7 +116,7 @@ def by_month(hours: Iterable[datetime]) -> Iterator[set[datetime]]:
 
 
 def hour_at(number: int) -> datetime:
-    """Return the hour of a number of hours since 1970, with which time zones do not matter."""
+    """Return the start of an hour, from its number of hours since 1970 in UTC."""
     return EPOCH + number * HOUR
 
 
@@ -121,6 +133,9 @@ def month_of(time: datetime) -> datetime:
 
 
 def _is_later(held: LoggedFile, xid: str, low_xid: int) -> bool:
-    """Return True if the file may have rows of this transaction or of a later one."""
+    """Return True if the file may have rows of the transaction `low_xid` or a later one.
+
+    `xid` is the column with the number of the transaction.
+    """
     _low, high = held.ranges.get(xid, (0, low_xid))
     return bool(high >= low_xid)

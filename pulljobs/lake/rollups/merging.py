@@ -11,7 +11,10 @@ Groups = dict[Key, list[Counts]]
 
 
 def merged(counter: Counter, wholes: Sequence[Mapping[Key, Sequence[Counts]]]) -> list[Rows]:
-    """Merge the parts of each row, all in one query, because each query of Spark is expensive."""
+    """Return the sum of the parts of each key, for each mapping in `wholes`, with merged sketches.
+
+    All sketches are merged in one call, because each query of Spark is expensive.
+    """
     made: list[Rows] = []
     members: list[list[Sketches]] = []
     for whole in wholes:
@@ -24,9 +27,10 @@ def merged(counter: Counter, wholes: Sequence[Mapping[Key, Sequence[Counts]]]) -
 
 
 def grouped(parts: Mapping[Key, Counts], begin: Callable[[datetime], datetime]) -> Groups:
-    """Group parts by consumer and by the start of the period that they belong to, in their order.
+    """Group counts by consumer and by the start of the longer period that they belong to.
 
-    The order decides which sample of equal errors is kept.
+    `begin` returns that start for a time. The counts of a group are in the order of time, which
+    decides which sample of equal errors is kept.
     """
     groups: Groups = defaultdict(list)
     for key in sorted(parts):

@@ -1,4 +1,4 @@
-"""Counts of messages for each consumer that was subscribed to their channel."""
+"""Counts of the messages that were published to each consumer of their channel."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from pulljobs.lake.rollups.hours import HOUR, hour_at
 
 
 class Subscription(NamedTuple):
-    """Time during which messages of a channel go to a consumer."""
+    """Time from a consumer's creation to its deletion, when messages of its channel go to it."""
 
     consumer_id: int
     channel_id: int
@@ -27,7 +27,7 @@ class Subscription(NamedTuple):
 
 
 class Addressed(NamedTuple):
-    """Number of messages that were published to a single consumer of their channel."""
+    """Number of messages that a bulk publish published to a single consumer of their channel."""
 
     consumer_id: int
     channel_id: int
@@ -36,7 +36,7 @@ class Addressed(NamedTuple):
 
 
 class Audience(NamedTuple):
-    """Consumers that messages go to."""
+    """Consumers that messages of their channel go to, and messages for only one of them."""
 
     subscriptions: Sequence[Subscription]
     addressed: Sequence[Addressed]
@@ -53,14 +53,16 @@ class ChannelHour(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """Hour in which a consumer was created or deleted, so that it got some of the messages."""
+    """Hour in which a consumer was created or deleted, so that it got a part of the messages."""
 
     consumer_id: int
     channel_id: int
     hour: int
     """Hours since 1970."""
     since: datetime
+    """Creation of the consumer."""
     until: datetime
+    """Deletion of the consumer."""
 
     @property
     def key(self) -> Key:
@@ -74,7 +76,7 @@ CountEdges = Callable[[Collection[Edge]], Iterable[tuple[Key, int]]]
 def count(
     channels: Iterable[ChannelHour], audience: Audience, rows: Rows, count_edges: CountEdges
 ) -> None:
-    """Count for each consumer the messages of its channel."""
+    """Count for each consumer the messages that it got from its channel, into `rows`."""
     edges: set[Edge] = set()
     for channel in channels:
         hour = hour_at(channel.hour)
@@ -93,7 +95,7 @@ def count(
 
 
 def _leave_out(audience: Audience, rows: Rows) -> None:
-    """Subtract messages for one consumer from the counts of the others."""
+    """Subtract messages that went to a single consumer from the counts of the others."""
     for addressed in audience.addressed:
         hour = addressed.at.replace(minute=0, second=0, microsecond=0)
         for subscription in audience.subscriptions:

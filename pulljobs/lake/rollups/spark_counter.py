@@ -1,4 +1,4 @@
-"""Counts and sketches of hours by Spark, in one pass over each table."""
+"""Counter of hours in Spark, for many rows, in one pass over each table."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,10 @@ class SparkCounter:
     spark: "SparkSession"
 
     def count(self, sources: Sources, audience: Audience) -> Rows:
-        """Count by queries that run at the same time: Spark plans and compiles each on one core."""
+        """Return the counts of settlements and messages by consumer and hour.
+
+        The queries run at the same time, because Spark plans and compiles each on one core.
+        """
         rows: Rows = defaultdict(Counts)
         spark, spans = self.spark, sources.spans
         archive = sources.archive.frame_of(spark, sources.settled, SETTLED_COLUMNS)
@@ -66,7 +69,7 @@ class SparkCounter:
 
 
 def is_in(column: str, spans: Iterable[Span]) -> str:
-    """Return a condition of Spark's SQL: the time is in one of these spans."""
+    """Return a condition of Spark's SQL that is true if the time is in one of these spans."""
     return " OR ".join(
         f"({column} >= {_literal(span.start)} AND {column} < {_literal(span.end)})"
         for span in spans

@@ -39,13 +39,17 @@ WHERE place <= {KEPT_ERRORS} OR place_in_reason = 1
 
 
 def add(shapes: "Iterable[Row]", rows: Rows) -> None:
-    """Add the errors to the counts of their consumers and hours."""
+    """Add the rows of `count_shapes` to the counts of their consumers and hours."""
     for row in shapes:
         _take(rows[Key(row.consumer_id, hour_at(row.hour))], row)
 
 
 def count_shapes(spark: "SparkSession", archive: "DataFrame") -> "list[Row]":
-    """Count the most frequent errors of each consumer and hour, equal errors together."""
+    """Count the errors of dead jobs by consumer, hour and shape.
+
+    The shape is the error without the parts that differ from job to job. The rows are those of the
+    most frequent shapes, and one of each reason with the number of its jobs.
+    """
     from pyspark.sql import functions as F
 
     line = F.substring_index(F.trim(F.coalesce("error", F.lit(""))), "\n", 1)
@@ -56,7 +60,7 @@ def count_shapes(spark: "SparkSession", archive: "DataFrame") -> "list[Row]":
 
 
 def shape_of(error: "Column") -> "Column":
-    """Return the error without the parts that differ from job to job."""
+    """Return the error without the parts that differ from job to job, as a column."""
     from pyspark.sql import functions as F
 
     for pattern, replacement in SHAPES:

@@ -38,7 +38,7 @@ EDGES: Final = "consumer_id long, channel_id long, hour long, since timestamp, u
 
 
 def count_channels(spark: "SparkSession", messages: "DataFrame") -> list[ChannelHour]:
-    """Count the messages by channel and hour, with their most frequent keys."""
+    """Return the number of messages by channel and hour, with a sketch of their keys."""
     counted = []
     for row in each(spark.sql(PUBLISHED, messages=messages)):
         sketches = Sketches()

@@ -90,9 +90,10 @@ FROM (
 def count(
     spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame", deaths_rows: int, rows: Rows
 ) -> None:
-    """Count settlements.
+    """Count the settlements in `archive` by consumer and hour, into `rows`.
 
-    The `deaths` are among the `deaths_rows` settlements since the oldest of these jobs was created.
+    `deaths` has all settlements since the oldest of these jobs was created. They show which jobs
+    had been DEAD before. `deaths_rows` is their number.
     """
     for row in _settled(spark, archive, deaths, deaths_rows):
         _take(rows[Key(row.consumer_id, hour_at(row.hour))], row)

@@ -1,4 +1,4 @@
-"""Sketches by Spark, which hours keep and days merge. `arrow_sketches` makes the same."""
+"""Sketches by Spark. `arrow_sketches` makes the same."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,10 @@ RANKS: Final = ", ".join(f"{quantile / 100}D" for quantile in QUANTILES)
 
 
 def quantiles(sketch: str) -> str:
-    """Return a column `<sketch>_at`, an array in the order of QUANTILES, or NULL if empty."""
+    """Return SQL for the quantiles of a sketch column, as an array named `<sketch>_at`.
+
+    They are in the order of QUANTILES. The array is NULL if the sketch is empty.
+    """
     return (
         f"IF(kll_sketch_get_n_double({sketch}) > 0,"
         f" kll_sketch_get_quantile_double({sketch}, array({RANKS})), NULL) AS {sketch}_at"
@@ -24,7 +27,7 @@ def quantiles(sketch: str) -> str:
 
 
 def items(sketch: str) -> str:
-    """Return the state of `approx_top_k_accumulate`, restored from its bytes."""
+    """Return SQL for the state of `approx_top_k_accumulate`, made of the bytes of a sketch."""
     return (
         f"named_struct('sketch', {sketch}, 'maxItemsTracked', {TRACKED_KEYS},"
         " 'itemDataType', CAST(NULL AS STRING), 'itemDataTypeDDL', 'item string')"
@@ -62,7 +65,7 @@ FROM (
 
 
 def merge(spark: "SparkSession", members: Sequence[Sequence[Sketches]]) -> dict[int, Sketches]:
-    """Return the merged sketches by position in the list."""
+    """Return the merged sketches of each member, by the member's position."""
     given = [
         {"place": place, "wait": part.wait, "run": part.run, "total": part.total, "keys": part.keys}
         for place, sketches in enumerate(members)
