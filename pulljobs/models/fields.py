@@ -54,7 +54,7 @@ class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic
 
     def pre_save(self, model_instance: models.Model, add: bool) -> datetime:
         now, before = timezone.now(), getattr(model_instance, self.attname)
-        if before is not None:
+        if before is not None and not add:  # Django 6.1 asks twice for the value of a new row
             now = max(now, before.replace(microsecond=0) + timedelta(seconds=1))
         setattr(model_instance, self.attname, now)
         return now

@@ -265,7 +265,7 @@ def _nested(depth: int) -> list[Any]:
     return inner
 
 
-@pytest.mark.parametrize("result", [object(), "x" * 20_000, _nested(5_000)])
+@pytest.mark.parametrize("result", [object(), "x" * 20_000, _nested(100_000)])
 def test_a_result_that_can_not_be_stored_names_its_step(bench: Bench, result: object) -> None:
     bench.workflow(lambda run: run.step("export", lambda: result))
     bench.start()
