@@ -22,7 +22,7 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.ids import first_of
 from pulljobs.models import Consumer, Lease
 from pulljobs.states import State
-from pulljobs.storage import jobs, keys, limits, listen, messages, statements, turns
+from pulljobs.storage import jobs, keys, limits, listen, messages, nodes, statements, turns
 from pulljobs.storage.rows import (
     Claimed,
     Finished,
@@ -197,7 +197,7 @@ class Puller:
         """Return True if the last claim was on another connection or, behind a pooler, server."""
         session = statements.session(self.using)
         pooled = statements.behind_pooler(self.using)
-        server = statements.server_start(self.using) if pooled else None
+        server = nodes.server_start(self.using) if pooled else None
         before = self._session and self._session(), self._server
         self._session, self._server = weakref.ref(session), server
         return before != (session, server)

@@ -66,3 +66,9 @@ def clock(using: str) -> datetime:
     """Return the present time by the database's clock."""
     [row] = query(using, "SELECT clock_timestamp() AS now")
     return cast("datetime", row.now)
+
+
+def server_start(using: str) -> datetime:
+    """Return the time at which the PostgreSQL server started, to notice a restart or failover."""
+    [row] = run(using, "server", {})
+    return cast("datetime", row.started_at)

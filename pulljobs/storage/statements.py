@@ -4,7 +4,7 @@ Django's psycopg connections bind parameters on the client and prepare nothing. 
 here bind them on the server. A prepared statement keeps its plan, and a plan from a time when the
 job table was empty would scan the whole table a minute later. So statements that read the job table
 keep plans only on dedicated connections, those of a worker's loops, where sequential scans are
-disabled, and as the last statement of a transaction (`KEEP_PLAN`). Statements that publish do not
+disabled, and as the last statements of a transaction (`KEEP_PLAN`). Statements that publish do not
 read that table and keep plans on every connection. Nothing is prepared behind a pooler in
 transaction mode, which Django's setting `DISABLE_SERVER_SIDE_CURSORS` announces.
 """
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from weakref import WeakSet
 
@@ -45,11 +45,13 @@ takes two seconds, and the claim less than a millisecond.
 """
 KEEP_PLAN: Final = (
     b"SELECT set_config('enable_seqscan', 'off', true),"
-    b" set_config('plan_cache_mode', 'force_generic_plan', true)"
+    b" set_config('enable_bitmapscan', 'off', true),"
+    b" set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true)"
 )
-"""Statement that lets the last statement of a transaction keep its plan on any connection.
+"""Statement that lets the last statements of a transaction keep their plans on any connection.
 
-To plan such a statement takes three times as long as to execute it. The plan scans no table.
+To plan such a statement takes three times as long as to execute it. The plans scan no table. The
+settings are those of PLAN_FOR_QUEUES.
 """
 LOCK_SECONDS: Final = 2.0
 """Longest wait for a lock of a dedicated connection, and of statements that settle jobs elsewhere.
@@ -74,6 +76,8 @@ LOOP_SECONDS: Final = 30.0
 _thread = threading.local()
 _dedicated: WeakSet[psycopg.Connection[Any]] = WeakSet()
 _relaxed: WeakSet[psycopg.Connection[Any]] = WeakSet()
+_keeping: WeakSet[psycopg.Connection[Any]] = WeakSet()
+"""Connections in whose open transaction all further statements keep their plans."""
 
 
 def dedicate(using: str) -> None:
@@ -102,21 +106,6 @@ def bounded_pass(using: str, seconds: float = LOOP_SECONDS) -> Iterator[None]:
             yield
     finally:
         _thread.deadline = None
-
-
-def connect_within(using: str, seconds: float) -> None:
-    """Open this thread's connection if it is closed, or raise OperationalError after `seconds`.
-
-    With Django's `pool`, the time limit of the pool counts instead.
-    """
-    connection = connections[using]
-    given = connection.settings_dict
-    options = {**given["OPTIONS"], "connect_timeout": round(seconds)}
-    connection.settings_dict = {**given, "OPTIONS": options}
-    try:
-        connection.ensure_connection()
-    finally:
-        connection.settings_dict = given
 
 
 def relax(using: str, is_relaxed: bool) -> None:
@@ -169,7 +158,7 @@ def run(
     limit = _limit(connection, ready, LONGEST_SECONDS if always_prepare else seconds)
     with ready.errors, limit, _Preparing(ready):
         cursor, settings = _kept(ready), []
-        if ready.raw not in _dedicated:
+        if ready.raw not in _dedicated and ready.raw not in _keeping:
             settings += [INTERPRETED] if interpreted else []
             settings += [KEEP_PLAN] if keeps_plan else []
         with _pipeline(ready, settings, meanwhile):
@@ -200,6 +189,26 @@ def _keeps_plan(connection: BaseDatabaseWrapper) -> bool:
     else:
         is_last = connection.autocommit
     return is_last and not _is_behind_pooler(connection)
+
+
+@contextmanager
+def keeping_plans(using: str) -> Iterator[None]:
+    """Let the statements of the block, the last of their transaction, keep plans: see KEEP_PLAN.
+
+    In a transaction of the caller's nothing is changed.
+    """
+    connection = connections[using]
+    raw = cast("psycopg.Connection[Any]", session(using))
+    if raw in _dedicated or not _keeps_plan(connection):
+        yield
+        return
+    with connection.wrap_database_errors:
+        raw.execute(KEEP_PLAN)
+    _keeping.add(raw)
+    try:
+        yield
+    finally:
+        _keeping.discard(raw)
 
 
 def _pipeline(
@@ -281,7 +290,7 @@ def _ready(connection: BaseDatabaseWrapper, always_prepare: bool) -> _Ready:
     dedicated = not pooled and _is_loop(connection.alias)
     if dedicated:
         _set_up(connection, raw)
-    prepare = dedicated or (always_prepare and not pooled)
+    prepare = dedicated or raw in _keeping or (always_prepare and not pooled)
     return _Ready(raw, prepare, connection.wrap_database_errors)
 
 
@@ -436,12 +445,6 @@ def session(using: str) -> object:
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     return cast("object", connection.connection)
-
-
-def server_start(using: str) -> datetime:
-    """Return the time at which the PostgreSQL server started, to notice a restart or failover."""
-    [row] = run(using, "server", {})
-    return cast("datetime", row.started_at)
 
 
 def retrying(using: str, work: Callable[[], T]) -> T:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from asgiref.sync import async_to_sync, sync_to_async
 
 from pulljobs import pulling
+from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import Settlement
@@ -17,6 +18,7 @@ from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.outcome_texts import clean, encoded, format_error
 from pulljobs.states import Event
 from pulljobs.storage.rows import Finished
+from pulljobs.storage.statements import keeping_plans
 from pulljobs.worker import fork_guard, transactions
 from pulljobs.worker.runs import CancelReason, HandlerRun, end_now
 
@@ -161,7 +163,8 @@ def _run_in_transaction(job: ClaimedJob) -> None:
         outcome = _outcome_of_return(job, _run(job.handler.function, job))
         transactions.check()
         end_now(job)
-        finished = _finish(job, outcome._replace(run=job))
+        with keeping_plans(settings().DATABASE):
+            finished = _finish(job, outcome._replace(run=job))
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")
         if job.id not in finished.states:

@@ -22,7 +22,7 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.outcome_texts import encoded
 from pulljobs.states import State
 from pulljobs.storage import listen, nodes
-from pulljobs.storage.statements import LONGEST_SECONDS, brief, retrying, run
+from pulljobs.storage.statements import LONGEST_SECONDS, brief, keeping_plans, retrying, run
 from pulljobs.worker import transactions
 from pulljobs.worker.runs import end_now
 from pulljobs.workflows.failures import encode_failure
@@ -151,7 +151,7 @@ class RunStore:
             self.job.went_to = State.QUEUED
 
     def _suspend(self, ending: Suspension) -> None:
-        with brief(self.using):
+        with brief(self.using), keeping_plans(self.using):
             self._finish(outcomes.suspend(self.job.held, ending.delay))
             params = {
                 "run_id": self.job.id,
@@ -166,7 +166,7 @@ class RunStore:
             self._wake(run(self.using, "suspend_run", params))
 
     def _continue(self, ending: Continuation, version: int) -> None:
-        with brief(self.using):
+        with brief(self.using), keeping_plans(self.using):
             self._finish(outcomes.suspend(self.job.held, NOW))
             params = {"run_id": self.job.id, "version": version, "input": f"[{ending.payload}]"}
             self._wake(run(self.using, "continue_run", params))

@@ -39,6 +39,24 @@ def test_effects_and_settlement_are_one() -> None:
     assert jobs.get(job.id).result == {"n": 1}
 
 
+@pytest.mark.own_session
+def test_settlements_in_the_transaction_of_a_handler_keep_their_plan() -> None:
+    """The project's statements in it are planned as always."""
+    seen: list[object] = []
+
+    def function(job: ClaimedJob) -> None:
+        seen.extend(query("SELECT current_setting('enable_seqscan')"))
+
+    for _number in range(2):
+        [job] = claim_of(function, transactional=True)
+        perform(job)
+    plans = (
+        "SELECT current_setting('enable_seqscan'), generic_plans, custom_plans"
+        " FROM pg_prepared_statements WHERE starts_with(statement, '-- Deliver jobs of one claim')"
+    )
+    assert (seen, query(plans)) == ([("on",)] * 2, [("on", 2, 0)])
+
+
 def test_lost_lease_undoes_the_effects() -> None:
     def function(job: ClaimedJob) -> None:
         effect(job)

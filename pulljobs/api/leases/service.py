@@ -21,7 +21,6 @@ from pulljobs.diagnosis import serving
 from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.hooks import app_labels
 from pulljobs.models import Channel, Consumer, Node
-from pulljobs.storage.statements import connect_within
 
 SILENCE: Final = 15.0
 """Seconds without a pass after which a loop counts as stuck."""
@@ -93,12 +92,27 @@ def _consumers_of(channel: Any) -> list[ListedConsumerBody]:
     ]
 
 
+def _connect_within(using: str, seconds: float) -> None:
+    """Open this thread's connection if it is closed, or raise OperationalError after `seconds`.
+
+    With Django's `pool`, the time limit of the pool counts instead.
+    """
+    connection = connections[using]
+    given = connection.settings_dict
+    options = {**given["OPTIONS"], "connect_timeout": round(seconds)}
+    connection.settings_dict = {**given, "OPTIONS": options}
+    try:
+        connection.ensure_connection()
+    finally:
+        connection.settings_dict = given
+
+
 def _find_problem() -> str:
     """Return the reason why the process can't do its work, or "" if it can."""
     using = settings().DATABASE
     try:
         with WorkDeadline(connections[using], ANSWER_SECONDS):
-            connect_within(using, ANSWER_SECONDS)
+            _connect_within(using, ANSWER_SECONDS)
             with connections[using].cursor() as cursor:
                 cursor.execute("SELECT 1")
             unapplied = _has_unapplied_migrations()
