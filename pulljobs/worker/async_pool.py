@@ -29,7 +29,7 @@ from pulljobs.worker.thread_pool import (
 
 
 class SyncCalls(ThreadPoolExecutor):
-    """Executor of synchronous calls in one thread, which starts with the first call."""
+    """Executor for the synchronous calls of async handlers, in a thread started by the first."""
 
     def __init__(self) -> None:
         super().__init__(max_workers=1, thread_name_prefix="sync-calls")
@@ -49,10 +49,11 @@ class SyncCalls(ThreadPoolExecutor):
 
 
 class HandlerContext:
-    """Context in which one handler after another runs, as a request runs under ASGI.
+    """Context of context variables in which one handler after another runs, as requests do in ASGI.
 
-    All synchronous calls of a context share one thread. So handlers do not wait for each other's
-    queries, and there are at most as many connections as handlers that used one at the same time.
+    All synchronous calls of a context share one thread. So handlers do not wait for each
+    other's queries, and there are at most as many connections as handlers that used one at the
+    same time.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ class HandlerContext:
             await sync_to_async(self._check)()
 
     def needs_tidying(self) -> bool:
-        """Return True if its thread was used since the last call."""
+        """Return True if the thread of the context was used since the last call."""
         was_used = self._calls.had_any and not self._is_tidy
         self._is_tidy = True
         return was_used
@@ -116,7 +117,7 @@ class AsyncPool:
         buffer: ResultBuffer,
         on_low: Callable[[], None],
     ) -> None:
-        """`on_low` is called when the queue falls to the low-water mark that `room` has set."""
+        """`on_low` is called when half of the jobs that `room` foresaw have begun."""
         self.done = 0
         self._slots, self._first_slot = slots, first_slot
         self._loop, self._buffer, self._on_low = loop, buffer, on_low
@@ -132,7 +133,7 @@ class AsyncPool:
         loop.call(self._check_stall, -1)
 
     def room(self, run_time: RunTime) -> int:
-        """Return how many more jobs of a handler may be claimed, and set the low-water mark."""
+        """Return how many more jobs of a handler may be claimed, and note it for `on_low`."""
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)
         self._low_water = (waiting + room) // 2
@@ -175,7 +176,7 @@ class AsyncPool:
         self._loop.later(IDLE_CHECK, self._tidy)
 
     def _check_stall(self, done_before: int) -> None:
-        """Release the waiting jobs if no slot comes free: another process may run them."""
+        """Release the waiting jobs if no handler ends for a while: other workers may run them."""
         while self._waiting and self.done == done_before:
             self._buffer.release(self._waiting.popleft())
         self._loop.later(LONGEST_STALL, self._check_stall, self.done if self._waiting else -1)

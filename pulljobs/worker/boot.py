@@ -1,4 +1,4 @@
-"""Entry point of a child process: it must not import Django's side before `django.setup`."""
+"""Entry point of a child process. Modules that need Django are imported after `django.setup`."""
 
 import gc
 import sys
@@ -20,8 +20,8 @@ def start(
 ) -> None:
     """Set Django up, import the handlers and work until the end of the process.
 
-    `order` is a pickled `ChildOrder`. `counts_as` names the process in the shared metrics. With
-    None it counts nothing.
+    `order` is a pickled `ChildOrder`. `supervisor` is a pipe that closes when the supervisor
+    ends. `counts_as` names the process in the shared metrics. With None it counts nothing.
     """
     import pickle
 

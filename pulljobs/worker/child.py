@@ -62,7 +62,7 @@ class ChildCommand(Enum):
 
 
 class Child:
-    """Everything that runs in one child process, made after Django is set up."""
+    """Loops, job pools and buffers of one child process, made after Django is set up."""
 
     def __init__(self, order: ChildOrder, shared_state: SharedState) -> None:
         self._order, self._limits, self._shared_state = order, order.limits, shared_state
@@ -106,7 +106,7 @@ class Child:
         self._watchdog_runner = Runner("watchdog", self._make_watchdog())
 
     def run(self) -> int:
-        """Work until a command to stop, then stop and return the exit code."""
+        """Work until a command to stop or retire, then stop. Return the exit code."""
         using = self._limits.DATABASE
         name = self._limits.WORKER_ID or socket.gethostname()
         nodes.register(using, self._order.node_id, f"{name}:{os.getpid()}")
@@ -226,7 +226,7 @@ class Child:
             runner.join(deadline - time.monotonic())
 
     def _call_endings(self) -> None:
-        """Let loops of other apps do the rest that the last outcomes left."""
+        """Call the functions of other apps for work that the last outcomes have left."""
         for ending in hooks.worker_endings:
             try:
                 hooks.load(ending)(self._limits.DATABASE)
@@ -386,9 +386,10 @@ def work(child: Child, shared_state: SharedState, supervisor: Connection) -> Non
 
 
 def _handle_signals(send: Callable[[ChildCommand], None]) -> None:
-    """Stop at SIGTERM, however often it comes: systemd sends it to all processes of the service.
+    """Install the signal handlers of a child: SIGTERM stops it, and SIGUSR1 logs a report.
 
-    The supervisor kills the child at a second signal, and passes on the SIGINT of a terminal.
+    A SIGTERM may be repeated, because systemd sends it to all processes of the service. The
+    supervisor kills the child at a second signal, and stops it at the SIGINT of a terminal.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Handle of a child process in its supervisor."""
+"""Handle by which a supervisor starts, watches and stops a child process."""
 
 import os
 import pickle
@@ -22,7 +22,7 @@ SILENT_SECONDS: Final = 0.6
 
 
 def stop_seconds(limits: Settings) -> float:
-    """Return the seconds that a stop may take."""
+    """Return the seconds from a stop signal to the time when a child is late and is killed."""
     return limits.GRACEFUL_TIMEOUT.total_seconds() + LAST_FLUSH + MARGIN
 
 
@@ -64,7 +64,7 @@ class ChildProcess:
 
     @property
     def is_late(self) -> bool:
-        """True if the child should have stopped by now."""
+        """True if the time has passed by which `stop` asked the child to end."""
         return time.monotonic() > self._stop_by
 
     @property
@@ -74,7 +74,7 @@ class ChildProcess:
 
     @property
     def is_silent(self) -> bool:
-        """True if not even the watchdog of the child has run for `SILENT_SECONDS`."""
+        """True if even the watchdog has not run for `SILENT_SECONDS`: a handler keeps the GIL."""
         return self.shared_state.is_silent(SILENT_SECONDS)
 
     @property
@@ -84,7 +84,7 @@ class ChildProcess:
         return self.shared_state.is_ready(MISSED_BEATS * interval)
 
     def stop(self, by: float) -> None:
-        """Send SIGTERM. The child is late after that time of the monotonic clock."""
+        """Send SIGTERM. The child is late after the time `by` of the monotonic clock."""
         self._stop_by = min(self._stop_by, by)
         self._signal(signal.SIGTERM)
 

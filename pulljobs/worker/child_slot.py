@@ -26,7 +26,7 @@ STABLE: Final = 30.0
 
 
 class ChildSlot:
-    """Slot for one child at a time. `exit_code` is None until no other child will follow."""
+    """Slot for one child at a time. `exit_code` is None while a child runs or will follow."""
 
     def __init__(
         self,
@@ -120,7 +120,11 @@ class ChildSlot:
             self._pause(time.monotonic() - child.began_at)
 
     def _report_crash(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
-        """Charge the running jobs, unless the supervisor itself stops and may have killed it."""
+        """Hand a crashed child to `on_death`, with the jobs to charge: those that it was running.
+
+        While the supervisor stops, none is charged, because it may have killed the child
+        itself.
+        """
         running = child.shared_state.running()
         noun = "job" if len(running) == 1 else "jobs"
         logger.error(

@@ -48,13 +48,16 @@ class ConsumerCircuit(ResultCounter):
     def wait(self) -> float:
         """Return the seconds until a job may be claimed.
 
-        0 means now, or once the probe has ended.
+        0 means now, or once the job that is being tried has ended.
         """
         circuit = self._whole
         return 0.0 if circuit is None else _wait(circuit)
 
     def admit(self, ticket: int, jobs: Sequence[ClaimedJob]) -> dict[ClaimedJob, float]:
-        """Return the jobs of a claim that have to be given back, each with its seconds."""
+        """Return the jobs that must not run yet, each with the seconds until its next claim.
+
+        `ticket` is the value that `self.ticket` had when the claim was sent.
+        """
         if not self._open:
             return {}
         tasks = [self._task(job) for job in jobs]
@@ -67,7 +70,11 @@ class ConsumerCircuit(ResultCounter):
         return {job: wait for job, wait in zip(jobs, waits, strict=True) if wait}
 
     def note_result(self, ticket: int, job: ClaimedJob, result: Result) -> None:
-        """Note once how a job of a claim under that ticket ended. Any thread may call this."""
+        """Count the result of a job, once. Any thread may call this.
+
+        `ticket` is the value that `self.ticket` had when the claim was sent. If the circuit
+        has changed since, the result does not count.
+        """
         if self._is_disabled:
             return
         task = self._task(job)
@@ -86,7 +93,7 @@ class ConsumerCircuit(ResultCounter):
             emit(CircuitChanged(*self._path, state, level, _wait(circuit), task))
 
     def holds_back(self, ticket: int, job: ClaimedJob) -> bool:
-        """Return True if the circuit opened after the job was claimed: it must not start."""
+        """Return True if the job must not start, because the circuit opened after its claim."""
         if not self._open:
             return False
         task = self._task(job)
@@ -101,7 +108,7 @@ class ConsumerCircuit(ResultCounter):
             return max((self._circuits[task].level for task in self._open), default=0)
 
     def report(self) -> dict[str, Any] | None:
-        """Return the report of the open circuit, the worst first of `tasks`, or None if none is."""
+        """Return the report of the worst open circuit, with those of `tasks`, or None."""
         with self._lock:
             reports = {task: self._report(task) for task in self._open}
         if not reports:
@@ -180,7 +187,7 @@ class Circuits:
         return known
 
     def waits(self, handlers: Iterable[Handler]) -> list[float]:
-        """Return the seconds until the consumer of each handler may be claimed for again."""
+        """Return for each handler the seconds until its consumer may be claimed for, 0 for now."""
         return [self.get(handler).wait() for handler in handlers]
 
     def report(self) -> dict[str, Any]:

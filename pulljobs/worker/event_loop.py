@@ -55,10 +55,10 @@ class EventLoop:
         self._all_tasks.append(tasks)
 
     def check(self, patience: float) -> None:
-        """Decide the outcomes that can't wait for the loop. The watchdog calls it at each pass.
+        """Decide the outcomes that can't wait for the loop. The watchdog calls this at each pass.
 
-        Give up cancelled handlers that do not end, cancel those whose lease is over, and charge the
-        handler that blocks the loop.
+        Give up cancelled handlers that do not end, cancel handlers whose lease is over, and
+        charge the handler that blocks the loop.
         """
         self.give_up(CANCEL_GRACE)
         for tasks in self._all_tasks:
@@ -67,12 +67,12 @@ class EventLoop:
             self._blame(asyncio.current_task(self._loop))
 
     def give_up(self, after: float) -> None:
-        """Decide the outcomes of handlers that go on for that long after they were cancelled."""
+        """Decide the outcomes of handlers that go on `after` seconds after their cancellation."""
         for tasks in self._all_tasks:
             tasks.give_up(after)
 
     def _blame(self, task: Task | None) -> None:
-        """Charge the handler of the task, or all handlers if a task of unknown origin blocks."""
+        """Charge the handler whose task blocks the loop, or all handlers if the task is of none."""
         owners = [tasks for tasks in self._all_tasks if task in tasks]
         for tasks in owners or self._all_tasks:
             tasks.blame(task)
@@ -84,11 +84,11 @@ class EventLoop:
         self._thread.join()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call the function on the loop soon. Any thread may call this."""
+        """Schedule a call of the function on the loop. Any thread may call this."""
         self._loop.call_soon_threadsafe(function, *args)
 
     def later(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
-        """Call the function after a while. Only the loop's thread may call this."""
+        """Schedule a call of the function after a time. Only the loop's thread may call this."""
         self._loop.call_later(seconds, function, *args)
 
     def spawn(
@@ -165,9 +165,9 @@ class LoopTasks:
         return not self._tasks
 
     def give_up(self, after: float) -> None:
-        """Decide the outcomes of handlers that go on for that long after they were cancelled.
+        """Decide the outcomes of handlers that go on `after` seconds after their cancellation.
 
-        The outcome of such a handler is discarded when it ends. Callable from any thread.
+        The outcome of such a handler is discarded when it ends. Any thread may call this.
         """
         for run in self._buffer.runs.current():
             if run.is_stuck(after) and self._tasks.pop(run.job, None) is not None:
@@ -176,8 +176,9 @@ class LoopTasks:
     def cut_off(self) -> None:
         """Cancel handlers whose lease is over by this process's clock.
 
-        The database may be out of reach, and another worker may run the jobs. An outcome that a
-        handler has all the same is written, and the database decides. A cancelled job is released.
+        The database may be out of reach, and another worker may run the jobs. If a handler
+        reports an outcome all the same, it is written, and the database decides whether it
+        counts. A cancelled job is released.
         """
         for job in list(self._tasks):
             task = self._tasks.get(job)
@@ -186,9 +187,10 @@ class LoopTasks:
                 self._loop.call(task.cancel)
 
     def blame(self, task: Task | None) -> None:
-        """Charge the handler that blocks the loop, or all handlers if the task has no job.
+        """Charge the handler whose task blocks the loop, or all handlers if the task has no job.
 
-        Their outcomes are decided at once, because no task can react to its cancellation now.
+        Their outcomes are decided at once, because no task can react to its cancellation
+        now.
         """
         blocking = self._jobs.get(task)
         for run in self._buffer.runs.current():

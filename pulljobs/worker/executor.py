@@ -27,11 +27,11 @@ MANUAL: Final = AckPolicy.MANUAL
 
 
 def perform(job: ClaimedJob) -> Settlement | None:
-    """Run the handler. Return the outcome to write, or None if it is written already, or lost.
+    """Run the handler. Return the outcome to write, or None if it is written or the lease is lost.
 
-    Whatever a handler raises is the outcome of its job, even `sys.exit()` and KeyboardInterrupt, so
-    that its thread survives. Only in the main thread, where Ctrl-C raises it, a KeyboardInterrupt
-    gets out.
+    Whatever a handler raises is the outcome of its job, even `sys.exit()` and
+    KeyboardInterrupt, so that its thread survives. Only in the main thread, where Ctrl-C raises
+    it, this raises KeyboardInterrupt.
     """
     handler = job.handler
     if handler.is_async:
@@ -56,7 +56,7 @@ def perform(job: ClaimedJob) -> Settlement | None:
 async def aperform(job: ClaimedJob) -> Settlement | None:
     """Run an async handler as a task. Return the outcome to write, or None as `perform` does.
 
-    Nothing gets out, because other tasks share the event loop.
+    This raises nothing, because other tasks share the event loop.
     """
     if job.handler.ack_policy is AckPolicy.ACK_FIRST:
         if (outcome := await sync_to_async(_settle_first)(job)) is None and not job.taken_away:
@@ -92,13 +92,13 @@ def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
 
 
 def _is_ctrl_c(error: BaseException) -> bool:
-    """Return True if the user interrupts the process: Python raises that in the main thread."""
+    """Return True for a KeyboardInterrupt in the main thread, where Ctrl-C raises it."""
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and isinstance(error, KeyboardInterrupt)
 
 
 def _run(function: Callable[[ClaimedJob], Any], job: ClaimedJob) -> Any:
-    """Call the handler. A process that it forked ends here, and settles and rolls back nothing."""
+    """Call the handler. If the handler has forked, end the copy before it settles anything."""
     try:
         return function(job)
     finally:
@@ -115,10 +115,10 @@ async def _arun(job: ClaimedJob) -> Any:
 
 
 def _settle_first(job: ClaimedJob) -> Settlement | None:
-    """Deliver the job before its run. Return the outcome to write if the run must not start.
+    """Deliver the job before its run, as ACK_FIRST says. Return the outcome if it can't start.
 
-    None with `job.taken_away` means that the lease is lost. None without it means that the handler
-    may run.
+    None with `job.taken_away` means that the lease is lost. None without it means that the
+    handler may run.
     """
     try:
         finished = _finish(job, outcomes.deliver(job.held, run=job))
@@ -181,7 +181,7 @@ def _finish(job: ClaimedJob, outcome: Settlement) -> Finished:
 
 
 def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
-    """Return the first outcome that the handler reported, or else the meaning of its return."""
+    """Return the first outcome that the handler reported, or else that of its return value."""
     if job.settlement is not None:
         return job.settlement
     if job.handler.ack_policy is MANUAL:
@@ -192,7 +192,7 @@ def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
 
 
 def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
-    """Return the first outcome that the handler reported, or else the meaning of its error."""
+    """Return the first outcome that the handler reported, or else that of its exception."""
     _throttle(job, error)
     if job.settlement is not None and not _was_rolled_back(job.settlement, job):
         return job.settlement
@@ -206,7 +206,7 @@ def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
 
 
 def _result_of_error(error: BaseException) -> Result:
-    """Return the result for the circuit of a handler that raised."""
+    """Return what an exception of a handler means for the circuit."""
     if isinstance(error, Retry):
         return Result.FAILURE if error.backoff else Result.NEUTRAL
     return Result.SUCCESS if isinstance(error, Discard) else Result.FAILURE
@@ -232,9 +232,9 @@ _BY_POLICY: dict[AckPolicy, Callable[[ClaimedJob, str], Settlement]] = {
 
 
 def _emit_failure(job: ClaimedJob, error: BaseException) -> None:
-    """Emit the kind of the error only, because its text may quote a payload.
+    """Emit an event with the class of the error, but without its text, which may quote a payload.
 
-    Nothing is emitted for a cancelled run: its cancellation was.
+    Nothing is emitted for a cancelled run, because its cancellation has an event.
     """
     job.failure = type(error).__name__
     if not job.taken_away:

@@ -45,7 +45,7 @@ POLLS_PER_SECOND: Final = 50
 
 
 class Fetcher:
-    """Loop: claim for the subscriptions that are due, then wait until the next is due."""
+    """Loop that claims for the subscriptions that are due, and sleeps until the next is due."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Fetcher:
         stopping: Callable[[], bool],
         on_drained: Callable[[], None] | None = None,
     ) -> None:
-        """`read_subscriptions` returns another list whenever they have changed.
+        """`read_subscriptions` returns another list object whenever subscriptions have changed.
 
         With `on_drained` the loop is a burst, and calls it when no job is left.
         """
@@ -83,7 +83,7 @@ class Fetcher:
         """True after a claim that may have been committed although its answer was lost."""
 
     def tick(self) -> float:
-        """Claim for all subscriptions that are due, once or several times each."""
+        """Claim for all subscriptions that are due. Return the seconds to sleep."""
         self._give_back_unanswered()
         self._update_subscriptions()
         self._put_off_idle()
@@ -95,7 +95,7 @@ class Fetcher:
         return self._pause()
 
     def prepare(self) -> None:
-        """Let the server plan claims before the first job waits for that."""
+        """Have the server plan the statement of claims, so that the first job need not wait."""
         for subscription in self.rotation.subscriptions[:1]:
             subscription.puller.prepare(subscription.lease_duration)
 
@@ -104,7 +104,7 @@ class Fetcher:
         return ["/".join(each.handler.path) for each in self.rotation.subscriptions]
 
     def release_waiting(self) -> None:
-        """Release the suspects that have not started."""
+        """Release the crash suspects that have not started."""
         self._isolation.release_waiting()
 
     def _update_subscriptions(self) -> None:
@@ -114,7 +114,7 @@ class Fetcher:
             self._registered_until = 0.0
 
     def _put_off_idle(self) -> None:
-        """Put off the due consumers that have no job, if many are due as at the start."""
+        """Postpone the claims for consumers without jobs, if many consumers are due."""
         now = time.monotonic()
         due = self._find_many_due(now)
         if not due:
@@ -127,10 +127,11 @@ class Fetcher:
                 self.rotation.plan_look(subscription, now + self._poll_seconds())
 
     def _find_many_due(self, now: float) -> list[ConsumerSubscription]:
-        """Return the due consumers if they are many, else those of the polls until the next search.
+        """Return the consumers for which one statement looks for jobs: those that are due, if many.
 
-        Of these polls only those of consumers of which no job was seen. A claim for the others
-        enters the index at their low-water marks, and costs less than a look from the head.
+        If few are due, return once a second those that are polled in that second, if many. Of these
+        only consumers count whose claim reads the index from its head: a claim at a low-water mark
+        costs less than that statement.
         """
         due = self.rotation.find_due(now)
         if len(due) > MANY_DUE:
@@ -142,7 +143,7 @@ class Fetcher:
         return polls if len(polls) > FEW_POLLS else []
 
     def _due(self) -> Iterator[tuple[ConsumerSubscription, int, int]]:
-        """Yield the due subscriptions that have room, with the room and the circuit's ticket."""
+        """Yield the due subscriptions that have room, with the room and their circuit's ticket."""
         for subscription in self.rotation.due():
             # The ticket first, because the circuit may open at any moment.
             ticket = self._circuits.get(subscription.handler).ticket
@@ -152,14 +153,14 @@ class Fetcher:
                 self.rotation.plan_look(subscription, time.monotonic() + self._poll_seconds())
 
     def _room(self, subscription: ConsumerSubscription) -> int:
-        """Return how many jobs to claim. Zero or less means none."""
+        """Return how many jobs to claim for a subscription now. Zero or less means none."""
         is_over = self._limits.ONCE and subscription in self._looked
         if self._stopping() or is_over or not self._isolation.is_empty:
             return 0
         if self._throttle(subscription).is_unwritten:
             return 0  # This process is woken when it is written, as all waiters are.
         if (in_flight_room := self._in_flight.room(subscription.payload_bytes)) <= 0:
-            return 0  # The pool is not asked: it would set a low-water mark and wake the fetcher.
+            return 0  # The pool is not asked: it would note the room and wake the fetcher for it.
         room = min(self._limits.FETCH_BATCH, in_flight_room, subscription.room())
         allowed = self._circuits.get(subscription.handler).room()
         return room if allowed is None else min(room, allowed)
@@ -328,7 +329,7 @@ class Fetcher:
     def _note_throttle(
         self, subscription: ConsumerSubscription, claim: Claim, before: float
     ) -> None:
-        """Note what a claim that was sent at that time says about the throttle."""
+        """Update what this process knows of the throttle, by a claim that was sent at `before`."""
         throttle = self._throttle(subscription)
         if claim.refusal is Refusal.THROTTLED and claim.next_due is not None:
             throttle.note_refused(claim.next_due.total_seconds())
@@ -338,7 +339,11 @@ class Fetcher:
     def _hand_over(
         self, subscription: ConsumerSubscription, rows: Sequence[HeldJob], jobs: list[ClaimedJob]
     ) -> None:
-        """Give the jobs to the pool, except suspects and jobs that are over their limits."""
+        """Give the jobs to the pool, except crash suspects and jobs that are over their limits.
+
+        A job is over its limits if it has no deliveries or retries left. It is retried without a
+        run, which makes it DEAD.
+        """
         consumer = subscription.puller.consumer
         deliveries, retries = consumer.max_deliveries, consumer.retries
         special = {
@@ -363,6 +368,6 @@ class Fetcher:
 
 
 def _is_over(job: ClaimedJob, tried: int) -> bool:
-    """Return True if a job that is over the retries of its consumer has no higher limit itself."""
+    """Return True unless the job has a higher limit of its own, with retries left."""
     own = job.limits.max_retries
     return own is None or tried > own

@@ -50,7 +50,7 @@ class Flusher:
         self._locked_at = 0.0
 
     def tick(self) -> float:
-        """Write throttles and one batch, and emit how long the ended handlers ran."""
+        """Write throttles and a batch, and emit run times. Return the seconds to sleep."""
         self._buffer.throttles.write(self._limits.DATABASE)
         flushed = self._flush()
         if self._locked and time.monotonic() >= self._locked_at + LOCKED_EVERY:
@@ -155,7 +155,7 @@ class Flusher:
 
 
 def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
-    """Return the jobs that were to go back to the queue."""
+    """Return the jobs of a batch whose outcomes send them back to the queue."""
     return [
         job
         for job, outcome in batch
@@ -169,7 +169,7 @@ def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
 
 
 def _is_refused(job: ClaimedJob, outcome: Settlement | None, finished: Finished) -> bool:
-    """Return True if the database refused the outcome's content. A substitute has none."""
+    """Return True if the database refused the result or delay of an outcome, not a substitute."""
     return (
         outcome is not None
         and job.held.job_id in finished.refused

@@ -13,12 +13,12 @@ is_forked = False
 
 
 def install() -> None:
-    """Mark every process that this process forks from now on as a copy."""
+    """Have `is_forked` set in every process that this process forks from now on."""
     os.register_at_fork(after_in_child=_mark_as_forked)
 
 
 def exit_copy() -> NoReturn:
-    """End the copy at once, with the exit status that a script would have here."""
+    """End this forked copy at once, with the exit status that the current exception means."""
     error = sys.exception()
     status = error.code if isinstance(error, SystemExit) else error
     os._exit(status & 0xFF if isinstance(status, int) else int(status is not None))

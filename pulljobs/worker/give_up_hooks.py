@@ -15,7 +15,7 @@ logger = logging.getLogger("pulljobs.worker")
 
 
 class GiveUpHooks:
-    """Thread that calls the hooks, so that no loop waits for them. The first call starts it.
+    """Thread that calls `on_giving_up`, so that no loop waits for it. The first call starts it.
 
     The job is settled before its hook is called, so an error in the hook loses nothing.
     """
@@ -51,7 +51,7 @@ class GiveUpHooks:
 def call_give_up_hook(job: ClaimedJob) -> None:
     """Call `on_giving_up` of the job's handler, and emit an event if it raises.
 
-    Only a KeyboardInterrupt in the main thread, where Ctrl-C raises it, gets out.
+    Only a KeyboardInterrupt in the main thread, where Ctrl-C raises it, is raised again.
     """
     function = job.handler.on_giving_up
     if function is None:

@@ -11,7 +11,7 @@ from pulljobs.worker.result_buffer import ResultBuffer
 
 
 class Isolation:
-    """Queue of suspects, which run alone in their process: a second crash then proves the cause.
+    """Queue of crash suspects, which run alone in their process: a second crash proves the cause.
 
     While it holds any, the fetcher claims nothing, and the other in-flight jobs end first.
     """

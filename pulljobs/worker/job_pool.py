@@ -27,7 +27,7 @@ LONGEST_STALL: Final = 2.0
 
 
 class JobPool(Protocol):
-    """Pool with room of its own, so that a full pool never holds up the jobs of another one."""
+    """Place where claimed jobs wait and run. A full pool holds up no jobs of other pools."""
 
     reports_room: bool
     """True if the pool notifies the fetcher of new room, so that the fetcher need not poll."""
@@ -40,10 +40,10 @@ class JobPool(Protocol):
 
 
 class StartPace:
-    """Seconds between the starts of two jobs of a pool that has jobs waiting.
+    """Measured time between the starts of two jobs, while the pool has jobs waiting.
 
     Jobs of a process share its processor, however many slots there are. So quick jobs start far
-    less often than their run times let expect.
+    less often than their run times suggest.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class StartPace:
 
 
 class ClaimAhead:
-    """Runs of a pool and the jobs that wait for them, to find out how many more will start soon.
+    """Estimate of how many more jobs of a pool will start soon, from its runs and waiting jobs.
 
     Each slot of the pool runs a job at a time. The pool starts its jobs in their order.
     """
@@ -83,11 +83,11 @@ class ClaimAhead:
             self._queued.append((jobs[0].run_time, len(jobs)))
 
     def room(self, run_time: RunTime, waiting: int) -> int:
-        """Return how many more jobs of a handler will start soon, within `run_time.ahead`.
+        """Return how many more jobs of a handler will start soon, within `run_time.ahead` seconds.
 
         `waiting` is the number of jobs in the pool that have not begun. A run that takes longer
-        than expected is expected to take that much longer again. A run of unknown length ends
-        after that time, so each idle slot gets a single job of that handler.
+        than expected is expected to take that much longer again. A run of unknown length is
+        expected to take `run_time.ahead`, so each idle slot gets a single job of that handler.
         """
         ahead = run_time.ahead
         self._pace.note(self._taken - waiting, waiting)
@@ -115,7 +115,10 @@ class ClaimAhead:
         return [0.0] * (len(self._slots) - len(busy)) + sorted(busy)
 
     def _waiting(self, waiting: int) -> list[tuple[RunTime, int]]:
-        """Return the last claims with so many jobs, newest first, and forget the others."""
+        """Return run time and number of jobs of the claims that have the `waiting` last jobs.
+
+        The newest claim is first. Older claims, whose jobs have all begun, are forgotten.
+        """
         claims = list[tuple[RunTime, int]]()
         while waiting > 0 and self._queued:
             run_time, number = self._queued.pop()
@@ -131,7 +134,7 @@ def _expected(run_time: RunTime, ahead: float) -> float:
 
 
 def _spread(backlog: float, free: Sequence[float]) -> list[float]:
-    """Return the seconds left of each slot once a backlog of seconds is done by all in turn.
+    """Return the seconds that slots have left once they have shared a backlog of seconds evenly.
 
     `free` are the seconds of each slot, longest first. Slots without any left are not returned.
     """

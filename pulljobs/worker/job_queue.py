@@ -13,8 +13,8 @@ from pulljobs.handlers import ClaimedJob
 class JobQueue:
     """Jobs that wait for a thread, in their order.
 
-    Of the idle threads the one with the lowest number is woken first. So few jobs are run by few
-    threads, and need as few database connections: idle threads close theirs at their age.
+    Of the idle threads the one with the lowest number is woken first. So few jobs are run by
+    few threads, and need as few database connections: idle threads close old connections.
     """
 
     def __init__(self, threads: int) -> None:
@@ -34,7 +34,8 @@ class JobQueue:
     def put(self, jobs: Sequence[ClaimedJob]) -> None:
         """Queue at least one job, and wake an idle thread, which wakes the next if jobs are left.
 
-        So quick jobs do not wake all threads, which would only wait for the interpreter.
+        So quick jobs do not wake all threads, which would only wait for the interpreter's
+        lock.
         """
         self._jobs.extend(jobs)
         self._wake(1)
@@ -50,7 +51,7 @@ class JobQueue:
             return self._wait_for_job(number, timeout)
 
     def empty(self) -> list[ClaimedJob]:
-        """Return all jobs that no thread has taken. None of them waits any more."""
+        """Remove and return all jobs that no thread has taken."""
         jobs = list[ClaimedJob]()
         while self._jobs:
             try:
@@ -92,7 +93,7 @@ class JobQueue:
         return self._wakers[number].acquire(timeout=timeout) or self._is_woken(number)
 
     def _is_woken(self, number: int) -> bool:
-        """Return False if a thread that waited long enough is still idle. It waits no more."""
+        """Return True if another thread is waking this thread, or else note that it left."""
         with self._lock:
             if number in self._idle:
                 self._idle.remove(number)

@@ -26,11 +26,11 @@ class DeadChild(NamedTuple):
 
 
 class LeaseRecovery:
-    """Loop that gives back the jobs of dead children, retried while the database is away.
+    """Loop of the supervisor that gives back the jobs of dead children, and retries after errors.
 
-    It also writes which jobs run in a silent child, whose handler keeps the interpreter to itself.
-
-    Leases that expire meanwhile come back by the reaper, and then nothing is left to recover.
+    It also writes which jobs run in a silent child, whose handler keeps the interpreter to
+    itself. If leases expire meanwhile, a reaper gives back their jobs, and nothing is left to
+    recover.
     """
 
     def __init__(self, using: str) -> None:
@@ -48,7 +48,7 @@ class LeaseRecovery:
         self._wake()
 
     def note_running(self, node_id: UUID, running: frozenset[int]) -> None:
-        """Write soon which jobs run in a child that can't do so itself."""
+        """Schedule a write of the jobs that run in a silent child, which can't write itself."""
         self._silent[node_id] = running
         self._wake()
 
@@ -59,7 +59,7 @@ class LeaseRecovery:
         self._runner.wake()
 
     def tick(self) -> float:
-        """Recover the leases of dead children, and write what silent children run."""
+        """Recover the leases of dead children, and write what runs in silent ones."""
         while self._silent:
             pulling.note_running(*self._silent.popitem())
         while self._pending:
@@ -70,7 +70,7 @@ class LeaseRecovery:
         return IDLE_SECONDS
 
     def end(self, seconds: float) -> None:
-        """Wait at most that long for the pending recoveries, then stop the loop."""
+        """Wait at most `seconds` for the pending recoveries, then stop the loop."""
         deadline = time.monotonic() + seconds
         while self._pending and time.monotonic() < deadline:
             time.sleep(0.01)

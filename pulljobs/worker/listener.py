@@ -12,7 +12,7 @@ PATIENCE: Final = timedelta(seconds=1)
 
 
 class WakeupListener:
-    """Loop over a connection of its own. Polling goes on without it.
+    """Loop that waits for notifications on its own connection. Without it the worker only polls.
 
     Notifications about lost leases are only hints, so `check_leases` asks the database.
     """
@@ -26,7 +26,8 @@ class WakeupListener:
     ) -> None:
         """`wake` gets ids of consumers with new jobs or None for all, `check_leases` job ids.
 
-        `others` has functions by the PostgreSQL channel that they are called for.
+        `others` has functions of other loops by the PostgreSQL channel whose notifications call
+        them.
         """
         self._using, self._wake, self._check_leases = using, wake, check_leases
         self._others = others

@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
         self._end_waits(before=time.monotonic() - PATIENCE)
 
     def _end_waits(self, before: float) -> None:
-        """Read no more from connections accepted earlier, which still get their answers."""
+        """Stop reading from connections that were accepted before. They still get answers."""
         for request, opened_at in self._opened_at.copy().items():
             if opened_at < before:
                 with suppress(OSError):  # The connection has ended by now.
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _address_family(host: str) -> socket.AddressFamily:
-    """Return IPv4 if the host has it: names such as localhost mostly have both."""
+    """Return IPv4 if the host has it, or else IPv6: names such as localhost mostly have both."""
     infos = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)
     families = {family for family, *_ in infos}
     return socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
@@ -164,7 +164,7 @@ def _format_address(address: tuple[Any, ...]) -> str:
 
 
 def _metrics(accept: str) -> tuple[bytes, str]:
-    """Return the metrics, including those that handlers define with prometheus_client."""
+    """Return the metrics and their content type, including metrics that handlers define."""
     from pulljobs.metrics import exposition
 
     return exposition.answer(accept, with_others=True)

@@ -28,7 +28,7 @@ SWEEP: Final = 10.0
 
 @dataclass(slots=True, eq=False)
 class DeliveryCount:
-    """Number of deliveries at work, without a lock.
+    """Number of deliveries under way, without a lock.
 
     Only the fetcher counts `begun`, and only the event loop counts `ended`.
     """
@@ -42,7 +42,7 @@ class DeliveryCount:
 
 
 class PushDelivery:
-    """Pools of all push consumers: each may deliver a job, more while `PUSH_CONCURRENCY` allows."""
+    """Pools of all push consumers: each may deliver a job, and more within `PUSH_CONCURRENCY`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PushDelivery:
         self._is_in_use = False
 
     def pool(self, consumer: Consumer) -> "PushPool":
-        """Return the pool of a consumer, which delivers from now on by the given row."""
+        """Return the pool of a consumer, which delivers as this row says from now on."""
         if not self._is_in_use:
             self._is_in_use = True
             self._loop.call(self._sweep)
@@ -71,7 +71,7 @@ class PushDelivery:
         return pool
 
     def keep(self, consumer_ids: Set[int]) -> None:
-        """Forget the pools of other consumers."""
+        """Forget the pools of consumers other than these."""
         for id in self.pools.keys() - consumer_ids:
             del self.pools[id]
 
@@ -80,7 +80,7 @@ class PushDelivery:
         await self._sender.send(endpoint, job)
 
     def run(self, job: ClaimedJob, on_end: Callable[[], None]) -> None:
-        """Deliver a job. Any thread may call this."""
+        """Deliver a job on the loop, and call `on_end` afterwards. Any thread may call this."""
         self._loop.call(self._run, job, on_end)
 
     def release_waiting(self) -> None:
@@ -103,7 +103,7 @@ class PushDelivery:
 
     @cached_property
     def _sender(self) -> "PushSender":
-        """Sender, made by the loop for the first push consumer: many workers have none.
+        """Sender of POSTs, made on the loop for the first push consumer: many workers have none.
 
         Its packages take as much memory as a third of Django.
         """
@@ -128,7 +128,7 @@ class PushPool:
         self.total_count = delivery.all
 
     def serve(self, consumer: Consumer) -> None:
-        """Deliver from now on to the endpoint of this row. Jobs at work end as they began."""
+        """Deliver to the endpoint of this row from now on. Earlier deliveries keep theirs."""
         try:
             endpoint = endpoint_of(consumer)
         except NoEndpoint as error:
@@ -150,7 +150,7 @@ class PushPool:
         return max(room, 0 if self.own_count.at_work else 1)
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Deliver the jobs. Only the fetcher's thread calls this."""
+        """Deliver the jobs of a claim. Only the fetcher's thread calls this."""
         counts = (self.own_count, self.host_count, self.total_count)
         for count in counts:
             count.begun += len(jobs)

@@ -16,10 +16,10 @@ LOCKED_AGAIN: Final = 1.0
 
 
 class Reaper:
-    """Loop of every worker. Workers skip each other's leases, so there is no leader.
+    """Loop of every worker process for heartbeats, reaping and maintenance, without a leader.
 
-    However much there is to do, a pass is short: long passes would count as hung, and overdue
-    leases must not wait for maintenance.
+    Workers skip leases that another worker is reaping. However much there is to do, a pass is
+    short: long passes would count as hung, and overdue leases must not wait for maintenance.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Reaper:
         self._upkeep: Iterator[Upkeep] | None = None
 
     def tick(self) -> float:
-        """Write a heartbeat, and reap if it is time. Passes may be rarer than heartbeats."""
+        """Write a heartbeat and reap, each if it is due. Return the seconds to sleep."""
         self._beat()
         interval = self._limits.REAP_INTERVAL.total_seconds()
         if time.monotonic() >= self._passed_at + (1 - JITTER) * interval:
@@ -51,7 +51,7 @@ class Reaper:
         return min(self._passed_at + interval, self._beat_at + beat) - time.monotonic()
 
     def _pass(self) -> bool:
-        """Do a while of each part. Return True if there is more to do."""
+        """Do each part of the work for a second at most. Return True if there is more to do."""
         self._begin_upkeep()
         parts = (
             self._reap,

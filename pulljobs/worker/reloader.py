@@ -32,7 +32,7 @@ LIBRARIES: Final = tuple(get_paths()[name] for name in ("stdlib", "purelib", "pl
 
 
 def is_worker() -> bool:
-    """Return True in the worker process, False in the process that has to watch."""
+    """Return True in the worker process, False in the process that watches for changes."""
     return os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true"
 
 
@@ -74,7 +74,7 @@ class _Watcher:
                     return max(code, 0)
 
     def _run_worker(self) -> int:
-        """Run a worker until it ends by itself, or is stopped after a change."""
+        """Run a worker until it ends, or is stopped after a change. Return its exit code."""
         environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
         worker = self._worker = subprocess.Popen(
             autoreload.get_child_arguments(),

@@ -48,7 +48,7 @@ class Renewer:
         self._progress_at = float("-inf")
 
     def tick(self) -> float:
-        """Renew the leases that are due, in one statement for each lease duration."""
+        """Renew the due leases, one statement for each duration. Return the seconds to sleep."""
         due = sorted(self._in_flight.due_for_renewal(), key=attrgetter("lease_duration"))
         for lease_duration, group in groupby(due, key=attrgetter("lease_duration")):
             jobs = list(group)
@@ -67,9 +67,9 @@ class Renewer:
             progress.write(settings().DATABASE)
 
     def stop_charging(self, running: Collection[int]) -> None:
-        """Renew the leases of running jobs once more, as if none of them ran.
+        """Let the next renewal record that none of these jobs runs, so that a stop charges no job.
 
-        So a stop charges no job that it cuts off. The caller wakes the loop.
+        The caller wakes the loop.
         """
         self._reports_nothing_running.set()
         self._in_flight.request_renewal(running)
@@ -86,7 +86,7 @@ class Renewer:
         return [run.job.id for run in self._runs.current() if run.cancel_reason is None]
 
     def _note(self, jobs: list[ClaimedJob], renewed: Set[Held], before: float) -> None:
-        """Extend the leases that were renewed, and cancel the runs of jobs that are lost."""
+        """Extend the leases that a statement sent at `before` renewed. Cancel runs of lost jobs."""
         missing = []
         for job in jobs:
             if job.held in renewed:
@@ -97,7 +97,7 @@ class Renewer:
             self._note_missing(missing)
 
     def _note_missing(self, missing: list[ClaimedJob]) -> None:
-        """Cancel the runs of lost jobs. Those that are held still are renewed a little later."""
+        """Cancel the runs of lost jobs. A job that is still held is renewed a little later."""
         held = pulling.still_held([job.held for job in missing])
         writing = {job for job, _outcome in self._in_flight.writing}
         lost: Counter[tuple[str, str]] = Counter()

@@ -18,7 +18,10 @@ def build_report(
     added: Mapping[str, Any],
     **counts: int,
 ) -> Report:
-    """Return what can be stored as JSON: times in seconds, ids as text. `added` is of hooks."""
+    """Return the state of a process for JSON, with times in seconds and ids as text.
+
+    `added` are parts of other apps, by their names.
+    """
     return {
         **added,
         "loops": {runner.name: runner.report() for runner in runners},

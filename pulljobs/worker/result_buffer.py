@@ -39,7 +39,7 @@ class ResultBuffer:
     def notify_at(self, size: int, on_full: Callable[[], None]) -> None:
         """Call `on_full` after every outcome that is added to a buffer of at least that size.
 
-        It is called for each throttle, too.
+        It is called for each throttle, too, which the flusher also writes.
         """
         self._full_size, self._on_full = size, on_full
 
@@ -60,7 +60,7 @@ class ResultBuffer:
         self.results.append((job, None if job.taken_away else outcomes.release(job.held)))
 
     def give_back(self, job: ClaimedJob, after: timedelta) -> None:
-        """Release a job that its circuit did not admit. It may be claimed again after that time."""
+        """Release a job that its circuit did not admit, to be claimed again after a time."""
         self.results.append((job, outcomes.release(job.held, after=after)))
 
     def end(self, job: ClaimedJob, settlement: Settlement | None) -> None:
@@ -80,7 +80,7 @@ def _do_nothing() -> None:
 
 
 def _result(job: ClaimedJob, settlement: Settlement | None) -> Result:
-    """Return the result for the circuit. A verdict of the executor goes before the outcome."""
+    """Return what an outcome means for the circuit, unless the executor has set a verdict."""
     if job.verdict is not None:
         return job.verdict
     return Result.NEUTRAL if settlement is None else RESULTS[settlement.event]

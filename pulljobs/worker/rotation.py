@@ -15,12 +15,11 @@ SEARCH_EVERY: Final = 1.0
 """Seconds between two passes that look at all subscriptions. The others look at those due soon."""
 _path_of: Final = attrgetter("handler.path")
 URGENT_SHARE: Final = 3
-"""One of so many looks is for a subscription that waits for its turn, the others are for new work.
-"""
+"""One of so many turns is for a subscription that waits longest, the others are for new work."""
 
 
 class FetchRotation:
-    """Subscriptions in turn: new work first, but not always, then the longest waiting.
+    """Turns of the subscriptions: most for those with new work, the rest for the longest waiting.
 
     Other threads note new work and free room. The fetcher's thread does all the rest.
     """
@@ -86,7 +85,7 @@ class FetchRotation:
             waiting.extend(self._take_notes(time.monotonic()))
 
     def soon(self, now: float) -> Collection[ConsumerSubscription]:
-        """Return the subscriptions that may be due before `search_at`: thousands are not."""
+        """Return the subscriptions that may be due before `search_at`, found by the last search."""
         if now >= self.search_at:
             self.search_at = now + SEARCH_EVERY
             self._soon = {each for each in self.subscriptions if each.look_at < self.search_at}
@@ -113,7 +112,7 @@ class FetchRotation:
         self.search_at = 0.0
 
     def _next(self, waiting: deque[ConsumerSubscription]) -> ConsumerSubscription | None:
-        """Return the next subscription: new work does not wait for backlogs, nor they for ever."""
+        """Return the next due subscription, mostly from those with new work, or None."""
         self._turns += 1
         now = time.monotonic()
         is_urgent = self._turns % URGENT_SHARE
@@ -143,5 +142,5 @@ class FetchRotation:
 
 
 def _turn(subscription: ConsumerSubscription) -> tuple[bool, float]:
-    """Return the sort key: the longest waiting first, claims of one commit mode together."""
+    """Return the sort key: the longest waiting first, claims with the same durability together."""
     return subscription.may_be_claimed_twice, subscription.look_at

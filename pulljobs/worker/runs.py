@@ -37,7 +37,7 @@ class Cancellation(NamedTuple):
 
 
 class RunSlot(NamedTuple):
-    """Slot in which handlers run. A thread shares one slot among its runs, which are that short."""
+    """Slot in which handlers run, one after another. A thread makes its slot once, to save time."""
 
     runs: "HandlerRuns"
     number: int
@@ -75,7 +75,7 @@ class HandlerRun(NamedTuple):
         return self.cancelled and self.cancelled.reason
 
     def is_stuck(self, seconds: float) -> bool:
-        """Return True if the handler goes on for that long after its cancellation."""
+        """Return True if the handler goes on `seconds` after its cancellation."""
         cancelled = self.cancelled
         return cancelled is not None and time.monotonic() - cancelled.at > seconds
 
@@ -109,11 +109,11 @@ class HandlerRuns:
         """Consumer paths and seconds of ended runs, or None if no recorder counts them."""
 
     def slot(self, number: int, on_cancel: Callable[[HandlerRun], None]) -> RunSlot:
-        """Return a slot of the calling thread."""
+        """Return a slot with this number for the calling thread."""
         return RunSlot(self, number, threading.get_ident(), on_cancel)
 
     def begin(self, job: ClaimedJob, slot: RunSlot, now: float) -> None:
-        """Begin a run at that time of the monotonic clock."""
+        """Note that the run of a job begins, at the monotonic time `now`."""
         job.begun_at = now
         self._open[job] = slot
 
@@ -133,7 +133,7 @@ class HandlerRuns:
         return cancelled
 
     def claim_outcome(self, run: HandlerRun) -> bool:
-        """Return True if the canceller of this run decides about its outcome.
+        """Return True if the thread that cancels this run decides its outcome.
 
         False: the run has ended, or another thread cancelled it first.
         """
@@ -160,7 +160,7 @@ class HandlerRuns:
         return any(run.cancel(reason) for run in self.current() if run.job.held == held)
 
     def begun(self, slots: range) -> list[tuple[ClaimedJob, float]]:
-        """Return the jobs, cancelled ones too, that run in these slots, and since when."""
+        """Return the jobs that run in these slots, cancelled ones too, with the monotonic begin."""
         cancelled = {run.job: run.place for run in [*self._cancelled.values()]}
         runs = self._open.copy() | cancelled
         return [(job, _begin_of(job)) for job, slot in runs.items() if slot.number in slots]
@@ -173,7 +173,7 @@ class HandlerRuns:
 
 
 def end_now(job: ClaimedJob) -> None:
-    """Note that the run of a job ends now, unless it has ended or never begun."""
+    """Set the run time of a job that ends now, unless its run has ended or never begun."""
     if job.begun_at is not None and job.run_seconds is None:
         job.run_seconds = time.monotonic() - job.begun_at
 

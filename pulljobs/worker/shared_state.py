@@ -32,7 +32,7 @@ Times = MutableSequence[float] | ctypes.Array[ctypes.c_double]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildOrder:
-    """Order of a supervisor to the child process that it starts."""
+    """Node id and settings that a supervisor sends to the child process that it starts."""
 
     node_id: UUID
     limits: "Settings"
@@ -63,7 +63,7 @@ class SharedState:
         self.times[_HEARTBEAT] = time.monotonic() if is_healthy else UNHEALTHY
 
     def note_reached(self) -> None:
-        """Note that the database answered."""
+        """Note that the database has answered now, for `is_ready`."""
         self.times[_REACHED] = time.monotonic()
 
     def leave(self) -> None:

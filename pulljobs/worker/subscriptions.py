@@ -61,7 +61,7 @@ class ConsumerSubscription:
 
     @property
     def may_be_claimed_twice(self) -> bool:
-        """True if a claim may be lost in a crash of the server, at the cost of a redelivery."""
+        """True if claims commit asynchronously: a crash of the server may redeliver their jobs."""
         consumer = self.puller.consumer
         has_rate = consumer.rate_per_second is not None or consumer.rate_per_key
         if has_rate or consumer.limit_group_id is not None:
@@ -91,9 +91,10 @@ def can_deliver() -> bool:
 def chosen_handlers(
     only: Collection[str], exclude: Collection[str] = (), *, push: bool
 ) -> list[Handler]:
-    """Return the handlers that `only` names, or all of them without names, but not the excluded.
+    """Return the handlers that `only` names, or all if it is empty, except those of `exclude`.
 
-    With `push` a name may also be that of a push consumer. Other names raise ConfigurationError.
+    With `push` a name may also be that of a push consumer. Raise ConfigurationError for other
+    names.
     """
     if not push:
         return serving(only, exclude)
@@ -105,7 +106,7 @@ def chosen_handlers(
 
 
 def serving(only: Collection[str] = (), exclude: Collection[str] = ()) -> list[Handler]:
-    """Return the handlers that `only` names, or all of them without names, but not the excluded.
+    """Return the handlers that `only` names, or all if it is empty, except those of `exclude`.
 
     Raise ConfigurationError if there is no handler at all, or none for a name.
     """
@@ -125,7 +126,10 @@ def serving(only: Collection[str] = (), exclude: Collection[str] = ()) -> list[H
 
 
 def is_chosen(names: set[str], only: Collection[str], exclude: Collection[str]) -> bool:
-    """Return True if a consumer with these names is served."""
+    """Return True if `only` and `exclude` let a worker serve a consumer that has these names.
+
+    Its names are its channel and its path, `channel/consumer`.
+    """
     return (not only or not names.isdisjoint(only)) and names.isdisjoint(exclude)
 
 
@@ -141,7 +145,7 @@ class Subscriptions:
         tasks: JobPool,
         push_delivery: "PushDelivery | None",
     ) -> None:
-        """`threads` runs plain handlers, `tasks` async ones. ConfigurationError if none can run."""
+        """`threads` runs sync handlers, `tasks` async ones. ConfigurationError if none can run."""
         self._limits, self._node_id = limits, node_id
         self._only, self._exclude = frozenset(limits.ONLY), frozenset(limits.EXCLUDE)
         self._threads, self._tasks, self._push_delivery = threads, tasks, push_delivery
@@ -185,12 +189,12 @@ class Subscriptions:
         return self._current
 
     def watch(self) -> "SubscriptionWatch | None":
-        """Return a loop that looks for changes from now on, or None for few consumers."""
+        """Return a loop that looks for changes from now on, or None if there are few consumers."""
         self._is_watched = len(self._current) > MANY
         return SubscriptionWatch(self) if self._is_watched else None
 
     def look_for_changes(self) -> None:
-        """Note whether a consumer has changed. Any thread may call this."""
+        """Read whether consumers have changed, for `current`. Any thread may call this."""
         self._seen_version = self._read_version()
         self._looked_at = time.monotonic()
 
@@ -272,7 +276,7 @@ class Subscriptions:
 
 
 class SubscriptionWatch:
-    """Loop that looks for changes of many consumers, for the fetcher claims nothing meanwhile."""
+    """Loop that looks for changes of many consumers, which would keep the fetcher from claiming."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions

@@ -112,7 +112,7 @@ class Supervisor:
                 child.stop(self._stop_by)
 
     def _on_hangup(self, number: int, frame: FrameType | None) -> None:
-        """Stop the children. The end of a terminal may send the signal more than once."""
+        """Stop the children. A terminal that closes may send the signal more than once."""
         self._stop()
 
     def _on_report_request(self, number: int, frame: FrameType | None) -> None:

@@ -29,7 +29,7 @@ IDLE_CHECK: Final = 5.0
 ANSWER_SECONDS: Final = 10.0
 """Time that a server has to show that a connection works."""
 NEVER: Final = -1
-"""Low-water mark that no queue reaches."""
+"""Number of waiting jobs to which no queue falls, so that `on_low` is not called."""
 
 
 def slot_count(limits: Settings) -> int:
@@ -45,7 +45,7 @@ class ThreadPool:
     def __init__(
         self, concurrency: int, slots: Slots, buffer: ResultBuffer, on_low: Callable[[], None]
     ) -> None:
-        """`on_low` is called when the queue falls to the low-water mark that `room` has set."""
+        """`on_low` is called when half of the jobs that `room` foresaw have begun."""
         self._waiting = JobQueue(concurrency)
         self.done = 0
         """Jobs done so far. They are counted without a lock, so the number may be a few too low."""
@@ -64,7 +64,7 @@ class ThreadPool:
             thread.start()
 
     def room(self, run_time: RunTime) -> int:
-        """Return how many more jobs of a handler may be claimed, and set the low-water mark."""
+        """Return how many more jobs of a handler may be claimed, and note it for `on_low`."""
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)
         self._low_water = (waiting + room) // 2
@@ -81,7 +81,7 @@ class ThreadPool:
         self._empty_queue()
 
     def check(self) -> None:
-        """Release the waiting jobs if no thread comes free: another process may run them."""
+        """Release the waiting jobs if no thread comes free: other workers may run them."""
         now = time.monotonic()
         if self._closing or self.done != self._blocked_at or not self._waiting:
             self._blocked_at, self._blocked_since = self.done, now
@@ -154,7 +154,7 @@ class ThreadPool:
         self._buffer.end(job, settlement)
 
     def _on_cancel(self, run: HandlerRun) -> None:
-        """Decide the outcome at once, because a thread can't be ended."""
+        """Buffer the outcome of a cancelled run at once, because its thread can't be ended."""
         self._buffer.add(run.job, outcome_of_cancelled(run))
 
 

@@ -16,9 +16,9 @@ LOCKED_FOR: Final = 1.0
 
 
 def _write(using: str, lefts: Mapping[Throttle, float]) -> None:
-    """Write throttles with the seconds that are left of each.
+    """Write throttles, each with the seconds that are left of it.
 
-    That of a key holds back its consumer if claims of the consumer do not go by key.
+    The throttle of a key holds back its whole consumer if the consumer's keys take no turns.
     """
     of_keys = {
         (each.consumer_id, each.key): left for each, left in lefts.items() if each.key is not None
@@ -30,13 +30,13 @@ def _write(using: str, lefts: Mapping[Throttle, float]) -> None:
 
 
 class Throttles:
-    """Throttles by consumer id. Handlers ask for times, and the flusher writes them.
+    """Throttles of consumers and keys: handlers ask for them, and the flusher writes them.
 
-    A time that is not written when the process dies is lost, as the outcome of its job is.
+    A throttle that is not written when the process dies is lost, as the outcome of its job is.
     """
 
     def __init__(self, on_asked: Callable[[], None]) -> None:
-        """`on_asked` is called when there is a time to write, in the thread of the handler."""
+        """`on_asked` is called when there is a throttle to write, in the thread of the handler."""
         self._on_asked = on_asked
         self._known: dict[int, Throttle] = {}
         self._asked: deque[Throttle] = deque()
@@ -50,7 +50,7 @@ class Throttles:
         return known
 
     def write(self, using: str) -> None:
-        """Write the times that handlers asked for. A row that is locked is written later."""
+        """Write the throttles that handlers asked for, or try later if a row is locked."""
         if not self._asked or time.monotonic() < self._next_at:
             return
         asked = list(self._asked)

@@ -30,7 +30,7 @@ class HealthSign(Protocol):
 
 
 class Watchdog:
-    """Loop that passes a few times a second, in a thread that no handler can block."""
+    """Loop that cancels overdue runs and reports the health of its process, five times a second."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Watchdog:
         self._is_retiring = False
 
     def tick(self) -> float:
-        """Cancel overdue runs, report the health, and retire the process if it is worn."""
+        """Cancel overdue runs, report the health, retire a worn process. Return seconds to wait."""
         running = self._runs.current()
         for run in running:
             self._cancel_overdue(run)
@@ -93,7 +93,7 @@ class Watchdog:
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process, or its peak where the system does not report it."""
+    """Return the bytes of memory of this process, or their peak where only that is reported."""
     if STATM.exists():
         return int(STATM.read_text().split()[1]) * resource.getpagesize()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
