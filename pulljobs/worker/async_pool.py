@@ -29,7 +29,7 @@ from pulljobs.worker.thread_pool import (
 
 
 class SyncCalls(ThreadPoolExecutor):
-    """Executor for the synchronous calls of async handlers, in a thread started by the first."""
+    """Executor for the synchronous calls of async handlers, in a thread that starts when needed."""
 
     def __init__(self) -> None:
         super().__init__(max_workers=1, thread_name_prefix="sync-calls")
@@ -91,7 +91,7 @@ class HandlerContext:
         return was_used
 
     async def tidy(self) -> None:
-        """Close connections beyond their age while the context is idle."""
+        """Close connections that exceed their age while the context is idle."""
         await sync_to_async(close_unusable_connections)()
 
     def _check(self) -> None:
@@ -117,7 +117,7 @@ class AsyncPool:
         buffer: ResultBuffer,
         on_low: Callable[[], None],
     ) -> None:
-        """`on_low` is called when half of the jobs that `room` foresaw have begun."""
+        """`on_low` lets the fetcher claim once half of the jobs that `room` foresaw have begun."""
         self.done = 0
         self._slots, self._first_slot = slots, first_slot
         self._loop, self._buffer, self._on_low = loop, buffer, on_low

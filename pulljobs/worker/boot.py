@@ -10,9 +10,12 @@ from pulljobs.metrics import sharing
 from pulljobs.worker.shared_state import MISCONFIGURED, SharedState
 
 SWITCH_SECONDS: Final = 0.001
-"""Longest wait of a loop for handlers that compute. Python's 5 ms are as long as a claim."""
+"""Seconds after which a thread that computes has to let others run, 5 ms by default in Python.
+
+A claim takes that long, so loops would wait for handlers.
+"""
 COLLECT_AFTER: Final = 50_000
-"""Surviving new objects that trigger a garbage collection. A few claims allocate fewer."""
+"""New objects that survive until a garbage collection begins. A few claims allocate fewer."""
 
 
 def start(
@@ -20,8 +23,8 @@ def start(
 ) -> None:
     """Set Django up, import the handlers and work until the end of the process.
 
-    `order` is a pickled `ChildOrder`. `supervisor` is a pipe that closes when the supervisor
-    ends. `counts_as` names the process in the shared metrics. With None it counts nothing.
+    `order` is a pickled `ChildOrder`. `supervisor` is a pipe that closes when the supervisor ends.
+    `counts_as` names the process in the shared metrics, or is None if it records no metrics.
     """
     import pickle
 

@@ -50,7 +50,7 @@ LONGEST_SPREAD: Final = 1.0
 CANCEL_PATIENCE: Final = 0.2
 """Seconds that cancelled async handlers get to end before their jobs are released anyway."""
 EARLY_FLUSH: Final = 5.0
-"""Seconds that the last flush may take in addition, if the timeout leaves that much."""
+"""Seconds that the last flush may take beyond `LAST_FLUSH`, if the timeout leaves that much."""
 
 
 class ChildCommand(Enum):
@@ -226,7 +226,7 @@ class Child:
             runner.join(deadline - time.monotonic())
 
     def _call_endings(self) -> None:
-        """Call the functions of other apps for work that the last outcomes have left."""
+        """Call the `hooks.worker_endings` of other apps, for what the last outcomes left to do."""
         for ending in hooks.worker_endings:
             try:
                 hooks.load(ending)(self._limits.DATABASE)
@@ -396,7 +396,7 @@ def _handle_signals(send: Callable[[ChildCommand], None]) -> None:
         send(ChildCommand.STOP if number == signal.SIGTERM else ChildCommand.REPORT)
 
     def leave_to_supervisor(number: int, frame: FrameType | None) -> None:
-        """Ignore the end of the terminal here, but not in the commands that handlers start."""
+        """Ignore SIGHUP in this process, but not in the commands that handlers start."""
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGUSR1, handle)

@@ -65,7 +65,7 @@ class ChildSlot:
     def _note_silence(self, child: ChildProcess) -> None:
         """Report the running jobs of a child whose handler does not let its other threads run.
 
-        Such a child renews no lease. When its leases end, the jobs that ran are charged.
+        Such a child renews no lease. When its leases end, a retry is counted for the jobs that ran.
         """
         if child.is_silent and not child.is_stopping and time.monotonic() >= self._silence_at:
             self._silence_at = time.monotonic() + SILENCE_EVERY
@@ -120,10 +120,9 @@ class ChildSlot:
             self._pause(time.monotonic() - child.began_at)
 
     def _report_crash(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
-        """Hand a crashed child to `on_death`, with the jobs to charge: those that it was running.
+        """Hand a crashed child to `on_death`, with the jobs that are charged: those that ran.
 
-        While the supervisor stops, none is charged, because it may have killed the child
-        itself.
+        While the supervisor stops, none is charged, because it may have killed the child itself.
         """
         running = child.shared_state.running()
         noun = "job" if len(running) == 1 else "jobs"

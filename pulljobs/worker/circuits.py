@@ -21,7 +21,7 @@ REPORTED_TASKS: Final = 20
 
 
 class ConsumerCircuit(ResultCounter):
-    """Circuits of one consumer, behind a lock: one, or one for each task that failed."""
+    """Circuits of a consumer behind a lock: a single one, or a circuit for each failing task."""
 
     def __init__(self, handler: Handler, limits: Settings) -> None:
         self._path, self._task_of = handler.path, handler.task_of
@@ -108,7 +108,7 @@ class ConsumerCircuit(ResultCounter):
             return max((self._circuits[task].level for task in self._open), default=0)
 
     def report(self) -> dict[str, Any] | None:
-        """Return the report of the worst open circuit, with those of `tasks`, or None."""
+        """Return a report of the open circuits, the worst first, or None if all are closed."""
         with self._lock:
             reports = {task: self._report(task) for task in self._open}
         if not reports:

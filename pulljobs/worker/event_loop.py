@@ -72,7 +72,7 @@ class EventLoop:
             tasks.give_up(after)
 
     def _blame(self, task: Task | None) -> None:
-        """Charge the handler whose task blocks the loop, or all handlers if the task is of none."""
+        """Charge the handler whose task blocks the loop, or all handlers if the task runs none."""
         owners = [tasks for tasks in self._all_tasks if task in tasks]
         for tasks in owners or self._all_tasks:
             tasks.blame(task)
@@ -189,8 +189,7 @@ class LoopTasks:
     def blame(self, task: Task | None) -> None:
         """Charge the handler whose task blocks the loop, or all handlers if the task has no job.
 
-        Their outcomes are decided at once, because no task can react to its cancellation
-        now.
+        Their outcomes are decided at once: no task can react to its cancellation now.
         """
         blocking = self._jobs.get(task)
         for run in self._buffer.runs.current():

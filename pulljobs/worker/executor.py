@@ -29,9 +29,9 @@ MANUAL: Final = AckPolicy.MANUAL
 def perform(job: ClaimedJob) -> Settlement | None:
     """Run the handler. Return the outcome to write, or None if it is written or the lease is lost.
 
-    Whatever a handler raises is the outcome of its job, even `sys.exit()` and
-    KeyboardInterrupt, so that its thread survives. Only in the main thread, where Ctrl-C raises
-    it, this raises KeyboardInterrupt.
+    Whatever a handler raises is the outcome of its job, even `sys.exit()` and KeyboardInterrupt, so
+    that its thread survives. Only in the main thread, where Ctrl-C raises it, a KeyboardInterrupt
+    is raised again.
     """
     handler = job.handler
     if handler.is_async:
@@ -115,10 +115,10 @@ async def _arun(job: ClaimedJob) -> Any:
 
 
 def _settle_first(job: ClaimedJob) -> Settlement | None:
-    """Deliver the job before its run, as ACK_FIRST says. Return the outcome if it can't start.
+    """Deliver the job before its run (ACK_FIRST). Return the outcome to write if it can't start.
 
-    None with `job.taken_away` means that the lease is lost. None without it means that the
-    handler may run.
+    None with `job.taken_away` means that the lease is lost. None without it means that the handler
+    may run.
     """
     try:
         finished = _finish(job, outcomes.deliver(job.held, run=job))

@@ -61,7 +61,8 @@ class Fetcher:
     ) -> None:
         """`read_subscriptions` returns another list object whenever subscriptions have changed.
 
-        With `on_drained` the loop is a burst, and calls it when no job is left.
+        With `on_drained` the worker runs until the queue is empty: it is called when no job is
+        left.
         """
         self._read_subscriptions, self._limits = read_subscriptions, limits
         self.rotation = FetchRotation()
@@ -215,9 +216,9 @@ class Fetcher:
         return True
 
     def _begins_last_look(self) -> bool:
-        """Return True if a burst holds no job and has to look once more at all subscriptions.
+        """Return True if a worker that runs until the queue is empty has to look at all once more.
 
-        When that look has claimed nothing, the burst is over and `on_drained` is called.
+        It holds no job then. When that look has claimed nothing, `on_drained` is called.
         """
         if self._on_drained is None or len(self._in_flight):
             return False

@@ -129,7 +129,7 @@ class Flusher:
     def _buffer_refused(
         self, batch: Iterable[BufferedResult], finished: Finished
     ) -> set[ClaimedJob]:
-        """Buffer a substitute for each refused outcome. Return the jobs, which stay in flight."""
+        """Buffer a retry for each outcome that the database refused, and return these jobs."""
         if not finished.refused:
             return set()
         refused = {job for job, outcome in batch if _is_refused(job, outcome, finished)}
@@ -169,7 +169,7 @@ def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
 
 
 def _is_refused(job: ClaimedJob, outcome: Settlement | None, finished: Finished) -> bool:
-    """Return True if the database refused the result or delay of an outcome, not a substitute."""
+    """Return True if the database refused an outcome because of its result or its delay."""
     return (
         outcome is not None
         and job.held.job_id in finished.refused

@@ -13,7 +13,7 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.runs import HandlerRuns
 
 SHORTEST_RUN: Final = 1e-5
-"""Seconds that a job takes at least, with its way through the queue."""
+"""Least number of seconds that a job takes, with its way through the queue."""
 ROUNDING: Final = 1e-9
 PACE_GAIN: Final = 1 / 4
 """Weight of a new measurement in the pace of a pool."""
@@ -115,7 +115,7 @@ class ClaimAhead:
         return [0.0] * (len(self._slots) - len(busy)) + sorted(busy)
 
     def _waiting(self, waiting: int) -> list[tuple[RunTime, int]]:
-        """Return run time and number of jobs of the claims that have the `waiting` last jobs.
+        """Return the claims that the last `waiting` jobs came from: run time and number of jobs.
 
         The newest claim is first. Older claims, whose jobs have all begun, are forgotten.
         """

@@ -18,7 +18,7 @@ IDLE_SECONDS: Final = 60.0
 class DeadChild(NamedTuple):
     """Node of a dead child, and the ids of the jobs that it was running.
 
-    Those jobs are charged. Jobs that only waited in the child are released.
+    A retry is counted for those jobs. Jobs that only waited in the child are released.
     """
 
     node_id: UUID
@@ -42,13 +42,13 @@ class LeaseRecovery:
         self._has_started = False
 
     def add(self, dead: DeadChild) -> None:
-        """Recover the leases of a dead child soon."""
+        """Schedule the recovery of a dead child's leases."""
         self._silent.pop(dead.node_id, None)
         self._pending.append(dead)
         self._wake()
 
     def note_running(self, node_id: UUID, running: frozenset[int]) -> None:
-        """Schedule a write of the jobs that run in a silent child, which can't write itself."""
+        """Schedule a write of the jobs that run in a silent child, which can't write them."""
         self._silent[node_id] = running
         self._wake()
 

@@ -16,7 +16,7 @@ LOCKED_AGAIN: Final = 1.0
 
 
 class Reaper:
-    """Loop of every worker process for heartbeats, reaping and maintenance, without a leader.
+    """Loop of every worker process that writes heartbeats, reaps and maintains, without a leader.
 
     Workers skip leases that another worker is reaping. However much there is to do, a pass is
     short: long passes would count as hung, and overdue leases must not wait for maintenance.

@@ -67,20 +67,20 @@ class Renewer:
             progress.write(settings().DATABASE)
 
     def stop_charging(self, running: Collection[int]) -> None:
-        """Let the next renewal record that none of these jobs runs, so that a stop charges no job.
+        """Let the next renewal record that none of these jobs runs. The caller wakes the loop.
 
-        The caller wakes the loop.
+        So no retry is counted for jobs that a stop of the worker cuts off.
         """
         self._reports_nothing_running.set()
         self._in_flight.request_renewal(running)
 
     @property
     def has_to_stop_charging(self) -> bool:
-        """True while the renewal that `stop_charging` asked for is not written."""
+        """True until the renewal that `stop_charging` asked for is written."""
         return self._reports_nothing_running.is_set() and any(self._in_flight.due_for_renewal())
 
     def _running(self) -> list[int]:
-        """Return the ids of the jobs to charge if this process dies."""
+        """Return the ids of the jobs for which a retry is counted if this process dies."""
         if self._reports_nothing_running.is_set():
             return []
         return [run.job.id for run in self._runs.current() if run.cancel_reason is None]

@@ -23,8 +23,7 @@ RESULTS: Final = {
     Event.RELEASE: Result.NEUTRAL,
     Event.SUSPEND: Result.SUCCESS,
 }
-"""Results for the circuit: a handler that rejects a job has worked well, one that retries has not.
-"""
+"""Results for the circuit: a handler that rejects a job has worked well, a retry is a failure."""
 
 
 class ResultBuffer:
@@ -55,7 +54,7 @@ class ResultBuffer:
             self._on_full()
 
     def release(self, job: ClaimedJob) -> None:
-        """Release a job that has not started, so nothing is charged."""
+        """Release a job that has not started: no retry is counted."""
         job.report_end(Result.NEUTRAL)
         self.results.append((job, None if job.taken_away else outcomes.release(job.held)))
 

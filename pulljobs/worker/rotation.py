@@ -19,7 +19,7 @@ URGENT_SHARE: Final = 3
 
 
 class FetchRotation:
-    """Turns of the subscriptions: most for those with new work, the rest for the longest waiting.
+    """Turns of subscriptions: most for those with new work, the rest for the longest waiting.
 
     Other threads note new work and free room. The fetcher's thread does all the rest.
     """
@@ -75,7 +75,7 @@ class FetchRotation:
     def due(self) -> Iterator[ConsumerSubscription]:
         """Yield the subscriptions that are due, for at most `LONGEST_PASS` seconds.
 
-        The caller plans the next look at each, so that it is not due any more.
+        After each the caller calls `plan_look`, so that it is not due any more.
         """
         now = time.monotonic()
         self._take_notes(now)
@@ -85,7 +85,7 @@ class FetchRotation:
             waiting.extend(self._take_notes(time.monotonic()))
 
     def soon(self, now: float) -> Collection[ConsumerSubscription]:
-        """Return the subscriptions that may be due before `search_at`, found by the last search."""
+        """Return the subscriptions that may be due before `search_at`. Search all each second."""
         if now >= self.search_at:
             self.search_at = now + SEARCH_EVERY
             self._soon = {each for each in self.subscriptions if each.look_at < self.search_at}
@@ -106,7 +106,7 @@ class FetchRotation:
             self._soon.add(subscription)
 
     def look_at_all(self) -> None:
-        """Make all subscriptions due."""
+        """Make all subscriptions due, so that the fetcher claims for each."""
         for subscription in self.subscriptions:
             subscription.look_at = 0.0
         self.search_at = 0.0
@@ -142,5 +142,5 @@ class FetchRotation:
 
 
 def _turn(subscription: ConsumerSubscription) -> tuple[bool, float]:
-    """Return the sort key: the longest waiting first, claims with the same durability together."""
+    """Return the sort key: claims of one durability together, then the longest waiting first."""
     return subscription.may_be_claimed_twice, subscription.look_at

@@ -75,7 +75,7 @@ class HandlerRun(NamedTuple):
         return self.cancelled and self.cancelled.reason
 
     def is_stuck(self, seconds: float) -> bool:
-        """Return True if the handler goes on `seconds` after its cancellation."""
+        """Return True if the handler goes on for `seconds` after its cancellation."""
         cancelled = self.cancelled
         return cancelled is not None and time.monotonic() - cancelled.at > seconds
 
@@ -160,7 +160,7 @@ class HandlerRuns:
         return any(run.cancel(reason) for run in self.current() if run.job.held == held)
 
     def begun(self, slots: range) -> list[tuple[ClaimedJob, float]]:
-        """Return the jobs that run in these slots, cancelled ones too, with the monotonic begin."""
+        """Return the jobs that run in these slots, cancelled ones too, and when each began."""
         cancelled = {run.job: run.place for run in [*self._cancelled.values()]}
         runs = self._open.copy() | cancelled
         return [(job, _begin_of(job)) for job, slot in runs.items() if slot.number in slots]

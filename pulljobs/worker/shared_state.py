@@ -32,7 +32,7 @@ Times = MutableSequence[float] | ctypes.Array[ctypes.c_double]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildOrder:
-    """Node id and settings that a supervisor sends to the child process that it starts."""
+    """Node id and settings that a supervisor gives to a child process at its start."""
 
     node_id: UUID
     limits: "Settings"
@@ -42,7 +42,7 @@ class ChildOrder:
 class SharedState:
     """Memory that a child writes and its supervisor reads, even after the child crashed.
 
-    `slots` hold the ids of the running jobs. `times` are of the system's monotonic clock.
+    Each of the `slots` has the id of the job that runs in it. `times` are of the monotonic clock.
     """
 
     slots: Slots
@@ -58,7 +58,7 @@ class SharedState:
         return tuple(job_id for job_id in self.slots if job_id != IDLE)
 
     def beat(self, *, is_healthy: bool) -> None:
-        """Note that the child is alive, and that all its loops are if it is healthy."""
+        """Note that the child lives now, and if it is healthy that all its loops do."""
         self.times[_PASSED] = time.monotonic()
         self.times[_HEARTBEAT] = time.monotonic() if is_healthy else UNHEALTHY
 
@@ -91,7 +91,7 @@ class SharedState:
         return heartbeat == UNHEALTHY or now - heartbeat > patience
 
     def is_silent(self, seconds: float) -> bool:
-        """Return True if a running child has noted no heartbeat, good or bad, for that long."""
+        """Return True if a child that has begun has called `beat` not at all for that long."""
         return self.times[_PASSED] != 0 and time.monotonic() - self.times[_PASSED] > seconds
 
     def is_ready(self, patience: float) -> bool:

@@ -30,7 +30,7 @@ logger = logging.getLogger("pulljobs.worker")
 READ_EVERY: Final = 2.0
 """Seconds after which a change of a consumer is noticed at the latest."""
 MANY: Final = 1_000
-"""Number of consumers above which a thread looks for changes: it takes 2 µs for each of them."""
+"""Number of consumers above which an own thread looks for changes: each takes 2 µs."""
 SHORT_LEASE: Final = (
     "has a lease of {:g} s, which ends before it can be renewed: this worker claims with "
     f"{LEAST_LEASE.total_seconds():g} s. Set a longer lease_duration."
@@ -276,7 +276,7 @@ class Subscriptions:
 
 
 class SubscriptionWatch:
-    """Loop that looks for changes of many consumers, which would keep the fetcher from claiming."""
+    """Loop that looks for changes of many consumers, which would delay the fetcher's claims."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions

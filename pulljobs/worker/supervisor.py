@@ -44,7 +44,7 @@ class Supervisor:
         self._stop_by: float | None = None
 
     def run(self) -> int:
-        """Run the children until a signal, or until a burst is over. Return the exit code."""
+        """Run the children until a signal, or until all have ended. Return the exit code."""
         with ExitStack() as stack:
             stack.enter_context(self._signals_handled())
             if self._limits.METRICS:

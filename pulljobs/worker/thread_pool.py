@@ -29,7 +29,7 @@ IDLE_CHECK: Final = 5.0
 ANSWER_SECONDS: Final = 10.0
 """Time that a server has to show that a connection works."""
 NEVER: Final = -1
-"""Number of waiting jobs to which no queue falls, so that `on_low` is not called."""
+"""Length to which no queue of jobs falls: `on_low` is not called until `room` sets another one."""
 
 
 def slot_count(limits: Settings) -> int:
@@ -45,7 +45,7 @@ class ThreadPool:
     def __init__(
         self, concurrency: int, slots: Slots, buffer: ResultBuffer, on_low: Callable[[], None]
     ) -> None:
-        """`on_low` is called when half of the jobs that `room` foresaw have begun."""
+        """`on_low` lets the fetcher claim once half of the jobs that `room` foresaw have begun."""
         self._waiting = JobQueue(concurrency)
         self.done = 0
         """Jobs done so far. They are counted without a lock, so the number may be a few too low."""
@@ -161,8 +161,8 @@ class ThreadPool:
 class _OpenedConnections:
     """Number of connections that this process has opened.
 
-    A thread may have a new connection only if it has changed. Asking Django for the connections of
-    a thread costs more than a small job.
+    A thread may have a new connection only if this has changed. Asking Django for the connections
+    of a thread costs more than a small job.
     """
 
     count = 0

@@ -53,7 +53,7 @@ class Watchdog:
         self._is_retiring = False
 
     def tick(self) -> float:
-        """Cancel overdue runs, report the health, retire a worn process. Return seconds to wait."""
+        """Cancel overdue runs, report the health, replace a worn process. Return the pause."""
         running = self._runs.current()
         for run in running:
             self._cancel_overdue(run)
