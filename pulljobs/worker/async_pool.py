@@ -51,9 +51,8 @@ class SyncCalls(ThreadPoolExecutor):
 class HandlerContext:
     """Context of context variables in which one handler after another runs, as requests do in ASGI.
 
-    All synchronous calls of a context share one thread. So handlers do not wait for each
-    other's queries, and there are at most as many connections as handlers that used one at the
-    same time.
+    All synchronous calls of a context share one thread. So handlers do not wait for each other's
+    queries, and there are at most as many connections as handlers that used one at the same time.
     """
 
     def __init__(self) -> None:

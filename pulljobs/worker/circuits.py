@@ -72,8 +72,8 @@ class ConsumerCircuit(ResultCounter):
     def note_result(self, ticket: int, job: ClaimedJob, result: Result) -> None:
         """Count the result of a job, once. Any thread may call this.
 
-        `ticket` is the value that `self.ticket` had when the claim was sent. If the circuit
-        has changed since, the result does not count.
+        `ticket` is the value that `self.ticket` had when the claim was sent. If the circuit has
+        changed since, the result does not count.
         """
         if self._is_disabled:
             return

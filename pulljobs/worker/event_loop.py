@@ -57,8 +57,8 @@ class EventLoop:
     def check(self, patience: float) -> None:
         """Decide the outcomes that can't wait for the loop. The watchdog calls this at each pass.
 
-        Give up cancelled handlers that do not end, cancel handlers whose lease is over, and
-        charge the handler that blocks the loop.
+        Give up cancelled handlers that do not end, cancel handlers whose lease is over, and charge
+        the handler that blocks the loop.
         """
         self.give_up(CANCEL_GRACE)
         for tasks in self._all_tasks:
@@ -176,9 +176,9 @@ class LoopTasks:
     def cut_off(self) -> None:
         """Cancel handlers whose lease is over by this process's clock.
 
-        The database may be out of reach, and another worker may run the jobs. If a handler
-        reports an outcome all the same, it is written, and the database decides whether it
-        counts. A cancelled job is released.
+        The database may be out of reach, and another worker may run the jobs. If a handler reports
+        an outcome all the same, it is written, and the database decides whether it counts. A
+        cancelled job is released.
         """
         for job in list(self._tasks):
             task = self._tasks.get(job)

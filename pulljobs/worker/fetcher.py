@@ -61,8 +61,7 @@ class Fetcher:
     ) -> None:
         """`read_subscriptions` returns another list object whenever subscriptions have changed.
 
-        With `on_drained` the worker runs until the queue is empty: it is called when no job is
-        left.
+        With `on_drained` the worker does a burst, and calls it when the queue is empty.
         """
         self._read_subscriptions, self._limits = read_subscriptions, limits
         self.rotation = FetchRotation()
@@ -72,9 +71,9 @@ class Fetcher:
         self._isolation = Isolation(in_flight, buffer)
         self._stopping, self._on_drained = stopping, on_drained
         self._looked: set[ConsumerSubscription] = set()
-        """Subscriptions that a burst has looked at since it last claimed a job."""
+        """Subscriptions that were looked at since a job was claimed, to find the end of a burst."""
         self._has_claimed = True
-        """True if a burst has claimed a job since it began its last look at all subscriptions."""
+        """True if a job was claimed since the last look at all subscriptions began, in a burst."""
         self._registered_until = 0.0
         self._polled_until = 0.0
         """Time of the search up to which idle consumers were asked for together."""

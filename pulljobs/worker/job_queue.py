@@ -13,8 +13,8 @@ from pulljobs.handlers import ClaimedJob
 class JobQueue:
     """Jobs that wait for a thread, in their order.
 
-    Of the idle threads the one with the lowest number is woken first. So few jobs are run by
-    few threads, and need as few database connections: idle threads close old connections.
+    Of the idle threads the one with the lowest number is woken first. So few jobs are run by few
+    threads, and need as few database connections: idle threads close old connections.
     """
 
     def __init__(self, threads: int) -> None:
@@ -34,8 +34,7 @@ class JobQueue:
     def put(self, jobs: Sequence[ClaimedJob]) -> None:
         """Queue at least one job, and wake an idle thread, which wakes the next if jobs are left.
 
-        So quick jobs do not wake all threads, which would only wait for the interpreter's
-        lock.
+        So quick jobs do not wake all threads, which would only wait for the interpreter's lock.
         """
         self._jobs.extend(jobs)
         self._wake(1)

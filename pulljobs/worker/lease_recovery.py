@@ -28,9 +28,8 @@ class DeadChild(NamedTuple):
 class LeaseRecovery:
     """Loop of the supervisor that gives back the jobs of dead children, and retries after errors.
 
-    It also writes which jobs run in a silent child, whose handler keeps the interpreter to
-    itself. If leases expire meanwhile, a reaper gives back their jobs, and nothing is left to
-    recover.
+    It also writes which jobs run in a silent child, whose handler keeps the interpreter to itself.
+    If leases expire meanwhile, a reaper gives back their jobs, and nothing is left to recover.
     """
 
     def __init__(self, using: str) -> None:

@@ -19,8 +19,8 @@ def databases() -> list[str]:
 def atomic() -> AbstractContextManager[None]:
     """Open a transaction in each of `databases()`. An exception rolls back all of them.
 
-    With two databases `default` commits first. A crash between the two commits runs the job
-    again, and loses none of its effects.
+    With two databases `default` commits first. A crash between the two commits runs the job again,
+    and loses none of its effects.
     """
     using, *others = databases()
     return _nested(using, *others) if others else transaction.atomic(using=using)

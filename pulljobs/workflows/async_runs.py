@@ -30,8 +30,8 @@ class AsyncRun(RunBase):
     ) -> Any:
         """Return the result of a step, and call its function, sync or async, if it has none yet.
 
-        See `Run.step`. A sync function runs in a thread. After `timeout` TimeoutError is
-        raised in the step.
+        See `Run.step`. A sync function runs in a thread. After `timeout` TimeoutError is raised in
+        the step.
         """
         return await adrive(do_step(self._context, name, function, args, kwargs, retries, timeout))
 
@@ -40,8 +40,8 @@ class AsyncRun(RunBase):
     ) -> Any:
         """Call a sync function in a transaction that commits together with the step: exactly once.
 
-        Return the stored result, also if the step has ended before. The function runs in a
-        thread, because Django has no transactions in async code.
+        Return the stored result, also if the step has ended before. The function runs in a thread,
+        because Django has no transactions in async code.
         """
         context = self._context
 

@@ -53,8 +53,8 @@ class CheckedRuns(NamedTuple):
 def check_runs(version: int | None = None) -> CheckedRuns:
     """Replay all live and DEAD runs, or those of one version, and return which would differ.
 
-    Nothing is written: steps that have not ended stop the replay, and code between steps runs
-    in a transaction that is read-only.
+    Nothing is written: steps that have not ended stop the replay, and code between steps runs in a
+    transaction that is read-only.
     """
     using, left, replayed = settings().DATABASE, 0, 0
     known = {(each.channel, each.consumer): each for each in definitions.registered()}

@@ -50,11 +50,10 @@ def workflow(
 ) -> Callable[[F], F]:
     """Register the function as the workflow of that consumer: each of its jobs is a run.
 
-    The function gets a `Run`, or an `AsyncRun` if it is async. Its return value is the result
-    of the run. A run keeps the `version` of the code that claimed it first. Runs of a version
-    below `oldest_version` or above `version` go back to the queue for workers with other code.
-    The other options are those of `@handler`. Raise ConfigurationError for options that can't
-    work.
+    The function gets a `Run`, or an `AsyncRun` if it is async. Its return value is the result of
+    the run. A run keeps the `version` of the code that claimed it first. Runs of a version below
+    `oldest_version` or above `version` go back to the queue for workers with other code. The other
+    options are those of `@handler`. Raise ConfigurationError for options that can't work.
     """
 
     def register(function: F) -> F:
@@ -102,7 +101,7 @@ def find(function: Callable[..., Any]) -> Workflow:
 
 
 def _handler_of(made: Workflow) -> Callable[[ClaimedJob], Any]:
-    """Wrap a workflow in a function of a job, for its handler, which keeps the workflow's name."""
+    """Return the function that the handler of a workflow calls with a job, under its name."""
     if made.is_async:
 
         async def ahandle(job: ClaimedJob) -> Any:

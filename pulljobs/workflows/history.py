@@ -8,7 +8,7 @@ from pulljobs.storage.statements import run
 AT_ONCE: Final = 5_000
 """Old rows that are read at once."""
 _marks: dict[tuple[str, str], int] = {}
-"""Id after which this process goes on, by database and statement."""
+"""Id after which the next call in this process goes on, by database and statement."""
 
 
 def forget_runs(using: str, age: timedelta) -> int:
@@ -24,8 +24,8 @@ def forget_signals(using: str, age: timedelta) -> int:
 def _forget(using: str, name: str, age: timedelta) -> int:
     """Run a statement that deletes some of the next `AT_ONCE` old rows. Return how many it deleted.
 
-    Old runs may be live for years, so no call reads them all. The next call goes on after the
-    last row that was read, and begins again at the end of the table.
+    Old runs may be live for years, so no call reads them all. The next call goes on after the last
+    row that was read, and begins again at the end of the table.
     """
     params = {"age": age, "after": _marks.get((using, name), 0), "scanned": AT_ONCE}
     [row] = run(using, name, params)

@@ -15,8 +15,8 @@ TAKE_UP_SECONDS: Final = 2.0
 class RunLoop:
     """Loop that queues runs which other workers have left, and completes what crashes interrupted.
 
-    A sender may have crashed before it woke the run of its signal, and an operator's process
-    after it killed a run and before it killed the children.
+    A sender may have crashed before it woke the run of its signal, and an operator's process after
+    it killed a run and before it killed the children.
     """
 
     wake_channel = "pulljobs_runs"

@@ -25,8 +25,7 @@ SHOWN: Final = 10
 def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
     """Call a workflow's function for one claim of a run, and return the result of the run.
 
-    The handler of the workflow calls this. Raise AlreadySettled if the claim ends before the
-    run.
+    The handler of the workflow calls this. Raise AlreadySettled if the claim ends before the run.
     """
     context = load(workflow, job, **hooks)
     try:
@@ -51,8 +50,8 @@ async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any
 def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
     """Record the run at its first claim, read its steps, and return the context of the claim.
 
-    `hooks` are fields of `RunStore`. A run of a version that this code does not accept is left
-    to other workers, and AlreadySettled is raised.
+    `hooks` are fields of `RunStore`. A run of a version that this code does not accept is left to
+    other workers, and AlreadySettled is raised.
     """
     using = settings().DATABASE
     begun = begin_run(using, job.held, workflow)
@@ -86,8 +85,8 @@ def _leave(store: RunStore, workflow: Workflow, version: int) -> NoReturn:
 def end_claim(context: RunContext, error: BaseException | None, result: Any = None) -> Any:
     """Return the result of a run that is done, or raise the exception that ends its claim.
 
-    A suspension is written here, followed by AlreadySettled. If the function swallowed it and
-    ended in another way, Discard makes the run DEAD.
+    A suspension is written here, followed by AlreadySettled. If the function swallowed it and ended
+    in another way, Discard makes the run DEAD.
     """
     ending = context.replay.ending
     if ending is not None and not context.replay.is_swallowed and _is_only(error, ending):

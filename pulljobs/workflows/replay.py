@@ -56,8 +56,8 @@ class Step:
 class Suspension(BaseException):
     """End of a claim whose run sleeps, waits for a signal, or waits for its children.
 
-    It is no Exception, so that `except Exception` in a workflow lets it pass. A workflow must
-    not swallow it.
+    It is no Exception, so that `except Exception` in a workflow lets it pass. A workflow must not
+    swallow it.
     """
 
     def __init__(

@@ -64,8 +64,7 @@ class RunBase:
     def key(self, name: str) -> str:
         """Return an idempotency key for the step of that name that runs now, or else for the next.
 
-        Every attempt gets the same key, so a service that remembers keys does the work
-        once.
+        Every attempt gets the same key, so a service that knows keys does the work once.
         """
         context = self._context
         number = context.replay.number_now(name)
@@ -92,10 +91,9 @@ class Run(RunBase):
     ) -> Any:
         """Return the stored result of a step, or call the function and store its result.
 
-        The function runs at least once, and never after its result was stored. After an
-        exception it is called up to `retries` times more in this claim, after 1, 2, 4, ...
-        seconds. `timeout` limits the step within the handler's time limit: the claim ends
-        as timed out.
+        The function runs at least once, and never after its result was stored. After an exception
+        it is called up to `retries` times more in this claim, after 1, 2, 4, ... seconds. `timeout`
+        limits the step within the handler's time limit: the claim ends as timed out.
         """
         return drive(do_step(self._context, name, function, args, kwargs, retries, timeout))
 
@@ -103,9 +101,9 @@ class Run(RunBase):
     def atomic(self, name: str) -> Iterator["AtomicStep"]:
         """Run the block in a transaction that commits together with the step: exactly once.
 
-        If the step has ended before, `pending` is False and `result` has its stored result.
-        Leave the writes out then, because they would be rolled back. Raise WorkflowError
-        inside another transaction.
+        If the step has ended before, `pending` is False and `result` has its stored result. Leave
+        the writes out then, because they would be rolled back. Raise WorkflowError inside another
+        transaction.
         """
         context = self._context
         step = drive(begin(context, name, "atomic"))
@@ -143,10 +141,10 @@ class Run(RunBase):
     ) -> list[Any]:
         """Publish a child job for each draft and return their results in order.
 
-        The run is suspended until all have ended. The children are jobs of the only
-        consumer of the channel, which has the name of the step unless `channel` names
-        another. Raise ChildFailed for the first child that is DEAD. With `return_errors`
-        the list has exceptions in place of missing results.
+        The run is suspended until all have ended. The children are jobs of the only consumer of the
+        channel, which has the name of the step unless `channel` names another. Raise ChildFailed
+        for the first child that is DEAD. With `return_errors` the list has exceptions in place of
+        missing results.
         """
         results: list[Any] = drive(
             do_gather(self._context, name, channel or name, drafts, return_errors)
@@ -167,8 +165,7 @@ class Run(RunBase):
     def continue_as(self, payload: Any) -> Any:
         """Begin the run again, with another payload and without its steps. It never returns.
 
-        The id stays, signals that no wait consumed stay, and the version is that of the
-        code now.
+        The id stays, signals that no wait consumed stay, and the version is that of the code now.
         """
         self._context.store.refuse_transaction("continue_as")
         return continue_as(self._context, payload)

@@ -43,12 +43,11 @@ def signal(
 ) -> bool:
     """Send a signal to a run, in the caller's transaction. Return False if nothing was sent.
 
-    The run keeps it until a wait of that name consumes it, or until the run ends. A second
-    signal with a `dedupe_id` of the run is not sent. Raise UnknownRun or RunEnded for a run
-    that can't get it, unless `ignore_missing` is set. Raise TypeError or ValueError if the
-    payload is not JSON, or larger than `MAX_RESULT_BYTES`. A database error outside of a
-    transaction leaves open whether the signal was sent: send it again, with the same
-    `dedupe_id`.
+    The run keeps it until a wait of that name consumes it, or until the run ends. A second signal
+    with a `dedupe_id` of the run is not sent. Raise UnknownRun or RunEnded for a run that can't get
+    it, unless `ignore_missing` is set. Raise TypeError or ValueError if the payload is not JSON, or
+    larger than `MAX_RESULT_BYTES`. A database error outside of a transaction leaves open whether
+    the signal was sent: send it again, with the same `dedupe_id`.
     """
     check_name(name)
     if dedupe_id is not None:
@@ -77,11 +76,10 @@ def signal(
 def is_alone(using: str) -> bool:
     """Return True if a signal may wake its run before its commit is flushed to disk.
 
-    That is faster, and safe: `signal` flushes afterwards, and all that the run writes comes
-    later in the write-ahead log, so no crash of the server keeps the effect of a lost signal.
-    The sender gets an error, because its connection is lost as well. Not so in a transaction of
-    the caller, and not behind a pooler, whose flush may reach a server that has restarted
-    without an error.
+    That is faster, and safe: `signal` flushes afterwards, and all that the run writes comes later
+    in the write-ahead log, so no crash of the server keeps the effect of a lost signal. The sender
+    gets an error, because its connection is lost as well. Not so in a transaction of the caller,
+    and not behind a pooler, whose flush may reach a server that has restarted without an error.
     """
     return not (in_transaction(using) or behind_pooler(using))
 
@@ -124,10 +122,9 @@ def _wake_locked(using: str, run_ids: list[int]) -> None:
 def make_due(using: str, run_ids: Sequence[int]) -> None:
     """Make those of the runs due, in the caller's transaction, whose signal or children are there.
 
-    A run that is about to suspend writes its job first, and looks for what it waits for
-    afterwards. So this locks the jobs in any state: either a run is QUEUED already and becomes
-    due, or its suspension waits for this transaction and then sees the signal, or that the
-    batch is complete.
+    A run that is about to suspend writes its job first, and looks for what it waits for afterwards.
+    So this locks the jobs in any state: either a run is QUEUED already and becomes due, or its
+    suspension waits for this transaction and then sees the signal, or that the batch is complete.
     """
     run(using, "lock_runs", {"run_ids": run_ids})
     params = {"run_ids": run_ids, "is_alone": False, "database_channel": DATABASE_CHANNEL}
@@ -136,7 +133,7 @@ def make_due(using: str, run_ids: Sequence[int]) -> None:
 
 
 def sweep_all(using: str) -> bool:
-    """Wake all runs with new signals, for tests: no commit does. Return True if there were any."""
+    """Wake all runs with new signals, in tests, where no commit does. Return True if any."""
     [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": timedelta(seconds=-1)})
     wake(using, row.run_ids or [])
     return row.run_ids is not None

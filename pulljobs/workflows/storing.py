@@ -31,7 +31,7 @@ from pulljobs.workflows.telemetry import StepEnded
 
 NOW: Final = timedelta()
 RESUMED: Final = 2
-"""Claims of a run that has no retries used: the first one, and that after a suspension."""
+"""Claims after which a run has used no retries: the first claim, and that after a suspension."""
 
 
 @dataclass(slots=True)
@@ -51,8 +51,7 @@ class RunStore:
     def before_effect(self, step: Step) -> None:
         """Raise WorkflowError if the effect of a step is inside a transaction.
 
-        Operations call this before every effect. The store of a dry replay ends the replay
-        here.
+        Operations call this before every effect. The store of a dry replay ends the replay here.
         """
         self.refuse_transaction(f"{step.kind} {step}")
 

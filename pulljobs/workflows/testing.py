@@ -61,11 +61,11 @@ def run_workflow(
 ) -> TestedRun:
     """Run a workflow to its end, in the test's own connection, and return the run.
 
-    Its message is published, and `signals`, payloads by name or pairs of both, are sent before
-    the first claim. Sleeps are over at once, a wait for which no signal is left times out, and
-    children run with the handlers of their channels. After each step that `crash_after` names
-    the claim ends once as if its process had died. "*" names every step. Raise AssertionError
-    if the run waits for a signal without a timeout, or does not end within `max_claims`.
+    Its message is published, and `signals`, payloads by name or pairs of both, are sent before the
+    first claim. Sleeps are over at once, a wait for which no signal is left times out, and children
+    run with the handlers of their channels. After each step that `crash_after` names the claim ends
+    once as if its process had died. "*" names every step. Raise AssertionError if the run waits for
+    a signal without a timeout, or does not end within `max_claims`.
     """
     wanted = {crash_after} if isinstance(crash_after, str) else set(crash_after)
     crashes = _Crashes(wanted | _crash_after.get())

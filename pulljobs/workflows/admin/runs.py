@@ -102,8 +102,7 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         """Render the page of a run with a content security policy, because it shows payloads.
 
-        Redirect to the list if the job of the run is gone: runs are deleted later than
-        their jobs.
+        Redirect to the list if the job of the run is gone: runs are deleted later than their jobs.
         """
         try:
             response = super().changeform_view(request, object_id, form_url, extra_context)

@@ -29,7 +29,7 @@ class Bar(NamedTuple):
     result: str
     """JSON, or an empty text if there is none or the user may not read it."""
     children: list[tuple[str, str, str]]
-    """Id, state and page of each child."""
+    """Public id, state and URL of each child."""
     more_children: int
 
     @property

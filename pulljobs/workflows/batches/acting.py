@@ -19,8 +19,8 @@ def cancel(id: int | str, *, by: str = "the program") -> int:
     """Kill the queued members of a batch and of the batches in it. Return how many were killed.
 
     The batch takes no members any more, and completes when those in flight have ended. The call
-    waits for publishers that are adding members. A complete batch stays as it is. If the
-    process dies, call it again. Raise UnknownBatch.
+    waits for publishers that are adding members. A complete batch stays as it is. If the process
+    dies, call it again. Raise UnknownBatch.
     """
     return sum(cancelling(find(id), by=by))
 
@@ -46,8 +46,8 @@ def cancelling(batch: Batch, *, by: str) -> Iterator[int]:
 def redrive(id: int | str) -> int:
     """Queue the dead members of a batch and of the batches in it again. Return their number.
 
-    If the batch was complete, another round begins, and its callbacks are published again at
-    the end. A cancelled batch takes members again. Raise UnknownBatch.
+    If the batch was complete, another round begins, and its callbacks are published again at the
+    end. A cancelled batch takes members again. Raise UnknownBatch.
     """
     return sum(redriving(find(id)))
 

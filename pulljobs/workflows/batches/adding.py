@@ -146,8 +146,8 @@ class OpenBatch:
     def _lock(self, using: str) -> None:
         """Take the shared lock of publishers, so that the batch can't complete before the commit.
 
-        The batch loop skips a locked batch. So if the batch is closed, announce it to the
-        loop for a time after the commit. Raise UnknownBatch, or BatchEnded.
+        The batch loop skips a locked batch, so the loop is notified of a closed batch after the
+        commit. Raise UnknownBatch, or BatchEnded.
         """
         rows = run(using, "lock_batch_to_add", {"batch_id": self.id})
         if not rows:
@@ -189,10 +189,10 @@ def create(
 ) -> OpenBatch:
     """Make a batch that stays open until `close` is called. Joins the caller's transaction.
 
-    The callbacks are published when every member has ended: `on_complete` always, `on_success`
-    if none is dead, and `on_dead` if some are. `parent` is the batch of which this is one
-    member. `run_id` is the run of a workflow that becomes due then. Raise InvalidMessage,
-    PayloadTooLarge, and UnknownBatch or BatchEnded because of the parent.
+    The callbacks are published when every member has ended: `on_complete` always, `on_success` if
+    none is dead, and `on_dead` if some are. `parent` is the batch of which this is one member.
+    `run_id` is the run of a workflow that becomes due then. Raise InvalidMessage, PayloadTooLarge,
+    and UnknownBatch or BatchEnded because of the parent.
     """
     _check_name(name)
     _check_parent(parent)

@@ -18,7 +18,7 @@ SWEPT: Final = 200
 """Largest number of batches that a step of a sweep looks at."""
 
 ALL: Final = 100_000
-"""More batches than a test makes."""
+"""Limit of a sweep in tests, which make fewer batches."""
 
 
 class NotedBatches:
@@ -50,8 +50,7 @@ noted: Final = NotedBatches()
 def listen(using: str, batch_ids: Collection[int]) -> None:
     """Note batches whose members changed for this worker's loop, or else call `look` here.
 
-    A worker that ends when the queue is empty calls it here, because a callback fills the
-    queue.
+    A worker that ends when the queue is empty calls it here, because a callback fills the queue.
     """
     wake = hooks.loop_wakers.get(LOOP)
     if wake is None or settings().BURST or settings().ONCE:
