@@ -35,7 +35,7 @@ class QueuePosition(NamedTuple):
         return f"{self.before:,}{more} jobs of its consumer come before it."
 
 
-def job_id(text: str) -> int:
+def parse_job_id(text: str) -> int:
     """Parse a job id, a number or its public form. Raise ConfigurationError for other texts."""
     try:
         return ids.number_of(text)
@@ -43,7 +43,7 @@ def job_id(text: str) -> int:
         raise ConfigurationError(str(error)) from error
 
 
-def stray(job_id: int, consumer_id: int) -> WaitReason:
+def describe_stray(job_id: int, consumer_id: int) -> WaitReason:
     """Return why a job can't run whose consumer's row was deleted by SQL."""
     return WaitReason(
         "no_consumer",

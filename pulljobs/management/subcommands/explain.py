@@ -20,7 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(**options: Any) -> CommandResult:
-    number = explain.job_id(options["job"])
+    number = explain.parse_job_id(options["job"])
     rows = Job.objects.using(settings().DATABASE).select_related("consumer__channel")
     job = rows.filter(pk=number).first()
     return _explain_settled(number) if job is None else _explain_live(job)
@@ -54,7 +54,7 @@ def _explain_settled(number: int) -> CommandResult:
         text = f"It was {view.state} at {view.settled_at:%Y-%m-%d %H:%M:%S %Z}."
         reason = WaitReason("settled", text)
     else:
-        reason = explain.stray(number, view.consumer_id)
+        reason = explain.describe_stray(number, view.consumer_id)
     content = {
         "job": number,
         "id": ids.encode(number),

@@ -36,5 +36,5 @@ def handle(kind: str, name: str | None, **options: Any) -> CommandResult:
             raise ConfigurationError("The job id is missing: jobs are not listed.")
         listed: CommandResult = module.list_all()
         return listed
-    inspected: CommandResult = module.inspect(explain.job_id(name) if kind == "job" else name)
+    inspected: CommandResult = module.inspect(explain.parse_job_id(name) if kind == "job" else name)
     return inspected
