@@ -31,7 +31,7 @@ CONSUMER: Final = "tasks"
 
 
 class ChannelBackend(BaseTaskBackend):
-    """Part of the backend that needs no other module of this package, which they all import."""
+    """Base class of the task backend, apart from it for modules that the backend itself imports."""
 
     def channel_of(self, queue: str) -> str:
         """Return the name of the channel on which the tasks of a queue are published."""

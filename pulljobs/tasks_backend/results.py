@@ -225,7 +225,7 @@ def _errors(view: JobView, runs: Sequence[TaskRun]) -> list[TaskError]:
 
 
 def _error(text: str, reason: str | None) -> TaskError:
-    """Return an error whose exception class its first line names, or else the reason implies."""
+    """Return an error of this text, with the exception class in its first line or of the reason."""
     name = text.partition("\n")[0].partition(":")[0].strip()
     if hasattr(builtins, name):
         path = f"builtins.{name}"

@@ -1,7 +1,7 @@
 """Circuits of the consumers that this process serves, shared by all its threads.
 
 A consumer of tasks has a circuit for each task, so that a failing task holds back only itself: the
-worker goes on claiming for the consumer and gives back the jobs of the task, uncharged.
+worker goes on claiming for the consumer and releases the jobs of the task.
 """
 
 import threading
@@ -180,7 +180,7 @@ class Circuits:
         self._circuits: dict[tuple[str, str], ConsumerCircuit] = {}
 
     def get(self, handler: Handler) -> ConsumerCircuit:
-        """Return the circuit breaker of the handler's consumer, and create it at the first call."""
+        """Return the circuits of the handler's consumer, which the first call creates."""
         known = self._circuits.get(handler.path)
         if known is None:
             known = self._circuits.setdefault(handler.path, ConsumerCircuit(handler, self._limits))

@@ -67,7 +67,7 @@ class EventLoop:
             self._blame(asyncio.current_task(self._loop))
 
     def give_up(self, after: float) -> None:
-        """Decide the outcomes of handlers that go on `after` seconds after their cancellation."""
+        """Decide the outcomes of handlers that still run `after` seconds after being cancelled."""
         for tasks in self._all_tasks:
             tasks.give_up(after)
 
@@ -165,7 +165,7 @@ class LoopTasks:
         return not self._tasks
 
     def give_up(self, after: float) -> None:
-        """Decide the outcomes of handlers that go on `after` seconds after their cancellation.
+        """Decide the outcomes of handlers that still run `after` seconds after being cancelled.
 
         The outcome of such a handler is discarded when it ends. Any thread may call this.
         """

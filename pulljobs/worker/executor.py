@@ -219,7 +219,7 @@ def _throttle(job: ClaimedJob, error: BaseException) -> None:
 
 
 def _was_rolled_back(settlement: Settlement, job: ClaimedJob) -> bool:
-    """Return True for a delivery whose transaction was rolled back, and the effects with it."""
+    """Return True for a delivery that the rollback of its transactional handler has undone."""
     return job.handler.transactional and settlement.event is Event.DELIVER
 
 

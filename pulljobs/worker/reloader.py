@@ -2,7 +2,7 @@
 
 A watching process notices changes with Django's `autoreload` and runs the worker as a subprocess.
 After a change it stops that worker as SIGTERM does: running jobs get their time, waiting jobs are
-released, nothing is charged. A worker that can't start waits for the next change.
+released without counting a retry. A worker that can't start waits for the next change.
 
 Django's own `run_with_reloader` is not used: it runs the command in a thread that gets no signals,
 and it ends the process at once, which would leave running jobs to their leases.

@@ -26,7 +26,7 @@ class CancelReason(StrEnum):
     BLOCKED = "blocked"
     """The handler blocks the event loop: retried by the retry strategy, and in isolation."""
     STOPPED = "stopped"
-    """The worker stops: released, nothing is charged."""
+    """The worker stops: released without counting a retry."""
 
 
 class Cancellation(NamedTuple):

@@ -1,4 +1,4 @@
-"""Thread pool that runs plain handlers, and the database connections of its threads."""
+"""Thread pool that runs synchronous handlers, and the database connections of its threads."""
 
 import threading
 import time
@@ -38,7 +38,7 @@ def slot_count(limits: Settings) -> int:
 
 
 class ThreadPool:
-    """Job pool of plain handlers: threads that take jobs from one queue."""
+    """Job pool of synchronous handlers: threads that take jobs from one queue."""
 
     reports_room = False
 

@@ -1,4 +1,4 @@
-"""Throttles of the consumers that this process serves, and their way into the database."""
+"""Throttles that the handlers of a process ask for, and the write of them to the database."""
 
 import time
 from collections import deque

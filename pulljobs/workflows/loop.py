@@ -1,4 +1,4 @@
-"""Loop of every worker process that moves runs on which no handler works."""
+"""Loop of every worker process for runs that are not in flight."""
 
 import time
 from typing import Final
@@ -15,8 +15,8 @@ TAKE_UP_SECONDS: Final = 2.0
 class RunLoop:
     """Loop that queues runs which other workers have left, and completes what crashes interrupted.
 
-    A sender may have crashed before it woke the run of its signal, and an operator's process after
-    it killed a run and before it killed the children.
+    Such a crash is that of a sender before it woke the run of its signal, or that of an operator's
+    process after it killed a run and before it killed the children.
     """
 
     wake_channel = "pulljobs_runs"

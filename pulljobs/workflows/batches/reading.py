@@ -71,7 +71,7 @@ class BatchView:
 
     @property
     def state(self) -> BatchState:
-        """`open`, `closed`, `completed`, or `cancelled` until the members in flight have ended."""
+        """State of the batch, where `cancelled` lasts until the members in flight have ended."""
         if self.completed_at is not None:
             return "completed"
         if self.cancelled_at is not None:
