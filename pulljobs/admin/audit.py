@@ -27,7 +27,7 @@ from pulljobs.models import AuditedBatch, AuditEntry
 from pulljobs.states import Event
 
 SHOWN: Final = 20
-"""Results of each kind that the page shows."""
+"""Largest number of changed jobs, and of jobs that were not changed, on the page of an action."""
 GO_ON_SECONDS: Final = 2.0
 """Time for which a request of the button "go on" works on an action that has not ended."""
 

@@ -25,7 +25,10 @@ class KeysetChangeList(ChangeList):
     newest: str | None
     """Query of the first page, or None on that page itself."""
     looked_through: int | None
-    """Number of rows read for a page that is not full although there may be more rows."""
+    """Number of rows that were read for a page that is not full, or None for a usual page.
+
+    More rows may match, so the page offers to look further back.
+    """
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         """Filter by the id in the URL, and omit it from `params`, of which Django makes links.

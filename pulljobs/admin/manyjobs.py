@@ -36,7 +36,7 @@ NOT_CONFIRMED: Final = _(
     "other jobs. Check it again and confirm."
 )
 NOT_ASKED: Final = ("id__lt", "p", "e")
-"""Parameters of a list that do not select jobs."""
+"""Query parameters of a list that select no jobs, such as that of its page."""
 
 
 class ActionLink(NamedTuple):

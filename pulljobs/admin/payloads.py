@@ -17,7 +17,7 @@ from pulljobs.models import ArchivedJob, Job, Message
 SHOWN_BYTES: Final = 64 * 1024
 SHOWN_BINARY_BYTES: Final = 512
 INDENTED_BYTES: Final = 8 * SHOWN_BYTES
-"""Largest indented size: deep nesting can multiply the size by hundreds."""
+"""Largest size of indented JSON in bytes: indenting deep nesting can multiply it by hundreds."""
 INDENTING: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 A_LINE: Final = 16
 PERMISSION: Final = "pulljobs.view_message"

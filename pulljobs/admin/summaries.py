@@ -16,10 +16,10 @@ from pulljobs.conf import settings
 from pulljobs.models import Message
 
 HEAD_BYTES: Final = 2 * 1024
-"""Bytes of a payload that are read for its summary."""
+"""Largest number of bytes of a payload that are read for its summary."""
 LONGEST: Final = 120
 BEGUN_TASK: Final = re.compile(r'\{"task": ?"([^"\\]+)"(?:.*?"args": ?\[(.*))?', re.DOTALL)
-"""Beginning of a payload of `django.tasks`, where it is too long to be read as a whole."""
+"""Pattern of the beginning of a Django task's payload that is longer than HEAD_BYTES."""
 
 
 class MessageSummary(NamedTuple):

@@ -19,9 +19,9 @@ from pulljobs.conf import settings
 from pulljobs.deployment_checks import sync_only_middleware
 
 PULLS: Final = re.compile(r"[^/]+/consumer/[^/]+/(pull|ack|renew)")
-"""Paths of these requests, after `/channel/`."""
+"""Paths of pulls, acks and renewals, after `/channel/`."""
 SHARED: Final = ThreadSensitiveContext()
-"""Context whose one thread runs the synchronous code of all these requests."""
+"""Context of asgiref with one thread, which runs the synchronous code of all these requests."""
 
 logger = logging.getLogger("pulljobs.api")
 
@@ -32,12 +32,12 @@ Application = Callable[..., Awaitable[None]]
 def with_pulls(application: Application) -> Application:
     """Wrap Django's ASGI application so that a process serves hundreds of long polls.
 
-    Django starts a thread for every request, in which it sends its synchronous signals and runs
-    the synchronous parts of middleware. Both end at once. For pulls, acks and renewals the wrapper
-    therefore sends the signals only if code outside of Django receives them, and their middleware
-    shares one thread, which makes these requests several times cheaper. Middleware that is entirely
-    synchronous would hold that thread until the answer. If a project has such middleware, which a
-    system check and the log name, the wrapper returns the application as it is.
+    Django starts a thread for every request, on which it sends synchronous signals and runs the
+    synchronous parts of middleware. Its own signals and middleware take no time. For pulls, acks
+    and renewals the wrapper therefore sends the signals only if code outside of Django receives
+    them, and all middleware shares one thread, which makes these requests several times cheaper.
+    Middleware that is entirely synchronous would hold that thread until the answer. If a project
+    has some, which a system check and the log name, the wrapper returns the application as it is.
     """
     if named := sync_only_middleware():
         logger.warning(

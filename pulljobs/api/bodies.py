@@ -45,7 +45,7 @@ from pulljobs.engine.encodings import EPOCH
 from pulljobs.models import Consumer
 
 YEAR: Final = 365 * 86_400
-"""Seconds."""
+"""Seconds of a year of 365 days."""
 _RFC_3339: Final = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
 )
@@ -125,7 +125,7 @@ class Field:
 
     name: str
     key: str
-    """Name in lower case."""
+    """Name in lower case, by which a given field is found."""
     kind: Any
     """Type of the value, without `None` and without marks."""
     marks: tuple[Any, ...]
@@ -230,7 +230,7 @@ def render_stored_time(sent: bytes) -> str:
 
 @lru_cache(1_000)
 def _render_second(seconds: int) -> str:
-    """Return EPOCH plus these seconds as text. The messages of a claim share few values."""
+    """Return PostgreSQL's epoch plus seconds as text. Messages of a claim share few values."""
     return (EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 

@@ -62,7 +62,7 @@ def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None
 
 
 def refusal_of(error: Exception) -> APIException | None:
-    """Return the refusal for an error: itself, 503 if the database failed, or None for a defect."""
+    """Return the refusal for an error: itself, 503 if the database failed, or None for others."""
     if isinstance(error, UNREACHABLE):
         logger.warning("The database failed a request: %s", describe_error(error))
         return unreachable()
@@ -70,7 +70,7 @@ def refusal_of(error: Exception) -> APIException | None:
 
 
 def sentence_of(refusal: APIException) -> str:
-    """Return the sentence of a refusal for the caller. Refusals of DRF get an advice added."""
+    """Return the sentence of a refusal for the caller, with advice where that of DRF has none."""
     if isinstance(refusal, MethodNotAllowed):
         return f"{refusal.detail} The Allow header names those that are."
     if isinstance(refusal, NotAuthenticated):

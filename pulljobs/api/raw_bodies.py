@@ -13,7 +13,7 @@ FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
 LARGEST_FORM = 16 * 1024
 ENCODING = "HTTP_CONTENT_ENCODING"
-"""Header Content-Encoding as WSGI and ASGI name it."""
+"""Key of the header Content-Encoding in `request.META`."""
 GZIP = 16 + zlib.MAX_WBITS
 MOST_MEMBERS = 100
 PART = 16 * 1024

@@ -21,7 +21,7 @@ from pulljobs.loops import Runner
 logger = logging.getLogger("pulljobs.api")
 
 NAME: Final = "pulljobs-reaper"
-"""Name of the thread."""
+"""Name of the thread of the reaper."""
 CLOSE_SECONDS: Final = 5.0
 LONGEST_PASS_SECONDS: Final = 30.0
 """Time limit of a pass, for a database that no longer answers. A pass takes a few seconds."""

@@ -26,7 +26,7 @@ class PushAnswer(NamedTuple):
     headers: dict[str, str]
     """Headers by name in lower case."""
     body: bytes
-    """Body, as far as it was read."""
+    """Beginning of the body, as far as it was read."""
 
 
 def judge(answer: PushAnswer, *, sent: bytes, secrets: tuple[str, ...], longest: timedelta) -> None:

@@ -17,7 +17,7 @@ from pulljobs.models import Consumer
 
 PORTS: Final = {"http": 80, "https": 443}
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""Characters of a header name."""
+"""Pattern of valid names of headers."""
 CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 OURS: Final = re.compile(r"x-broker-.*|webhook-.*|x-request-id|content-type|user-agent|accept.*")
 OF_CONNECTIONS: Final = re.compile(
@@ -25,9 +25,9 @@ OF_CONNECTIONS: Final = re.compile(
     r"|upgrade|expect|proxy-.*|authorization|cookie|set-cookie|origin|via|forwarded|x-forwarded-.*"
     r"|(x-real|x-client|true-client)-ip|x-original-.*|x-rewrite-.*|x-http-method.*|x-method-override"
 )
-"""Headers of connections, proxies and callers, which a message must not set."""
+"""Pattern of headers of connections, proxies and callers, which a message must not set."""
 TRACE: Final = frozenset({"traceparent", "tracestate"})
-"""Headers that are no secrets: endpoints may quote them in errors."""
+"""Headers of a message that are no secrets: endpoints may quote them in errors."""
 
 Headers = list[tuple[bytes, bytes]]
 Origin = tuple[str, str, int]

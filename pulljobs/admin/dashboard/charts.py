@@ -27,7 +27,7 @@ DURATIONS: Final = (
     1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86_400.0, 7 * 86_400.0,
     60 * 86_400.0,
 )  # fmt: skip
-"""Seconds of the ticks of a logarithmic time axis."""
+"""Possible lines of the grid of a logarithmic axis, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Frame:
     """Axes, grid and tooltips of a chart over time."""
 
     label: str
-    """Description for screen readers."""
+    """Description of the chart for screen readers."""
     times: Sequence[str]
     """Label of the start of each column."""
     tips: Sequence[str]

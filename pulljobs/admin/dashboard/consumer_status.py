@@ -40,9 +40,9 @@ class ConsumerStatus:
     workers: Sequence[Worker] | None
     """Workers that report that they serve it, or None if they are unknown."""
     estimate: int | None = None
-    """Estimate of the queued jobs, if they are too many to count."""
+    """Estimated number of queued jobs if they are too many to count, else None."""
     hold: LimitHold | None = None
-    """Limit that holds its ready jobs back, if one does."""
+    """Limit because of which no ready job can be claimed now, or None."""
 
     @property
     def path(self) -> str:

@@ -20,7 +20,7 @@ from pulljobs.storage.backlog import COUNTS
 from pulljobs.storage.settlement_history import Pace
 
 LONGEST_AGE: Final = 86_400.0
-"""End of the logarithmic bars of ages."""
+"""Age in seconds at which the bar of ages has its full length."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class History:
     trends: dict[int, list[float]]
     """Number of settlements of each listed consumer in each step, by its primary key."""
     is_worst: bool = False
-    """True if times are the highest of several consumers, since percentiles can't be merged."""
+    """True if the percentiles are the highest of several consumers, as rollups can't be merged."""
     has_rollups: bool = False
     """True if figures before `known_from` are from the rollups of a lake."""
     known_from: datetime | None = None
@@ -149,7 +149,7 @@ class _CountsTally:
         self._history, self._start, self._step = history, start, step
         self._consumer_id, self._shown = consumer_id, shown
         self._times: dict[int, Times] = defaultdict(Times)
-        """Times by the number of the point."""
+        """Histograms of each step, by the number of its point."""
         self._times_of_consumers: dict[int, Times] = defaultdict(Times)
 
     def take(self, row: Row) -> None:

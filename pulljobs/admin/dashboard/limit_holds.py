@@ -24,9 +24,9 @@ class LimitHold(NamedTuple):
     until: datetime | None = None
     """End of the throttle, if `code` is THROTTLED."""
     full_keys: int = 0
-    """Keys with as many jobs in flight as they may have."""
+    """Number of keys with as many jobs in flight as they may have."""
     later_keys: int = 0
-    """Keys without a token, and throttled ones."""
+    """Number of keys that have no token of their rate limit or are throttled."""
 
 
 def read_holds(

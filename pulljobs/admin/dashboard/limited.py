@@ -37,13 +37,13 @@ class LimitedRow:
     limited: FlowLimits
     """Consumer or limit group that has the limits."""
     settled: float
-    """Settlements of the last minute, of a group those of its members."""
+    """Settlements of the last minute, for a limit group those of all its consumers."""
     in_flight: int
     throttled_until: datetime | None = None
-    """End of its throttle, or None if it is not throttled."""
+    """End of the throttle of the consumer, or None if it is not throttled."""
     throttled_keys: int = 0
     full_keys: int = 0
-    """Keys with as many jobs in flight as they may have."""
+    """Number of keys with as many jobs in flight as they may have."""
     waiting_keys: Sequence[str] = ()
     """Keys whose turn comes next, each with the time for which it has been due."""
 

@@ -18,7 +18,7 @@ from pulljobs.models import Consumer
 from pulljobs.storage.settlement_history import Pace
 
 MANY: Final = 0.05
-"""Share of failures from which the tile is marked as bad."""
+"""Share of dead jobs among the settlements above which the tile is marked as bad."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tile:
     """Tone `bad` or `good`, shown as a colour in addition to the text."""
     address: str | None = None
     part: Part = Part.CONSUMERS
-    """Part of the page that the figure is made of."""
+    """Part of the page whose rows give the figure."""
 
     def as_unknown(self) -> "Tile":
         """Return the tile without its figure, for a part that was not read in time."""

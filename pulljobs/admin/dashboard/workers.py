@@ -29,7 +29,7 @@ class RunningJob:
     consumer: str
     seconds: float
     is_over: bool
-    """True if it has ended and its outcome is not written yet."""
+    """True if the handler has ended and the outcome is not written yet."""
 
     @property
     def time(self) -> str:

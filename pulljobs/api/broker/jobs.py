@@ -42,7 +42,7 @@ EVENTS: Final = {
     for event in (Event.CLAIM, Event.REVIVE, Event.DELIVER, Event.REJECT)
     for source in TRANSITIONS[event].sources
 }
-"""Events of job POSTs, by the state of the job and the state that the caller asks for."""
+"""Event of a job POST, by the state of the job and the state that the caller asks for."""
 
 
 class SingleJobView(PullConsumerView):

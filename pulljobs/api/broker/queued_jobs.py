@@ -30,7 +30,7 @@ LARGEST_LIMIT: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _PLACE: Final = re.compile(r"(-?[0-9]{1,5})\.([0-9]{1,18})\.([0-9a-v]{20})")
-"""Priority, microseconds since 1970 and id of a job."""
+"""Pattern of the place of a job in a link: its priority, due time in microseconds, and id."""
 
 
 class QueuedJobs(PullConsumerView):

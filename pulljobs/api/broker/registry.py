@@ -72,7 +72,7 @@ class ChangedRow(Protocol):
 def check_precondition(request: Request, row: ChangedRow) -> None:
     """Raise a refusal unless the caller has seen the newest version of the row.
 
-    It shows this by If-Unmodified-Since, which must be the row's Last-Modified, by each character.
+    Its If-Unmodified-Since must be the row's Last-Modified, character by character.
     """
     given = request.headers.get(UNMODIFIED_SINCE)
     if not given:

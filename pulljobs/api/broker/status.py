@@ -34,9 +34,9 @@ from pulljobs.storage import counts
 from pulljobs.storage.counts import Count
 
 INITIALISED: Final = 3
-"""The protocol's number of an initialised broker, which this server is once it answers."""
+"""Protocol's number for an initialised broker: a server that answers is initialised."""
 LISTED: Final = 100
-"""Largest number of rows of each kind in the application's status."""
+"""Largest number of channels, of producers and of consumers in the answer of /_status."""
 StateNumber = Literal[1001, 1002, 1003, 1004]
 NUMBERS: Final[Mapping[State, StateNumber]] = {
     State.QUEUED: 1001,
@@ -70,7 +70,7 @@ class AppStatus(UserView):
 
 
 class JobStatus(UserView):
-    """View of the counts of jobs by state, for each consumer by its primary key, by channel."""
+    """View of the counts of jobs by channel, then by the consumer's primary key, then by state."""
 
     needs = {"GET": ["pulljobs.view_job"]}
 

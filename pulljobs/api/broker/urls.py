@@ -1,4 +1,4 @@
-"""Routes of the broker protocol, without trailing slashes, by the names of channels and others."""
+"""Routes of the broker protocol. They have no trailing slashes, and address rows by their names."""
 
 from typing import Final
 

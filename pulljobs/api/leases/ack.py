@@ -46,7 +46,7 @@ NO_ERROR: Final = "The consumer asked for a retry (ack)."
 
 
 class AckRequest(NamedTuple):
-    """Body of an ack that was read: the outcomes, and the pull after them, or None."""
+    """Parsed body of an ack: the outcomes, and the pull that follows them, or None."""
 
     items: list[AckItem]
     pull: PullRequest | None
@@ -133,7 +133,7 @@ class AckView(LeaseView[AckRequest, DoneAck]):
 
 
 def find_held(given: HeldBody | OutcomeBody) -> Held | None:
-    """Return the job id and the lease token in an item, or None if its text is no id of a job."""
+    """Return the job id and the lease token in an item, or None if its ID is no id of a job."""
     try:
         return Held(ids.decode(given["ID"]), _parse_token(given["LeaseToken"]))
     except ValueError:

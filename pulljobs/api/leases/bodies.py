@@ -52,7 +52,7 @@ class ItemStatus(StrEnum):
 
 
 class LineStatus(StrEnum):
-    """Result of publishing one line of a batch."""
+    """Result of publishing one line of a broadcast-batch."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -125,7 +125,7 @@ class PauseBody(TypedDict):
 
 
 class LineBody(TypedDict):
-    """Message of a batch, with either Payload or PayloadBase64."""
+    """Message in a line of a broadcast-batch, with either Payload or PayloadBase64."""
 
     Payload: NotRequired[str | None]
     PayloadBase64: NotRequired[str | None]

@@ -61,9 +61,9 @@ class RecentClaims:
     def note(self, consumer_id: int, claim: Claim, guards: Guards) -> None:
         """Note the consumer of a claim, and if the end of its jobs may free keys.
 
-        `guards` says how the claim respected keys: where keys take turns, jobs without a key share
-        one. A repeated claim is not noted: it was before, or by another process, whose guards are
-        not known here.
+        `guards` says how the claim respected keys. Where keys take turns, jobs without a key share
+        one. A repeated claim is not noted: it is known already, or another process made it, whose
+        guards are not known here.
         """
         if claim.taken is None or claim.repeated:
             return

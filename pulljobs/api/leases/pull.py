@@ -29,7 +29,7 @@ from pulljobs.models import Consumer
 from pulljobs.storage.rows import HeldJob, StoredMessage, Taken
 
 LARGEST_BYTES: Final = 2**31 - 1
-"""Largest MaxBytes: the type of the statement's parameter."""
+"""Largest MaxBytes, because the parameter of the statement is a 32-bit integer."""
 
 
 class PullView(LeaseView[PullRequest, PullRequest]):

@@ -35,7 +35,7 @@ class RenewItem(NamedTuple):
 
 
 class RenewRequest(NamedTuple):
-    """Body of a renewal that was read."""
+    """Parsed body of a renewal."""
 
     items: list[RenewItem]
     lease_duration: timedelta | None

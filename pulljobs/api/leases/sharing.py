@@ -126,7 +126,7 @@ def _read_all(requests: Sequence[LeaseRequest], threads: Threads) -> list[ReadRe
     try:
         callers = threads.run(partial(_context_of(requests).run, find))
     except Exception as error:
-        _part(requests, error, threads)
+        _serve_each(requests, error, threads)
         return []
     read: list[ReadRequest] = []
     for each in requests:
@@ -136,7 +136,7 @@ def _read_all(requests: Sequence[LeaseRequest], threads: Threads) -> list[ReadRe
     return read
 
 
-def _part(requests: Sequence[LeaseRequest], error: Exception, threads: Threads) -> None:
+def _serve_each(requests: Sequence[LeaseRequest], error: Exception, threads: Threads) -> None:
     """Serve each request alone after an error of their shared statement.
 
     If the connection is lost, or there is one request only, the futures get the error.

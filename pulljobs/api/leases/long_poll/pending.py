@@ -77,7 +77,7 @@ class PendingPull:
     consumer: Consumer
     asked: PullRequest
     future: Future[PullAnswer] = field(default_factory=Future)
-    """The request cancels it when its client disconnects."""
+    """Future of the answer. The request cancels it when its client disconnects."""
     reason_if_empty: PullReason = PullReason.NO_MESSAGES
     """Reason of the answer if no job is available and the pull does not wait."""
     timer: asyncio.TimerHandle | None = None

@@ -73,9 +73,9 @@ class WaiterQueue:
         self._quiet_until = 0.0
         """Time on the monotonic clock before which a notification starts no claim."""
         self._limit: Refusal | None = None
-        """Limit that allowed no job in the last claim."""
+        """Reason why the last claim got no job, or fewer than it wanted, or None."""
         self._allowed_at = 0.0
-        """Time on the monotonic clock at which that limit allows a job, or 0 if it knows none."""
+        """Time on the monotonic clock at which `_limit` allows a job again, or 0 if unknown."""
         self.row = asyncio.Lock()
         """Lock for writes of the row of waiting pulls."""
         # Dicts keep the order, and remove an entry in constant time.
@@ -83,9 +83,9 @@ class WaiterQueue:
         self._immediate: dict[PendingPull, None] = {}
         """Pulls of the queue that are no long polls and are answered after the next claim."""
         self.most_waiting = 0
-        """Most long polls at a time since the last pass over the rows.
+        """Largest number of long polls at a time since the last pass of `Waiters` over the rows.
 
-        Clients that settle and pull again are away for moments only, which change no row.
+        Clients that settle and pull again are away only for moments, which must change no row.
         """
         self.registered = 0
         """Number of waiting pulls in the row of this process."""
@@ -95,7 +95,7 @@ class WaiterQueue:
 
     @property
     def consumer(self) -> Consumer:
-        """Consumer with the fields that its newest request has read."""
+        """Consumer, with the row that its newest request has read."""
         return self._puller.consumer
 
     @property
@@ -176,7 +176,10 @@ class WaiterQueue:
                 await asyncio.sleep(max(0.0, self._quiet_until - time.monotonic()))
 
     async def _pass(self) -> float:
-        """Claim and distribute available jobs. Return the longest seconds until the next pass."""
+        """Claim and distribute available jobs.
+
+        Return the seconds after which to do the next pass, unless the queue is woken earlier.
+        """
         try:
             due = await self._claim_all()
             if self.waiting and await self._register():
@@ -308,7 +311,7 @@ class WaiterQueue:
         return any(received)
 
     def _can_continue(self, group: list[PendingPull], claim: Claim) -> bool:
-        """Return True if another pull may get jobs though this claim was the last for its group."""
+        """Return True if jobs may be left that only the parameters of this group excluded."""
         if claim.refusal is Refusal.MAX_BYTES:
             return True
         return claim.taken is not None and not group[0].asked.is_plain
@@ -416,7 +419,7 @@ def _reason_of(claim: Claim, otherwise: PullReason) -> PullReason:
 def give_back(pull: PendingPull, claim: Claim) -> None:
     """Release the jobs of a claim whose pull could not be answered.
 
-    They stay claimed if the client repeated the request and may have received them by that.
+    They stay claimed if a repeated request of the client may have received them.
     """
     if claim.taken is None or claim.repeated:
         return

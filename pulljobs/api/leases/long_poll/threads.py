@@ -38,7 +38,7 @@ class DatabaseThreads:
         """True while a thread has been asked to take the arrived requests and has not done so."""
         self._alone: deque[Callable[[], None]] = deque()
         self._may_wait = threading.Semaphore(THREADS - 1)
-        """Threads that may do work which waits for locks. One never does, and serves the others."""
+        """Bound on the threads that do work which may wait for locks: one thread is kept free."""
         self._claiming = [self._executor(f"pulljobs-claim-{n}", 1) for n in range(THREADS)]
         self._serving = self._executor("pulljobs-serve", THREADS)
 
