@@ -56,7 +56,7 @@ def kill(job_ids: Iterable[int | str], *, by: str) -> Changed:
     using = settings().DATABASE
     asked = ids.numbers_of(job_ids)
     killed = jobs.kill(using, asked, reason=Reason.KILLED, error=f"killed by {by}")
-    listen.tell_lost_on_commit(using, [id for id, held in killed.items() if held])
+    listen.notify_lost_on_commit(using, [id for id, held in killed.items() if held])
     with after_commit(using, "the kill of children"):  # A sweep kills them.
         for name in hooks.kill_listeners:
             hooks.load(name)(list(killed))
@@ -103,7 +103,7 @@ def requeue(job_ids: Iterable[int | str]) -> Changed:
     held = Job.objects.using(using).filter(id__in=asked, state=State.INFLIGHT)
     taken = [Held(id, token) for id, token in held.values_list("id", "lease_token") if token]
     finished = jobs.finish(using, [outcomes.release(job, started=True) for job in taken])
-    listen.tell_lost_on_commit(using, list(finished.states))
+    listen.notify_lost_on_commit(using, list(finished.states))
     jobs.wake_on_commit(using, finished.states)
     return _changed(asked, finished.states)
 

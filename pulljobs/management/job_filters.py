@@ -17,7 +17,7 @@ from pulljobs.storage.selecting import Selection
 
 
 def add_filters(parser: ArgumentParser, *, has_reason: bool) -> None:
-    """Add the filters by consumer, key and age to a parser, and by the reason of death if asked."""
+    """Add the filters by consumer, key and age to a parser, and by the reason of DEAD jobs."""
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="CHANNEL[/CONSUMER]", help="only their jobs"
     )

@@ -293,7 +293,7 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
-    """Run finish.sql and return its rows. Jobs released before their start return their tokens."""
+    """Run finish.sql and return its rows. Jobs released unstarted give tokens of rates back."""
     params = parameters(settlements)
     released = [
         each.held
@@ -374,8 +374,8 @@ def _give_back(
 ) -> Finished:
     """Take the jobs of leases from their holders, with the outcome that `settle` makes for each.
 
-    A lease of which other transactions have locked some jobs stays, for a later pass of the reaper.
-    It gets `started`, the jobs that ran when the node ended, or keeps what it has for None.
+    A lease of which other transactions have locked some jobs stays for a later pass of the reaper.
+    `started` are the jobs that ran when its node ended, or None for what the node last reported.
     """
     settlements = [settle(lease, job_id) for lease in leases for job_id in lease.job_ids]
     finished = _finish_together(using, settlements) if settlements else Finished({}, [], {})

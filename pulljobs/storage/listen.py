@@ -52,13 +52,13 @@ def wake(using: str, consumer_ids: Sequence[int]) -> None:
     run(using, "notify", params, always_prepare=True)
 
 
-def tell_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:
+def notify_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:
     """Notify all workers after the commit that these jobs were taken from their leases."""
     if job_ids:
-        call_on_commit(using, lambda: _tell_lost(using, job_ids))
+        call_on_commit(using, lambda: _notify_lost(using, job_ids))
 
 
-def _tell_lost(using: str, job_ids: Sequence[int]) -> None:
+def _notify_lost(using: str, job_ids: Sequence[int]) -> None:
     with connections[using].cursor() as cursor:
         for start in range(0, len(job_ids), LOST_TOGETHER):
             together = ",".join(map(str, job_ids[start : start + LOST_TOGETHER]))
@@ -115,7 +115,7 @@ class Listener:
                 self._ask(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             opened.pop_all()
 
-    def heard(self, timeout: timedelta) -> set[int]:
+    def receive(self, timeout: timedelta) -> set[int]:
         """Wait for one notification and return the ids of consumers with new jobs.
 
         The set is empty after the timeout and after other notifications. Raises psycopg.Error if
@@ -152,10 +152,10 @@ async def listening(params: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[in
     """
     async with await psycopg.AsyncConnection.connect(**params) as connection:
         await _ask(connection, f"LISTEN {DATABASE_CHANNEL}")
-        yield _heard(connection)
+        yield _receive(connection)
 
 
-async def _heard(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[int]:
+async def _receive(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[int]:
     while True:
         async for notification in connection.notifies(timeout=PROBE_SECONDS):
             yield int(notification.payload)

@@ -64,7 +64,7 @@ class AddressedJob(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Result of `queued`: waiting jobs, and the facts from which `LowWaterMarks.learn` learns."""
+    """Result of `queued`: waiting jobs, and how far the search came, for `LowWaterMarks.learn`."""
 
     server_started_at: datetime
     started_at: datetime

@@ -76,7 +76,7 @@ def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
 
 
 def chosen(ids: Iterable[int], span: IdSpan) -> IdRun:
-    """Return those of the given ids that are inside the span, as a run that is complete."""
+    """Return those of the given ids that are inside the span, with nothing left to read."""
     return IdRun([id for id in ids if span.leads_to(id)], None)
 
 
@@ -88,7 +88,7 @@ def _within(selection: Selection, span: IdSpan) -> IdSpan:
 
 
 def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[IdRun]:
-    """Yield the ids that each needed index gives. Together these runs have all selected jobs."""
+    """Yield the ids that each needed index gives. Together they are all selected jobs."""
     states = set(selection.states)
     if selection.reason is not None:
         states &= {State.DEAD.value}
@@ -111,9 +111,9 @@ def _run(rows: QuerySet[Any, Row], selection: Selection, span: IdSpan) -> IdRun:
 
 
 def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> IdRun:
-    """Return the run of rows that were read in order, given as (id, meets the conditions).
+    """Return the selected ids among rows that were read in order, as (id, meets the conditions).
 
-    It is complete if the index ended or the ids have passed those that the selection allows.
+    No more is to be read if the index ended, or the ids have passed those that may be selected.
     """
     first, last = selection.first, selection.last
     ids = [id for id, fits in seen if fits and first <= id <= last]
@@ -127,7 +127,7 @@ def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> I
 def _by_consumer(
     using: str, selection: Selection, span: IdSpan, own: Mapping[str, Any]
 ) -> Iterator[IdRun]:
-    """Yield a run of ids for each consumer, from an index that has its jobs by id.
+    """Yield the selected ids of each consumer, from an index that has its jobs by id.
 
     `own` are the conditions that choose the index.
     """
@@ -153,7 +153,7 @@ def _by_consumer(
 
 
 def _held(using: str, selection: Selection, span: IdSpan) -> IdRun:
-    """Return the run of selected jobs in flight. Their ids come from the leases."""
+    """Return the ids of selected jobs in flight, of which the leases have lists."""
     leases = Lease.objects.using(using)
     if selection.consumer_ids is not None:
         leases = leases.filter(consumer_id__in=selection.consumer_ids)

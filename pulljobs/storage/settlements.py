@@ -69,9 +69,9 @@ def _run(using: str, selection: Selection, span: IdSpan, by: str) -> IdRun:
 
 
 def _reached(seen: list[Row], span: IdSpan) -> int | None:
-    """Return the id down to which the rows in `seen` are complete, or None if no row follows.
+    """Return the id from which the next window goes on after the rows `seen`, or None at the end.
 
-    Rows by job id may end among several settlements of one job: the next run reads this job again.
+    Rows by job id may end among several settlements of one job, which is then read again.
     """
     if len(seen) < span.scanned:
         return None

@@ -109,7 +109,7 @@ def bounded_pass(using: str, seconds: float = LOOP_SECONDS) -> Iterator[None]:
 
 
 def relax(using: str, is_relaxed: bool) -> None:
-    """Switch `synchronous_commit` of this thread's dedicated connection off, or on again.
+    """Switch `synchronous_commit` off on the connection that `dedicate` reserved, or on again.
 
     While it is off, commits return before they are on disk: a crash of the server may lose them.
     """
@@ -403,7 +403,7 @@ def call_on_commit(using: str, work: Callable[[], object]) -> None:
     """Call `work` after the commit of the caller's transaction, or at once without one.
 
     Its exceptions are logged. If the caller commits by hand, Django reports no commit, and `work`
-    is not called: so it may only be what a loop does later otherwise.
+    is not called: so it may only be work that a loop of a worker does later in any case.
     """
     connection = connections[using]
     if connection.in_atomic_block or connection.get_autocommit():

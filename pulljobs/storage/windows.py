@@ -13,9 +13,9 @@ SCANNED: Final = 10_000
 
 
 class IdSpan(NamedTuple):
-    """Start, direction and limits of a window.
+    """Request for the next ids of a list: its start, its direction and its limits.
 
-    It begins beyond the id `beyond`, has at most `wanted` ids, and reads at most `scanned` rows.
+    They begin beyond the id `beyond`. At most `wanted` ids are returned, and `scanned` rows read.
     """
 
     beyond: int
@@ -63,7 +63,7 @@ def upwards(after: int, wanted: int, scanned: int = SCANNED) -> IdSpan:
 
 
 def merged(runs: Sequence[IdRun], span: IdSpan) -> IdWindow:
-    """Merge runs from several indexes into a window. It ends where the first of them stopped."""
+    """Merge ids that were read from several indexes, up to where the first reading stopped."""
     ends = [run.reached for run in runs if run.reached is not None]
     nearest = (min if span.upwards else max)(ends, default=None)
     ids = sorted(set(chain.from_iterable(run.ids for run in runs)), reverse=not span.upwards)

@@ -41,12 +41,12 @@ class WakeupListener:
             for wake in self._others.values():
                 wake()
         try:
-            heard = self._listener.heard(PATIENCE)
+            consumer_ids = self._listener.receive(PATIENCE)
         except Exception:
             self._listener.close()
             self._listener = None
             raise
-        if heard:
-            self._wake(heard)
+        if consumer_ids:
+            self._wake(consumer_ids)
             give_way()
         return 0

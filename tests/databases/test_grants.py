@@ -139,9 +139,9 @@ def test_a_publisher_wakes_waiters(role: str) -> None:
         with being(role):
             for _time in range(2):  # the second publish carries the wake-up
                 publish(name, b"x")
-                assert listener.heard(timedelta(seconds=10)) == {consumer.pk}
+                assert listener.receive(timedelta(seconds=10)) == {consumer.pk}
             publish_many(name, [b"x"])
-            assert listener.heard(timedelta(seconds=10)) == {consumer.pk}
+            assert listener.receive(timedelta(seconds=10)) == {consumer.pk}
     finally:
         listener.close()
 

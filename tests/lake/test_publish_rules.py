@@ -210,7 +210,7 @@ def test_who_waits_is_woken(mode: str) -> None:
     try:
         listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
         bulk.publish(consumer.channel, [batch({})], mode=mode)
-        assert listener.heard(timedelta(seconds=60)) == {consumer.pk}
+        assert listener.receive(timedelta(seconds=60)) == {consumer.pk}
     finally:
         listener.close()
 

@@ -41,25 +41,25 @@ def waiting(patience: timedelta = timedelta(minutes=1)) -> Consumer:
 def test_a_waiter_is_woken(listener: Listener) -> None:
     consumer = waiting()
     publish(consumer.channel.name, b"x")
-    assert listener.heard(LONG) == {consumer.pk}
+    assert listener.receive(LONG) == {consumer.pk}
 
 
 def test_a_waiter_is_woken_by_each_publish(listener: Listener) -> None:
     consumer = waiting()
     for _publish in range(3):
         publish(consumer.channel.name, b"x")
-        assert listener.heard(LONG) == {consumer.pk}
-    assert listener.heard(SHORT) == set()
+        assert listener.receive(LONG) == {consumer.pk}
+    assert listener.receive(SHORT) == set()
 
 
 def test_a_woken_waiter_finds_the_job(listener: Listener) -> None:
     consumer = waiting()
     publish(consumer.channel.name, b"x")
-    assert listener.heard(LONG) == {consumer.pk}
+    assert listener.receive(LONG) == {consumer.pk}
     for published in range(2, 12):
         thread = threading.Thread(target=_publish_elsewhere, args=(consumer.channel.name,))
         thread.start()
-        assert listener.heard(LONG) == {consumer.pk}
+        assert listener.receive(LONG) == {consumer.pk}
         assert counts()["pulljobs_job"] == published
         thread.join()
 
@@ -67,20 +67,20 @@ def test_a_woken_waiter_finds_the_job(listener: Listener) -> None:
 def test_a_new_consumer_is_woken_with_the_one_before(listener: Listener) -> None:
     consumer = waiting()
     publish(consumer.channel.name, b"x")
-    assert listener.heard(LONG) == {consumer.pk}
+    assert listener.receive(LONG) == {consumer.pk}
     new = ConsumerFactory.create(channel=consumer.channel)
     listen.wait(USING, [new.pk], uuid4(), timedelta(minutes=1))
     publish(consumer.channel.name, b"x")
-    heard = listener.heard(LONG)
+    heard = listener.receive(LONG)
     while heard != {consumer.pk, new.pk}:
-        assert (more := listener.heard(LONG))
+        assert (more := listener.receive(LONG))
         heard |= more
 
 
 def test_a_failed_publish_raises_although_a_consumer_waits(listener: Listener) -> None:
     consumer = waiting()
     publish(consumer.channel.name, b"x")
-    assert listener.heard(LONG) == {consumer.pk}
+    assert listener.receive(LONG) == {consumer.pk}
     query("ALTER TABLE pulljobs_job ADD CONSTRAINT refused CHECK (deliveries > 0) NOT VALID")
     try:
         with pytest.raises(IntegrityError):
@@ -125,7 +125,7 @@ def test_a_transaction_managed_by_hand_may_be_waited_for(listener: Listener) -> 
         publish(consumer.channel.name, b"x", key="a")
         publish(consumer.channel.name, b"x")
         assert events == [JobsPublished(consumer.channel.name, 1, 1)] * 3
-        assert listener.heard(SHORT) == set()
+        assert listener.receive(SHORT) == set()
         transaction.commit(USING)
     finally:
         end()
@@ -133,7 +133,7 @@ def test_a_transaction_managed_by_hand_may_be_waited_for(listener: Listener) -> 
         transaction.set_autocommit(True, USING)
     assert counts()["pulljobs_job"] == 3
     publish(consumer.channel.name, b"x")
-    assert listener.heard(LONG) == {consumer.pk}
+    assert listener.receive(LONG) == {consumer.pk}
 
 
 def test_only_after_the_commit(listener: Listener) -> None:
@@ -141,8 +141,8 @@ def test_only_after_the_commit(listener: Listener) -> None:
     with transaction.atomic(USING):
         publish(consumer.channel.name, b"x")
         publish_many(consumer.channel.name, [b"x"])
-        assert listener.heard(SHORT) == set()
-    assert listener.heard(LONG) == {consumer.pk}
+        assert listener.receive(SHORT) == set()
+    assert listener.receive(LONG) == {consumer.pk}
 
 
 def test_not_after_a_rollback(listener: Listener) -> None:
@@ -150,7 +150,7 @@ def test_not_after_a_rollback(listener: Listener) -> None:
     with transaction.atomic(USING):
         publish(consumer.channel.name, b"x")
         transaction.set_rollback(True, using=USING)
-    assert listener.heard(SHORT) == set()
+    assert listener.receive(SHORT) == set()
 
 
 def test_nothing_is_sent_without_a_waiter(listener: Listener) -> None:
@@ -158,15 +158,15 @@ def test_nothing_is_sent_without_a_waiter(listener: Listener) -> None:
     publish(alone.channel.name, b"x")
     publish(overdue.channel.name, b"x")
     listen.wake(USING, [alone.pk, overdue.pk])  # as after a settlement, without an earlier look
-    assert listener.heard(SHORT) == set()
+    assert listener.receive(SHORT) == set()
 
 
 def test_a_consumer_is_notified_once_however_many_wait_for_it(listener: Listener) -> None:
     consumer = waiting()
     listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
     listen.wake(USING, [consumer.pk])
-    assert listener.heard(LONG) == {consumer.pk}
-    assert listener.heard(SHORT) == set()
+    assert listener.receive(LONG) == {consumer.pk}
+    assert listener.receive(SHORT) == set()
 
 
 def test_a_notification_does_not_wait_for_the_disk() -> None:
@@ -191,14 +191,14 @@ def test_a_duplicate_wakes_no_waiter(listener: Listener) -> None:
     publish(consumer.channel.name, b"x", message_id="1")
     listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
     assert publish_many(consumer.channel.name, [Draft(payload=b"x", message_id="1")])[0].duplicate
-    assert listener.heard(SHORT) == set()
+    assert listener.receive(SHORT) == set()
 
 
 def test_a_redrive_wakes(listener: Listener) -> None:
     job = JobFactory.create(state="DEAD")
     listen.wait(USING, [job.consumer.pk], uuid4(), timedelta(minutes=1))
     operating.redrive([job.id])
-    assert listener.heard(LONG) == {job.consumer.pk}
+    assert listener.receive(LONG) == {job.consumer.pk}
 
 
 def test_a_wake_that_fails_is_no_failed_publish() -> None:
@@ -222,7 +222,7 @@ def test_who_came_to_wait_before_the_commit_is_woken(listener: Listener) -> None
         registered = threading.Thread(target=_wait_elsewhere, args=(consumer.pk,))
         registered.start()
         registered.join()
-    assert listener.heard(LONG) == {consumer.pk}
+    assert listener.receive(LONG) == {consumer.pk}
 
 
 def _wait_elsewhere(consumer_id: int) -> None:

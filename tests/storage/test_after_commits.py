@@ -28,7 +28,7 @@ WORKS: dict[str, Callable[[], object]] = {
     "members of a group": lambda: limits.with_members(USING, {1}, {1}),
     "names for events": lambda: emission.emit_given_back(USING, Finished({1: State.DEAD}, [], {})),
     "wake-up": lambda: listen.wake_on_commit(USING, [1]),
-    "lost jobs": lambda: listen.tell_lost_on_commit(USING, [1]),
+    "lost jobs": lambda: listen.notify_lost_on_commit(USING, [1]),
 }
 
 

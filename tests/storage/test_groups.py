@@ -120,7 +120,7 @@ class TestSharedBound:
         with closing(Listener(USING)) as listener:
             listen.wait(USING, [second.pk], uuid4(), MINUTE)
             pulling.finish([outcome(job) for job in mine])
-            assert listener.heard(LONG) == {second.pk}
+            assert listener.receive(LONG) == {second.pk}
 
     @committed
     def test_claims_lock_the_group_before_the_consumer(self) -> None:

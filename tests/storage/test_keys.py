@@ -417,7 +417,7 @@ class TestFreeing:
         with closing(Listener(USING)) as listener:
             listen.wait(USING, [consumer.pk], uuid4(), LATER)
             FREEING[event](held)
-            assert listener.heard(timedelta(seconds=20)) == {consumer.pk}
+            assert listener.receive(timedelta(seconds=20)) == {consumer.pk}
 
     def test_a_key_without_jobs_is_forgotten(self) -> None:
         consumer = exclusive()

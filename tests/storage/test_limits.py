@@ -96,7 +96,7 @@ class TestPause:
         consumer = ConsumerFactory.create()
         listen.wait(USING, [consumer.pk], uuid4(), MINUTE)
         operating.pause(consumer.channel, None)
-        assert listener.heard(LONG) == {consumer.pk}
+        assert listener.receive(LONG) == {consumer.pk}
 
     def test_a_time_without_a_zone_is_refused(self) -> None:
         with pytest.raises(ValueError, match="aware"):
@@ -238,8 +238,8 @@ class TestInFlight:
             listen.wait(USING, [consumer.pk], uuid4(), MINUTE)
         jobs = claimed(free) + held(Puller(USING, bounded).claim(1))
         deliver(*jobs)
-        assert listener.heard(LONG) == {bounded.pk}
-        assert listener.heard(timedelta(seconds=0.2)) == set()
+        assert listener.receive(LONG) == {bounded.pk}
+        assert listener.receive(timedelta(seconds=0.2)) == set()
 
     @committed
     def test_a_kill_that_makes_room_wakes_who_waits(self, listener: Listener) -> None:
@@ -248,7 +248,7 @@ class TestInFlight:
         listen.wait(USING, [consumer.pk], uuid4(), MINUTE)
         [running] = held(Puller(USING, consumer).claim(1))
         operating.kill([running.job_id], by="test")
-        assert listener.heard(LONG) == {consumer.pk}
+        assert listener.receive(LONG) == {consumer.pk}
 
     def test_no_other_consumer_is_looked_at(self) -> None:
         bounded, other = ConsumerFactory.create(max_in_flight=1), ConsumerFactory.create()

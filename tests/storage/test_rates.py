@@ -359,7 +359,7 @@ class TestGivenBack:
         published(consumer, 3)
         listen.wait(USING, [consumer.pk], uuid4(), MINUTE)
         pulling.finish([outcomes.release(job) for job in held(Puller(USING, consumer).claim(3))])
-        assert listener.heard(LONG) == {consumer.pk}
+        assert listener.receive(LONG) == {consumer.pk}
 
 
 class TestTogether:

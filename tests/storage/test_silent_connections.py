@@ -196,10 +196,10 @@ def test_a_pass_of_a_loop_on_a_silent_connection_ends(proxy: SilentProxy, work: 
 def test_a_worker_notices_that_its_listener_is_silent(proxy: SilentProxy) -> None:
     def listen_on() -> None:
         with behind(proxy), closing(Listener(USING)) as listener:
-            assert listener.heard(timedelta(0)) == set()
+            assert listener.receive(timedelta(0)) == set()
             proxy.silence()
             while True:
-                listener.heard(timedelta(seconds=0.1))
+                listener.receive(timedelta(seconds=0.1))
 
     with pytest.raises(psycopg.OperationalError):
         Thread(listen_on).result()

@@ -80,7 +80,7 @@ def test_a_large_message_arrives_and_wakes_its_waiter(backend: int) -> None:
     [sent, _other] = payloads()
     with closing(Listener(USING)) as listener:
         stopped_for_a_moment(backend, lambda: publish(consumer.channel.name, sent))
-        assert listener.heard(timedelta(seconds=60)) == {consumer.pk}
+        assert listener.receive(timedelta(seconds=60)) == {consumer.pk}
     assert sent in stored()
 
 

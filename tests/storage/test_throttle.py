@@ -149,7 +149,7 @@ def test_a_throttle_wakes_the_waiters_so_that_they_learn_of_it(listener: Listene
     consumer = ConsumerFactory.create()
     listen.wait(USING, [consumer.pk], uuid4(), MINUTE)
     throttle(consumer)
-    assert listener.heard(LONG) == {consumer.pk}
+    assert listener.receive(LONG) == {consumer.pk}
 
 
 @pytest.fixture

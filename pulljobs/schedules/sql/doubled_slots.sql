@@ -1,7 +1,7 @@
--- Find slots of schedules with two messages or more, among the messages of a channel that were published since an id.
--- Event: none; of verify.
--- Parameters: channel text, first bigint.
--- Returns: schedule, slot (texts) of each.
+-- Find slots of schedules that have two messages or more, among the messages of a channel from an id on.
+-- Event: none; of `pulljobs verify`.
+-- Parameters: channel text (name), first bigint (lowest id of a message).
+-- Returns: schedule (name), slot (ISO 8601), both as the headers of the messages have them.
 -- Locks: none. Index: message channel (channel, id), from the first id on.
 SELECT
     message.headers ->> 'Pulljobs-Schedule' AS schedule,

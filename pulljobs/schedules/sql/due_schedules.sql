@@ -1,6 +1,6 @@
 -- Lock schedules that are due, the longest due first, and read their rules and messages.
--- Event: none; the transaction publishes, records the slots and moves the rows.
--- Parameters: wanted int.
+-- Event: none; the transaction then publishes, runs record_slots.sql and moves the rows by move_schedules.sql.
+-- Parameters: wanted int (number of rows at most).
 -- Returns: the rule, the message and the state of each schedule, and now (the database's clock).
 -- Locks: the rows, skipping those of other processes. Index: schedule due_at, from its first entry to now.
 SELECT
@@ -33,7 +33,7 @@ SELECT
     error,
     clock_timestamp() AS now
 FROM pulljobs_schedule
--- The start of the statement is a stable value, which an index can be searched for.
+-- statement_timestamp() is stable, so that the index is searched for it. clock_timestamp() is volatile.
 WHERE due_at <= statement_timestamp()
 ORDER BY due_at
 LIMIT %(wanted)s::int

@@ -1,6 +1,7 @@
--- Delete a batch of records of slots that are too old, the oldest first. Records of a backfill count from the backfill on.
+-- Delete a batch of records of slots that are older than an age, the oldest first. The age of a record that a backfill wrote counts
+--   from the backfill on.
 -- Event: none; upkeep.
--- Parameters: age interval, wanted int.
+-- Parameters: age interval, wanted int (number of rows at most).
 -- Returns: one row for each deleted record.
 -- Locks: the records. Index: slot slot_at.
 DELETE FROM pulljobs_slot

@@ -2,9 +2,9 @@
 -- Event: none; the rows are locked by due_schedules.sql in this transaction.
 -- Parameters: ids bigint[], next_slots timestamptz[], due_ats timestamptz[], last_slots timestamptz[] (NULL: none was recorded),
 --   last_reasons text[], late_seconds float8[], last_message_ids bigint[] (NULL: none was fired), failures int[], errors text[],
---   keep_pauses bool[] (true: slots of the pause are left; of one length).
+--   keep_pauses bool[] (true: slots of the pause have no record yet). All arrays have one length.
 -- Returns: nothing.
--- Locks: none but theirs. Index: schedule primary key.
+-- Locks: none but those of due_schedules.sql. Index: schedule primary key.
 UPDATE pulljobs_schedule AS schedule
 SET
     next_slot = moved.next_slot,

@@ -1,5 +1,5 @@
 -- Read how long it takes until the next schedule is due.
--- Event: none; of a loop that has nothing to do, at most once in ten seconds.
+-- Event: none; each schedule loop runs it before and after it fires, and every ten seconds while no schedule is due.
 -- Parameters: none.
 -- Returns one row: seconds (0 or less: a schedule is due; NULL: no schedule will be due).
 -- Locks: none. Index: schedule due_at, its first entry.

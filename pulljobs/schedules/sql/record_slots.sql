@@ -1,7 +1,7 @@
--- Record slots that fired or were skipped, each once.
+-- Insert records of slots that fired or were skipped. A slot has one record, so that it fires once.
 -- Event: none; in the transaction that published the messages.
 -- Parameters: schedule_ids bigint[], slots timestamptz[], fire_times timestamptz[], message_ids bigint[], reasons text[], errors text[]
---   (of one length; message NULL: skipped), replaces bool (a record of a skipped slot is replaced).
+--   (of one length; message NULL: skipped), replaces bool (true: records of skipped slots are overwritten, for a backfill).
 -- Returns: schedule_id, slot_at, late_seconds of the rows that were written.
 -- Locks: none that others wait for. Index: slot primary key.
 INSERT INTO pulljobs_slot AS slot (schedule_id, slot_at, recorded_at, late_seconds, message_id, reason, error)

@@ -1,5 +1,5 @@
--- Read the records of a schedule in a window, and whether those that fired have their message.
--- Event: none; of verify.
+-- Read the records of a schedule's slots between two times, and whether the messages of fired slots exist.
+-- Event: none; of `pulljobs verify`.
 -- Parameters: schedule_id bigint, begin timestamptz (exclusive), until timestamptz (exclusive).
 -- Returns: slot_at, reason, lacks_message, in the order of the slots.
 -- Locks: none. Index: slot primary key, message primary key.
