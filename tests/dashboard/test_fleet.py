@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from pulljobs.admin.dashboard import attention, consumer_status, failures, workers
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, Node
 from pulljobs.states import State
 from pulljobs.storage import backlog, dead
 from tests.dashboard.test_page import (
@@ -66,6 +66,13 @@ def test_a_consumer_is_served_even_if_its_worker_is_hidden(
     assert "not served" not in visible_text(page)
     assert "3 healthy workers" in tile(page, "In flight")
     assert visible_text(page).count("host:1") == 1
+
+
+def test_servers_of_the_api_are_no_healthy_workers(operator: Client) -> None:
+    report_heartbeat({})
+    server = report_heartbeat({})
+    Node.objects.filter(pk=server.pk).update(kind=Node.Kind.API)
+    assert "1 healthy worker" in tile(read_dashboard(operator), "In flight")
 
 
 def test_charts_of_a_hidden_consumer_can_be_chosen(operator: Client, hidden: Consumer) -> None:

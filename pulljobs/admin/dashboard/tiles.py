@@ -14,7 +14,7 @@ from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.ranges import Range
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.admin.dashboard.workers import Worker
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, Node
 from pulljobs.storage.settlement_history import Pace
 
 MANY: Final = 0.05
@@ -78,7 +78,8 @@ def backlog_tiles(
 
 
 def _healthy(workers: Sequence[Worker]) -> str:
-    count = sum(worker.is_healthy for worker in workers)
+    nodes = [worker for worker in workers if worker.node.kind == Node.Kind.WORKER]
+    count = sum(worker.is_healthy for worker in nodes)
     return ngettext("%s healthy worker", "%s healthy workers", count) % count
 
 
