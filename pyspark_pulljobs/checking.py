@@ -41,7 +41,7 @@ class Sums(NamedTuple):
 
 
 class PartSums(NamedTuple):
-    """Sums over the exported rows of one part of a day."""
+    """Sums over the rows of one part of a day that the lake should have."""
 
     table: str
     day: date

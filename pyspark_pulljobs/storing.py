@@ -139,7 +139,7 @@ class Store:
     ) -> None:
         """Publish a chunk by publish.sql, or message by message if a consumer bounds its keys.
 
-        `originals` has the id of the job that each message replays, or None.
+        `originals` has for each message the id of the job that it replays, or None.
         """
         with psycopg.Cursor(self._session.connection) as cursor:
             with self._session.bounded():

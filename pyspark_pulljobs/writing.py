@@ -34,7 +34,7 @@ class Slice(NamedTuple):
 
 
 class ExportParameters(NamedTuple):
-    """Parameters of one run of the export, the same for all of its tasks."""
+    """Arguments of the tasks of one run of the export, equal for all of them."""
 
     dsn: str
     reader: str

@@ -29,7 +29,7 @@ class Batches(Histogram):
     """Histogram that observes many amounts in one call."""
 
     def observe_all(self, amounts: Sequence[float]) -> None:
-        """Observe each amount. The cost grows with the number of buckets, not of amounts."""
+        """Observe each amount, with one update of each bucket that gets any."""
         if not amounts:
             return
         # A wait is negative if the clock was set back.

@@ -1,4 +1,4 @@
-"""Sketches by Spark. `arrow_sketches` makes the same."""
+"""Sketches by Spark, which hours keep and days merge. `arrow_sketches` makes equal ones here."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -65,7 +65,7 @@ FROM (
 
 
 def merge(spark: "SparkSession", members: Sequence[Sequence[Sketches]]) -> dict[int, Sketches]:
-    """Return the merged sketches of each member, by the member's position."""
+    """Merge the sketches of each list in `members`. Return them by the position of the list."""
     given = [
         {"place": place, "wait": part.wait, "run": part.run, "total": part.total, "keys": part.keys}
         for place, sketches in enumerate(members)
