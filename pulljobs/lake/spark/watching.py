@@ -31,7 +31,6 @@ from pulljobs.storage.partitions import Partition
 DAY_SECONDS: Final = 86_400.0
 KEPT: Final = timedelta(days=7)
 """Age from which files that only older versions of a table name are removed."""
-IDLE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -64,8 +63,7 @@ class LakeService:
     @property
     def seconds(self) -> float:
         """Seconds until the next step is due."""
-        nearest = min((step.due for step in self._steps), default=IDLE_SECONDS)
-        return max(nearest - time.monotonic(), 0.0)
+        return max(min(step.due for step in self._steps) - time.monotonic(), 0.0)
 
 
 def _run(step: LakeStep) -> str:
