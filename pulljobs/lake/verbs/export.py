@@ -1,7 +1,6 @@
 """Export settlements and messages since the last run to the lake, exactly once.
 
-A few new rows are written by this process. Spark is started for more rows, or if `--master` is
-given.
+This process writes few rows itself. It starts Spark for more rows, or if `--master` is given.
 """
 
 import signal

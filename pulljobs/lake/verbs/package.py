@@ -1,6 +1,6 @@
-"""Write an archive of what Spark's workers need for our tasks, handlers included.
+"""Write an archive of what Spark's executors need for tasks of pulljobs, handlers included.
 
-Workers that have Spark and the same version of Python unpack it when an application starts, and
+Executors that have Spark and the same version of Python unpack it when an application starts, and
 need no installation. It has the packages of this environment, so it is for machines of this kind.
 """
 

@@ -1,4 +1,4 @@
-"""Publish the rows of Parquet, JSON lines or CSV files, all or nothing and once.
+"""Publish the rows of Parquet, JSON lines or CSV files as messages, all or nothing and once.
 
 Columns are payload (text, binary, or any type as JSON) and the other attributes of a message: key,
 priority, message_id, headers (JSON text), content_type, delay (seconds) and available_at. The same

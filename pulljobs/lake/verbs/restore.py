@@ -1,4 +1,4 @@
-"""Restore a dropped day from the lake; it is not exported again."""
+"""Restore a day from the lake that PostgreSQL has dropped; it is not exported again."""
 
 from argparse import ArgumentParser
 from datetime import date

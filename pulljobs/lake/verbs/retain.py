@@ -1,4 +1,4 @@
-"""Drop old days that the lake verifiably has; exit code 1 if a day differs and stays."""
+"""Drop old days from PostgreSQL that the lake verifiably has; exit code 1 if a day differs."""
 
 from argparse import ArgumentParser
 from datetime import date, timedelta
