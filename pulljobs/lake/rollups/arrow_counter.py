@@ -1,4 +1,4 @@
-"""Counts and sketches of hours by this process, in less time than Spark needs to start."""
+"""Counter of hours in the calling process, for few rows: Spark would need longer to start."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -85,7 +85,10 @@ def _read_messages(sources: Sources) -> Iterator[pa.Table]:
 def _filter_hours(
     batches: Iterator[pa.RecordBatch], time: str, hours: set[datetime]
 ) -> Iterator[pa.Table]:
-    """Yield the rows of these hours, with a column `hour` in hours since 1970."""
+    """Yield the rows whose column `time` is in these hours, with the hour as a number.
+
+    The number is in the column `hour`, in hours since 1970.
+    """
     wanted = pa.array([(hour - EPOCH) // HOUR for hour in hours], pa.int64())
     for batch in batches:
         rows = pa.Table.from_batches([batch]).append_column("hour", _find_hours(batch[time]))

@@ -1,4 +1,4 @@
-"""Counts of the errors of dead jobs by this process. `spark_errors` has the same counts."""
+"""Counts of the errors of dead jobs by the calling process. `spark_errors` has the same counts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ COLUMNS: Final = ["id", "job_id", "consumer_id", "hour", "reason", "error"]
 
 @dataclass(slots=True)
 class _EqualErrors:
-    """Number of equal errors, and the row of the oldest of them."""
+    """Number of jobs with errors of one fingerprint, and the row of the oldest of them."""
 
     oldest: Mapping[str, Any]
     jobs: int = 0
 
 
 class ErrorTally:
-    """Counts of the errors of settlements, which come in batches."""
+    """Counter of the errors of settlements, which are added batch by batch."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -40,7 +40,7 @@ class ErrorTally:
             errors.oldest = min(errors.oldest, row, key=itemgetter("id"))
 
     def end(self) -> None:
-        """Store the most frequent errors of all batches."""
+        """Store the counts of the most frequent errors, after the last batch."""
         for (key, shape, reason), errors in self._errors.items():
             counts, oldest = self._rows[key], errors.oldest
             sample = (oldest["error"] or "")[:LONGEST_SAMPLE]

@@ -1,4 +1,4 @@
-"""Counts of messages by this process. `spark_published` has the same counts."""
+"""Counts of messages by the calling process. `spark_published` has the same counts."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ PLACE: Final = ["channel_id", "hour"]
 
 
 def count_channels(messages: Iterable[pa.Table]) -> Iterator[ChannelHour]:
-    """Count the messages by channel and hour, with their most frequent keys."""
+    """Yield the number of messages by channel and hour, with a sketch of their keys."""
     counted: Counter[tuple[int, int]] = Counter()
     keys: dict[tuple[int, int], Any] = defaultdict(arrow_sketches.begin_keys)
     for batch in messages:
@@ -42,7 +42,7 @@ def count_edges(messages: Iterable[pa.Table], edges: Collection[Edge]) -> Iterat
 def _list_times(
     messages: Iterable[pa.Table], places: Collection[tuple[int, int]]
 ) -> dict[tuple[int, int], list[datetime]]:
-    """Return the ordered times of the messages in these channels and hours."""
+    """Return the sorted times of the messages by channel and hour, only for these `places`."""
     times: dict[tuple[int, int], list[datetime]] = {place: [] for place in places}
     for batch in messages:
         groups = batch.group_by(PLACE).aggregate([("published_at", "list")])

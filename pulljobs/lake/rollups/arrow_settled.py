@@ -1,4 +1,4 @@
-"""Counts of settlements by this process. `spark_settled` has the same counts."""
+"""Counts of settlements by the calling process. `spark_settled` has the same counts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ MICROSECONDS: Final = 1e6
 
 
 class SettlementTally:
-    """Counts of settlements, which come in batches."""
+    """Counter of settlements, which are added batch by batch."""
 
     def __init__(self, first_deaths: pa.Table, rows: Rows) -> None:
         self._first_deaths, self._rows = first_deaths, rows
@@ -47,13 +47,13 @@ class SettlementTally:
                 sketch.update(known.to_numpy(zero_copy_only=False, writable=True))
 
     def end(self) -> None:
-        """Store the sketches of all batches."""
+        """Store the sketches of the times, after the last batch."""
         for key, times in self._times.items():
             arrow_sketches.store_times(self._rows[key].sketches, times)
 
 
 def find_first_deaths(settlements: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Return the dead jobs, with the `id_min` of the settlement that was their first death."""
+    """Return each dead job's `job_id`, and as `id_min` the id of its first settlement as DEAD."""
     deaths = [_select_deaths(batch) for batch in settlements]
     jobs = pa.Table.from_batches(deaths, DEATHS).group_by("job_id")
     return jobs.aggregate([("id", "min")]).combine_chunks()
@@ -88,7 +88,10 @@ def _count_columns(settlements: pa.Table, is_again: pa.Array) -> dict[str, pa.Ar
 
 
 def _time_columns(settlements: pa.Table, is_again: pa.Array) -> dict[str, pa.Array]:
-    """Return the end in microseconds and the measures in seconds."""
+    """Return the time of settlement in microseconds, and wait, run and total in seconds.
+
+    The wait is NULL except for a job that its first delivery settled.
+    """
     created, claimed, settled = (
         settlements[name].cast(pa.int64()) for name in ("created_at", "claimed_at", "settled_at")
     )

@@ -1,4 +1,4 @@
-"""Sketches by this process, in the format of `spark_sketches`."""
+"""Sketches by the calling process, in the format in which Spark writes and reads its own."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Shapes of errors: errors of one shape are counted together."""
+"""Fingerprints of errors: errors that differ only in quoted names, ids and numbers are equal."""
 
 import re
 from hashlib import md5

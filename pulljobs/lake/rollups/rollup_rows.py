@@ -1,4 +1,4 @@
-"""Reads and writes of the rows of rollups."""
+"""Reads and writes of rollups in PostgreSQL."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,10 @@ UPDATED: Final = [
 def load(
     using: str, period: Period, since: datetime, until: datetime, without: Collection[datetime]
 ) -> Rows:
-    """Return the rows that begin from `since` to before `until`, except at the times `without`."""
+    """Return the counts of rollups that start from `since` to before `until`.
+
+    Rollups that start at a time in `without` are left out.
+    """
     rollups = Rollup.objects.using(using).filter(
         period=period, starts_at__gte=since, starts_at__lt=until
     )
@@ -47,7 +50,10 @@ def load(
 
 
 def save(using: str, period: Period, rows: Mapping[Key, Counts]) -> None:
-    """Insert or replace the rows, in the caller's transaction."""
+    """Insert the rollups, or replace those of the same period and consumer.
+
+    It joins the caller's transaction.
+    """
     channels = dict(Consumer.objects.using(using).values_list("pk", "channel_id"))
     items = sorted(rows.items())
     for start in range(0, len(items), BATCH):

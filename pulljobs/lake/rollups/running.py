@@ -1,7 +1,7 @@
-"""Run of the rollup, which recounts the hours that new files of the lake touch.
+"""Run of the rollup, which counts the hours in which the lake has new rows.
 
-Hours are counted from all of their rows and never added to, so a repeated run has the same result.
-Days and months are merged from the hours, including those of earlier runs.
+An hour is counted again from all of its rows, so a repeated run has the same result. Days and
+months are merged from the hours, including those of earlier runs.
 """
 
 import pickle
@@ -49,15 +49,18 @@ Month = dict[Period, Rows]
 
 @dataclass(slots=True)
 class RolledUp:
-    """Result of a run. All counts are 0 if the lake had nothing new."""
+    """Result of a run of the rollup. All counts are 0 if the lake had nothing new."""
 
     settlements: int = 0
     """Settlements in the hours that were counted."""
     delivered: int = 0
     dead: int = 0
     published: int = 0
+    """Messages that were published to consumers in these hours, once for each consumer."""
     hours: int = 0
+    """Number of hours that were counted."""
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(Period.values, 0))
+    """Number of rollups that were written, by period."""
     known_until: datetime | None = None
     seconds: float = 0.0
 
@@ -74,7 +77,7 @@ class RolledUp:
 
 
 def roll_up(sessions: Sessions, *, recount: bool = False, always_spark: bool = False) -> RolledUp:
-    """Count the hours that are new or have late rows, or with `recount` all hours of the lake.
+    """Count the hours with new rows, or with `recount` all hours of the lake.
 
     Everything is written in one transaction. Raise LakeError if another run ended first. A Spark
     session is opened only for many rows, or if `always_spark`.
@@ -136,7 +139,7 @@ class _RollupRun:
 
     @property
     def rows(self) -> int:
-        """Number of rows in the days of new files, about."""
+        """Number of rows to read, as an estimate: all rows of the days that have new files."""
         before = self.before
         runs = (before.archive_run, before.messages_run) if before else (-1, -1)
         total = 0
@@ -166,7 +169,10 @@ class _RollupRun:
             yield {Period.HOUR: counted, Period.DAY: by_day, Period.MONTH: by_month}
 
     def save(self, months: Iterable[Month], counted: RolledUp, seconds: float) -> None:
-        """Write all rows, or raise LakeError if another run ended first."""
+        """Write the rollups and the row of this run in one transaction.
+
+        Raise LakeError if another run ended first.
+        """
         with transaction.atomic(using=self.using):
             with connections[self.using].cursor() as cursor:
                 cursor.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
@@ -203,10 +209,11 @@ class _RollupRun:
     def _later_hours(
         self, counter: Counter, snapshot: TableSnapshot, run: int, event: str
     ) -> set[datetime]:
-        """Return the hours with rows that later exports added.
+        """Return the hours with rows that were exported after `run`.
 
-        The log has the first and the last time of each file. In rewritten files, transaction
-        numbers identify these rows. An hour too many does no harm: it is counted once more.
+        The Delta log has the first and the last time of each new file. In rewritten files,
+        transaction numbers identify the rows. An hour too many does no harm: it is counted once
+        more.
         """
         if snapshot.last_run == run:
             return set()
@@ -217,7 +224,10 @@ class _RollupRun:
         return later
 
     def _low_xid(self, run: int) -> int:
-        """Return the lowest transaction of later exports, which a rebase may have lowered."""
+        """Return the transaction number from which on rows were exported after `run`.
+
+        A rebase may have lowered it.
+        """
         runs = LakeRun.objects.using(self.using).filter(location=self.where, pk__gte=run)
         ends = Case(When(pk=run, then="high_xid"), default="low_xid")
         return runs.aggregate(low=Min(ends))["low"] or 0
@@ -229,7 +239,11 @@ class _RollupRun:
         whole: Callable[[datetime], datetime],
         counted: set[datetime],
     ) -> Rows:
-        """Return rows of earlier runs in these days or months that this run does not count."""
+        """Return the counts of earlier runs that belong to the longer periods in `wholes`.
+
+        `whole` returns the start of the longer period for a time. Rollups that this run counts
+        again, which start at a time in `counted`, are left out.
+        """
         return {
             key: counts
             for since in wholes
@@ -241,7 +255,7 @@ class _RollupRun:
 
 
 def _read(spool: IO[bytes]) -> Iterator[Month]:
-    """Yield the dumped months in order."""
+    """Yield the months that were pickled to the file, in their order."""
     end = spool.seek(0, SEEK_END)
     spool.seek(0)
     while spool.tell() < end:
@@ -258,7 +272,10 @@ def _subscriptions(using: str) -> list[Subscription]:
 
 
 def _addressed(using: str) -> list[Addressed]:
-    """Return bulk publishes for one consumer. A chunked publish has one entry for each part."""
+    """Return the bulk publishes to a single consumer, and how many messages each published.
+
+    A chunked publish has an entry for each of its partitions.
+    """
     alone = BulkPublish.objects.using(using).filter(only_consumer__isnull=False, messages__gt=0)
     parts = PublishedPart.objects.using(using).filter(publish__in=alone)
     columns = ("only_consumer_id", "channel_id", "settled_at", "messages")
