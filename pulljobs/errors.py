@@ -91,7 +91,7 @@ class DuplicateMessage(PublishError):
 
 
 class DuplicateSchedule(PublishError):
-    """Scheduled message whose id was scheduled already."""
+    """Scheduled message with the client message id of another one on its channel."""
 
     def __init__(self, message_id: str) -> None:
         super().__init__(
@@ -161,7 +161,7 @@ class WorkflowError(PulljobsError):
 
 
 class StepMismatch(WorkflowError):
-    """Step whose name belongs to another function or another kind of step."""
+    """Step whose name the run has already used for another function or another kind of step."""
 
 
 class StepFailed(WorkflowError):
@@ -183,7 +183,7 @@ class TooManySteps(WorkflowError):
 
 
 class WaitTimedOut(WorkflowError, TimeoutError):
-    """Signal that did not come in time."""
+    """Signal that a run waited for, and that did not come in time."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"No signal {name!r} came in time.")
@@ -221,7 +221,7 @@ class UnknownRun(PulljobsError, LookupError):
 
 
 class RunEnded(PulljobsError):
-    """Run that takes no more signals."""
+    """Run that is DELIVERED or DEAD, so that it takes no more signals."""
 
     def __init__(self, run: str, state: str) -> None:
         super().__init__(

@@ -54,7 +54,7 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """True if the broker has answered the last request."""
+        """True if the broker has answered since it was last away."""
         return self._up.is_set()
 
     def connect(self, pause: float = 0.0) -> None:

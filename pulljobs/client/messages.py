@@ -79,7 +79,7 @@ class Received(Generic[Done, Left]):
 
     @property
     def payload(self) -> bytes:
-        """Payload as bytes."""
+        """Payload of the message, as bytes."""
         return self.job.payload
 
     def json(self) -> Any:

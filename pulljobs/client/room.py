@@ -67,7 +67,7 @@ class Room:
     _change: asyncio.Event = field(default_factory=asyncio.Event)
 
     def share(self) -> Share:
-        """Add a broker and return its share."""
+        """Add a broker of the consumer and return its share, which has no messages yet."""
         self.shares.append(Share())
         return self.shares[-1]
 

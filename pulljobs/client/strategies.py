@@ -58,9 +58,9 @@ class Backoff:
 def guarded(
     name: str, strategy: Callable[[N], float], usual: Callable[[N], float]
 ) -> Callable[[N], float]:
-    """Return the user's function, protected: if it fails, that is logged and `usual` is called.
+    """Return a function that calls the user's `strategy`, and `usual` if that fails.
 
-    `name` is that of the argument. An endless loop would end by the exception.
+    The failure is logged with `name`. Without this it would end the loop that asks for the delay.
     """
 
     def seconds(given: N) -> float:
