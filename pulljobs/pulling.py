@@ -101,7 +101,7 @@ class _ClaimRequest(NamedTuple):
 
 @dataclass(slots=True)
 class Puller:
-    """Claiming side of one consumer in one process. It remembers where the last claim ended."""
+    """Object by which a process claims jobs of one consumer, going on where its last claim ended."""
 
     using: str
     consumer: Consumer
@@ -194,7 +194,7 @@ class Puller:
         return self._claimer.walk(request.wanted, partial(self._run, request, self._claimer))
 
     def _is_elsewhere(self) -> bool:
-        """Return True if the last claim was on another connection or, behind a pooler, server."""
+        """Return True if the connection, or behind a pooler the server, is not the last claim's."""
         session = statements.session(self.using)
         pooled = statements.behind_pooler(self.using)
         server = nodes.server_start(self.using) if pooled else None

@@ -48,7 +48,7 @@ def check_routers(
 def check_transactions(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Inform that writes to the default database do not commit together with those to jobs."""
+    """Point out that jobs in another database do not commit together with the default database."""
     using = _database()
     if not using or using == DEFAULT_DB_ALIAS:
         return []

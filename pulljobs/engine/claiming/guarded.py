@@ -14,7 +14,7 @@ Work = Callable[[Session, int, int, Terms, Entry], Claimed]
 
 
 class Guards(NamedTuple):
-    """Rules by which a process chooses the statements of a claim, which check that they hold."""
+    """Rules of a consumer by which claims choose their statements, which check the rules again."""
 
     exclusive: bool = False
     """True if at most one job of a key may be in flight."""
