@@ -134,7 +134,7 @@ class ClaimedJob:
 
     @property
     def limits(self) -> RunLimits:
-        """Limits of retries and time in the payload, before the handler's and consumer's."""
+        """Limits of retries and time in the payload, in place of handler's and consumer's."""
         if self._limits is None:
             limits_of = self.handler.limits_of
             self._limits = NO_LIMITS if limits_of is None else limits_of(self._message.payload)

@@ -101,7 +101,7 @@ class _ClaimRequest(NamedTuple):
 
 @dataclass(slots=True)
 class Puller:
-    """Object by which a process claims jobs of one consumer, going on where its last claim ended."""
+    """Object that claims jobs of one consumer for a process, and knows where the last claim ended."""
 
     using: str
     consumer: Consumer
