@@ -101,7 +101,7 @@ class _ClaimRequest(NamedTuple):
 
 @dataclass(slots=True)
 class Puller:
-    """Object that claims jobs of one consumer for a process, and knows where the last claim ended."""
+    """Object that claims jobs of one consumer in a process, and keeps its low-water marks."""
 
     using: str
     consumer: Consumer
