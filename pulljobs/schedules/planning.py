@@ -1,6 +1,6 @@
 """Plan of a due schedule: which of its slots fire now, and why others are skipped.
 
-`firing` carries plans out. One plan has the slots from `next_slot` to the present.
+`firing.py` carries plans out. A plan has the slots from `next_slot` to the present.
 """
 
 from collections.abc import Iterator
