@@ -106,7 +106,7 @@ class Settings:
     """Threads of a process that run handlers. Few jobs use few of them, and few connections."""
     ASYNC_CONCURRENCY: int = 100
     """Async handlers of a process that run at once, on its event loop."""
-    FETCH_BATCH: int = 500
+    FETCH_BATCH: int = 1000
     """Largest number of jobs of one claim."""
     MAX_HELD: int = 4000
     """Largest number of jobs that a process has claimed and not yet settled."""
@@ -122,7 +122,7 @@ class Settings:
     """Time between claims of a consumer without jobs. A notification ends the wait."""
     FLUSH_INTERVAL: timedelta = timedelta(milliseconds=50)
     """Time that outcomes wait to be written together, at most a second."""
-    FLUSH_SIZE: int = 500
+    FLUSH_SIZE: int = 1000
     """Number of outcomes that are written without waiting for FLUSH_INTERVAL."""
     REAP_INTERVAL: timedelta = timedelta(seconds=5)
     """Time between passes of the reaper over expired leases."""
