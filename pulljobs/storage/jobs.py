@@ -53,6 +53,7 @@ from pulljobs.storage.statements import (
     brief,
     in_transaction,
     is_wait,
+    keeping_plans,
     retrying,
     run,
 )
@@ -231,7 +232,7 @@ def finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
     """
 
     def work() -> Finished:
-        with brief(using):
+        with brief(using), keeping_plans(using):
             return settling.find_lost(using, settlements, _finish_unlocked(using, settlements))
 
     return retrying(using, work)

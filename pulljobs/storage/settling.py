@@ -19,7 +19,7 @@ _USED_UP: Final = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED
 
 def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
     """Run finish.sql for `jobs` jobs, and for members of batches its variant. Return their rows."""
-    finish = partial(run, using, params=params, seconds=LOCK_SECONDS)
+    finish = partial(run, using, params=params, seconds=LOCK_SECONDS, keeps_plan=True)
     rows, batch_ids = members.finish(finish, jobs)
     batches.announce(using, batch_ids)
     return rows

@@ -159,8 +159,7 @@ def run(
     with ready.errors, limit, _Preparing(ready):
         cursor, settings = _kept(ready), []
         if ready.raw not in _dedicated and ready.raw not in _keeping:
-            settings += [INTERPRETED] if interpreted else []
-            settings += [KEEP_PLAN] if keeps_plan else []
+            settings += [KEEP_PLAN] if keeps_plan else [INTERPRETED] if interpreted else []
         with _pipeline(ready, settings, meanwhile):
             for setting in settings:
                 psycopg.RawCursor(ready.raw).execute(setting)
@@ -242,7 +241,7 @@ def run_together(
 ) -> list[list[Row]]:
     """Return the rows of a statement for each of the parameters, in one round trip and commit."""
     if len(every) == 1:
-        return [run(using, name, every[0], seconds=seconds)]
+        return [run(using, name, every[0], seconds=seconds, keeps_plan=True)]
     _restart_deadline()
     connection = connections[using]
     text, ready = statement(name), _ready(connection, always_prepare=False)
@@ -433,7 +432,8 @@ class AliasSession:
     using: str
 
     def run(self, name: str, params: Params) -> list[Row]:
-        return run(self.using, name, params, interpreted=True)
+        is_alone = not in_transaction(self.using)
+        return run(self.using, name, params, interpreted=True, keeps_plan=is_alone)
 
     def atomic(self) -> AbstractContextManager[object]:
         return brief(self.using)

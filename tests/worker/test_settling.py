@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, connections, transaction
 
 from pulljobs import jobs, operating, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Settlement
 from pulljobs.handlers import ClaimedJob
+from pulljobs.publishing import publish
 from pulljobs.states import State
 from pulljobs.worker.executor import outcome_of_cancelled, perform
 from pulljobs.worker.runs import CancelReason
-from tests.factories import ConsumerFactory
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import PATIENCE_SECONDS, Thread, query, session
 from tests.worker.claiming import FlusherBench, claim_of
 
@@ -55,6 +59,27 @@ def test_settlements_in_the_transaction_of_a_handler_keep_their_plan() -> None:
         " FROM pg_prepared_statements WHERE starts_with(statement, '-- Deliver jobs of one claim')"
     )
     assert (seen, query(plans)) == ([("on",)] * 2, [("on", 2, 0)])
+
+
+@pytest.mark.own_session
+@pytest.mark.parametrize("settle", [pulling.finish, pulling.finish_together])
+def test_claims_and_settlements_of_web_processes_keep_their_plans(
+    settle: Callable[[list[Settlement]], object],
+) -> None:
+    consumer = ConsumerFactory.create()
+    puller = pulling.Puller(USING, consumer)
+    for _number in range(3):
+        publish(consumer.channel.name, b"x")
+        claim = puller.claim(1)
+        assert claim.taken is not None
+        [(row, _message)] = claim.jobs
+        settle([outcomes.deliver(outcomes.Held(row.id, claim.taken.lease_token))])
+    plans = query(
+        "SELECT left(statement, 10), generic_plans > 0, custom_plans FROM pg_prepared_statements"
+        " WHERE statement ~ '^-- (Claim|Deliver) jobs'"
+    )
+    assert set(plans) == {("-- Claim j", True, 0), ("-- Deliver", True, 0)}
+    assert query("SELECT current_setting('enable_seqscan')") == [("on",)]
 
 
 def test_lost_lease_undoes_the_effects() -> None:
