@@ -1,5 +1,6 @@
 """Acts of operators on single jobs in the admin."""
 
+import django
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
@@ -133,7 +134,8 @@ def test_acts_need_the_permission_to_view_jobs(slug: str, consumer: Consumer) ->
 
 
 def test_an_id_that_no_job_can_have_changes_nothing(operator: Client) -> None:
-    assert operator.post(page("job", 2**63), {"_event": "kill"}).status_code == 403
+    refused = {403} if django.VERSION < (6, 1) else {302}  # 6.1 redirects as for a GET
+    assert operator.post(page("job", 2**63), {"_event": "kill"}).status_code in refused
     act(operator, Event.KILL, [2**63])
     assert not AuditEntry.objects.filter(done__gt=0).exists()
 
