@@ -5,9 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from typing import Any, Final
 
+import psycopg
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from pulljobs.lake.models import ErrorFingerprint, HotKey, NodeCost, Rollup
 from pulljobs.lake.models.rollups import MEASURES, QUANTILES, Period
@@ -23,12 +26,16 @@ from pulljobs.lake.rollups.counts import (
 from pulljobs.models import Consumer
 
 BATCH: Final = 200
-UNIQUE: Final = ("period", "starts_at", "consumer")
-UPDATED: Final = [
-    field.name
-    for field in Rollup._meta.concrete_fields
-    if not field.primary_key and field.name not in UNIQUE
-]
+UNIQUE: Final = ("period", "starts_at", "consumer_id")
+FIELDS: Final = {
+    field.attname: field for field in Rollup._meta.concrete_fields if not field.primary_key
+}
+UPSERT: Final = sql.SQL("""
+INSERT INTO {table} ({columns})
+SELECT * FROM unnest({arrays})
+ON CONFLICT ({unique}) DO UPDATE SET ({updated}) = ROW ({new})
+RETURNING starts_at, consumer_id, id
+""")
 
 
 def load(
@@ -57,53 +64,71 @@ def save(using: str, period: Period, rows: Mapping[Key, Counts]) -> None:
     channels = dict(Consumer.objects.using(using).values_list("pk", "channel_id"))
     items = sorted(rows.items())
     for start in range(0, len(items), BATCH):
-        batch = items[start : start + BATCH]
-        made = Rollup.objects.using(using).bulk_create(
-            [_row(period, key, counts, channels.get(key.consumer_id)) for key, counts in batch],
-            update_conflicts=True,
-            update_fields=UPDATED,
-            unique_fields=UNIQUE,
-        )
-        _save_parts(using, [row.pk for row in made], [counts for _key, counts in batch])
+        batch = dict(items[start : start + BATCH])
+        made = [_row(period, key, counts, channels) for key, counts in batch.items()]
+        ids = _upsert(using, made)
+        _save_parts(using, [(ids[key], counts) for key, counts in batch.items()])
 
 
-def _row(period: Period, key: Key, counts: Counts, channel_id: int | None) -> Rollup:
-    row = Rollup(
-        period=period,
-        starts_at=key.starts_at,
-        consumer_id=key.consumer_id,
-        channel_id=channel_id,
-        dead_by_reason=dict(sorted(counts.reasons.items())),
-        first_settled_at=counts.first_settled_at,
-        last_settled_at=counts.last_settled_at,
-        keys_sketch=counts.sketches.keys,
+def _row(period: Period, key: Key, counts: Counts, channels: Mapping[int, int]) -> dict[str, Any]:
+    slowest_seconds, slowest_job = counts.slowest or (None, None)
+    row = {
+        "period": period.value,
+        "starts_at": key.starts_at,
+        "consumer_id": key.consumer_id,
+        "channel_id": channels.get(key.consumer_id),
+        "dead_by_reason": Jsonb(dict(sorted(counts.reasons.items()))),
+        "first_settled_at": counts.first_settled_at,
+        "last_settled_at": counts.last_settled_at,
+        "slowest_seconds": slowest_seconds,
+        "slowest_job": slowest_job,
+        "keys_sketch": counts.sketches.keys,
         **{name: getattr(counts, name) for name in ADDED},
-    )
-    if counts.slowest is not None:
-        row.slowest_seconds, row.slowest_job = counts.slowest
+    }
     for measure, sketch in measured(counts.sketches):
-        setattr(row, f"{measure}_sketch", sketch)
-        values = counts.sketches.quantiles.get(measure) or ()
-        for quantile, value in zip(QUANTILES, values, strict=bool(values)):
-            setattr(row, f"{measure}_p{quantile}", value)
+        values = counts.sketches.quantiles.get(measure) or (None,) * len(QUANTILES)
+        row[f"{measure}_sketch"] = sketch
+        row |= {f"{measure}_p{at}": value for at, value in zip(QUANTILES, values, strict=True)}
     return row
 
 
-def _save_parts(using: str, rollups: list[int], counted: list[Counts]) -> None:
+def _upsert(using: str, rows: Sequence[Mapping[str, Any]]) -> dict[Key, int]:
+    """Insert or replace rows and return their ids. In binary, sketches have half of the length."""
+    connection = connections[using]
+    arrays = [[row[name] for row in rows] for name in FIELDS]
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        cursor.execute(_upsert_statement(connection), arrays)
+        return {Key(consumer, starts_at): pk for starts_at, consumer, pk in cursor}
+
+
+def _upsert_statement(connection: BaseDatabaseWrapper) -> sql.Composed:
+    types = [field.db_type(connection) for field in FIELDS.values()]
+    updated = [name for name in FIELDS if name not in UNIQUE]
+    return UPSERT.format(
+        table=sql.Identifier(Rollup._meta.db_table),
+        columns=_join(FIELDS),
+        arrays=sql.SQL(", ".join(f"%b::{kind}[]" for kind in types)),
+        unique=_join(UNIQUE),
+        updated=_join(updated),
+        new=sql.SQL(", ").join([sql.Identifier("excluded", name) for name in updated]),
+    )
+
+
+def _join(names: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _save_parts(using: str, counted: Sequence[tuple[int, Counts]]) -> None:
     for model, (columns, list_parts) in PARTS.items():
+        rollups = [pk for pk, _counts in counted]
         model._default_manager.using(using).filter(rollup__in=rollups).delete()
-        rows = (
-            (pk, *part)
-            for pk, counts in zip(rollups, counted, strict=True)
-            for part in list_parts(counts)
-        )
+        rows = ((pk, *part) for pk, counts in counted for part in list_parts(counts))
         _copy(using, model._meta.db_table, ("rollup_id", *columns), rows)
 
 
 def _copy(using: str, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Insert rows by COPY: an INSERT of thousands of rows takes longer to build than to run."""
-    names = sql.SQL(", ").join(map(sql.Identifier, columns))
-    text = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table), names)
+    text = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table), _join(columns))
     with connections[using].cursor() as cursor, cursor.copy(text) as copy:
         for row in rows:
             copy.write_row(row)
