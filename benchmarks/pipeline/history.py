@@ -1,6 +1,7 @@
 """Archive of two days with a given number of settlements, and a message for every ten."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Final
 
 from benchmarks.database import CONSUMER, EMPTIED, query
@@ -8,6 +9,8 @@ from pulljobs.models import Channel, Consumer
 
 CONSUMERS: Final = 8
 FANNED_OUT: Final = 10
+TRANSACTIONS: Final = 48
+"""Transactions that write the settlements. The planner thinks that a single one is everywhere."""
 SINCE: Final = "date_trunc('day', now(), 'UTC') - interval '2 days'"
 
 MESSAGES: Final = """
@@ -53,7 +56,7 @@ SELECT
     CASE WHEN number % 50 = 0 THEN 'ValueError: no ' || number || ' in ''orders''' END,
     CASE WHEN number % 50 <> 0 THEN jsonb_build_object('lines', number % 1000) END
 FROM
-    generate_series(1, {rows}) AS number,
+    generate_series({first}, {last}) AS number,
     LATERAL (
         SELECT {since} + interval '2 days' * (number::float8 / {rows} * 0.999) AS settled_at
     ) AS settled,
@@ -77,12 +80,19 @@ def fill_consumers() -> None:
     Consumer.objects.update(created_at=datetime(1970, 1, 1, tzinfo=UTC))
 
 
+def settle(first: int, last: int, rows: int, since: str = SINCE) -> None:
+    """Insert the settlements with these numbers, of `rows` that begin at the time `since`."""
+    query(SETTLEMENTS.format(first=first, last=last, rows=rows, since=since, consumers=CONSUMERS))
+
+
 def fill(rows: int) -> int:
     """Fill the tables and return the number of rows of a whole export."""
     fill_consumers()
     messages = max(1, rows // FANNED_OUT)
     query(MESSAGES.format(messages=messages, since=SINCE))
-    query(SETTLEMENTS.format(rows=rows, since=SINCE, consumers=CONSUMERS))
+    edges = [rows * number // TRANSACTIONS for number in range(TRANSACTIONS + 1)]
+    for before, last in pairwise(edges):
+        settle(before + 1, last, rows)
     query("VACUUM ANALYZE pulljobs_archived_job, pulljobs_message")
     query("CHECKPOINT")
     return rows + messages

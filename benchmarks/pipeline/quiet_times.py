@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.database import own_database, query
+from benchmarks.database import own_database
 from benchmarks.pipeline import history
 from benchmarks.report import Table, print_report
 from pulljobs.lake.models import RollupRun
@@ -79,7 +79,7 @@ def _wait_until_rolled_up(runs: int) -> None:
 
 
 def _settle(rows: int, since: str) -> None:
-    query(history.SETTLEMENTS.format(rows=rows, since=since, consumers=history.CONSUMERS))
+    history.settle(1, rows, rows, since)
 
 
 def _command(*words: str) -> list[str]:

@@ -60,7 +60,7 @@ def _export_row(number: int) -> float:
     """Settle a job and export it, and return the seconds of the export."""
     since = SINCE.format(number=number)
     query(history.MESSAGES.format(messages=1, since=since))
-    query(history.SETTLEMENTS.format(rows=1, since=since, consumers=history.CONSUMERS))
+    history.settle(1, 1, 1, since)
     done = exporting.export(ExportOptions(), _refuse_spark)
     assert done.rows == {"archive": 1, "messages": 1}
     return done.seconds
