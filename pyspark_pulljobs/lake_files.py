@@ -11,11 +11,11 @@ from pyspark_pulljobs.filesystems import open_location
 from pyspark_pulljobs.schemas import DAY
 
 BATCH: Final = 50_000
-"""Rows of a batch, which bounds the memory of a task."""
+"""Rows of a batch by default, which bounds the memory of a task."""
 
 
 def read_files(
-    location: str, schema: pa.Schema, named: Iterable[pa.RecordBatch]
+    location: str, schema: pa.Schema, named: Iterable[pa.RecordBatch], batch_rows: int = BATCH
 ) -> Iterator[pa.RecordBatch]:
     """Read the files that the rows of `named` name by `path` and `day`, and yield their rows.
 
@@ -23,11 +23,12 @@ def read_files(
     does not have is NULL, because the file may be older than the column.
     """
     filesystem = open_location(location)
+    encoded = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     for batch in named:
         for row in batch.to_pylist():
-            with ParquetFile(row["path"], filesystem=filesystem) as file:
+            with ParquetFile(row["path"], filesystem=filesystem, read_dictionary=encoded) as file:
                 known = [name for name in schema.names if name in file.schema_arrow.names]
-                for rows in file.iter_batches(BATCH, columns=known):
+                for rows in file.iter_batches(batch_rows, columns=known):
                     yield _complete(rows, schema, row["day"])
 
 

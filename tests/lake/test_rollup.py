@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 from django.db import connection
 from pyspark.sql import SparkSession
@@ -19,8 +20,10 @@ from pulljobs.lake.models import (
 )
 from pulljobs.lake.models.rollups import Period
 from pulljobs.lake.rollups import running
+from pulljobs.lake.rollups.arrow_errors import simplify
+from pulljobs.lake.rollups.errors import LONGEST_SHAPE, fingerprint
 from pulljobs.lake.rollups.running import RolledUp, _RollupRun
-from pulljobs.lake.spark import session, tables
+from pulljobs.lake.spark import tables
 from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Consumer
 from tests.factories import USING, ConsumerFactory
@@ -40,6 +43,12 @@ DEATHS: Final[list[dict[str, Any]]] = [
     },
     {"reason": "timed_out", "error": "  Zu spät, größer 3 s; id ab12cd34ef56ab12"},
 ]
+PIECES: Final = [
+    *("0x", "0", "1", "17", "x", "0x7f3a", "0x0", " ", "  ", "\n", "\t", "\r", "\x85", "\u2028"),
+    *("'", '"', ".", ",", ":", "_", "-", "ä", "٢", "abc12def34ff", "aaaaaaaaaaaa"),
+    "123e4567-e89b-42d3-a456-426614174000",
+]
+"""Parts of errors that the patterns of fingerprints treat differently."""
 COUNTED = """
 SELECT
     date_trunc(%s, settled_at, 'UTC'),
@@ -183,7 +192,7 @@ def test_nothing_new_starts_no_spark(lake: Lake, history: History, consumer: Con
 
 @pytest.mark.parametrize(
     ("module", "name", "value"),
-    [(session, "ONE_PROCESS_ROWS", 0), (running, "find_spec", lambda _library: None)],
+    [(running, "MOST_HERE", 0), (running, "find_spec", lambda _library: None)],
     ids=["many rows", "no library of sketches"],
 )
 def test_spark_counts_what_this_process_can_not(
@@ -304,6 +313,18 @@ def test_spark_and_this_process_count_equal_rows(
     merged = stored()
     lake.roll_up(recount=True)
     assert stored() == merged
+
+
+def test_errors_that_are_counted_together_keep_their_fingerprint() -> None:
+    """Digits become equal before the count, and the patterns of fingerprints see no difference."""
+    random = Random(5)
+    errors = ["".join(random.choices(PIECES, k=random.randrange(30))) for _ in range(5_000)]
+    errors += ["a" * length + "0x12 7" for length in range(480, 510)]
+    lines = simplify(pa.chunked_array([pa.array(errors)])).to_pylist()
+    assert len(set(lines)) < len(set(errors))
+    for error, line in zip(errors, lines, strict=True):
+        first_line = error.strip(" ").partition("\n")[0][:LONGEST_SHAPE]
+        assert fingerprint(line) == fingerprint(first_line), error
 
 
 def test_all_figures_of_an_hour_are_rolled_up(

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,12 @@ from pulljobs.lake.rollups.published import Audience
 from pulljobs.lake.spark.tables import LoggedFile, Table
 from pulljobs.progress import show_progress
 
+T = TypeVar("T")
 HOUR_MICROSECONDS: Final = 3_600_000_000
+ENCODED: Final = ("node_id", "state", "reason")
+"""Columns of settlements with few values, which stay numbers of a dictionary."""
+BATCH: Final = 250_000
+"""Rows that are counted at once, about 50 MB. Fewer take more calls of Arrow for the same rows."""
 
 
 class ArrowCounter:
@@ -41,7 +46,7 @@ class ArrowCounter:
         return dict(rows)
 
     def merge(self, members: Sequence[Sequence[Sketches]]) -> dict[int, Sketches]:
-        return {place: arrow_sketches.merge(parts) for place, parts in enumerate(members)}
+        return arrow_sketches.merge(members)
 
     def list_hours(
         self, table: Table, files: Sequence[LoggedFile], event: str, low_xid: int
@@ -55,26 +60,36 @@ class ArrowCounter:
 
 
 def _count_settled(sources: Sources, rows: Rows) -> None:
-    deaths = sources.archive.read_here(sources.deaths, DEATH_COLUMNS)
-    first_deaths = arrow_settled.find_first_deaths(deaths)
-    counts, errors = SettlementTally(first_deaths, rows), ErrorTally(rows)
-    settled = sources.archive.read_here(sources.settled, SETTLED_COLUMNS)
+    first_deaths = arrow_settled.find_first_deaths(
+        _read_settlements(sources, sources.deaths, DEATH_COLUMNS)
+    )
+    settled = _read_settlements(sources, sources.settled, SETTLED_COLUMNS)
+    settled = _filter_hours(settled, "settled_at", sources.hours)
+    columns = ((each, arrow_settled.choose_columns(each, first_deaths)) for each in settled)
+    counts, errors = SettlementTally(rows), ErrorTally(rows)
     with show_progress("rollup", "rows", sum(file.rows for file in sources.settled)) as shown:
-        for settlements in _read_ahead(_filter_hours(settled, "settled_at", sources.hours)):
-            counts.add(settlements)
+        for settlements, counted in _read_ahead(columns):
+            counts.add(counted)
             errors.add(settlements)
             shown.advance(len(settlements))
     counts.end()
     errors.end()
 
 
-def _read_ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the tables, each of which a thread reads while the caller counts the one before."""
+def _read_settlements(
+    sources: Sources, files: Sequence[LoggedFile], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    encoded = [name for name in ENCODED if name in columns]
+    return sources.archive.read_here(files, columns, encoded=encoded, batch_rows=BATCH)
+
+
+def _read_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield the items, each of which a thread reads while the caller counts the one before."""
     with ThreadPoolExecutor(1) as thread:
-        ahead = thread.submit(next, tables, None)
-        while (table := ahead.result()) is not None:
-            ahead = thread.submit(next, tables, None)
-            yield table
+        ahead = thread.submit(next, items, None)
+        while (item := ahead.result()) is not None:
+            ahead = thread.submit(next, items, None)
+            yield item
 
 
 def _read_messages(sources: Sources) -> Iterator[pa.Table]:
@@ -93,7 +108,10 @@ def _filter_hours(
     for batch in batches:
         rows = pa.Table.from_batches([batch]).append_column("hour", _find_hours(batch[time]))
         is_wanted = pc.is_in(rows["hour"], value_set=wanted)
-        yield rows if pc.all(is_wanted).as_py() else rows.filter(is_wanted)
+        if not pc.all(is_wanted).as_py():
+            rows = rows.filter(is_wanted)
+        if len(rows):
+            yield rows
 
 
 def _find_hours(times: pa.Array) -> pa.Array:

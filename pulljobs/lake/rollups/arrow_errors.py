@@ -8,11 +8,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulljobs.lake.rollups.arrow_settled import is_in_state
 from pulljobs.lake.rollups.counts import Error, Key, Rows
-from pulljobs.lake.rollups.errors import LONGEST_SAMPLE, fingerprint
+from pulljobs.lake.rollups.errors import LONGEST_SAMPLE, LONGEST_SHAPE, fingerprint
 from pulljobs.lake.rollups.hours import hour_at
 
 COLUMNS: Final = ["id", "job_id", "consumer_id", "hour", "reason", "error"]
+EQUAL: Final = ["consumer_id", "hour", "reason", "line"]
 
 
 @dataclass(slots=True)
@@ -31,13 +33,22 @@ class ErrorTally:
         self._errors: dict[tuple[Key, str, str], _EqualErrors] = {}
 
     def add(self, settlements: pa.Table) -> None:
-        dead = settlements.filter(pc.equal(settlements["state"], "DEAD")).select(COLUMNS)
-        for row in dead.to_pylist():
-            key = Key(row["consumer_id"], hour_at(row["hour"]))
-            name = (key, fingerprint(row["error"] or ""), row["reason"])
-            errors = self._errors.setdefault(name, _EqualErrors(row))
-            errors.jobs += 1
-            errors.oldest = min(errors.oldest, row, key=itemgetter("id"))
+        is_dead = is_in_state(settlements["state"].combine_chunks(), "DEAD")
+        dead = settlements.select(COLUMNS).filter(is_dead)
+        lines = dead.append_column("line", simplify(dead["error"]))
+        equal = lines.group_by(EQUAL, use_threads=False).aggregate(
+            [([], "count_all"), ("id", "min")]
+        )
+        oldest = lines.take(pc.index_in(equal["id_min"], value_set=lines["id"]))
+        for row, jobs in zip(oldest.to_pylist(), equal["count_all"].to_pylist(), strict=True):
+            self._add(row, jobs)
+
+    def _add(self, row: Mapping[str, Any], jobs: int) -> None:
+        key = Key(row["consumer_id"], hour_at(row["hour"]))
+        name = (key, fingerprint(row["line"]), row["reason"])
+        errors = self._errors.setdefault(name, _EqualErrors(row))
+        errors.jobs += jobs
+        errors.oldest = min(errors.oldest, row, key=itemgetter("id"))
 
     def end(self) -> None:
         """Store the counts of the most frequent errors, after the last batch."""
@@ -48,3 +59,15 @@ class ErrorTally:
             counts.errors[shape, reason] = Error(errors.jobs, sample, oldest["job_id"])
         for counts in self._rows.values():
             counts.errors = dict(counts.worst_errors())
+
+
+def simplify(errors: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return first lines in which all digits are equal, because errors often differ in numbers.
+
+    Their fingerprints stay as they are: of digits, the patterns know a zero before an x alone.
+    """
+    begins = pc.utf8_slice_codeunits(pc.utf8_trim(errors.fill_null(""), " "), 0, LONGEST_SHAPE)
+    lines = pc.replace_substring_regex(begins, r"(?s)\n.*", "")
+    zeros = pc.replace_substring_regex(lines, "[1-9]", "1")
+    digits = pc.replace_substring(zeros, "0", "1")
+    return pc.if_else(pc.match_substring(lines, "0x"), zeros, digits)

@@ -21,11 +21,12 @@ def count_channels(messages: Iterable[pa.Table]) -> Iterator[ChannelHour]:
     keys: dict[tuple[int, int], Any] = defaultdict(arrow_sketches.begin_keys)
     for batch in messages:
         groups = batch.group_by([*PLACE, "key"]).aggregate([([], "count_all")])
-        for group in groups.to_pylist():
-            place, rows = (group["channel_id"], group["hour"]), group["count_all"]
-            counted[place] += rows
-            if group["key"] is not None:
-                keys[place].update(group["key"], rows)
+        for channel_id, hour, key, rows in zip(
+            *map(pa.ChunkedArray.to_pylist, groups), strict=True
+        ):
+            counted[channel_id, hour] += rows
+            if key is not None:
+                keys[channel_id, hour].update(key, rows)
     for place, rows in counted.items():
         sketches = Sketches()
         arrow_sketches.store_keys(sketches, keys[place])

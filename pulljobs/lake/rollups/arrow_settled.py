@@ -1,10 +1,11 @@
 """Counts of settlements by the calling process. `spark_settled` has the same counts."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,37 +15,45 @@ from pulljobs.lake.rollups.counts import ADDED, Cost, Counts, Key, Rows
 from pulljobs.lake.rollups.hours import EPOCH, hour_at
 
 SUMMED: Final = tuple(name for name in ADDED if name != "published")
-LISTED: Final = ("job_id", *MEASURES)
-GROUPED: Final = ["consumer_id", "hour", "node_id"]
+SPLIT: Final = ("job_id", *MEASURES)
+PLACE: Final = ["consumer_id", "hour"]
+GROUPED: Final = [*PLACE, "node_id"]
 BY_NODE: Final = [
     *((name, "sum") for name in SUMMED),
     ("settled_at", "min"),
     ("settled_at", "max"),
-    *((name, "list") for name in LISTED),
 ]
-LIST_COLUMNS: Final = [f"{name}_list" for name in LISTED]
-"""Columns that stay in Arrow, because Python objects for all rows would take most of the time."""
 DEATHS: Final = pa.schema([("job_id", pa.int64()), ("id", pa.int64())])
 MICROSECONDS: Final = 1e6
+Values = dict[str, np.ndarray]
+"""Values of settlements by column. NULL is NaN."""
 
 
 class SettlementTally:
     """Counter of settlements, which are added batch by batch."""
 
-    def __init__(self, first_deaths: pa.Table, rows: Rows) -> None:
-        self._first_deaths, self._rows = first_deaths, rows
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
         self._times: dict[Key, dict[str, Any]] = defaultdict(arrow_sketches.begin_times)
 
-    def add(self, settlements: pa.Table) -> None:
-        grouped = _columns(settlements, self._first_deaths).group_by(GROUPED, use_threads=False)
-        groups = grouped.aggregate(BY_NODE)
-        for number, group in enumerate(groups.drop_columns(LIST_COLUMNS).to_pylist()):
-            lists = {name: groups[f"{name}_list"][number].values for name in LISTED}
-            key = Key(group["consumer_id"], hour_at(group["hour"]))
-            self._rows[key].add(_counts(group, lists))
-            for measure, sketch in self._times[key].items():
-                known = lists[measure].drop_null()
-                sketch.update(known.to_numpy(zero_copy_only=False, writable=True))
+    def add(self, columns: pa.Table) -> None:
+        """Add settlements with the columns of `choose_columns`."""
+        by_node = columns.group_by(GROUPED, use_threads=False).aggregate(BY_NODE)
+        for group in by_node.to_pylist():
+            self._rows[_key_of(group)].add(_counts(group))
+        for key, values in _split(columns):
+            self._add_times(key, values)
+
+    def _add_times(self, key: Key, values: Values) -> None:
+        """Add the times of some settlements of one consumer and hour.
+
+        A sketch takes ordered values in half of the time.
+        """
+        counts = self._rows[key]
+        counts.slowest = max(filter(None, (counts.slowest, _find_slowest(values))), default=None)
+        for measure, sketch in self._times[key].items():
+            times = values[measure]
+            sketch.update(np.sort(times[~np.isnan(times)]))
 
     def end(self) -> None:
         """Store the sketches of the times, after the last batch."""
@@ -60,11 +69,17 @@ def find_first_deaths(settlements: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def _select_deaths(batch: pa.RecordBatch) -> pa.RecordBatch:
-    dead = batch.filter(pc.equal(batch["state"], "DEAD"))
-    return pa.RecordBatch.from_arrays([dead["job_id"], dead["id"]], schema=DEATHS)
+    dead = batch.select(DEATHS.names).filter(is_in_state(batch["state"], "DEAD"))
+    return dead.cast(DEATHS)
 
 
-def _columns(settlements: pa.Table, first_deaths: pa.Table) -> pa.Table:
+def is_in_state(states: pa.Array, state: str) -> pa.Array:
+    """Return True for each of these states, which have a dictionary, that is `state`."""
+    return pc.equal(states.indices, pc.index(states.dictionary, state))
+
+
+def choose_columns(settlements: pa.Table, first_deaths: pa.Table) -> pa.Table:
+    """Return the columns of settlements that a tally counts."""
     death = pc.index_in(settlements["job_id"], value_set=first_deaths["job_id"])
     is_again = pc.less(first_deaths["id_min"].take(death), settlements["id"]).fill_null(False)
     grouped = {name: settlements[name] for name in (*GROUPED, "job_id")}
@@ -74,7 +89,7 @@ def _columns(settlements: pa.Table, first_deaths: pa.Table) -> pa.Table:
 
 def _count_columns(settlements: pa.Table, is_again: pa.Array) -> dict[str, pa.Array]:
     """Return the columns whose sums have names of `Counts`."""
-    is_delivered = pc.equal(settlements["state"], "DELIVERED")
+    is_delivered = is_in_state(settlements["state"].combine_chunks(), "DELIVERED")
     redeliveries = pc.max_element_wise(pc.subtract(settlements["deliveries"], 1), 0)
     return {
         "delivered": is_delivered,
@@ -109,22 +124,43 @@ def _is_first_delivery(settlements: pa.Table) -> pa.Array:
     return pc.and_(pc.equal(settlements["deliveries"], 1), pc.equal(settlements["retry_count"], 0))
 
 
-def _counts(group: Mapping[str, Any], lists: Mapping[str, pa.Array]) -> Counts:
+def _counts(group: Mapping[str, Any]) -> Counts:
     sums: dict[str, Any] = {name: group[f"{name}_sum"] or 0 for name in SUMMED}
     cost = Cost(sums["delivered"] + sums["dead"], sums["dead"], sums["run_seconds"])
     return Counts(
         **sums,
         first_settled_at=EPOCH + timedelta(microseconds=group["settled_at_min"]),
         last_settled_at=EPOCH + timedelta(microseconds=group["settled_at_max"]),
-        slowest=_find_slowest(lists["run"], lists["job_id"]),
         nodes={group["node_id"]: cost},
     )
 
 
-def _find_slowest(runs: pa.Array, job_ids: pa.Array) -> tuple[float, int] | None:
+def _split(columns: pa.Table) -> Iterator[tuple[Key, Values]]:
+    """Yield the values of each consumer and hour, in less time than Arrow aggregates lists."""
+    values = {name: columns[name].to_numpy() for name in SPLIT}
+    for rows in _split_rows(columns):
+        first = {name: columns[name][rows[0]].as_py() for name in PLACE}
+        yield _key_of(first), {name: column[rows] for name, column in values.items()}
+
+
+def _split_rows(columns: pa.Table) -> list[np.ndarray]:
+    """Return the numbers of the rows of each consumer and hour."""
+    consumers = columns["consumer_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    hours = columns["hour"].to_numpy()
+    places = consumers * (np.ptp(hours) + 1) + (hours - hours.min())
+    order = np.argsort(places.astype(np.min_scalar_type(places.max())), kind="stable")
+    places = places[order]
+    return np.split(order, np.flatnonzero(places[1:] != places[:-1]) + 1)
+
+
+def _find_slowest(values: Values) -> tuple[float, int] | None:
     """Return the longest run with its job, the newest of jobs that took as long."""
-    longest = pc.max(runs)
-    if not longest.is_valid:
+    runs = values["run"]
+    if np.isnan(runs).all():
         return None
-    jobs: int = pc.max(job_ids.filter(pc.equal(runs, longest))).as_py()
-    return longest.as_py(), jobs
+    longest = np.nanmax(runs)
+    return float(longest), int(values["job_id"][runs == longest].max())
+
+
+def _key_of(group: Mapping[str, Any]) -> Key:
+    return Key(group["consumer_id"], hour_at(group["hour"]))

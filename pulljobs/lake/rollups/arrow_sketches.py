@@ -1,6 +1,7 @@
 """Sketches by the calling process, in the format in which Spark writes and reads its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from datasketches import frequent_items_error_type, frequent_strings_sketch, kll_doubles_sketch
@@ -36,14 +37,32 @@ def store_keys(sketches: Sketches, keys: frequent_strings_sketch) -> None:
     sketches.hot_keys = [(key, jobs) for key, jobs, _least, _most in hot]
 
 
-def merge(parts: Sequence[Sketches]) -> Sketches:
-    times, keys, merged = begin_times(), begin_keys(), Sketches()
+def merge(members: Sequence[Sequence[Sketches]]) -> dict[int, Sketches]:
+    """Return the merged sketches by position in the list.
+
+    Consumers of a channel have equal sketches of keys, which are merged once.
+    """
+    merge_keys = cache(_merge_keys)
+    merged = {}
+    for place, parts in enumerate(members):
+        merged[place] = sketches = Sketches()
+        store_times(sketches, _merge_times(parts))
+        sketches.take_keys(merge_keys(tuple(part.keys for part in parts if part.keys)))
+    return merged
+
+
+def _merge_times(parts: Iterable[Sketches]) -> dict[str, kll_doubles_sketch]:
+    times = begin_times()
     for part in parts:
         for measure, sketch in measured(part):
             if sketch is not None:
                 times[measure].merge(kll_doubles_sketch.deserialize(sketch))
-        if part.keys is not None:
-            keys.merge(frequent_strings_sketch.deserialize(part.keys[: -len(NULLS)]))
-    store_times(merged, times)
+    return times
+
+
+def _merge_keys(parts: Iterable[bytes]) -> Sketches:
+    keys, merged = begin_keys(), Sketches()
+    for part in parts:
+        keys.merge(frequent_strings_sketch.deserialize(part[: -len(NULLS)]))
     store_keys(merged, keys)
     return merged

@@ -1,6 +1,7 @@
 """Fingerprints of errors: errors that differ only in quoted names, ids and numbers are equal."""
 
 import re
+from functools import lru_cache
 from hashlib import md5
 from typing import Final
 
@@ -17,9 +18,9 @@ SHAPES: Final = (
 PATTERNS: Final = [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in SHAPES]
 
 
-def fingerprint(error: str) -> str:
-    """Return the fingerprint of an error, equal to that of Spark."""
-    line = error.strip(" ").partition("\n")[0][:LONGEST_SHAPE]
+@lru_cache(10_000)
+def fingerprint(line: str) -> str:
+    """Return the fingerprint of the first line of an error, equal to that of Spark."""
     for pattern, replacement in PATTERNS:
         line = pattern.sub(replacement, line)
     return md5(line.encode(), usedforsecurity=False).hexdigest()

@@ -41,6 +41,8 @@ LOCK_TIMEOUT: Final = "60s"
 """Longest wait for that lock: its holder writes for seconds, unless its process is frozen."""
 MOST_GROUPS: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 """Spark sorts all rows where a task has more groups than this, by default 128."""
+MOST_HERE: Final = 20_000_000
+"""Number of rows that this process counts. More take minutes on one core, and memory for deaths."""
 FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 LONGEST: Final = {Period.HOUR: timedelta(days=1), Period.DAY: timedelta(days=31)}
 """Longest time that rows of a period are merged into."""
@@ -98,7 +100,7 @@ def roll_up(sessions: Sessions, *, recount: bool = False, always_spark: bool = F
 @contextmanager
 def _open_counter(sessions: Sessions, rows: int, always_spark: bool) -> Iterator[Counter]:
     """Choose this process for few rows, if the library of sketches is installed, else Spark."""
-    if rows <= session.ONE_PROCESS_ROWS and not always_spark and find_spec("datasketches"):
+    if rows <= MOST_HERE and not always_spark and find_spec("datasketches"):
         from pulljobs.lake.rollups.arrow_counter import ArrowCounter
 
         yield ArrowCounter()

@@ -27,7 +27,7 @@ LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 SMALL_ROWS: Final = 200_000
 """Number of rows below which the start of a query takes longer than the query."""
 ONE_PROCESS_ROWS: Final = 2_000_000
-"""Number of rows that one process exports or counts in less time than a session starts."""
+"""Number of rows that one process exports in less time than a session starts."""
 PARTITION_ROWS: Final = 1_000_000
 """Number of rows for which a query gets one more partition."""
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"

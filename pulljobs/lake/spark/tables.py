@@ -108,11 +108,20 @@ class Table:
         return reader.parquet(*(f"{base}/{path}" for path, _day in paths))
 
     def read_here(
-        self, files: Iterable[LoggedFile], columns: Sequence[str] = ()
+        self,
+        files: Iterable[LoggedFile],
+        columns: Sequence[str] = (),
+        *,
+        encoded: Sequence[str] = (),
+        batch_rows: int = lake_files.BATCH,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of these files, read by this process, with these columns or all."""
+        """Yield the rows of these files, read by this process, with these columns or all.
+
+        The `encoded` columns of text have a dictionary.
+        """
         named = pa.RecordBatch.from_pylist([{"path": held.path, "day": held.day} for held in files])
-        return lake_files.read_files(self.location, self._schema(columns), [named])
+        schema = pa.schema([_encode(field, encoded) for field in self._schema(columns)])
+        return lake_files.read_files(self.location, schema, [named], batch_rows)
 
     def _schema(self, columns: Sequence[str]) -> pa.Schema:
         fields = pa.schema([*TABLES[self.name], DAY])
@@ -190,6 +199,12 @@ def _action(file: ExportedFile) -> AddAction:
     }
     day: dict[str, str | None] = {"day": file.day.isoformat()}
     return AddAction(file.path, file.bytes, day, int(time.time() * 1000), True, json.dumps(stats))
+
+
+def _encode(field: pa.Field, encoded: Collection[str]) -> pa.Field:
+    """Return the field with a dictionary if its name is among these."""
+    is_encoded = field.name in encoded
+    return field.with_type(pa.dictionary(pa.int32(), field.type)) if is_encoded else field
 
 
 def _logged(row: Mapping[str, Any]) -> LoggedFile:

@@ -1,8 +1,8 @@
 """Count settlements of the lake by consumer and hour, day and month, for charts.
 
 A run recounts the hours for which the lake has new rows. So it can be repeated, and late rows are
-counted in the right hour. This process counts up to two million rows. Spark is started for
-more rows, or if `--master` is given.
+counted in the right hour. This process counts up to twenty million rows. Spark is started
+for more rows, or if `--master` is given.
 """
 
 from argparse import ArgumentParser
