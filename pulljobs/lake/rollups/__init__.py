@@ -6,7 +6,7 @@ By module, what it does:
     hours       the hours that a run counts, and the files that have their rows
     counting    `Counter`: interface for counts of hours and merges of sketches
     spark_*     its implementation for many rows: Spark, in one pass over each table
-    arrow_*     its implementation for few rows: the calling process, with Arrow
+    arrow_*     its implementation for fewer rows: the calling process, with Arrow and NumPy
     published   messages of each consumer, from the counts of its channel
     errors      fingerprints of errors, by which similar errors are counted together
     merging     hours into days, days into months

@@ -99,7 +99,7 @@ def roll_up(sessions: Sessions, *, recount: bool = False, always_spark: bool = F
 
 @contextmanager
 def _open_counter(sessions: Sessions, rows: int, always_spark: bool) -> Iterator[Counter]:
-    """Choose this process for few rows, if the library of sketches is installed, else Spark."""
+    """Choose this process up to MOST_HERE rows if the library of sketches is there, else Spark."""
     if rows <= MOST_HERE and not always_spark and find_spec("datasketches"):
         from pulljobs.lake.rollups.arrow_counter import ArrowCounter
 
