@@ -111,12 +111,12 @@ def test_suspensions_keep_their_plans_and_leave_the_settings_of_the_project_alon
     bench.start()
     drain(delayed=True)
     text = (
-        "SELECT current_setting('enable_seqscan'), generic_plans, custom_plans"
+        "SELECT current_setting('enable_seqscan'), generic_plans > 1, custom_plans"
         " FROM pg_prepared_statements"
         " WHERE starts_with(statement, '-- Settle or give back')"
         " OR starts_with(statement, '-- Record what a suspended run waits for')"
     )
-    assert [tuple(row) for row in statements.query(USING, text)] == [("on", 2, 0)] * 2
+    assert [tuple(row) for row in statements.query(USING, text)] == [("on", True, 0)] * 2
 
 
 def test_a_signal_meets_a_run_that_is_about_to_suspend(bench: Bench) -> None:
