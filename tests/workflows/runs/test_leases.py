@@ -111,7 +111,7 @@ def test_suspensions_keep_their_plans_and_leave_the_settings_of_the_project_alon
     bench.start()
     drain(delayed=True)
     text = (
-        "SELECT current_setting('enable_seqscan'), generic_plans > 1, custom_plans"
+        "SELECT current_setting('enable_seqscan'), generic_plans > 1 AS kept, custom_plans"
         " FROM pg_prepared_statements"
         " WHERE starts_with(statement, '-- Settle or give back')"
         " OR starts_with(statement, '-- Record what a suspended run waits for')"
