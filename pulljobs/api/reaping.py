@@ -58,7 +58,7 @@ class ServingReaper:
 def ensure_reaping() -> None:
     """Start the reaper of this process unless it runs, or PULLJOBS['REAP_WHILE_SERVING'] is False.
 
-    The API calls this for each lease that it hands out.
+    The API calls this for each request that claims, settles or renews jobs.
     """
     global _runner
     if not settings().REAP_WHILE_SERVING:

@@ -1,4 +1,4 @@
-"""Routes of the whole API, to be included at any prefix, each behind the HMAC gateway."""
+"""Routes of the API, to be included at any prefix. The HMAC gateway guards all known paths."""
 
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import path, re_path
