@@ -31,7 +31,7 @@ CONSUMER: Final = "tasks"
 
 
 class ChannelBackend(BaseTaskBackend):
-    """Base class of the task backend, apart from it for modules that the backend itself imports."""
+    """Base class of the backend, in a module of its own to avoid an import cycle."""
 
     def channel_of(self, queue: str) -> str:
         """Return the name of the channel on which the tasks of a queue are published."""

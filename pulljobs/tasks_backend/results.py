@@ -173,7 +173,7 @@ def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
 
 
 def first_worker(token: UUID) -> list[str]:
-    """Return the node of a job at its first delivery as a list, without reading its history."""
+    """Return the node that claimed a job first as a list, empty if its lease is gone."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token=token)
     return [str(node) for node in leases.values_list("node_id", flat=True)[:1]]
 
@@ -216,7 +216,7 @@ def _result_of(view: JobView, task: AnyTask, content: Mapping[str, Any]) -> AnyR
 
 
 def _errors(view: JobView, runs: Sequence[TaskRun]) -> list[TaskError]:
-    """Return the errors of all runs, and last the error of a DEAD job, maybe an operator's."""
+    """Return the errors of all runs. Of a DEAD job the last is its own, maybe an operator's."""
     errors = errors_of(runs)
     if view.state != State.DEAD or not view.error:
         return errors
@@ -225,7 +225,7 @@ def _errors(view: JobView, runs: Sequence[TaskRun]) -> list[TaskError]:
 
 
 def _error(text: str, reason: str | None) -> TaskError:
-    """Return an error of this text, with the exception class in its first line or of the reason."""
+    """Return an error of this text, of the class that its first line or else the reason names."""
     name = text.partition("\n")[0].partition(":")[0].strip()
     if hasattr(builtins, name):
         path = f"builtins.{name}"

@@ -15,8 +15,8 @@ TAKE_UP_SECONDS: Final = 2.0
 class RunLoop:
     """Loop that queues runs which other workers have left, and completes what crashes interrupted.
 
-    Such a crash is that of a sender before it woke the run of its signal, or that of an operator's
-    process after it killed a run and before it killed the children.
+    For example, a sender crashed before it woke the run of its signal, or an operator's process
+    killed a run and crashed before it killed the children.
     """
 
     wake_channel = "pulljobs_runs"
