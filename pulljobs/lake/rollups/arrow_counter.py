@@ -84,7 +84,7 @@ def _read_settlements(
 
 
 def _read_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items, each of which a thread reads while the caller counts the one before."""
+    """Yield the items. A thread reads the next one while the caller works on the last."""
     with ThreadPoolExecutor(1) as thread:
         ahead = thread.submit(next, items, None)
         while (item := ahead.result()) is not None:

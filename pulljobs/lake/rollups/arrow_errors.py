@@ -62,9 +62,10 @@ class ErrorTally:
 
 
 def simplify(errors: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return first lines in which all digits are equal, because errors often differ in numbers.
+    """Return the first lines of these errors, with each digit replaced by the same digit.
 
-    Their fingerprints stay as they are: of digits, the patterns know a zero before an x alone.
+    Errors often differ only in numbers, so fewer lines are left to fingerprint. The fingerprints
+    stay the same: the patterns treat all digits alike, except for a zero before an x.
     """
     begins = pc.utf8_slice_codeunits(pc.utf8_trim(errors.fill_null(""), " "), 0, LONGEST_SHAPE)
     lines = pc.replace_substring_regex(begins, r"(?s)\n.*", "")

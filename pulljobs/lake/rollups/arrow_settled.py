@@ -37,7 +37,7 @@ class SettlementTally:
         self._times: dict[Key, dict[str, Any]] = defaultdict(arrow_sketches.begin_times)
 
     def add(self, columns: pa.Table) -> None:
-        """Add settlements with the columns of `choose_columns`."""
+        """Add settlements, in the columns that `choose_columns` returns."""
         by_node = columns.group_by(GROUPED, use_threads=False).aggregate(BY_NODE)
         for group in by_node.to_pylist():
             self._rows[_key_of(group)].add(_counts(group))
@@ -45,9 +45,9 @@ class SettlementTally:
             self._add_times(key, values)
 
     def _add_times(self, key: Key, values: Values) -> None:
-        """Add the times of some settlements of one consumer and hour.
+        """Add the wait, run and total times of settlements of one consumer and hour.
 
-        A sketch takes ordered values in half of the time.
+        They are sorted first, because a sketch takes sorted values in half of the time.
         """
         counts = self._rows[key]
         counts.slowest = max(filter(None, (counts.slowest, _find_slowest(values))), default=None)
@@ -74,12 +74,15 @@ def _select_deaths(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def is_in_state(states: pa.Array, state: str) -> pa.Array:
-    """Return True for each of these states, which have a dictionary, that is `state`."""
+    """Return for each state whether it is `state`. The states are a dictionary array of Arrow."""
     return pc.equal(states.indices, pc.index(states.dictionary, state))
 
 
 def choose_columns(settlements: pa.Table, first_deaths: pa.Table) -> pa.Table:
-    """Return the columns of settlements that a tally counts."""
+    """Return the columns of settlements that `SettlementTally.add` takes.
+
+    `first_deaths` are those of `find_first_deaths`.
+    """
     death = pc.index_in(settlements["job_id"], value_set=first_deaths["job_id"])
     is_again = pc.less(first_deaths["id_min"].take(death), settlements["id"]).fill_null(False)
     grouped = {name: settlements[name] for name in (*GROUPED, "job_id")}
@@ -88,7 +91,10 @@ def choose_columns(settlements: pa.Table, first_deaths: pa.Table) -> pa.Table:
 
 
 def _count_columns(settlements: pa.Table, is_again: pa.Array) -> dict[str, pa.Array]:
-    """Return the columns whose sums have names of `Counts`."""
+    """Return the columns to sum up, by the names that the sums have in `Counts`.
+
+    `is_again` is true for settlements of jobs that had been DEAD before.
+    """
     is_delivered = is_in_state(settlements["state"].combine_chunks(), "DELIVERED")
     redeliveries = pc.max_element_wise(pc.subtract(settlements["deliveries"], 1), 0)
     return {
@@ -136,7 +142,10 @@ def _counts(group: Mapping[str, Any]) -> Counts:
 
 
 def _split(columns: pa.Table) -> Iterator[tuple[Key, Values]]:
-    """Yield the values of each consumer and hour, in less time than Arrow aggregates lists."""
+    """Yield the values of each consumer and hour as NumPy arrays, by column.
+
+    Arrow would need more time to aggregate them to lists.
+    """
     values = {name: columns[name].to_numpy() for name in SPLIT}
     for rows in _split_rows(columns):
         first = {name: columns[name][rows[0]].as_py() for name in PLACE}
@@ -144,7 +153,7 @@ def _split(columns: pa.Table) -> Iterator[tuple[Key, Values]]:
 
 
 def _split_rows(columns: pa.Table) -> list[np.ndarray]:
-    """Return the numbers of the rows of each consumer and hour."""
+    """Return the indexes of the rows of each consumer and hour, one array for each."""
     consumers = columns["consumer_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     hours = columns["hour"].to_numpy()
     places = consumers * (np.ptp(hours) + 1) + (hours - hours.min())
@@ -154,7 +163,10 @@ def _split_rows(columns: pa.Table) -> list[np.ndarray]:
 
 
 def _find_slowest(values: Values) -> tuple[float, int] | None:
-    """Return the longest run with its job, the newest of jobs that took as long."""
+    """Return the seconds of the longest run and its job id, or None if no run time is known.
+
+    Of several jobs that ran as long, it is the newest.
+    """
     runs = values["run"]
     if np.isnan(runs).all():
         return None

@@ -20,7 +20,10 @@ PATTERNS: Final = [(re.compile(pattern, re.ASCII), replacement) for pattern, rep
 
 @lru_cache(10_000)
 def fingerprint(line: str) -> str:
-    """Return the fingerprint of the first line of an error, equal to that of Spark."""
+    """Return the MD5 of an error's first line without the parts that differ from job to job.
+
+    `spark_errors` computes the same.
+    """
     for pattern, replacement in PATTERNS:
         line = pattern.sub(replacement, line)
     return md5(line.encode(), usedforsecurity=False).hexdigest()

@@ -26,6 +26,7 @@ from pulljobs.lake.rollups.counts import (
 from pulljobs.models import Consumer
 
 BATCH: Final = 200
+"""Number of rollups that are read or written at once."""
 UNIQUE: Final = ("period", "starts_at", "consumer_id")
 FIELDS: Final = {
     field.attname: field for field in Rollup._meta.concrete_fields if not field.primary_key
@@ -93,7 +94,10 @@ def _row(period: Period, key: Key, counts: Counts, channels: Mapping[int, int]) 
 
 
 def _upsert(using: str, rows: Sequence[Mapping[str, Any]]) -> dict[Key, int]:
-    """Insert or replace rows and return their ids. In binary, sketches have half of the length."""
+    """Insert rollups, or replace those of the same period and consumer, and return their ids.
+
+    The statement is sent in binary, in which sketches have half of the length.
+    """
     connection = connections[using]
     arrays = [[row[name] for row in rows] for name in FIELDS]
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:

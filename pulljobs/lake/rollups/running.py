@@ -99,7 +99,10 @@ def roll_up(sessions: Sessions, *, recount: bool = False, always_spark: bool = F
 
 @contextmanager
 def _open_counter(sessions: Sessions, rows: int, always_spark: bool) -> Iterator[Counter]:
-    """Choose this process up to MOST_HERE rows if the library of sketches is there, else Spark."""
+    """Provide a counter: of this process for at most `MOST_HERE` rows, else of Spark.
+
+    The counter of this process needs the library of sketches, `datasketches`.
+    """
     if rows <= MOST_HERE and not always_spark and find_spec("datasketches"):
         from pulljobs.lake.rollups.arrow_counter import ArrowCounter
 
@@ -114,7 +117,7 @@ def _open_counter(sessions: Sessions, rows: int, always_spark: bool) -> Iterator
 @dataclass(frozen=True, slots=True)
 class _RollupRun:
     using: str
-    where: str
+    location: str
     before: RollupRun | None
     """Last run, or None if it counted another lake or all hours are recounted."""
     last: int | None
@@ -123,14 +126,14 @@ class _RollupRun:
     known_until: datetime
 
     @classmethod
-    def prepared(cls, using: str, where: str, recount: bool) -> "_RollupRun":
-        until = ledger.read_known_until(using, where)
+    def prepared(cls, using: str, location: str, recount: bool) -> "_RollupRun":
+        until = ledger.read_known_until(using, location)
         last = RollupRun.objects.using(using).first()
-        before = last if last and last.location == where and not recount else None
+        before = last if last and last.location == location and not recount else None
         archive, messages = (
-            TableSnapshot.take(Table(where, name)) for name in ("archive", "messages")
+            TableSnapshot.take(Table(location, name)) for name in ("archive", "messages")
         )
-        return cls(using, where, before, last.pk if last else None, archive, messages, until)
+        return cls(using, location, before, last.pk if last else None, archive, messages, until)
 
     @property
     def is_due(self) -> bool:
@@ -188,7 +191,7 @@ class _RollupRun:
                 for period, rows in month.items():
                     rollup_rows.save(self.using, period, rows)
             RollupRun.objects.using(self.using).create(
-                location=self.where,
+                location=self.location,
                 archive_run=self.archive.last_run,
                 messages_run=self.messages.last_run,
                 known_until=self.known_until,
@@ -230,7 +233,7 @@ class _RollupRun:
 
         A rebase may have lowered it.
         """
-        runs = LakeRun.objects.using(self.using).filter(location=self.where, pk__gte=run)
+        runs = LakeRun.objects.using(self.using).filter(location=self.location, pk__gte=run)
         ends = Case(When(pk=run, then="high_xid"), default="low_xid")
         return runs.aggregate(low=Min(ends))["low"] or 0
 
