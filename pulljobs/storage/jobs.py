@@ -51,6 +51,7 @@ from pulljobs.storage.statements import (
     LONGEST_SECONDS,
     AliasSession,
     brief,
+    ends_transaction,
     in_transaction,
     is_wait,
     keeping_plans,
@@ -248,7 +249,7 @@ def _is_of_a_row(error: Exception) -> bool:
 
 def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
     """Write outcomes. A savepoint keeps an open transaction of the caller usable after errors."""
-    if not in_transaction(using):
+    if not in_transaction(using) or ends_transaction(using):
         return _finish_together(using, settlements)
     with transaction.atomic(using=using):
         return _finish_together(using, settlements)

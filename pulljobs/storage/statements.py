@@ -67,6 +67,7 @@ SET_LIMITS: Final = (
 )
 """Statement that limits settings which have no limit or a higher one."""
 ATTEMPTS: Final = 5
+CONFLICTS: Final = psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure
 LONGEST_SECONDS: Final = 60.0
 """Longest time limit of statements that publish and settle. Locks are held for less."""
 
@@ -208,6 +209,11 @@ def keeping_plans(using: str) -> Iterator[None]:
         yield
     finally:
         _keeping.discard(raw)
+
+
+def ends_transaction(using: str) -> bool:
+    """Return True in a block of `keeping_plans`: an error there ends the transaction."""
+    return session(using) in _keeping
 
 
 def _pipeline(
@@ -457,13 +463,7 @@ def retrying(using: str, work: Callable[[], T]) -> T:
         try:
             return work()
         except OperationalError as error:
-            if in_transaction(using) or not _is_conflict(error):
+            if in_transaction(using) or not isinstance(error.__cause__, CONFLICTS):
                 raise
             logger.info("Attempt %d lost a conflict over locks; trying again.", attempt)
     return work()
-
-
-def _is_conflict(error: OperationalError) -> bool:
-    return isinstance(
-        error.__cause__, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure
-    )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
 
 from pulljobs import jobs, operating, pulling
 from pulljobs.engine import outcomes
@@ -53,7 +54,9 @@ def test_settlements_in_the_transaction_of_a_handler_keep_their_plan() -> None:
 
     for _number in range(2):
         [job] = claim_of(function, transactional=True)
-        perform(job)
+        with CaptureQueriesContext(connection) as run:
+            perform(job)
+        assert not [each for each in run.captured_queries if "SAVEPOINT" in each["sql"]]
     plans = (
         "SELECT current_setting('enable_seqscan'), generic_plans, custom_plans"
         " FROM pg_prepared_statements WHERE starts_with(statement, '-- Deliver ')"
@@ -136,6 +139,20 @@ def test_silence_of_a_manual_handler_undoes_the_effects() -> None:
     FlusherBench([job]).write(job, perform(job))
     assert not Group.objects.exists()
     assert jobs.get(job.id).state == State.QUEUED
+
+
+def test_an_outcome_that_the_database_refuses_undoes_the_effects() -> None:
+    query(
+        "ALTER TABLE pulljobs_archived_job ADD CONSTRAINT refused CHECK (result IS NULL) NOT VALID"
+    )
+    try:
+        [job] = claim_of(lambda job: effect(job) or 1, transactional=True)
+        FlusherBench([job]).write(job, perform(job))
+        assert not Group.objects.exists()
+        assert jobs.get(job.id).state == State.QUEUED
+        assert "can't be written" in (jobs.get(job.id).error or "")
+    finally:
+        query("ALTER TABLE pulljobs_archived_job DROP CONSTRAINT refused")
 
 
 def test_error_at_the_commit_is_the_handlers() -> None:
