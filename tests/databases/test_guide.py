@@ -29,6 +29,7 @@ def code() -> Iterator[dict[str, ModuleType]]:
         forget("shop")
 
 
+@pytest.mark.usefixtures("only_own_checks")
 def test_its_settings_agree_with_each_other(
     code: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:

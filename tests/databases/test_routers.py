@@ -37,7 +37,7 @@ class NoMigrations:
 
 
 @pytest.fixture(autouse=True)
-def _two_databases(monkeypatch: pytest.MonkeyPatch) -> None:
+def _two_databases(only_own_checks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Configure another alias, to which nothing connects."""
     monkeypatch.setitem(connections.settings, OTHER, {**connections.settings["default"]})
     # Runs over a second database leave this check out, for it would warn in every test.
