@@ -1,3 +1,5 @@
+"""Django app of the core: what it does when Django starts, and after `migrate`."""
+
 import logging
 from importlib import import_module
 from importlib.util import find_spec

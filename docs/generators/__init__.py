@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from generators import code, commands, http, reference, statements
+from generators import code, commands, http, modules, reference, statements
 from pulljobs import errors
 from pulljobs.client import errors as client_errors
 from pulljobs.metrics.families import families_counted, families_read
@@ -32,6 +32,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "invariants": reference.render_invariants,
     "metrics_counted": lambda: reference.render_metrics(families_counted()),
     "metrics_read": lambda: reference.render_metrics(families_read()),
+    "modules": modules.render_modules,
     "settings": reference.render_settings,
     "statements": statements.render_statements,
     "states": reference.render_states,

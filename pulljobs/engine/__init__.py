@@ -1,0 +1,1 @@
+"""Engine without Django: claims, keys, settlements, validation and telemetry, with their SQL."""

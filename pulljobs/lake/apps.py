@@ -1,3 +1,5 @@
+"""Django app of the lake: what it adds to the core."""
+
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 

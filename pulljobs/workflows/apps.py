@@ -1,3 +1,5 @@
+"""Django app of batches and workflows: what it adds to the core."""
+
 from typing import Final
 
 from django.apps import AppConfig

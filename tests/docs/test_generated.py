@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import pulljobs
+from example_project.state import BASE_DIR
 from pulljobs import conf, errors
 from pulljobs.api import DOCUMENT
 from pulljobs.client import errors as client_errors
@@ -61,6 +62,17 @@ def test_a_page_is_filled_with_its_parts(generators: ModuleType) -> None:
     assert filled.startswith(text.partition("```")[0])
     assert "| `PulljobsError` |" in filled
     assert "| `Unreachable` |" in filled
+
+
+def test_every_module_is_listed_with_its_purpose(generators: ModuleType) -> None:
+    sections = dict(
+        section.split("\n", 1) for section in generators.PARTS["modules"]().split("## ")[1:]
+    )
+    assert {"pulljobs", "pulljobs/worker", "pyspark_pulljobs"} <= set(sections)
+    for folder, text in sections.items():
+        rows = re.findall(r"^\| `(\w+\.py)` \| (.+) \|$", text, re.MULTILINE)
+        modules = {path.name for path in (BASE_DIR / folder).glob("*.py")} - {"__init__.py"}
+        assert {name for name, purpose in rows if purpose.endswith(".")} == modules, folder
 
 
 @pytest.mark.parametrize("rows", ["settings"], indirect=True)

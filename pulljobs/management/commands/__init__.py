@@ -1,0 +1,1 @@
+"""Entry points of `manage.py pulljobs` and `manage.py runpullworker`."""
