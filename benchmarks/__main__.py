@@ -15,7 +15,7 @@ from benchmarks.pipeline import options as pipeline
 from benchmarks.workflows import options as workflows
 
 LEAST_HOURS: Final = 8
-"""Hours of the shortest day: before, retention drops nothing in the second quarter."""
+"""Fewest hours of a run: with fewer, retention drops nothing in the second quarter."""
 
 Commands = Any
 """Result of `add_subparsers`, whose class argparse does not export."""
@@ -147,12 +147,12 @@ def _add_start(commands: Commands) -> None:
 
 
 def _add_consumers(commands: Commands) -> None:
-    consumers = commands.add_parser("consumers", help="a job among consumers that have none")
+    consumers = commands.add_parser("consumers", help="a job among many consumers without jobs")
     consumers.set_defaults(
         module="benchmarks.consumers.session", settings="benchmarks.consumers.settings"
     )
     consumers.add_argument("--busy", type=int, default=100, help="consumers with jobs")
-    consumers.add_argument("--idle", type=int, nargs="+", default=[0, 9_900], help="others")
+    consumers.add_argument("--idle", type=int, nargs="+", default=[0, 9_900], help="without jobs")
     consumers.add_argument("--jobs", type=int, default=400, help="of a round")
     consumers.add_argument("--rounds", type=int, default=9)
     consumers.add_argument("--rest", type=float, default=5, help="seconds after the worker's start")

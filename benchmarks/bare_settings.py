@@ -1,4 +1,4 @@
-"""Settings of `benchmarks` without pulljobs: what Django takes by itself."""
+"""Settings without pulljobs, to measure the start time and memory of Django alone."""
 
 from benchmarks.settings import *  # noqa: F403
 from benchmarks.settings import INSTALLED_APPS

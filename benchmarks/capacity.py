@@ -1,4 +1,4 @@
-"""`python -m benchmarks capacity`: the costs of a job here, and predictions next to runs."""
+"""`python -m benchmarks capacity`: resources that a job takes here, and a check of predictions."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ from pulljobs.publishing import publish, publish_many
 SMALL, LARGE, BETWEEN = 100, 1_000, 500
 """Bytes of the payloads of the runs that are measured, and of the run that is predicted."""
 ALONE: Final = 20
-"""One of so many messages is published alone."""
+"""One message in this many is published alone, the others in batches."""
 BATCH, SMALL_BATCH = 1_000, 50
 FETCH: Final = 500
 COMMITS: Final = 500
@@ -42,23 +42,23 @@ RATE: Final = (
 
 
 class Spent(NamedTuple):
-    """Processor time and WAL that some work took."""
+    """CPU time and WAL of the server during a call."""
 
     seconds: float
-    """Seconds of processors."""
+    """Seconds of CPU time."""
     wal: float
     """Bytes."""
 
 
 class Sample(NamedTuple):
-    """Costs of a job with payloads of one size. Times are seconds of processors."""
+    """Resources of a job with one size of payload: CPU time in seconds, WAL and disk in bytes."""
 
     alone: float
-    """Server, for a message that is published alone."""
+    """CPU time of the server, for a message that is published alone."""
     batch: float
-    """Server, for a message of a batch."""
+    """CPU time of the server, for a message that is published in a batch."""
     run: float
-    """Server, to claim and settle."""
+    """CPU time of the server, to claim and settle."""
     worker: float
     wal: float
     disk: float
@@ -67,7 +67,7 @@ class Sample(NamedTuple):
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure the costs, write them to a file if one is given, and compare predictions."""
+    """Measure the costs, write them to a file if one is given, and check predictions by runs."""
     with own_database(), bare_connection() as watching:
         meter = Meter(watching)
         small, large = (_sample_often(options, meter, payload) for payload in (SMALL, LARGE))
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def fit_costs(small: Sample, large: Sample, commits: float) -> Costs:
-    """Return the costs. What larger payloads take more is the cost of their bytes."""
+    """Return the costs. The CPU time that larger payloads take more is the cost of their bytes."""
     more = (large.batch + large.run - small.batch - small.run) / MICRO
     payload = max(0.0, more) / ((LARGE - SMALL) / 1_000)
     ours = payload * SMALL / 1_000
@@ -99,7 +99,7 @@ def fit_costs(small: Sample, large: Sample, commits: float) -> Costs:
 
 
 def compare(costs: Costs, measured: Sample, rate: float, cores: int) -> Table:
-    """Return what the costs predict for another payload, next to its figures."""
+    """Return rows with the prediction for a third size, the measured figure and their ratio."""
     load = Load(rate=1, payload=BETWEEN, batch=SMALL_BATCH)
     drained = MICRO * costs.run_us
     pairs = {
@@ -119,13 +119,13 @@ def compare(costs: Costs, measured: Sample, rate: float, cores: int) -> Table:
 
 
 class Meter:
-    """Processor time and WAL of the server, read in a session that does nothing else."""
+    """Meter of the server's CPU time and WAL, which reads them in a session of its own."""
 
     def __init__(self, watching: psycopg.Connection[Any]) -> None:
         self._watching, self._server = watching, ServerCpu(watching)
 
     def measure(self, work: Callable[[], object]) -> Spent:
-        """Return what a call took."""
+        """Call a function, and return the CPU time and WAL of the server meanwhile."""
         begin = self._read()
         work()
         end = self._read()
@@ -153,14 +153,14 @@ def _sample_often(
     batch: int = BATCH,
     processes: int = 1,
 ) -> Sample:
-    """Return the medians of several samples."""
+    """Take `options.rounds` samples, and return the median of each field."""
     rounds = range(options.rounds)
     samples = [_sample(meter, options.jobs, payload, batch, processes) for _round in rounds]
     return Sample(*map(median, zip(*samples, strict=True)))
 
 
 def _sample(meter: Meter, jobs: int, payload: int, batch: int, processes: int) -> Sample:
-    """Publish jobs while their consumer is paused, and let workers drain them."""
+    """Publish jobs while their consumer is paused, let workers do them. Return the resources."""
     content = os.urandom(payload)
     alone, batches = jobs // ALONE, (jobs - jobs // ALONE) // batch
     together, total = batches * batch, alone + batches * batch
@@ -200,7 +200,7 @@ def _pause(until: str) -> None:
 
 @contextmanager
 def _working(processes: int) -> Iterator[psutil.Process]:
-    """Run workers, and yield their supervisor once each waits for jobs."""
+    """Run a worker with child processes, and yield its supervisor once all wait for jobs."""
     command = [*worker_command(FETCH, held=8 * FETCH), "--processes", str(processes)]
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.settings"}
     query("TRUNCATE pulljobs_pull_waiter")

@@ -1,4 +1,4 @@
-"""Jobs a second of one process of the client, and of a bare loop that sends the same bodies."""
+"""Jobs a second of `pulljobs.client` in one process, and of a bare loop with the same requests."""
 
 import argparse
 import asyncio

@@ -48,7 +48,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_slower(self) -> bool:
-        """True if the whole interval lies below the lowest ratio that passes."""
+        """True if the 95 % interval of the ratio lies wholly below the lowest ratio that passes."""
         return self.is_judged and self.ratio.high < LOWEST_RATIO
 
 

@@ -1,4 +1,4 @@
-"""Contenders of `limit`: each drains the queue with a number of processes."""
+"""Contenders of `limit`: raw designs, a loop and the worker. Each does all queued jobs."""
 
 import multiprocessing
 import os
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Run:
-    """Figures of one drain."""
+    """Figures of one drain, in which a contender does all queued jobs."""
 
     jobs_per_second: float
     wal_bytes: float
@@ -41,7 +41,7 @@ class Run:
 
 
 def run_contender(contender: str, jobs: int, processes: int, batch: int) -> Run:
-    """Queue jobs and measure how fast the contender drains them."""
+    """Queue jobs and measure how fast processes of the contender do them."""
     design = contender if contender in DESIGNS else OURS
     queue_all(design)
     start = str(query("SELECT pg_current_wal_lsn()")[0][0])
@@ -56,7 +56,7 @@ def run_contender(contender: str, jobs: int, processes: int, batch: int) -> Run:
 
 
 def worker_command(batch: int, *, held: int) -> list[str]:
-    """Return the command of a worker that claims and flushes `batch` jobs and holds `held`."""
+    """Return the command of a worker that flushes `batch` jobs at once and holds up to `held`."""
     return [
         sys.executable, "-m", "django", "runpullworker", "--only", f"{CHANNEL}/{CONSUMER}",
         "--fetch-batch", str(batch), "--flush-size", str(batch), "--max-held", str(held),
@@ -86,7 +86,7 @@ def _loop(design: str, processes: int, batch: int) -> list[float]:
 
 
 def run_in_processes(works: list[Callable[[], T]]) -> list[T]:
-    """Call each function in a process of its own, all at once, and return their results."""
+    """Call each function in its own process, all at once, and return the results in order."""
     connections.close_all()
     pipes = []
     for work in works:

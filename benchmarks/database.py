@@ -24,9 +24,9 @@ DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 def own_database(*, durable: bool = True, kept: bool = False) -> Iterator[None]:
     """Create and migrate a database, and drop it at the end.
 
-    Processes that are started inside the block use this database, too. With `durable` the server
-    has to wait for its disk. Benchmarks that do not measure writes can do without. With `kept` the
-    database stays, and the next block that keeps it finds its rows.
+    Processes that are started inside the block use this database, too. With `durable`, raise
+    SystemExit if the server does not wait for its disk. With `kept`, leave the database in place:
+    the next call with `kept` finds its rows.
     """
     outer = connection.settings_dict["NAME"]
     connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False, keepdb=kept)
@@ -78,7 +78,7 @@ def bare_connection() -> psycopg.Connection[tuple[object, ...]]:
 
 
 def store_messages(count: int) -> None:
-    """Store messages without jobs, and a view of the jobs to queue for them."""
+    """Empty the tables, store messages without jobs, and create the view `queued` of their jobs."""
     query(f"TRUNCATE {EMPTIED}, pulljobs_message")
     query(
         "INSERT INTO pulljobs_message"

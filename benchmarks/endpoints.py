@@ -23,7 +23,7 @@ class Arrival(NamedTuple):
 
 
 def serve(pipe: Connection, seconds: float) -> None:
-    """Send the port through the pipe, then answer everything received with the arrivals."""
+    """Serve, and let slow ones wait `seconds`. Send the port, and arrivals on request."""
     asyncio.run(_serve(pipe, seconds))
 
 

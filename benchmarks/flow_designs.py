@@ -51,7 +51,7 @@ CHECKED_JOBS: Final = 10_000
 CHECKED_SECONDS: Final = 30
 FRESH_KEYS: Final = 100
 FEW: Final = 10
-"""Jobs of a claim that a fresh key waits behind, except of the plain claim."""
+"""Jobs that a claim asks for while a fresh key waits, except in the plain design."""
 SHARE_CLAIMS: Final = 400
 MOST_AT_ONCE: Final = (
     "SELECT coalesce(max(running), 0), count(*) FILTER (WHERE change = 1) FROM ("
@@ -62,7 +62,7 @@ MOST_AT_ONCE: Final = (
 
 
 def run(options: argparse.Namespace) -> None:
-    """Drain with all designs in turns, then measure limits that bind, waits, shares, bounds."""
+    """Run each measurement in `PARTS`, and print its table."""
     with own_database():
         query(read_statement(FOLDER, "schema"))
         store_messages(options.jobs)
@@ -229,7 +229,7 @@ def _shares(options: argparse.Namespace) -> Table:
 
 
 def _bounds(options: argparse.Namespace) -> Table:
-    """Drain in several processes, and find from the archive how many of a key were in flight."""
+    """Drain in several processes, and find in the archive how many jobs of a key were in flight."""
     store_messages(min(options.jobs, CHECKED_JOBS))
     table: Table = []
     for is_proved in (True, False) if options.planted else (True,):

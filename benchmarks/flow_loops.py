@@ -1,4 +1,4 @@
-"""Loops of the prototypes of flow control: claims under rates, by key and in fair shares."""
+"""Loops that claim and finish jobs with prototypes of flow control: rates, keys and fair shares."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +25,9 @@ ANY_NUMBER: Final = 2_147_483_647
 TICKS: Final = 100
 """Ticks a second of the times in /proc."""
 SAMPLED: Final = 10
-"""One of this many claims is measured in pages."""
+"""The pages that a claim reads are counted for one claim in this many."""
 MOST_CLAIMS: Final = 200
-"""Claims of a drain: with few keys and few jobs a key it would take very long."""
+"""Largest number of claims of a drain, which takes very long with few jobs a claim."""
 EMPTY_CLAIMS: Final = 5
 DISCOVERED: Final = 1_000
 """Jobs whose keys are learned in one pass."""
@@ -49,11 +49,11 @@ class Limits:
 
 @dataclass
 class FlowLoop:
-    """Claims and finishes of the design without limits, and the base of the others."""
+    """Loop of the design without limits, and base class of the others."""
 
     limits: Limits = field(default_factory=Limits)
     is_proved: bool = True
-    """False: claims use rows whose locked version is newer than their snapshot."""
+    """True if claims skip rows of keys whose locked version is newer than their snapshot."""
     keys: dict[int, str] = field(default_factory=dict)
     """Keys of the jobs that were claimed, by job id."""
     _mark: tuple[datetime, int] = LONG_AGO, 0
@@ -65,7 +65,7 @@ class FlowLoop:
         self._consumer_id = consumer().pk
 
     def claim(self, wanted: int) -> ClaimedIds | None:
-        """Claim up to that many jobs, or return None if nothing may be claimed."""
+        """Claim up to `wanted` jobs, or return None if no job may be claimed."""
         lease_token = uuid4()
         rows = self._claim(wanted=wanted, lease_token=lease_token)
         self.keys |= {row.id: row.key for row in rows}
@@ -102,7 +102,7 @@ class FlowLoop:
 
 
 class BucketLoop(FlowLoop):
-    """One bucket of the consumer, locked by a statement before the claim."""
+    """Design with a token bucket for the consumer, locked by a statement before the claim."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,14 +125,14 @@ class BucketLoop(FlowLoop):
 
 @dataclass
 class RingLoop(FlowLoop):
-    """Rows of keys in order of their turns. Free slots and tokens of a key are in its row."""
+    """Design with a row for each key, in order of turns, that has its tokens and free places."""
 
     has_more_to_discover: bool = True
     turn_mark: datetime = LONG_AGO
     """Turns before this time were taken by claims of this loop."""
 
     def discover(self, most: int = DISCOVERED) -> None:
-        """Give turns to the keys of jobs that became claimable."""
+        """Give turns to the keys of up to `most` jobs that became claimable."""
         [row] = self.run("discover", most=most, **self._entry())
         self.has_more_to_discover = row.jobs == most
         if row.mark_at is not None:
@@ -154,7 +154,7 @@ class RingLoop(FlowLoop):
 
 
 class SkipLoop(FlowLoop):
-    """Walk of the index on keys from the key of the last claim on, without a list of keys."""
+    """Design without rows of keys: claims walk the index on keys, from the last claimed key on."""
 
     last_key = ""
 
@@ -174,7 +174,7 @@ class SkipLoop(FlowLoop):
 
 
 class SlotsLoop(FlowLoop):
-    """Slots of a key's rate, given to jobs in claim order: a job with a later slot moves there."""
+    """Design that gives each job, in claim order, the next time that the rate of its key allows."""
 
     def _claim(self, **params: object) -> list[Row]:
         while True:
@@ -205,7 +205,7 @@ class Drain:
 
 
 def drain_flow(loop: FlowLoop, wanted: int) -> Drain:
-    """Claim and finish until a claim gets nothing, or for `MOST_CLAIMS`."""
+    """Claim and finish until a claim gets nothing, at most `MOST_CLAIMS` times."""
     drain = Drain()
     cpu = _read_cpu(loop)
     while len(drain.claim_seconds) < MOST_CLAIMS:
@@ -230,7 +230,7 @@ def drain_flow(loop: FlowLoop, wanted: int) -> Drain:
 
 
 def measure_empty(loop: FlowLoop, wanted: int) -> tuple[int, float]:
-    """Return the pages and the seconds of a claim that gets nothing, medians of a few."""
+    """Return the median pages and seconds of a claim that gets nothing."""
     pages, times = [], []
     for _ in range(EMPTY_CLAIMS):
         before, start = read_pages(loop), time.perf_counter()
@@ -247,7 +247,7 @@ def _own_pages(loop: FlowLoop) -> int:
 
 
 def _read_cpu(loop: FlowLoop) -> float:
-    """Return the CPU time of this process and of the server process of the loop's connection."""
+    """Return the CPU seconds of this process and the server process of the loop's connection."""
     stat = Path(f"/proc/{loop.connection.info.backend_pid}/stat")
     fields = stat.read_text().rpartition(")")[2].split() if stat.exists() else ["0"] * 13
     return time.process_time() + (int(fields[11]) + int(fields[12])) / TICKS
@@ -266,7 +266,7 @@ def read_pages(loop: FlowLoop) -> int:
 
 
 def queue_flow(keys: int) -> None:
-    """Queue a job for every message, among that many keys, and empty everything else."""
+    """Empty the tables, and queue a job for every message, with `keys` keys (0: without keys)."""
     names = ("job", "lease", "bucket", "key")
     query(f"TRUNCATE pulljobs_archived_job, {', '.join(f'raw_flow_{name}' for name in names)}")
     query(read_statement(FOLDER, "fill").replace("%%", "%").replace("%(keys)s", str(keys)))

@@ -1,4 +1,4 @@
-"""Jobs a second by key next to a peer that has locks: drains by one worker process each."""
+"""Rates of pulljobs with keys, next to those of a peer with locks, each by one worker process."""
 
 import os
 import sys

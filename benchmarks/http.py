@@ -1,4 +1,4 @@
-"""Requests a second of the API, of a bare ASGI view, and of one with the same claims and acks."""
+"""Requests a second of the API, of a bare ASGI application, and of one that only runs its SQL."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ SHARE: Final = 4
 
 
 def run(options: argparse.Namespace) -> None:
-    """Time each kind of request at every backlog, followed by the bare view."""
+    """Time pulls and acks next to the bare SQL, and all requests next to the bare application."""
     tables: dict[str, Table] = {}
     with own_database(), served() as (_, port), served(BARE) as (_, bare):
         give_tokens()
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
 def _pull_and_ack(
     port: int, same_sql: int, batch: int, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Pull jobs and settle them, by the API and by the view with the same SQL in turns."""
+    """Pull and ack jobs in turns, by the API and by the bare SQL, and return a row of both."""
     jobs = batch * options.requests
     seconds: dict[int, list[float]] = {port: [], same_sql: []}
     for server in (port, same_sql) * (options.rounds + 1):
@@ -70,7 +70,7 @@ def _pull_and_ack(
 
 
 def _measured(port: int, backlog: int, most: int, clients: int) -> Iterator[tuple[str, Timed]]:
-    """Yield the times of each kind of request, first of those that leave the backlog as it is."""
+    """Yield each kind of request with its times, first of the listing, which changes nothing."""
     fill(backlog)
     listing = Call("GET", f"{ROOT}/queued-jobs")
     yield "queued-jobs", time_calls(port, [listing] * most, clients)
@@ -131,7 +131,7 @@ def fill(backlog: int) -> None:
 
 
 def _takes(count: int) -> list[Call]:
-    """Return calls that take the last of the queued jobs, so that claims meet the others."""
+    """Return calls of the job POST that claim the last jobs of the queue by their ids."""
     rows = query(
         "SELECT id FROM pulljobs_job WHERE state = 'QUEUED' ORDER BY available_at DESC, id DESC"
         f" LIMIT {count}"

@@ -1,4 +1,4 @@
-"""Jobs of free keys that are queued behind many jobs of a busy key."""
+"""Rate of jobs with free keys that are queued behind many jobs of a busy key."""
 
 import argparse
 import sys

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _filled(count: int, delayed: int, rounds: int) -> list[float]:
-    """Return the times of a page of `count` queued jobs in ten priorities. More are due later."""
+    """Queue `count` due and `delayed` later jobs. Return the seconds of each of `rounds` pages."""
     query(f"TRUNCATE {EMPTIED}, pulljobs_message")
     noop = consumer()
     common = {"channel": noop.channel_id, "consumer": noop.pk, "priorities": PRIORITIES}

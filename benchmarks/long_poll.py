@@ -47,7 +47,7 @@ class ServerLoad(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Messages of the publisher."""
+    """Messages that the publisher sent, with their times."""
 
     at: dict[str, float]
     """Unix times of the calls that published them, by message id."""
@@ -122,7 +122,7 @@ def _row(
 
 
 def _publish(names: list[str], rate: float, begin: float, end: float) -> Published:
-    """Publish at an even pace or as fast as possible."""
+    """Publish to the channels in turn, `rate` messages a second or as many as possible."""
     sent: dict[str, float] = {}
     took: list[float] = []
     due, started = begin, time.process_time()
@@ -168,7 +168,7 @@ def _cpu_seconds(process: int) -> float:
 
 
 def _spent(stat: list[str], *, children: bool = False) -> float:
-    """Return user and system time, also of those children that have ended."""
+    """Return user and system seconds, with `children` also of children that have ended."""
     return sum(map(int, stat[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
 
 

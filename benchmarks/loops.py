@@ -50,7 +50,7 @@ class Loop(Protocol):
 
 
 class RawLoop:
-    """Raw design on a bare psycopg connection: binary, prepared, one thread."""
+    """Loop of a raw design on a bare psycopg connection, with prepared statements in binary."""
 
     def __init__(self, design: str) -> None:
         self._text = {name: read_statement(design, name) for name in ("claim", "finish")}
@@ -150,7 +150,7 @@ def _raw_tables() -> list[str]:
 
 
 def drain(loop: Loop, batch: int, *, clock: Callable[[], float] = time.perf_counter) -> list[float]:
-    """Claim and finish until nothing is left. Return the time of each claim in order."""
+    """Claim and finish until nothing is left. Return the seconds of each claim in order."""
     took: list[float] = []
     while True:
         start = clock()

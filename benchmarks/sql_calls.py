@@ -19,7 +19,7 @@ def dedicate() -> None:
 
 
 def pull(body: Any) -> bytes:
-    """Claim jobs and return the JSON of their messages."""
+    """Claim `Batch` jobs, and return the JSON of their ids, lease tokens and payloads."""
     claim = _puller().claim(body["Batch"])
     token = str(claim.taken.lease_token) if claim.taken else ""
     jobs = [
@@ -30,7 +30,7 @@ def pull(body: Any) -> bytes:
 
 
 def ack(body: Any) -> bytes:
-    """Deliver jobs."""
+    """Deliver the jobs of the body, and return the JSON of the ids that were settled."""
     helds = [Held(ids.decode(each["ID"]), UUID(each["LeaseToken"])) for each in body["Results"]]
     done = pulling.finish([deliver(held) for held in helds])
     return json.dumps({"Result": [ids.encode(id) for id in done.states]}).encode()

@@ -40,7 +40,7 @@ class Start(NamedTuple):
     claim: float
     """Seconds until the worker has claimed a job that waited."""
     first: float
-    """Seconds from publish to start, 99th percentile, in the first seconds after that."""
+    """Milliseconds from publish to start, 99th percentile, in the first seconds after that."""
     later: float
     child: float
     supervisor: float
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _bytecode() -> Iterator[None]:
-    """Keep the bytecode of all modules for the processes that are started, as an installer does."""
+    """Give the started processes one cache of bytecode, as modules have after an installation."""
     before = dict(os.environ)
     with TemporaryDirectory() as directory:
         os.environ |= {"PYTHONPYCACHEPREFIX": directory, "PYTHONDONTWRITEBYTECODE": ""}
@@ -88,7 +88,7 @@ def _start(rate: float, seconds: float) -> Start:
 
 
 def _bare() -> tuple[float, float]:
-    """Return the seconds until a process without pulljobs is connected, and its memory."""
+    """Return the seconds until a process without pulljobs is connected, and its bytes of memory."""
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.bare_settings"}
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -115,7 +115,7 @@ def _working() -> Iterator[psutil.Process]:
 
 
 def _await_claim() -> float:
-    """Wait until the waiting job was done. Return the Unix time of its claim."""
+    """Wait until the queued job is done. Return the Unix time of its claim."""
     deadline = time.monotonic() + START_SECONDS
     while not (
         rows := query("SELECT extract(epoch FROM claimed_at)::float8 FROM pulljobs_archived_job")

@@ -33,7 +33,7 @@ Times = dict[int, float]
 
 
 class ClaimTimes(NamedTuple):
-    """Claims of the one claiming process."""
+    """Claims of the claiming process."""
 
     claims: list[float]
     """Seconds of each claim while publishers ran."""
@@ -41,12 +41,12 @@ class ClaimTimes(NamedTuple):
 
 
 class SteadyLoad(NamedTuple):
-    """SteadyLoad of time with a steady load."""
+    """Stretch of time with a steady load."""
 
     end: float
     worked: ClaimTimes
     commits: list[Times]
-    """Commits of each publisher, of the quick publisher first."""
+    """Commit times of each publisher, the quick publisher first."""
 
 
 def measure_trickle(minutes: float, *, slow: bool, as_json: bool) -> None:
@@ -104,7 +104,7 @@ def _report(during: SteadyLoad, without: SteadyLoad, minutes: float, *, as_json:
 
 
 def _dequeued(during: SteadyLoad) -> int:
-    """Return how many jobs of the quick publisher were claimed by the end of the time."""
+    """Return how many jobs of the quick publisher were claimed by the end of the load."""
     claimed = during.worked.claimed
     return sum(job in claimed and claimed[job] <= during.end for job in during.commits[0])
 
@@ -115,7 +115,7 @@ def _delays(committed: Times, claimed: Times) -> dict[str, Any]:
 
 
 def _claim(publishing: Any) -> ClaimTimes:
-    """Claim until all publishers have stopped and nothing is queued any more."""
+    """Claim until all publishers have stopped and no job was found for 15 seconds."""
     loop, worked = OurLoop(), ClaimTimes([], {})
     quiet_since = time.time()
     while publishing.value or time.time() - quiet_since < GRACE.total_seconds():
@@ -134,7 +134,7 @@ def _claim(publishing: Any) -> ClaimTimes:
 
 
 def _publish(end: float, publishing: Any) -> Times:
-    """Publish at an even pace, each burst in a transaction of its own."""
+    """Publish bursts evenly, each in its own transaction. Return the commit times."""
     committed: Times = {}
     due = time.time()
     while due < end:
@@ -147,7 +147,7 @@ def _publish(end: float, publishing: Any) -> Times:
 
 
 def _publish_slowly(end: float, publishing: Any) -> Times:
-    """Publish in several threads whose transactions stay open and begin one after the other."""
+    """Publish in threads whose transactions stay open and overlap. Return the commit times."""
     committed: Times = {}
 
     def publish(number: int) -> None:

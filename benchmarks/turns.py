@@ -95,7 +95,7 @@ def _queue(jobs: int, key: str) -> None:
 
 @contextmanager
 def _worker() -> Iterator[None]:
-    """Run a worker process that has settled some jobs already."""
+    """Run a worker process during the block, which begins once it has settled many jobs."""
     command = worker_command(BATCH, held=8 * BATCH)
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.settings"}
     process = subprocess.Popen(command, env=environment)

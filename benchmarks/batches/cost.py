@@ -1,4 +1,4 @@
-"""Price of a member: settlements of members of a batch and of other jobs, in pairs."""
+"""Cost of settling members of a batch, measured in pairs with jobs that are in no batch."""
 
 import argparse
 import random
@@ -17,17 +17,17 @@ from pulljobs.models import Channel, Consumer
 from pulljobs.publishing import publish_many
 
 MEMBERS: Final = "members"
-"""Channel whose jobs are members."""
+"""Channel whose jobs are members of a batch."""
 MAKE_MEMBERS: Final = (
     "UPDATE pulljobs_job SET batch_id = 1 WHERE consumer_id = {} AND state = 'QUEUED'"
 )
 NANOSECONDS: Final = 1e9
 Costs = dict[str, list[float]]
-"""Seconds of each settlement: on the clock, and of CPU in client and server together."""
+"""Seconds of each call that settles, by kind: elapsed, and CPU of client and server together."""
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure flushes of each size and print how much dearer members are."""
+    """Settle pairs of claims of each size. Print the ratio of the time of members to other jobs."""
     table: Table = []
     with own_database():
         loops, cpu = _make_loops(), cpu_of_both()
@@ -37,14 +37,14 @@ def run(options: argparse.Namespace) -> None:
 
 
 def cpu_of_both() -> Callable[[], float]:
-    """Return a function for the CPU seconds of this thread and of its process of the server."""
+    """Return a function that reads the CPU seconds of this thread and of its server process."""
     [[server]] = query("SELECT pg_backend_pid()")
     file = Path(f"/proc/{server}/schedstat")
     return lambda: time.thread_time() + int(file.read_text().split()[0]) / NANOSECONDS
 
 
 def _make_loops() -> dict[str, OurLoop]:
-    """Return the loops of both channels, on one connection."""
+    """Return a loop that claims and settles for each channel, by its name, on one connection."""
     channel = Channel.objects.create(name=MEMBERS)
     served = Consumer.objects.create(channel=channel, name=CONSUMER)
     return {CHANNEL: OurLoop(), MEMBERS: OurLoop(served=served)}
@@ -65,7 +65,7 @@ def _compare(loops: dict[str, OurLoop], cpu: Callable[[], float], size: int, pai
 
 
 def _settle(loop: OurLoop, cpu: Callable[[], float], size: int, costs: Costs) -> None:
-    """Claim jobs, settle them, and note what that took."""
+    """Claim and settle `size` jobs, and add the seconds of the settlement to `costs`."""
     claimed = loop.claim(size)
     assert claimed is not None, "There are jobs for every pair."
     began, cpu_before = time.perf_counter(), cpu()
@@ -80,7 +80,7 @@ def _finish(loop: OurLoop, claimed: ClaimedIds) -> None:
 
 
 def _expect_members(is_expected: bool) -> None:
-    """Let this process settle as one that has settled a member, or as one that never did."""
+    """Make this process settle by the statements for members, or by those that leave them out."""
     module: Any = members
     module._until = float("inf") if is_expected else float("-inf")
 

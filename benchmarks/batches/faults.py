@@ -91,7 +91,7 @@ DELETE: Final = (
 
 
 def run(options: argparse.Namespace) -> None:
-    """Settle the batches under faults and report. Exit with 1 if a promise is broken."""
+    """Settle batches while workers are killed, and report. Exit with 1 if a check fails."""
     random.seed(options.seed)
     with own_server(options.state) as server, tempfile.TemporaryDirectory() as directory:
         server.allow_connections(CONNECTIONS)
@@ -195,7 +195,7 @@ def _publish(processes: KilledWorkers, *arguments: object) -> list[str]:
 
 
 def _wait_for_ends(server: OwnServer, patience: float, rounds: int = 1) -> None:
-    """Wait until every batch is complete, and one has had that many rounds."""
+    """Wait until all batches are complete and one had `rounds` rounds, or raise TimeoutError."""
     late = f"SELECT max(round) < {rounds} OR ({LIVE}) > 0 FROM pulljobs_batch"
     deadline = time.monotonic() + patience
     with server.connect(autocommit=True) as connection:
@@ -211,7 +211,7 @@ def _read(connection: psycopg.Connection[Any], text: str) -> Any:
 
 
 def _judge(server: OwnServer, processes: KilledWorkers) -> dict[str, Any]:
-    """Compare callbacks and counts, then plant a doubled and a missing callback."""
+    """Check callbacks and counts, then double and delete a callback to see that the check fails."""
     with server.connect(autocommit=True) as connection:
         wrong = connection.execute(WRONG).fetchall()
         late = _read(connection, LATE)

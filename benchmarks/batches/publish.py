@@ -1,4 +1,4 @@
-"""Publish the batches of `batch-faults`: NAME BATCHES MEMBERS DYING. Prepare the tables first."""
+"""Publisher of the batches of `batch-faults`: arguments prepare, or NAME BATCHES MEMBERS DYING."""
 
 import sys
 from typing import Final
@@ -20,7 +20,7 @@ def prepare() -> None:
 
 
 def publish(name: str, count: int, members: int, dying: int) -> None:
-    """Publish batches with so many members, some of which die. Each is open until it has all."""
+    """Publish `count` batches of `members` jobs, of which `dying` die. Print the ids."""
     from pulljobs import batches
 
     for number in range(count):

@@ -7,7 +7,7 @@ from pulljobs.handlers import ClaimedJob, handler
 
 @handler(channel="members", consumer="work", lease_duration=timedelta(seconds=5), max_retries=100)
 def work(job: ClaimedJob) -> None:
-    """Deliver a member. Those that are marked die until their batch was redriven."""
+    """Deliver a member, but reject one with the payload `dies` until its batch was redriven."""
     if job.payload != b"dies":
         return
     own = batches.find_batch(job.id)

@@ -1,1 +1,1 @@
-"""Cost of a job among consumers that have none: claim, finish, publish, and a worker."""
+"""Time of a claim, a finish, a publish and a worker, among many consumers without jobs."""

@@ -1,4 +1,4 @@
-"""Handlers that do nothing, of as many consumers as the benchmark names."""
+"""Handlers that do nothing. The benchmark sets their number in an environment variable."""
 
 import os
 from typing import Final

@@ -28,14 +28,14 @@ from pulljobs.storage import statements
 PAYLOAD: Final = {"number": 1, "filler": "x" * 100}
 CLAIM: Final = 500
 FLUSH: Final = 20
-"""Outcomes of a flush of a worker with a few hundred jobs a second."""
+"""Outcomes in a flush, as a worker with a few hundred jobs a second has them."""
 START_SECONDS: Final = 120
 TAIL_SECONDS: Final = 1.0
 MICRO: Final = 1e6
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure with each number of idle consumers, in one database that grows."""
+    """Measure with each number of idle consumers, the fewest first, in one database."""
     with own_database():
         statements.dedicate(settings().DATABASE)
         table = [_measure(options, idle) for idle in sorted(options.idle)]
@@ -52,7 +52,7 @@ def _measure(options: argparse.Namespace, idle: int) -> dict[str, Any]:
 
 
 def _add_consumers(wanted: int) -> list[Consumer]:
-    """Create consumers until there are so many, each of a channel of its own."""
+    """Create consumers, each with its own channel, until there are `wanted`. Return all by id."""
     known = Consumer.objects.filter(name="plain").count()
     channels = [Channel(name=f"many-{number}") for number in range(known, wanted)]
     Channel.objects.bulk_create(channels)
@@ -61,7 +61,7 @@ def _add_consumers(wanted: int) -> list[Consumer]:
 
 
 def _one_by_one(pullers: list[Puller], jobs: int) -> dict[str, float]:
-    """Return the microseconds a job of each verb. A flush has jobs of all consumers."""
+    """Publish, claim and finish jobs of all consumers. Return microseconds a job by call."""
     began = time.perf_counter()
     for number in range(jobs):
         publish(pullers[number % len(pullers)].consumer.channel.name, PAYLOAD)
@@ -89,7 +89,7 @@ def _outcomes(claim: Any) -> list[Settlement]:
 
 
 def _worker(options: argparse.Namespace, consumers: int) -> dict[str, float]:
-    """Publish at an even pace for a worker of all consumers, and return its cost of a job."""
+    """Publish evenly for one worker. Return CPU microseconds a job, and starting delays in ms."""
     with _working(consumers) as process:
         time.sleep(options.rest)
         connection.ensure_connection()
@@ -117,7 +117,7 @@ def _worker(options: argparse.Namespace, consumers: int) -> dict[str, float]:
 
 @contextmanager
 def _working(consumers: int) -> Iterator[psutil.Process]:
-    """Run a worker, and yield once it has done a job and registered for all consumers."""
+    """Run a worker, and yield its process once it has done a job and waits for all consumers."""
     command = [sys.executable, "-m", "django", "runpullworker", "--verbosity", "0"]
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "benchmarks.consumers.settings",

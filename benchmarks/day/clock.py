@@ -29,7 +29,7 @@ JOIN pg_class AS c ON c.oid = adrelid
 CROSS JOIN LATERAL pg_get_expr(adbin, adrelid) AS expression
 WHERE expression LIKE '%clock_timestamp()%' AND NOT relispartition
 """
-"""Statements that set the defaults again, because a default keeps the function of its creation."""
+"""Query for statements that set defaults again: a default keeps the function of its creation."""
 
 
 def create_clock() -> None:

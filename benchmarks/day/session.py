@@ -1,4 +1,4 @@
-"""Hours of jobs, a day of the database's clock each, and the highest size in each hour."""
+"""Hours of jobs, with a day of the database's clock before each, and the highest sizes in each."""
 
 import argparse
 import os
@@ -35,7 +35,7 @@ APART: Final = {
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run all hours and report their sizes. Exit with 1 if a size has grown too much."""
+    """Run all hours and report their sizes. Exit with 1 if a size grew beyond `GROWTH`."""
     jobs = max(1, round(3600 * options.rate))
     # The sizes count here, not the time until they are on a disk.
     with own_database(durable=False):
@@ -59,7 +59,7 @@ def _worker(processes: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _hour(jobs: int, publishers: Publishers, worker: subprocess.Popen[bytes]) -> Sizes:
-    """Run the jobs of an hour to their end, so that a day can pass, and sample the sizes."""
+    """Let a day pass, do the jobs of an hour, and return their rate and highest sizes."""
     clock.pass_a_day()
     first_id, began = ids.first_of(nodes.clock(settings().DATABASE)), time.monotonic()
     until = publishers.allowed + jobs
@@ -120,7 +120,7 @@ def _allowed(name: str) -> float:
 
 
 def _growth(hours: list[Sizes]) -> Sizes:
-    """Return the ratio of the highest sizes of the last quarter to those of the second."""
+    """Return the ratio of the highest size in the last quarter of hours to the second, by name."""
     quarter = len(hours) // 4
     second = sizes.highest(hours[quarter : 2 * quarter])
     last = sizes.highest(hours[-quarter:])

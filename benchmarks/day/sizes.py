@@ -39,7 +39,7 @@ SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'pulljobs_job'::regclas
 """
 
 Sizes = dict[str, float]
-"""Sizes by name."""
+"""Sizes in MiB, or numbers of rows and partitions, by name."""
 
 
 def read_tables() -> Sizes:
@@ -53,7 +53,7 @@ def read_indexes() -> Sizes:
 
 
 def count_live() -> int:
-    """Count the jobs that are not settled. Statistics of idle sessions are ten seconds late."""
+    """Count the rows of the job table, whose statistics may be ten seconds late."""
     return _number("SELECT count(*) FROM pulljobs_job")
 
 
@@ -71,7 +71,7 @@ def read_memory(worker: int) -> Sizes:
 
 
 def _own_mib(process: psutil.Process) -> float | None:
-    """Return the memory of a process, or None if it has ended."""
+    """Return the private memory of a process, or None if it has ended."""
     try:
         return process.memory_full_info().uss / MIB
     except psutil.NoSuchProcess:

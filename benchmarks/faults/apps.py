@@ -9,7 +9,7 @@ class FaultsConfig(AppConfig):
     name = "benchmarks.faults"
 
     def ready(self) -> None:
-        """Wrap the verbs before their first call, with the breaks inside of the witness."""
+        """Wrap the storage verbs: first the breaks, then the witness, which sees their effects."""
         from benchmarks.faults.roles import breaks, clock, environment, witness
 
         if environment.HISTORY is not None:

@@ -47,14 +47,14 @@ from benchmarks.faults.tables import Tables
 
 @dataclass(frozen=True)
 class Case:
-    """Lines in order of time, and the tables at the end of the run."""
+    """Evidence of a run: lines of histories in order of time, and the tables at the end."""
 
     lines: Sequence[Line]
     tables: Tables
     threads: int = 0
     """Threads that run handlers in each process."""
     bounds: Bounds | None = None
-    """Times that the run promises, or None if its faults delay every job."""
+    """Longest times that the rules allow, or None if the faults of the run delay every job."""
     replaced: Sequence[str] = ()
     """Sentences about processes that ended and were not killed by the director."""
     clients: frozenset[int] = frozenset()
@@ -71,14 +71,14 @@ class Case:
 
     @cached_property
     def claims(self) -> JobClaims:
-        """Claims that the lines make up."""
+        """Claims that the lines record."""
         claims = collect_claims(self.lines)
         note_ends(claims, self.lines)
         return claims
 
     @cached_property
     def timed_claims(self) -> Sequence[TimedClaim]:
-        """Claims with the time from which each job surely waited, where a publisher has a line.
+        """Claims with the time from which each job surely waited, if a publisher recorded it.
 
         A delayed job counts as not waiting.
         """
@@ -93,7 +93,7 @@ class Case:
         ]
 
     def find_slots(self, since: float, until: float) -> int:
-        """Return the highest number of slots of a key between two times of histories."""
+        """Return the highest bound on the jobs of a key in flight between two monotonic times."""
         first = LimitChange(float("-inf"), float("-inf"), 0, 0, self.keys.slots)
         offset = self.tables.clock_offset
         return max(
@@ -155,7 +155,7 @@ def claims_settle_once(case: Case) -> Iterator[str]:
 
 
 def answers_are_true(case: Case) -> Iterator[str]:
-    """Check that every answer is in the archive, and that the holder asked for every delivery."""
+    """Check that the archive has all answered settlements, and that holders sent all deliveries."""
     for claim in _all_claims(case):
         archived = case.tables.archived.get(claim.job, ())
         states = {row.state for row in archived if row.lease_token == claim.lease_token}
@@ -188,7 +188,7 @@ def leases_do_not_overlap(case: Case) -> Iterator[str]:
 
 
 def _may_follow(first: JobClaim, second: JobClaim) -> bool:
-    """Return True if the first may have ended, with its last answer, before the second began."""
+    """Return True if the first claim may have ended, with its last answer, before the second."""
     began = second.claimed.at
     answered = [line.since for line in [*first.accepted, *first.lines[RENEWED]]]
     return first.surely_until <= began and all(since <= began for since in answered)
@@ -222,7 +222,7 @@ def keys_run_one_at_a_time(case: Case) -> Iterator[str]:
 
 
 def keys_keep_their_slots(case: Case) -> Iterator[str]:
-    """Check that at no instant more jobs of a key are surely held than it has slots."""
+    """Check that at no instant more jobs of a key are surely held than its bound allows."""
     if not case.keys.slots:
         return
     by_key: dict[tuple[int, str], list[Holding]] = defaultdict(list)
@@ -239,8 +239,8 @@ def keys_keep_their_slots(case: Case) -> Iterator[str]:
 def keys_share(case: Case) -> Iterator[str]:
     """Check that of two keys with waiting jobs none gets ahead by more than its turn.
 
-    Each process may serve a key once by what it knew before another key had its turn. Keys that
-    wait for a slot or a token of their own have no turn.
+    Each process may serve a key once more, because it read the turns earlier. Keys with a bound
+    or a rate of their own are not judged.
     """
     is_by_turn = (
         case.keys.is_fair and not case.keys.slots and not (case.rate and case.rate.is_by_key)
@@ -335,9 +335,9 @@ def only_what_started_is_charged(case: Case) -> Iterator[str]:
 
 
 def _charges(case: Case) -> Iterator[tuple[JobClaim, JobClaim, int]]:
-    """Yield pairs of claims between which a job was charged, with the number of retries.
+    """Yield successive claims of a job between which retries were counted, with their number.
 
-    The pairs are left out between which a claim has no line.
+    Pairs are left out if no line records a claim between them.
     """
     for first, second in chain.from_iterable(map(pairwise, case.claims.by_job.values())):
         charged = second.claimed.retry_count - first.claimed.retry_count
@@ -377,7 +377,7 @@ def runs_end_with_their_leases(case: Case) -> Iterator[str]:
 
 
 def readiness_is_true(case: Case) -> Iterator[str]:
-    """Check that `/readyz` is true within its documented time."""
+    """Check that answers of `/readyz` follow every change within the documented time."""
     if case.bounds is not None:
         yield from untrue_answers(case.lines, case.disturbances, case.bounds)
         yield from deaf_processes(case.lines, case.disturbances, case.bounds)

@@ -1,4 +1,4 @@
-"""Rates of claims: replay of the bucket of each consumer over the times in the tables."""
+"""Check of rate limits: replay of each token bucket with the times of claims in the tables."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ LEAST_BUSY: Final = 3.0
 
 
 class LimitChange(NamedTuple):
-    """Change of limits at run time. Its commits came between two times of the database."""
+    """Change of limits at run time, committed between `since` and `at` of the database's clock."""
 
     since: float
     at: float
@@ -32,14 +32,14 @@ Phase = tuple[Span, LimitChange]
 
 
 def find_phases(first: LimitChange, changes: Sequence[LimitChange]) -> list[Phase]:
-    """Return the times in which each change may have been in force, from the first on."""
+    """Return each change with the span in which it may have been in force, in order."""
     every = [first, *changes]
     ends = [*(change.at for change in changes), float("inf")]
     return [(Span(change.since, end), change) for change, end in zip(every, ends, strict=True)]
 
 
 class ClaimRate(NamedTuple):
-    """Rate of each consumer of a run, or of all of them together."""
+    """Rate limit of each consumer of a run, or of all of them together."""
 
     per_second: float
     burst: float
@@ -56,7 +56,7 @@ class ClaimRate(NamedTuple):
     """Later rates with their bursts, in order."""
 
     def price(self, claim: "TimedClaim") -> float:
-        """Return the tokens that the claim takes, at least."""
+        """Return the least number of tokens that the claim takes: no cost counts above a burst."""
         least = min([self.burst, *(change.burst for change in self.changes)])
         return min(float(self.costs.get(claim.job, 1)), least)
 
@@ -98,7 +98,7 @@ def make_rate(text: str, *, window: bool = False, shared: bool = False) -> Claim
 
 
 def find_overdrafts(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[str]:
-    """Yield a sentence for each consumer of which more was claimed than its bucket had."""
+    """Yield a sentence for each bucket from which claims took more tokens than it had."""
     replay = _replay if rate.window is None else _replay_windows
     for consumer, own in _by_bucket(claims, rate).items():
         at, level = min(replay(own, rate), key=lambda moment: moment[1])
@@ -112,7 +112,7 @@ def used_share(
     """Return the least share of the allowance that was used while work waited.
 
     Of each bucket it judges the longest time in which a job waited at every instant and nothing
-    disturbed the claims, up to the last claim in it. None: no work waited for long enough.
+    disturbed the claims, up to the last claim in it. Return None if no job waited for long enough.
     """
     shares, calm = [], invert(disturbed)
     for own in _by_bucket(claims, rate).values():
@@ -128,7 +128,7 @@ def used_share(
 
 
 def find_waits(claims: Iterable[TimedClaim]) -> Iterator[Span]:
-    """Yield the times in which a job waited for its first claim at every instant, in order."""
+    """Yield the spans throughout which some job waited for its first claim, in order."""
     return find_queues(
         Span(claim.created_at, claim.claimed_at)
         for claim in claims
@@ -151,7 +151,7 @@ def _bucket_of(claim: TimedClaim, rate: ClaimRate) -> str:
 
 
 def _replay(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[tuple[float, float]]:
-    """Yield the time and the tokens that are left after each claim.
+    """Yield the time of each claim and release, and the tokens that are left after it, in order.
 
     A bucket that claims have written is never fuller than this one: it is filled up to a time after
     that of the claim.
@@ -172,7 +172,7 @@ def _replay(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[tuple[flo
 
 
 def _replay_windows(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[tuple[float, float]]:
-    """Yield the begin of each window, and what is left of its number at the end.
+    """Yield the start of each fixed window, and the tokens that are left at its end.
 
     A job that was claimed in a window and released there does not count.
     """

@@ -7,6 +7,6 @@ from benchmarks.faults.options import check_kinds
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run what the options ask for."""
+    """Run a plan, or rounds if the options say so."""
     check_kinds(options)
     (rounds if options.rounds else report).run(options)

@@ -40,7 +40,7 @@ STOP_SECONDS: Final = 60.0
 LIVENESS_LEASES: Final = 4
 """Lease durations after which a loop counts as hung in rounds, so that a few suffice to show it."""
 HEARTBEATS: Final = 3
-"""Heartbeats without which a worker is not ready, in a lease duration."""
+"""Heartbeats in a lease duration, after which a worker without one is not ready."""
 VERIFY: Final = 5.0
 VERIFY_SELDOM: Final = 30.0
 """Seconds between two runs of `verify`, which take processor time from the processes under test."""
@@ -77,12 +77,12 @@ def run_on(own: OwnServer, plan: Plan, keep: Path | None = None) -> RunResult:
 
 
 def make_bounds(plan: Plan) -> Bounds | None:
-    """Return the times that a run promises, or None if its faults delay every job."""
+    """Return the longest times that rounds may take, or None if the faults delay every job."""
     return Bounds(plan.lease_duration, ready=plan.lease_duration) if plan.rounds else None
 
 
 def make_timing(plan: Plan) -> dict[str, str]:
-    """Return environment variables that shorten the times of workers for rounds."""
+    """Return environment variables that shorten the workers' heartbeats and time-outs in rounds."""
     if not plan.rounds:
         return {}
     return {
@@ -150,9 +150,9 @@ class Director:
         )
 
     def find_disturbed(self, clock_offset: float) -> list[Span] | None:
-        """Return the times of the database in which claims may have been delayed.
+        """Return the spans of the database's clock in which claims may have been delayed.
 
-        None: at all times, by throttles, or by jobs that hold slots.
+        None means at all times, because of throttles or of bounds on jobs in flight.
         """
         if self.plan.throttle or self.plan.in_flight or self.plan.slots:
             return None

@@ -26,7 +26,7 @@ STEP: Final = 0.25
 
 
 def count_events(case: Case) -> dict[str, Any]:
-    """Return what a run counted, by the names of the printed figures."""
+    """Return the counts of a run by the names under which the report prints them."""
     answers = Counter(line.outcome for line in case.lines if line.event == ANSWERED)
     acknowledged = case.jobs(PUBLISHED)
     claims = [claim for claims in case.claims.by_job.values() for claim in claims]

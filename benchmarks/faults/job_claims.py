@@ -49,12 +49,12 @@ class JobClaim:
 
     @property
     def leased_until(self) -> float:
-        """Earliest end of the lease: the database began it after `since`."""
+        """Earliest possible end of the lease, which began after the request was sent."""
         return max(line.since + line.seconds for line in [self.claimed, *self.lines[RENEWED]])
 
     @property
     def lease_end(self) -> float:
-        """Latest end of the lease: the database began it before the answer."""
+        """Latest possible end of the lease, which began before the answer was recorded."""
         return max(line.at + line.seconds for line in [self.claimed, *self.lines[RENEWED]])
 
     @property
@@ -64,7 +64,7 @@ class JobClaim:
 
     @property
     def accepted(self) -> list[Line]:
-        """Answers that settled the job."""
+        """Answers that accepted an outcome: the job was settled or queued again."""
         return [line for line in self.lines[ANSWERED] if line.outcome not in (LOST, REFUSED)]
 
     @property
@@ -119,7 +119,7 @@ def collect_claims(lines: Iterable[Line]) -> JobClaims:
 
 
 def note_ends(job_claims: JobClaims, lines: Iterable[Line]) -> None:
-    """Set when the process of each claim was killed or gave back the jobs it did not know of."""
+    """Set `let_go` and `killed_at` of claims whose process was killed or gave them back."""
     ends: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         if line.event in (KILLED, GIVING_BACK):

@@ -33,10 +33,10 @@ class Holding(NamedTuple):
 def find_excess(
     holdings: Iterable[Holding], bound: Callable[[float, float], int]
 ) -> tuple[int, int] | None:
-    """Return how many jobs a claim made to be held at once, and the bound that it broke.
+    """Return the first number of jobs held at once that broke its bound, and the bound, or None.
 
-    `bound` returns the highest bound between two times. A job that was claimed under a higher one
-    keeps its slot.
+    `bound` returns the highest bound between two times. Jobs that were claimed under a higher
+    bound may still be held.
     """
     changes: list[tuple[float, int, float]] = []
     for asked_at, since, until in holdings:
@@ -74,7 +74,7 @@ def unequal_shares(
 
 
 class _Share(NamedTuple):
-    """Largest share that a key got of a claim."""
+    """Largest number of jobs of one key in a claim."""
 
     claimed_at: float
     jobs: int
@@ -96,7 +96,7 @@ def _largest_shares(keys: Iterable[Iterable[TimedClaim]]) -> list[_Share]:
 
 
 def _find_lead(first: Iterable[TimedClaim], second: Iterable[TimedClaim]) -> int:
-    """Return by how many jobs one key got ahead of the other, between any two moments."""
+    """Return the most jobs by which one key got ahead of the other between any two moments."""
     changes = Counter(claim.claimed_at for claim in first)
     changes.subtract(claim.claimed_at for claim in second)
     leads = [0, *accumulate(change for _at, change in sorted(changes.items()))]

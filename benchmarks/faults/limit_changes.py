@@ -41,7 +41,7 @@ class LimitChanges:
             self._change()
 
     def _change(self) -> None:
-        """Change once. A change that a fault breaks off is made again: some rows may have it."""
+        """Change the limits once. Repeat a change that fails, because some rows may have it."""
         plan, begun = self._plan, time.time()
         slots = random.randint(1, 2 * plan.slots) if plan.slots else 0
         text = _scale(plan.claim_rate, random.choice(FACTORS)) if plan.claim_rate else ""

@@ -37,14 +37,14 @@ RETRY_SECONDS: Final = 0.1
 ANSWER_SECONDS: Final = 5.0
 """Time that the server has to answer `/readyz`, as its guide says."""
 LATE_STEPS: Final = 1
-"""Steps of a handler after its lease: a process may be frozen between its check and its step."""
+"""Steps that a handler may make after its lease, if it was frozen between check and step."""
 DEAF_JOBS: Final = 60
-"""Jobs that others claim while a ready process claims none, so that it counts as deaf."""
+"""Jobs that other processes claim while a ready process claims none, which then is deaf."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Times that a run promises, in seconds."""
+    """Longest times that the rules of rounds allow, in seconds."""
 
     lease_duration: float
     ready: float
@@ -171,7 +171,7 @@ def _waits_of_claim(claim: JobClaim, faults: Disturbances) -> Iterator[Wait]:
 
 
 def _due_again(claim: JobClaim, faults: Disturbances) -> float:
-    """Return the latest time at which a job may be claimed again."""
+    """Return the latest time from which a job can be claimed again if no fault delays it."""
     if claim.is_queued_again:
         return max(line.at for line in claim.accepted) + RETRY_SECONDS
     sessions = faults.sessions.get(claim.claimed.process, ())

@@ -10,9 +10,9 @@ OVERLAPPING: Final = (
     "kill", "stop", "restart", "terminate", "readonly", "exhaust", "lock", "row", "clock", "cut",
     "rows", "stall", "lose",
 )  # fmt: skip
-"""Kinds that happen in turn, and while others last."""
+"""Kinds of faults that happen in random order, and may overlap."""
 IN_ROUNDS: Final = ("rows", "gone", "lose", "freeze", "hold", "raise", "stall")
-"""Kinds that happen one after the other."""
+"""Kinds of faults that happen one after the other, with `--rounds`."""
 
 
 def add_to(commands: Any) -> None:
@@ -102,7 +102,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def check_kinds(options: argparse.Namespace) -> None:
-    """Raise SystemExit for a kind that this way of running does not have."""
+    """Raise SystemExit for a fault that is not offered with rounds, or only with rounds."""
     known = IN_ROUNDS if options.rounds else OVERLAPPING
     if unknown := set(options.faults or ()) - set(known):
         way = "with --rounds" if options.rounds else "without --rounds"

@@ -94,7 +94,7 @@ class Prober:
 
 
 def _read_health(pid: int, answer: Answer) -> Iterator[tuple[int, bool]]:
-    """Yield what an answer says about the children of a worker, or about a process without any."""
+    """Yield the id and readiness of each child of a worker, or of a process without children."""
     children = answer.body.get("children")
     if not children:
         yield pid, answer.status == OK
@@ -104,7 +104,7 @@ def _read_health(pid: int, answer: Answer) -> Iterator[tuple[int, bool]]:
 
 
 def ask(port: int, path: str) -> Answer:
-    """Send a request to a port of this machine."""
+    """Send a GET request to a port of this machine. Without an answer the status is 0."""
     with closing(HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)) as connection:
         try:
             connection.request("GET", path)

@@ -71,7 +71,7 @@ class Processes:
     ) -> None:
         """Create the tables and the consumers, with limits of their own or of their group.
 
-        With `push` one of them has an endpoint, which is started.
+        With `push`, create a push consumer as well, and start its endpoint.
         """
         port = free_port()
         options = {
@@ -89,7 +89,7 @@ class Processes:
             raise RuntimeError(f"The database could not be prepared: {done.stderr}")
 
     def change_limits(self, **options: object) -> tuple[float, float] | None:
-        """Change limits, and return the times before and after. None: it failed, perhaps late."""
+        """Change limits, and return the Unix times before and after, or None after an error."""
         done = self.run_to_end(f"{ROLES}.change_limits", json.dumps(options))
         if done.returncode:
             return None

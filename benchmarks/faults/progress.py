@@ -14,7 +14,7 @@ class Progress:
 
     directory: Path
     delivered: int = 0
-    """Number of answers, which includes those of a forgotten flush."""
+    """Number of answers, with those that the break `flush` makes up."""
     moved_at: float = field(default_factory=time.monotonic)
     _read: dict[Path, int] = field(default_factory=dict)
 

@@ -108,7 +108,7 @@ class Proxy:
         return await asyncio.start_unix_server(self.serve, str(Path(address) / SOCKET))
 
     def take_victim(self) -> bool:
-        """Return True if the connection that calls is to be cut."""
+        """Return True if the calling connection is to be cut, and count the cut."""
         if not self._wanted:
             return False
         self._wanted -= 1
@@ -120,7 +120,7 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Pipe:
-    """Connection of one client."""
+    """Connection of a client, and the one to the server that answers it."""
 
     def __init__(self, proxy: Proxy, client: Ends, server: Ends) -> None:
         self._proxy, self._client, self._server = proxy, client, server

@@ -19,7 +19,7 @@ RECOVERED: Final = 0.95
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the plan, print the report and exit with 1 unless it is clean."""
+    """Run the plan, print the report, and exit with 1 if it has broken rules or complaints."""
     plan = make_plan(options)
     result = director.run(plan, options.state, options.keep)
     report = make_report(plan, result)

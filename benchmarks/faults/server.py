@@ -73,7 +73,7 @@ class OwnServer:
         wait_for(self._is_down, "the server's end")
 
     def prepare(self) -> None:
-        """Create an empty database."""
+        """Start the server, and replace its database by an empty one."""
         self.start()
         with self.connect("pulljobs", autocommit=True) as connection:
             is_known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [NAME])

@@ -5,19 +5,19 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Begin and end in seconds."""
+    """Begin and end of a stretch of time, in seconds of one clock."""
 
     since: float
     until: float
 
     @property
     def seconds(self) -> float:
-        """Length of the time."""
+        """Length of the span."""
         return self.until - self.since
 
 
 def find_queues(waits: Iterable[Span]) -> Iterator[Span]:
-    """Yield the times in which at least one of the waits goes on, in order and apart."""
+    """Merge waits that overlap. Yield the spans in order, with time between them."""
     queue: Span | None = None
     for wait in sorted(waits):
         if queue is not None and wait.since <= queue.until:
@@ -31,7 +31,7 @@ def find_queues(waits: Iterable[Span]) -> Iterator[Span]:
 
 
 def overlap(first: Iterable[Span], second: Iterable[Span]) -> Iterator[Span]:
-    """Yield the times that are in a span of both. Spans come in order and are apart."""
+    """Yield the spans that two series have in common. Each is in order, without overlaps."""
     left, right = iter(first), iter(second)
     span, against = next(left, None), next(right, None)
     while span and against:
@@ -45,7 +45,7 @@ def overlap(first: Iterable[Span], second: Iterable[Span]) -> Iterator[Span]:
 
 
 def invert(spans: Iterable[Span]) -> Sequence[Span]:
-    """Return the times between the spans, with those before the first and after the last."""
+    """Return the spans between these spans, and the infinite ones before and after them."""
     busy = list(find_queues(spans))
     begins = [float("-inf"), *(span.until for span in busy)]
     ends = [*(span.since for span in busy), float("inf")]

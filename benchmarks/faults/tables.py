@@ -48,7 +48,7 @@ class Settled(NamedTuple):
 
 @dataclass(frozen=True)
 class Tables:
-    """Rows by the id of their job."""
+    """Rows at the end of a run, by the id of their job except for the claims."""
 
     live: dict[int, Live] = field(default_factory=dict)
     archived: dict[int, list[Settled]] = field(default_factory=dict)

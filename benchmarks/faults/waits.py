@@ -1,4 +1,4 @@
-"""Kinds of faults that test waits and charges: what they concern is written as lines of a history.
+"""Kinds of faults that test waits and retry counts. Lines name the jobs and processes concerned.
 
 `python -m benchmarks faults --rounds N` runs them one after the other (`rounds`).
 """
@@ -44,12 +44,12 @@ LONG_JOBS: Final = 4
 LONG_SECONDS: Final = 1.5
 """Time of jobs that are ordered so that a fault meets them while they run."""
 SETTLED_SECONDS: Final = 1.0
-"""Time after which a transaction that is still open is one of a lost worker."""
+"""Seconds after a kill, when a transaction that is still open belongs to the lost worker."""
 LONG_STEPS: Final = 5
-"""Steps that no other job has."""
+"""Steps that only long jobs make."""
 RECENT_SECONDS: Final = 0.2
 FIRST_SECOND: Final = 0.9
-"""Age of the lease up to which a worker is lost in its first second."""
+"""Longest time in seconds from a claim to the loss of its worker."""
 
 
 def lock_rows(targets: Targets) -> None:
@@ -84,7 +84,7 @@ def vanish(targets: Targets) -> None:
 
 
 def lose(targets: Targets) -> None:
-    """Lose a worker with its machine in the first second of a lease.
+    """Kill a worker in the first second of a lease, as if its machine were lost.
 
     Its sessions stay open on the server, with their locks.
     """

@@ -25,7 +25,7 @@ class OfferedLoad(NamedTuple):
     dequeued_share: float
     """Share of the jobs that were done when the time was over, as the database shows."""
     started: float
-    """Share of the published jobs that had started some time after the end."""
+    """Share of the published jobs that had started when the wait for the rest ended."""
     starts: Sequence[JobStart]
 
 
@@ -37,7 +37,7 @@ def measure_load(
     rate: float,
     seconds: float,
 ) -> OfferedLoad:
-    """Publish at a rate, then wait until the worker has nothing left."""
+    """Publish at a rate, wait until the worker has nothing left, and return the figures."""
     with databases.connect(database) as session:
         skipped, begin = workers.started(), time.monotonic()
         waiting = databases.count_left(session, peer)
@@ -52,14 +52,14 @@ def measure_load(
 
 
 def _await_rest(peer: Peer, session: Connection) -> None:
-    """Wait until nothing is left, because jobs of a killed worker would stay claimed."""
+    """Wait at most 20 s until no job is left, because a killed worker's jobs would stay claimed."""
     deadline = time.monotonic() + REST_SECONDS
     while databases.count_left(session, peer) and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
 
 
 def compare_loads(during: OfferedLoad, without: OfferedLoad) -> Figures:
-    """Return the figures of the load with a snapshot, and latencies of the load before."""
+    """Return shares of both loads and latencies in seconds. `during` is the one with a snapshot."""
     first, last = _ends(during)
     p50, p99 = _percentiles(without.starts)
     first50, first99 = _percentiles(first)

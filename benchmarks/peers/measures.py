@@ -32,18 +32,18 @@ FAILURES: Final = (
 
 LEAST_PAUSE: Final = 0.03
 CALM: Final = 20
-"""Pause between two counts in times of a count, which then take a twentieth of a process."""
+"""Pause between two counts, in times of a count: so counts take a twentieth of a core."""
 PUBLISHERS: Final = 4
 FIRST: Final = 0.2
 LAST: Final = 0.8
 MARK_SECONDS: Final = 0.5
 STUCK_SECONDS: Final = 4.0
-"""Longer than the pause of any peer between two polls or flushes."""
+"""Seconds without progress that end a drain: longer than any peer pauses between flushes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes of all measures."""
+    """Numbers of jobs, lengths in seconds and rates of all measures."""
 
     jobs: int
     publish_seconds: float
@@ -79,7 +79,7 @@ def fill(
 
 
 def _publish_together(peer: Peer, environment: Environment, database: str, jobs: int) -> None:
-    """Publish one by one from several processes at a time."""
+    """Publish `jobs` jobs one by one, from several processes at a time."""
     shares = [jobs // PUBLISHERS] * (PUBLISHERS - 1)
     publishers = [
         start_order(peer, environment, database, "publish", "one", share, 0)
@@ -98,7 +98,7 @@ def drain(
     handler: str,
     seconds: float,
 ) -> Figures:
-    """Measure the middle of a drain by all processes, for `seconds` at most."""
+    """Measure rate, CPU and WAL in the middle of a drain, for `seconds` at most."""
     with (
         databases.connect(database) as session,
         working(

@@ -35,7 +35,7 @@ def order(
     *words: object,
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """Run an order of the adapter and return its last line. Raise NotRun if it fails.
+    """Run an order of the adapter and return the JSON it prints last. Raise NotRun if it fails.
 
     With `folder` the order reads the files of the workers that have this folder.
     """
@@ -66,7 +66,7 @@ def start_order(
 
 
 def read_output(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-    """Return the last line of an order in the background. Kill it if it takes too long."""
+    """Return the JSON that a background order prints last. Kill it after `seconds` and raise."""
     try:
         output, _errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -131,7 +131,7 @@ class Workers:
         return self._starts.stat().st_size // START if self._starts.exists() else 0
 
     def starts(self, skipped: int = 0) -> list[JobStart]:
-        """Return the starts in their order, without the first `skipped` ones."""
+        """Return the jobs that the latency handler started, in order, without the first ones."""
         with self._starts.open("rb") as file:
             file.seek(skipped * START)
             raw = file.read()

@@ -18,7 +18,7 @@ WHILE: Final = "while held"
 AFTER: Final = "held"
 WITHOUT: Final = 0.1
 MOST_WITHOUT: Final = 60.0
-"""Most seconds of the load before the snapshot, which takes a tenth of the time if less."""
+"""Longest load before the snapshot in seconds. A tenth of the load with it is enough."""
 
 Prepared = tuple[Peer, Environment]
 Note = Callable[[Peer, str, list[Figures] | str], None]

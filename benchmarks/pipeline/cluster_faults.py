@@ -42,13 +42,13 @@ def score(jobs: pd.DataFrame) -> pd.DataFrame:
 KILL_AFTER: Final = (3.0, 10.0)
 """Shortest and longest time in seconds after which a command is killed."""
 SPREAD: Final = (0.5, 1.5)
-"""Shortest and longest pause between two kills of executors and workers, of the average."""
+"""Shortest and longest pause between kills of executors and workers, in times of the average."""
 VICTIM_SHARE: Final = 0.75
 WORKER_SHARE: Final = 0.3
 STEP_SECONDS: Final = 300
 MOST_ATTEMPTS: Final = 30
 MOST_DELIVERIES: Final = 1_000
-"""More than all kills together, so that no job is dead because of them."""
+"""Limit of deliveries above the number of kills, so that no job is dead because of them."""
 SETTLED: Final = "SELECT state, count(*), count(DISTINCT job_id) FROM {} GROUP BY state"
 LEFT: Final = (
     "SELECT (SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'),"

@@ -29,7 +29,7 @@ class ConsumeTimes(NamedTuple):
 def measure(
     spark: "SparkSession", rows: int, batch: int, rounds: int, folder: Path
 ) -> ConsumeTimes:
-    """Measure rounds. `folder` is for checkpoints."""
+    """Measure both in turns, and return medians. `folder` is for checkpoints of the stream."""
     loops.make_tables()
     store_messages(rows)
     times = []

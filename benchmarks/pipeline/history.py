@@ -10,7 +10,7 @@ from pulljobs.models import Channel, Consumer
 CONSUMERS: Final = 8
 FANNED_OUT: Final = 10
 TRANSACTIONS: Final = 48
-"""Transactions that write the settlements. The planner thinks that a single one is everywhere."""
+"""Transactions that write the settlements. After only one, the planner would scan the archive."""
 SINCE: Final = "date_trunc('day', now(), 'UTC') - interval '2 days'"
 
 MESSAGES: Final = """
@@ -73,7 +73,7 @@ def clear() -> None:
 
 
 def fill_consumers() -> None:
-    """Create the consumers, as if they had been there always."""
+    """Create the consumers, with a creation time before every settlement."""
     channel = Channel.objects.get()
     for number in range(1, CONSUMERS):
         Consumer.objects.get_or_create(channel=channel, name=f"noop-{number}")
@@ -81,12 +81,12 @@ def fill_consumers() -> None:
 
 
 def settle(first: int, last: int, rows: int, since: str = SINCE) -> None:
-    """Insert the settlements with these numbers, of `rows` that begin at the time `since`."""
+    """Insert settlements `first` to `last` of `rows`, which fill two days from SQL's `since` on."""
     query(SETTLEMENTS.format(first=first, last=last, rows=rows, since=since, consumers=CONSUMERS))
 
 
 def fill(rows: int) -> int:
-    """Fill the tables and return the number of rows of a whole export."""
+    """Fill the tables. Return the number of settlements and messages, the rows of an export."""
     fill_consumers()
     messages = max(1, rows // FANNED_OUT)
     query(MESSAGES.format(messages=messages, since=SINCE))

@@ -20,17 +20,17 @@ class DriverMemory(NamedTuple):
     python_mib: float
     """Highest resident memory since `start`."""
     jvm_mib: float
-    """Reachable objects now."""
+    """Heap of the objects that are reachable now."""
 
 
 def start() -> None:
-    """Forget the peak so far."""
+    """Reset the peak of the resident memory."""
     if RESET.exists():
         RESET.write_text("5")
 
 
 def read_memory(spark: "SparkSession") -> DriverMemory:
-    """Collect garbage and return the memory."""
+    """Collect garbage in the JVM, and return the memory of the driver."""
     jvm = spark._jvm
     assert jvm is not None
     for _ in range(COLLECTIONS):

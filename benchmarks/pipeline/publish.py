@@ -51,7 +51,7 @@ def make_rows(spark: "SparkSession", rows: int, folder: Path) -> "DataFrame":
 
 
 def measure(spark: "SparkSession", rows: int, rounds: int, folder: Path) -> PublishTimes:
-    """Measure rounds. The jobs of the last atomic publish stay in the tables."""
+    """Measure both in turns. The jobs of the last atomic publish stay in the tables."""
     frame = make_rows(spark, rows, folder)
     times = []
     for number in range(rounds):

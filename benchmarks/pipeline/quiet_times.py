@@ -49,7 +49,7 @@ def _time_command(verb: str) -> float:
 
 
 def _time_watch(jobs: int) -> float:
-    """Return the seconds of the second rollup of a service, which has its session by then."""
+    """Return the seconds of the second rollup of `lake watch`, whose Spark session is open then."""
     with _watching():
         for days_ago in (4, 6):
             _settle(jobs, f"now() - interval '{days_ago} days'")

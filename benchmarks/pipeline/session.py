@@ -69,7 +69,7 @@ def _measure(
     table: Table,
     figures: dict[str, Any],
 ) -> DriverMemory:
-    """Measure a size in a database and a lake of its own."""
+    """Measure a size in its own database and lake. Add rows and ratios, and return the memory."""
     with _place() as folder:
         memory.start()
         if {"export", "rollup"} & set(options.parts):

@@ -70,7 +70,7 @@ class Faults(NamedTuple):
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the schedules under faults and report. Exit with 1 if a promise is broken."""
+    """Run the schedules under faults and report. Exit with 1 if a check fails."""
     random.seed(options.seed)
     with own_server(options.state) as server, tempfile.TemporaryDirectory() as directory:
         server.allow_connections(CONNECTIONS)
@@ -184,7 +184,7 @@ def _read(connection: psycopg.Connection[Any], text: str) -> Any:
 
 
 def _judge(server: OwnServer, workers: ScheduleWorkers) -> dict[str, Any]:
-    """Verify the slots, then plant a missing and a doubled one and verify again."""
+    """Verify the slots, then delete a record, double a message, and see that both are named."""
     result = _verify(workers)
     with server.connect(autocommit=True) as connection:
         rows = connection.execute(RECORDED).fetchall()

@@ -1,4 +1,4 @@
-"""Cost of a pass over few and many schedules, and the lateness of slots in a worker."""
+"""Time of a pass that fires due schedules among few and many, and the lateness of slots."""
 
 import argparse
 import os
@@ -92,7 +92,7 @@ def _fill(count: int) -> None:
 
 
 def _make_due() -> None:
-    """Make some schedules due. Each slot is another one, so that each is recorded and published."""
+    """Make random schedules due now, each with a new slot to record and publish."""
     query(
         "UPDATE pulljobs_schedule SET due_at = now(), next_slot = clock_timestamp()"
         f" WHERE id IN (SELECT id FROM pulljobs_schedule ORDER BY random() LIMIT {DUE})"
@@ -100,7 +100,7 @@ def _make_due() -> None:
 
 
 def _measure_lateness(rate: int, seconds: float, *, together: bool) -> dict[str, Any]:
-    """Measure slots of schedules that fire each second, at once or spread over the second."""
+    """Return the lateness of slots that fire each second, all at once or spread over the second."""
     query("TRUNCATE pulljobs_schedule, pulljobs_slot")
     schedules.create("first", CHANNEL, {"kind": "benchmark"}, every=SECOND)
     [row] = Schedule.objects.all()

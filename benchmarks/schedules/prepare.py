@@ -1,4 +1,4 @@
-"""Create the tables and the schedules of `schedule-faults`: COUNT schedules, OFTEN each second."""
+"""Creation of the tables and schedules of `schedule-faults`: COUNT, of which OFTEN every second."""
 
 import sys
 from datetime import timedelta

@@ -35,7 +35,7 @@ def call_again() -> None:
 
 
 def lose_wake_ups() -> None:
-    """Leave runs asleep whose signal is there."""
+    """Leave runs asleep although their signals were sent."""
     from pulljobs.workflows import signals
 
     module: Any = signals

@@ -17,9 +17,9 @@ class WorkflowPeer(Installable):
     sleeps: bool = True
     """True if a sleeping run is a row that no process holds."""
     suspends: bool = True
-    """True if it is a library: a run can wait for a signal, and sleep."""
+    """True if a run can wait for a signal and sleep, which bare statements cannot."""
     batch: str = ""
-    """Statement that returns, once the batch called back, members a second and late seconds."""
+    """Statement that returns, after the callback, members a second and its delay in seconds."""
 
 
 CALLED_BACK: Final = """

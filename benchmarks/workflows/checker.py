@@ -44,7 +44,7 @@ PARTS: Final = list(range(BOOKED + 1))
 
 @dataclass(frozen=True)
 class Evidence:
-    """Tables and calls at the end."""
+    """Rows of the tables, and recorded calls of steps, at the end of a run of the benchmark."""
 
     runs: dict[int, tuple[str, Any]]
     """State and result of each run that ended."""
@@ -54,7 +54,7 @@ class Evidence:
     claims: dict[str, datetime]
     calls: list[StepCall]
     batches: list[tuple[int, bool, int, int, int]]
-    """Id, whether it is complete, members, ended members and callbacks of each batch."""
+    """Id, True if complete, members, ended members and callbacks of each batch."""
 
 
 Rule = Callable[[Evidence], Iterator[str]]

@@ -47,7 +47,7 @@ PROGRESS: Final = (
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run workflows under faults and report. Exit with 1 if a promise is broken."""
+    """Run workflows under faults and report. Exit with 1 if a check fails."""
     seed = options.seed if options.seed is not None else random.randrange(1 << 31)
     random.seed(seed)
     with own_server(options.state) as server, tempfile.TemporaryDirectory() as folder:

@@ -66,7 +66,7 @@ class Measured:
             databases.drop(self._database)
 
     def _measure_steps(self, runs: int, processes: int) -> None:
-        """Note the steps a second, and the CPU time of a step in the workers and the server."""
+        """Add to the row the steps a second, and the CPU time of a step in workers and server."""
         self._order("start", "steps", runs)
         with self._working(processes) as workers, databases.connect(self._database) as session:
             times = StepTimes(session, workers)
@@ -85,7 +85,7 @@ class Measured:
                 self._row[f"{kind}{suffix} p50 / p99 ms"] = f"{p50:.1f} / {p99:.1f}"
 
     def _measure_batch(self, members: int, processes: int) -> None:
-        """Note the members settled a second, and the time from the last one to the callback."""
+        """Add to the row the members a second, and the time from the last one to the callback."""
         self._order("start", "batch", members)
         deadline = time.monotonic() + BATCH_SECONDS
         with self._working(processes), databases.connect(self._database) as session:
@@ -115,7 +115,7 @@ class StepTimes:
         self._steps, self._cpu, self._server_cpu = 0, 0.0, 0.0
 
     def wait_for(self, wanted: int, patience: float) -> None:
-        """Wait for so many effects. Raise TimeoutError if none is added for `patience` seconds."""
+        """Wait until `wanted` effects are there. Raise TimeoutError if none comes in `patience`."""
         seen, moved_at = -1, time.monotonic()
         while (count := self._count()) < wanted:
             if count > seen:
@@ -125,7 +125,7 @@ class StepTimes:
             time.sleep(LOOK_SECONDS)
 
     def begin(self) -> None:
-        """Note the CPU times from which on steps count: the processes have started."""
+        """Begin to count steps and CPU time, after the processes have started."""
         self._steps, self._cpu = self._count(), self._workers.cpu()
         self._server_cpu = self._server.cpu() or 0.0
 

@@ -22,7 +22,7 @@ def write_twice(connection: Connection, folder: Path) -> None:
 
 
 def swap_results(connection: Connection, folder: Path) -> None:
-    """Turn the results of a run around."""
+    """Reverse the results of the steps in the archived result of a run."""
     run, result = _find_run(connection)
     turned = json.dumps({**result, "parts": result["parts"][::-1]})
     connection.execute(
@@ -45,7 +45,7 @@ def _find_run(connection: Connection) -> tuple[int, dict[str, Any]]:
 
 
 def leave_run(connection: Connection, folder: Path) -> None:
-    """Make a dead member a run that no process takes."""
+    """Turn a dead member of a batch into a queued run, which no process claims."""
     connection.execute(
         "UPDATE pulljobs_job SET state = 'QUEUED', reason = NULL, available_at = clock_timestamp(),"
         " consumer_id = (SELECT consumer.id FROM pulljobs_consumer AS consumer"

@@ -1,4 +1,4 @@
-"""Create the tables and consumers of `workflow-faults`: LEASE_DURATION in seconds."""
+"""Creation of the tables and consumers of `workflow-faults`, with LEASE_DURATION in seconds."""
 
 import sys
 from datetime import timedelta
@@ -12,7 +12,7 @@ EFFECTS: Final = "CREATE TABLE proof_effect (run_id bigint NOT NULL, part int NO
 
 
 def prepare(lease_duration: float) -> None:
-    """Migrate, and register the handlers with consumers that give no job up."""
+    """Migrate, and register the handlers with consumers whose retries have practically no limit."""
     from django.core.management import call_command
     from django.db import connection
 

@@ -1,6 +1,6 @@
-"""Publish runs and batches, and send each run its signal: python -m ... LIVE UNTIL SEED.
+"""Sender of runs, batches and signals: `python -m benchmarks.workflows.sender LIVE UNTIL SEED`.
 
-LIVE runs are kept alive until the file UNTIL exists. Then the process sends the signals that are
+It keeps LIVE runs live until the file UNTIL exists. Then the process sends the signals that are
 left, until it is killed. It can be killed and started again at any time.
 """
 

@@ -18,12 +18,12 @@ _genuine = time.time
 
 
 def make(file: Path) -> None:
-    """Create the file of a clock that is right."""
+    """Create the file of a clock without an offset."""
     file.write_bytes(OFFSET.pack(0))
 
 
 def move(file: Path, seconds: float) -> None:
-    """Move the clock of all processes that follow this file."""
+    """Set the offset in seconds of the clock of all processes that follow this file."""
     with file.open("r+b") as opened:
         opened.write(OFFSET.pack(seconds))
 

@@ -1,9 +1,9 @@
-"""Endpoint of the push consumer of a run, which plays what the payload asks for.
+"""Endpoint of the push consumer of a run, which answers as the payload asks.
 
     python -m benchmarks.faults.roles.endpoint PORT
 
-It accepts most jobs. It refuses the first delivery of a job that is to fail, and names a time for
-all deliveries with some of them.
+It accepts most jobs. It answers 500 to the first delivery of a job that is to fail, and 429 with a
+Retry-After, which throttles the consumer, to a few others.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def choose_answer(script: Mapping[str, Any], *, is_first: bool) -> bytes:
-    """Return the answer to a delivery."""
+    """Return the HTTP answer to a delivery. Any but the first is accepted."""
     if not is_first:
         return ACCEPTED
     if random.random() < BUSY_SHARE:

@@ -33,7 +33,7 @@ MOST: Final = 4
 """Largest number of jobs that are published together."""
 ROLLED_BACK_SHARE: Final = 0.03
 ENVELOPE: Final = 200
-"""Bytes of a payload next to its padding."""
+"""Bytes of a payload without its padding."""
 LONGEST_RESULT: Final = 16_000
 PAUSE: Final = 0.05
 

@@ -1,10 +1,10 @@
-"""Creation of the tables, the partitions and the consumers: one of threads and one of tasks.
+"""Creation of the tables, partitions and consumers: one runs on threads, one on event loops.
 
 python -m benchmarks.faults.roles.prepare \
     '{"lease_duration": SECONDS, "exclusive": BOOLEAN, "group": BOOLEAN,
     "limits": {NAME: VALUE}, "by_key": {NAME: VALUE}, "endpoint": URL}'
 
-With a URL there is a push consumer, too.
+With a URL it creates a push consumer as well.
 """
 
 import json
@@ -55,7 +55,7 @@ def main(
 
 
 def shared_limits(limits: Mapping[str, Any], *, group: bool) -> dict[str, Any]:
-    """Return the fields of a consumer with these limits, which a group has in its place."""
+    """Return the fields that give a consumer these limits, its own or those of a limit group."""
     if not group:
         return dict(limits)
     return {"limit_group": registering.put_limit_group("faults", limits)[0]}

@@ -38,7 +38,7 @@ ROLLED_BACK_SHARE: Final = 0.03
 THROTTLED_SHARE: Final = 0.01
 DELAYED = 0.02
 ENDS = {"well": 0.9748, "fail": 0.01, "interrupt": 0.01, "discard": 0.005, "hold": 0.0002}
-"""Endings of jobs with their shares, as `pull_handlers` describes them."""
+"""Endings of jobs, described in `endings`, with their shares."""
 PRIORITIES: Final = (0, 0, 0, 1, 5)
 DELAY: Final = timedelta(seconds=0.5)
 PAUSE: Final = 0.1
@@ -112,7 +112,7 @@ class Publisher:
 
 
 def _record(event: str, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
-    """Record the jobs of each delay by themselves."""
+    """Record the jobs, in one record for each delay."""
     jobs: dict[timedelta | None, list[Entry]] = defaultdict(list)
     for draft, receipt in zip(drafts, receipts, strict=True):
         jobs[draft.delay] += [Entry(job, outcome=str(draft.cost)) for job in receipt.job_ids]

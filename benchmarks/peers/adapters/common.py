@@ -1,4 +1,4 @@
-"""Orders of all adapters in Python, with the standard library only.
+"""Orders (commands) that all adapters in Python carry out, with the standard library only.
 
     ADAPTER migrate
     ADAPTER publish one|many COUNT SECONDS      ends at the count or time, prints a line of JSON
@@ -199,12 +199,12 @@ def processes(wanted: int, command: list[str]) -> NoReturn:
 
 
 def script() -> str:
-    """The path of the adapter that runs."""
+    """Return the path of the adapter that runs."""
     return str(Path(sys.argv[0]).resolve())
 
 
 def database_url(driver: str = "postgresql", *, user: bool = True) -> str:
-    """Of the database that PG* name, for those that don't read these."""
+    """Return the URL of the database that PG* variables name, for peers that do not read them."""
     from urllib.parse import quote, urlencode
 
     host = os.environ["PGHOST"]
