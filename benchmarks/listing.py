@@ -1,4 +1,4 @@
-"""Time of a page of queued-jobs: at a small and a large backlog, and after many settlements."""
+"""Time of a page of the endpoint `queued-jobs`: at two backlogs, and after many settlements."""
 
 import argparse
 import sys

@@ -33,14 +33,14 @@ Row = tuple[object, ...]
 
 
 class ClaimedIds(NamedTuple):
-    """Jobs of one claim and its lease token."""
+    """Ids of the jobs of one claim, and its lease token."""
 
     ids: list[int]
     lease_token: UUID
 
 
 class Loop(Protocol):
-    """Claims and finishes of one design on one connection."""
+    """Loop that claims and finishes jobs by one design on one connection."""
 
     def claim(self, wanted: int) -> ClaimedIds | None:
         """Claim jobs and read their messages. Return None if nothing is queued."""
@@ -90,7 +90,7 @@ class RawLoop:
 
 
 class OurLoop:
-    """Claims and finishes as the worker calls them, on a connection with its settings."""
+    """Loop of pulljobs, which claims and finishes as the worker does, with the same settings."""
 
     def __init__(self, design: str = OURS, served: Consumer | None = None) -> None:
         statements.dedicate(settings().DATABASE)

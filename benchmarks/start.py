@@ -34,7 +34,7 @@ class Start(NamedTuple):
     """Figures of one start. Memory is in bytes, shared pages divided among their processes."""
 
     django: float
-    """Seconds until a bare process has a connection."""
+    """Seconds until a process without pulljobs has a connection."""
     bare: float
     """Memory of that process."""
     claim: float
@@ -47,7 +47,7 @@ class Start(NamedTuple):
 
 
 def run(options: argparse.Namespace) -> None:
-    """Start bare processes and workers in turn, and print medians."""
+    """Start processes without pulljobs and workers in turn, and print medians."""
     with own_database(), _bytecode():
         publish(CHANNEL, b"")  # The plans and the connection of this process are no part of it.
         _start(options.rate, seconds=0)  # Compiles.

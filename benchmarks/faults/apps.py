@@ -4,12 +4,12 @@ from django.apps import AppConfig
 
 
 class FaultsConfig(AppConfig):
-    """App whose start wraps the storage verbs if a director started the process."""
+    """App that records claims and settlements of the process, if a director started it."""
 
     name = "benchmarks.faults"
 
     def ready(self) -> None:
-        """Wrap the storage verbs: first the breaks, then the witness, which sees their effects."""
+        """Wrap claims and settlements: first by breaks, then by the witness, which sees them."""
         from benchmarks.faults.roles import breaks, clock, environment, witness
 
         if environment.HISTORY is not None:

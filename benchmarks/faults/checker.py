@@ -1,6 +1,6 @@
 """Rules that the histories and the tables of a run must keep.
 
-Each rule takes the case and yields a sentence for every fault. A rule reports a fault only if no
+Each rule takes the case and yields a sentence for every violation. It reports one only if no
 possible order of the events explains the history.
 """
 

@@ -92,7 +92,7 @@ def make_timing(plan: Plan) -> dict[str, str]:
 
 
 class Director:
-    """One run of a plan."""
+    """Director of one run of a plan."""
 
     def __init__(self, plan: Plan, own: OwnServer, directory: Path) -> None:
         self.plan, self.server = plan, own

@@ -65,13 +65,13 @@ def _taken_meanwhile(case: Case) -> int:
 
 
 def claim_shares(case: Case) -> dict[int, float]:
-    """Return the share of each process in all claims."""
+    """Return the share of each process in all claims, by its id."""
     claims = Counter(line.process for line in case.lines if line.event == CLAIMED)
     return {process: count / claims.total() for process, count in claims.items()}
 
 
 def recoveries(case: Case, restarts: Sequence[Restart]) -> list[dict[str, float]]:
-    """Return for each restart the rates before and after, and the seconds until 95 % are reached.
+    """Return for each restart deliveries a second before and after, and the seconds to reach 95 %.
 
     The rate after is the best of the 15 seconds after the restart.
     """

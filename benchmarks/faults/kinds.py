@@ -55,7 +55,7 @@ def restart(targets: Targets) -> None:
 
 
 def terminate(targets: Targets) -> None:
-    """Terminate half of all connections."""
+    """Terminate about half of the workers' connections."""
     with targets.superuser() as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -88,7 +88,7 @@ def exhaust(targets: Targets) -> None:
 
 
 def lock_table(targets: Targets) -> None:
-    """Lock a table in another session."""
+    """Lock a random table exclusively in another session."""
     with targets.superuser() as connection, connection.transaction():
         table = sql.Identifier(random.choice(TABLES))
         connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))

@@ -18,7 +18,7 @@ PAUSE: Final = 0.2
 
 
 class LimitChanges:
-    """Changes of the rate and of the slots of a run, one every few seconds."""
+    """Changes of the rate and of the bound by key of a run, one every few seconds."""
 
     def __init__(self, plan: Plan, processes: Processes) -> None:
         self._plan, self._processes = plan, processes

@@ -63,7 +63,7 @@ class Window(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Time for which a job waited."""
+    """Time for which a job waited to be published, claimed, begun or settled, as `text` says."""
 
     job: int
     text: str
@@ -171,7 +171,7 @@ def _waits_of_claim(claim: JobClaim, faults: Disturbances) -> Iterator[Wait]:
 
 
 def _due_again(claim: JobClaim, faults: Disturbances) -> float:
-    """Return the latest time from which a job can be claimed again if no fault delays it."""
+    """Return the latest time from which the job of a claim can be claimed again."""
     if claim.is_queued_again:
         return max(line.at for line in claim.accepted) + RETRY_SECONDS
     sessions = faults.sessions.get(claim.claimed.process, ())

@@ -143,17 +143,17 @@ class Processes:
         return self.start("worker", *command, older=is_turn, port=port, FAULTS_CLOCK=str(followed))
 
     def publisher(self, *, older: bool = False, **script: object) -> "Process":
-        """Start a publisher with the values of its script."""
+        """Start a publisher. `roles.publisher` describes the values of its script."""
         script["until"] = str(self.enough)
         return self.start("publisher", f"{ROLES}.publisher", json.dumps(script), older=older)
 
     def paced_publisher(self, **script: object) -> "Process":
-        """Start a paced publisher with the values of its script."""
+        """Start a paced publisher. `roles.paced_publisher` describes the values of its script."""
         files = {"until": str(self.enough), "orders": str(self.orders)}
         return self.start("publisher", f"{ROLES}.paced_publisher", json.dumps({**script, **files}))
 
     def claimer(self, pause: float, batch: int) -> "Process":
-        """Start a raw claimer that claims up to `batch` jobs, then pauses for so many seconds."""
+        """Start a claimer, which claims up to `batch` jobs, then pauses for `pause` seconds."""
         return self.start("claimer", f"{ROLES}.claimer", str(self.over), str(pause), str(batch))
 
     def start(
@@ -277,7 +277,7 @@ class Process:
         self.popen.wait()
 
     def stop(self, pids: Sequence[int], seconds: float) -> None:
-        """Freeze these processes for a time."""
+        """Freeze these processes for `seconds`."""
         since = time.monotonic()
         for pid in pids:
             self._send(pid, signal.SIGSTOP)

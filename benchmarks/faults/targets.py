@@ -56,7 +56,7 @@ class Targets:
         return self.processes.worker(*flags, port=port)
 
     def start_claimer(self) -> Process:
-        """Start a raw claimer."""
+        """Start a claimer, which claims by the Python API instead of a worker."""
         return self.processes.claimer(*(QUICK_CLAIMS if self.plan.rate is None else SLOW_CLAIMS))
 
     def start_client(self, kind: str) -> Process:
@@ -97,7 +97,7 @@ class Targets:
         return pids
 
     def lose_clients(self) -> None:
-        """Keep the sessions of clients that end from now on open on the server."""
+        """Make the proxies keep open the server sessions of clients that end from now on."""
         self.signal_proxies(signal.SIGHUP)
         time.sleep(PROXY_SECONDS)
 

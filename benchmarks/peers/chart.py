@@ -48,7 +48,7 @@ class Panel:
 
     @property
     def decades(self) -> tuple[int, int]:
-        """Powers of ten at the ends of the axis."""
+        """Exponents of the powers of ten at the ends of the axis."""
         values = [
             value for series in self.series for point in series.points.values() for value in point
         ]

@@ -1,4 +1,4 @@
-"""Sizes in turn, with a row for each measure, and the targets that were missed."""
+"""Run of `pipeline`: each size in turn, with a row for each measure, and the missed targets."""
 
 import argparse
 import sys

@@ -61,7 +61,7 @@ Rule = Callable[[Evidence], Iterator[str]]
 
 
 def effects_happen_once(evidence: Evidence) -> Iterator[str]:
-    """Check that each part of a run that ended has one row, and that no row is double."""
+    """Check that each run that ended wrote all of its effects, and that no run wrote one twice."""
     for (run, part), count in evidence.effects.items():
         if count > 1:
             yield f"run {run} wrote part {part} {count} times"
@@ -81,7 +81,7 @@ def results_are_in_order(evidence: Evidence) -> Iterator[str]:
 
 
 def no_call_after_its_result(evidence: Evidence) -> Iterator[str]:
-    """Check that no claim calls a function that began after the claim which stored its result."""
+    """Check that no claim after the one that stored the result of a step calls its function."""
     called: dict[tuple[int, str], list[str]] = defaultdict(list)
     for call in evidence.calls:
         called[call.run, call.name].append(call.lease_token)

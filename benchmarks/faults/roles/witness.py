@@ -1,4 +1,4 @@
-"""Witness that records all calls of the storage verbs and their answers.
+"""Witness that records all claims, renewals, settlements and throttles, with their answers.
 
 It stands between the worker and the database and trusts neither. An outcome that the worker drops
 is `ended` and never `sent`. An outcome that the database drops is `answered` and not in its tables.
@@ -43,7 +43,7 @@ _inside = threading.local()
 
 
 def install(writer: HistoryWriter) -> None:
-    """Wrap the storage verbs."""
+    """Wrap the functions that claim, renew, settle and throttle, to record their calls."""
     for module, name, wrap in WRAPPERS:
         genuine = getattr(module, name)
         setattr(module, name, _once(genuine, wrap(writer, genuine)))
@@ -51,7 +51,7 @@ def install(writer: HistoryWriter) -> None:
 
 
 def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
-    """Record only the outermost call, because verbs call themselves for parts of a batch."""
+    """Record only the outermost call, because functions call themselves for parts of a batch."""
 
     @wraps(genuine)
     def verb(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -160,7 +160,7 @@ def _answer(finished: Finished, job_id: int) -> str:
 
 
 def _when_written(using: str, note: Callable[[], None]) -> None:
-    """Write now, or after the commit of the transaction that the verb joined."""
+    """Write now, or after the commit of the transaction that the recorded call joined."""
     transaction.on_commit(note, using=using)
 
 

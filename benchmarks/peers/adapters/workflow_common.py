@@ -51,7 +51,7 @@ def note(name, run):
 
 
 def notes(name):
-    """Return the times of runs by their numbers."""
+    """Return the monotonic times in a file, by the number of the run."""
     path = FOLDER / name
     return dict(NOTE.iter_unpack(path.read_bytes())) if path.exists() else {}
 
@@ -67,7 +67,7 @@ async def wait_for(name, run):
 
 
 async def call(function, *arguments):
-    """Call a coroutine function, or a function in a thread, because some refuse an event loop."""
+    """Call a coroutine function, or a function in a thread: some libraries refuse an event loop."""
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)
     return await asyncio.to_thread(function, *arguments)
