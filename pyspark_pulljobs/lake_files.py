@@ -1,6 +1,6 @@
 """Reads of the lake's Parquet files by Python, where Spark's JVM has no filesystem for the lake."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import date
 from typing import Final
 
@@ -11,7 +11,9 @@ from pyspark_pulljobs.filesystems import open_location
 from pyspark_pulljobs.schemas import DAY
 
 BATCH: Final = 50_000
-"""Rows of a batch by default, which bounds the memory of a task."""
+"""Rows of a batch by default."""
+BATCH_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of a batch, about: it has fewer rows if their texts are long. This bounds the memory."""
 
 
 def read_files(
@@ -28,8 +30,24 @@ def read_files(
         for row in batch.to_pylist():
             with ParquetFile(row["path"], filesystem=filesystem, read_dictionary=encoded) as file:
                 known = [name for name in schema.names if name in file.schema_arrow.names]
-                for rows in file.iter_batches(batch_rows, columns=known):
+                size = min(batch_rows, _count_fitting(file, known))
+                for rows in file.iter_batches(size, columns=known):
                     yield _complete(rows, schema, row["day"])
+
+
+def _count_fitting(file: ParquetFile, names: Collection[str]) -> int:
+    """Return how many rows of average size fit into BATCH_BYTES, with the columns of these names.
+
+    The file has the size of a column before compression, for which equal texts count once.
+    """
+    meta = file.metadata
+    columns = [
+        group.column(number)
+        for group in map(meta.row_group, range(meta.num_row_groups))
+        for number in range(group.num_columns)
+    ]
+    size = sum(each.total_uncompressed_size for each in columns if each.path_in_schema in names)
+    return max(1, BATCH_BYTES * meta.num_rows // max(1, size))
 
 
 def _complete(rows: pa.RecordBatch, schema: pa.Schema, day: date) -> pa.RecordBatch:

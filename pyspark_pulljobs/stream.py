@@ -1,4 +1,4 @@
-"""Stream of a consumer's jobs: its owner claims, acks and releases batches of them."""
+"""Stream of a consumer's jobs: claims, acks and releases of batches, and counts of its progress."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Addresses, identity and TLS for connections to brokers, synchronous or not."""
+"""Connections to brokers: their URLs, some of which are refused, identity and TLS."""
 
 import platform
 import socket

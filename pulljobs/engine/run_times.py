@@ -1,4 +1,4 @@
-"""Run times of handlers, measured in the process that runs them."""
+"""Measured run times of handlers, by which a worker decides how many jobs to claim ahead."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""Command `python -m pulljobs.metrics`: prints a Grafana dashboard or Prometheus alert rules."""
+"""Command `python -m pulljobs.metrics`: prints grafana.json or the alert rules, alerts.yml."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""Probe server of a worker: /livez and /readyz for orchestrators, and /metrics for scrapers."""
+"""Server on the health port of a worker: /livez and /readyz for orchestrators, and /metrics."""
 
 import json
 import logging

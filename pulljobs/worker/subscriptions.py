@@ -1,4 +1,4 @@
-"""Subscriptions: the consumers that a worker serves, which come, go and change while it runs."""
+"""Subscriptions: the consumers that a worker serves. Changes of them are read every 2 seconds."""
 
 import logging
 import time

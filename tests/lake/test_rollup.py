@@ -320,7 +320,7 @@ def test_errors_that_are_counted_together_keep_their_fingerprint() -> None:
     random = Random(5)
     errors = ["".join(random.choices(PIECES, k=random.randrange(30))) for _ in range(5_000)]
     errors += ["a" * length + "0x12 7" for length in range(480, 510)]
-    lines = simplify(pa.chunked_array([pa.array(errors)])).to_pylist()
+    lines = simplify(pa.array(errors)).to_pylist()
     assert len(set(lines)) < len(set(errors))
     for error, line in zip(errors, lines, strict=True):
         first_line = error.strip(" ").partition("\n")[0][:LONGEST_SHAPE]

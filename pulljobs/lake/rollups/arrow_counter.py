@@ -26,8 +26,8 @@ from pulljobs.progress import show_progress
 
 T = TypeVar("T")
 HOUR_MICROSECONDS: Final = 3_600_000_000
-ENCODED: Final = ("node_id", "state", "reason")
-"""Columns of settlements with few values, which stay numbers of a dictionary."""
+ENCODED: Final = ("node_id", "state", "reason", "error")
+"""Columns of settlements with many equal values, which stay numbers of a dictionary."""
 BATCH: Final = 250_000
 """Rows that are counted at once, about 50 MB. Fewer take more calls of Arrow for the same rows."""
 

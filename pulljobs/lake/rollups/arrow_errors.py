@@ -35,11 +35,13 @@ class ErrorTally:
     def add(self, settlements: pa.Table) -> None:
         is_dead = is_in_state(settlements["state"].combine_chunks(), "DEAD")
         dead = settlements.select(COLUMNS).filter(is_dead)
-        lines = dead.append_column("line", simplify(dead["error"]))
-        equal = lines.group_by(EQUAL, use_threads=False).aggregate(
+        errors = dead["error"].combine_chunks()
+        lines = simplify(errors.dictionary).take(errors.indices).fill_null("")
+        dead = dead.append_column("line", lines)
+        equal = dead.group_by(EQUAL, use_threads=False).aggregate(
             [([], "count_all"), ("id", "min")]
         )
-        oldest = lines.take(pc.index_in(equal["id_min"], value_set=lines["id"]))
+        oldest = dead.take(pc.index_in(equal["id_min"], value_set=dead["id"]))
         for row, jobs in zip(oldest.to_pylist(), equal["count_all"].to_pylist(), strict=True):
             self._add(row, jobs)
 
@@ -61,13 +63,13 @@ class ErrorTally:
             counts.errors = dict(counts.worst_errors())
 
 
-def simplify(errors: pa.ChunkedArray) -> pa.ChunkedArray:
+def simplify(errors: pa.Array) -> pa.Array:
     """Return the first lines of these errors, with each digit replaced by the same digit.
 
     Errors often differ only in numbers, so fewer lines are left to fingerprint. The fingerprints
     stay the same: the patterns treat all digits alike, except for a zero before an x.
     """
-    begins = pc.utf8_slice_codeunits(pc.utf8_trim(errors.fill_null(""), " "), 0, LONGEST_SHAPE)
+    begins = pc.utf8_slice_codeunits(pc.utf8_trim(errors, " "), 0, LONGEST_SHAPE)
     lines = pc.replace_substring_regex(begins, r"(?s)\n.*", "")
     zeros = pc.replace_substring_regex(lines, "[1-9]", "1")
     digits = pc.replace_substring(zeros, "0", "1")

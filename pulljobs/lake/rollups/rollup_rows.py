@@ -1,4 +1,4 @@
-"""Reads and writes of rollups in PostgreSQL."""
+"""Reads and writes of rollups in PostgreSQL, with their SQL."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
