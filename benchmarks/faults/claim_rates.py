@@ -153,8 +153,8 @@ def _bucket_of(claim: TimedClaim, rate: ClaimRate) -> str:
 def _replay(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[tuple[float, float]]:
     """Yield the time of each claim and release, and the tokens that are left after it, in order.
 
-    A bucket that claims have written is never fuller than this one: it is filled up to a time after
-    that of the claim.
+    The bucket in the database is never fuller than this one: it takes the tokens of a claim a bit
+    later, and loses what it could not hold until then.
     """
     changes = [(claim.claimed_at, -rate.price(claim)) for claim in claims]
     changes += [

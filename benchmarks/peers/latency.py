@@ -26,7 +26,7 @@ STARTED_SECONDS: Final = 5.0
 def measure_latency(
     peer: Peer, environment: Environment, empty: str, rate: float, seconds: float
 ) -> Figures:
-    """Measure the seconds from the publish call to the handler with one worker process."""
+    """Return the 50th and 99th percentile in seconds from a publish call to its handler."""
     with (
         databases.copied(empty) as database,
         working(peer, environment, database, handler="latency") as workers,
@@ -62,7 +62,7 @@ def pace(
     seconds: float,
     publishers: int,
 ) -> int:
-    """Publish from several processes at a rate. Return how many jobs they published."""
+    """Publish `rate` jobs a second from several processes. Return how many jobs they published."""
     arguments = ("pace", how, rate / publishers, seconds)
     paces = [start_order(peer, environment, database, *arguments) for _ in range(publishers)]
     return sum(read_output(process, seconds + ORDER_SECONDS)["published"] for process in paces)

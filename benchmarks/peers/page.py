@@ -149,7 +149,7 @@ def latencies(content: Content) -> str:
 
 
 def keeps(content: Content) -> str:
-    """Return the table of guarantees."""
+    """Return the table of what each peer guarantees and stores."""
     head = ["peer", "rows of a successful job", "claim while it runs", "acks", "retries", "fan-out"]
     rows = [
         [peer.name, peer.history, peer.holds, peer.acks, peer.retries, peer.fan_out]

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Runtime(StrEnum):
-    """Runtime of an adapter."""
+    """Interpreter that runs an adapter."""
 
     OURS = "ours"
     """Interpreter of the benchmark."""
@@ -36,7 +36,7 @@ class Peer(Installable):
     settings: str
     """Settings that differ from the defaults."""
     history: str
-    """Rows that a successful job leaves in the database."""
+    """Rows that a successful job leaves in the database, as text for the page."""
     holds: str
     """Claim of a worker on a running job, and what ends it after a crash."""
     fan_out: str

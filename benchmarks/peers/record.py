@@ -38,12 +38,12 @@ class Record:
         self._save()
 
     def add(self, name: str, measure: str, figures: Figures) -> None:
-        """Add the figures of a round."""
+        """Add the figures of a round of a measure of a peer."""
         self._peer(name)["figures"].setdefault(measure, []).append(figures)
         self._save()
 
     def put(self, name: str, measure: str, rounds: list[Figures]) -> None:
-        """Replace the rounds of an earlier run, which may have had other sizes."""
+        """Replace the rounds of a measure by these, as an earlier run may have had other sizes."""
         self._peer(name)["figures"][measure] = rounds
         self._save()
 

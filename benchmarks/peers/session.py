@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _sections(options: argparse.Namespace) -> list[str]:
-    """Return the sections of the page to write. Other sections stay as they are."""
+    """Return the names of the sections of the page to write. Other sections stay as they are."""
     if not options.rounds:
         return [page.HELD]
     return [name for name in page.SECTIONS if name != page.HELD or options.held_seconds]
@@ -85,7 +85,7 @@ def prepare_peers(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[P
 
 
 def _databases(peer: Peer, record: Record, prepared: Prepared, sizes: Sizes) -> None:
-    """Create a database with the tables and one with jobs, unless an earlier run did."""
+    """Create a database with the peer's tables and one with jobs, unless an earlier run did."""
     empty, filled = (databases.name_of(peer, suffix) for suffix in ("empty", "filled"))
     if not databases.exists(empty) or not record.rounds(peer.name, "fill"):
         databases.create(empty)

@@ -65,7 +65,7 @@ def _load(prepared: Prepared, sizes: Sizes, snapshots: ExitStack) -> list[Figure
 
 
 def _drain(prepared: Prepared, sizes: Sizes, rounds: int) -> list[Figures]:
-    """Drain the jobs that the load left. Queue more before if it left few."""
+    """Measure drains of the jobs that the load left. Queue more before a drain if few are left."""
     name = databases.name_of(prepared[0], "held")
     figures = []
     for _round in range(rounds):

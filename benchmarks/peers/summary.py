@@ -24,7 +24,7 @@ class Spread(NamedTuple):
 
 
 def rounds(content: Content, peer: str, measure: str) -> list[Figures]:
-    """Return the figures of all rounds."""
+    """Return the figures of all rounds of a measure, without those that failed."""
     figures: list[Figures] = content["peers"][peer]["figures"].get(measure, [])
     return figures
 
@@ -61,7 +61,7 @@ def missing(content: Content, peer: str, measure: str) -> str:
 
 
 def wal(content: Content, peer: str) -> str:
-    """Return the cell of the WAL bytes a job, for publishing many and working."""
+    """Return the cell of the WAL bytes a job: the sum of publishing in batches and working."""
     published = spread(content, peer, "fill", "wal")
     worked = spread(content, peer, "noop x 1", "wal")
     if published is None or worked is None:

@@ -36,7 +36,7 @@ def read_seconds(pool: ProcessPoolExecutor, dsn: str, processes: int) -> tuple[i
 
 
 def _slices(name: str, parts: int) -> list[str]:
-    """Return the statement of the export for ranges of ids with about equal numbers of rows."""
+    """Return the export's statement for each of `parts` ranges of ids, with about equal rows."""
     fractions = ", ".join(str(number / parts) for number in range(1, parts))
     [(cuts,)] = query(
         f"SELECT percentile_disc(ARRAY[{fractions}]::float8[]) WITHIN GROUP (ORDER BY id)"

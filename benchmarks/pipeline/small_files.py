@@ -27,7 +27,7 @@ SINCE: Final = "now() - interval '2 days' + interval '{number} ms'"
 
 
 def run(options: argparse.Namespace) -> None:
-    """Export row by row, compact and vacuum, and report."""
+    """Export row by row, compact and vacuum the lake, and report its files and times."""
     with _lake() as lake:
         seconds = [_export_row(number) for number in range(options.exports)]
         table: Table = [_look(lake, f"{options.exports} exports")]
@@ -71,7 +71,7 @@ def _refuse_spark(**_hints: int) -> NoReturn:
 
 
 def _look(lake: Path, stage: str) -> dict[str, Any]:
-    """Count the files of the archive, and measure a query that opens the table first."""
+    """Return a row: the files of the archive, and the time to open the table and to query it."""
     archive = lake / "archive"
     return {
         "after": stage,

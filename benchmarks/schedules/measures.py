@@ -29,7 +29,7 @@ SECOND: Final = timedelta(seconds=1)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure passes and lateness and print the figures."""
+    """Measure passes and the lateness of slots, and print the figures."""
     with own_database():
         statements.dedicate(settings().DATABASE)
         costs = [_measure_passes(count, options.rounds) for count in options.schedules]

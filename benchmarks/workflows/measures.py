@@ -38,7 +38,7 @@ class Measured:
         self._next_run = 0
 
     def measure(self, options: argparse.Namespace) -> None:
-        """Take all measures that the library can do."""
+        """Measure everything that the library can do, and add the figures to the row."""
         with self.new_database():
             self._measure_steps(options.runs, options.processes)
         if self._peer.suspends and options.signals:
@@ -107,7 +107,7 @@ class Measured:
 
 
 class StepTimes:
-    """Effects of steps, and the CPU time that the workers and the server took for them."""
+    """Counter of the effects of steps, and of the CPU time of workers and server for them."""
 
     def __init__(self, session: databases.Connection, workers: Workers) -> None:
         self._session, self._workers = session, workers
@@ -130,7 +130,7 @@ class StepTimes:
         self._server_cpu = self._server.cpu() or 0.0
 
     def end(self) -> Row:
-        """Return the figures of all steps since `begin`."""
+        """Return steps a second of all effects, and CPU microseconds of a step since `begin`."""
         [_count, rate] = self._session.execute(WRITTEN).fetchone() or (0, 0.0)
         steps = max(1, self._count() - self._steps) / MICROSECONDS
         return {

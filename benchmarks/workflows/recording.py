@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 PARTS: Final = 2
-"""Effects of a run before its sleep."""
+"""Number of the effects that a run writes before its sleep."""
 BOOKED: Final = PARTS
 """Number of the effect of the last step."""
 CALLS: Final = "calls"
