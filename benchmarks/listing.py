@@ -40,7 +40,10 @@ FROM message
 
 
 def run(options: argparse.Namespace) -> None:
-    """Time pages at both backlogs, then after settlements while a snapshot is held."""
+    """Print the times of a page at a small and at a large backlog, and after many settlements.
+
+    While jobs of the large backlog are settled, another transaction keeps their rows from vacuum.
+    """
     with own_database():
         rows = {
             f"{options.small:,} queued": _filled(options.small, options.delayed, options.rounds),

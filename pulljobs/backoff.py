@@ -49,7 +49,10 @@ NEVER: Final = "none"
 
 
 def expand(text: str) -> Delays:
-    """Return the delays of a retry strategy, or raise ValueError that names the valid forms."""
+    """Return the delays in seconds of a retry strategy, such as "exponential:1x3<60" or "5,30".
+
+    Raise ValueError, which names the valid forms, for any other text.
+    """
     text = text.replace(" ", "")
     if text == NEVER:
         return Delays(())

@@ -1,4 +1,4 @@
-"""Telemetry of claims and settlements: one event per consumer and batch, after the commit."""
+"""Telemetry of claims and settlements: one event per consumer and write, after the commit."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -78,7 +78,7 @@ def number_of(text: str) -> int:
 
 
 def find_number(id: object) -> int | None:
-    """Return the number of an id that is a number or a text, or None for any other value."""
+    """Return an id, given as a number, decimal text or public form, as a number, else None."""
     if isinstance(id, int):
         return id if 0 < id <= LARGEST_ID and not isinstance(id, bool) else None
     try:

@@ -78,12 +78,12 @@ class Claim(NamedTuple):
 
     @property
     def limited_for(self) -> timedelta | None:
-        """Time for which a rate or a throttle allows no further job, or None without them."""
+        """Time for which a rate or a throttle allows no further job, or None if neither does."""
         return self.next_due if self.refusal in (RATE_LIMITED, THROTTLED) else None
 
     @property
     def retry_after(self) -> timedelta | None:
-        """Time until the limit that refused jobs allows one, or None without such a limit or time.
+        """Time until the limit that refused jobs allows one, or None if there is none or no time.
 
         That of a concurrency limit is not known: it allows a job as soon as another ends.
         """
@@ -294,7 +294,8 @@ def renew(
     """Renew the leases of held jobs and return the new ends of the leases by job.
 
     The lease of a job that is missing in the result is lost, unless `still_held` returns the job:
-    then another transaction has its lease locked. A worker passes the ids of its `running` jobs.
+    then another transaction has its lease locked. `running` has the ids of the jobs whose handlers
+    run now: if the worker crashes, only these are charged. With None this is not noted.
     """
     return jobs.renew(settings().DATABASE, held, lease_duration, running=running)
 

@@ -56,7 +56,7 @@ def longest_timeout() -> timedelta:
 
 
 def timeout_problems(timeout: object) -> Iterator[str]:
-    """Yield an error message if the value is neither None nor a possible time limit of a run."""
+    """Yield an error message if the value is neither None nor a valid time limit of a handler."""
     if timeout is not None and not (isinstance(timeout, timedelta) and timeout > timedelta(0)):
         yield f"timeout must be a timedelta above 0, not {timeout!r}."
     elif timeout is not None and timeout > LONGEST_DELAY:

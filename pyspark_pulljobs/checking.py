@@ -21,7 +21,7 @@ SCHEMA: Final = pa.schema(
 
 
 class DayPart(NamedTuple):
-    """Part of a day of a table of the lake."""
+    """Rows of a part of one day that are compared with the rows of a table of the lake."""
 
     table: str
     day: date

@@ -186,7 +186,7 @@ def clean(session: Session) -> None:
 
 
 def _encode_chunk(writer: UUID, partition: int, chunk: Chunk) -> Iterator[bytes]:
-    """Yield the encoded columns of a chunk, in the order of SCALAR_TYPES and ARRAY_TYPES."""
+    """Yield the encoded columns of a chunk's row: those of SCALAR_TYPES, then of ARRAY_TYPES."""
     counts = (writer, partition, chunk.count, len(chunk.rejects))
     yield from map(binary.encode_value, SCALAR_TYPES.values(), counts)
     columns = _arrays_of_chunk(chunk)

@@ -107,9 +107,9 @@ def _choose_reader(given: Mapping[str, str]) -> str:
 
 
 def seq_of(offset: Mapping[str, object], stream: str) -> int:
-    """Return the number of the batch at which an offset ends.
+    """Return the number of the last batch of the stream that an offset of Spark includes.
 
-    Raise ConfigurationError if the offset is of another stream.
+    Raise ConfigurationError if the offset is of a stream with another name.
     """
     if offset.get("stream") != stream:
         raise ConfigurationError(

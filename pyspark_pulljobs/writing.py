@@ -25,7 +25,7 @@ Ranges = dict[str, tuple[int, int]]
 
 
 class Slice(NamedTuple):
-    """Part of the rows of a run of the export, which one task reads and writes."""
+    """Part of the rows of an export run, which one task reads and writes."""
 
     number: int
     table: str
@@ -34,7 +34,7 @@ class Slice(NamedTuple):
 
 
 class ExportParameters(NamedTuple):
-    """Arguments of the tasks of one run of the export, equal for all of them."""
+    """Arguments of the tasks of an export run, equal for all of them."""
 
     dsn: str
     reader: str
@@ -47,7 +47,7 @@ class ExportParameters(NamedTuple):
 
 
 class ExportedFile(NamedTuple):
-    """File of a run of the export that is complete."""
+    """File of an export run that is complete."""
 
     slice: int
     """Number of the slice."""

@@ -60,7 +60,7 @@ class Case:
     clients: frozenset[int] = frozenset()
     """Processes of HTTP clients: their server does not know which jobs have started."""
     rate: ClaimRate | None = None
-    """Rate of each consumer or of their group, or None without a rate."""
+    """Rate of each consumer or of their group, or None if there is no rate."""
     in_flight: tuple[int, bool] = (0, False)
     """Bound on jobs in flight, 0 for none, and True if all consumers share it."""
     keys: KeyLimits = KeyLimits()

@@ -87,7 +87,7 @@ class TimedClaim(NamedTuple):
 
 
 def make_rate(text: str, *, window: bool = False, shared: bool = False) -> ClaimRate | None:
-    """Return the rate of a text such as 100/s with its default burst, or None without a rate."""
+    """Return the rate of a text such as 100/s with its default burst, or None for no rate."""
     per_second = parse_rate(text)
     if per_second is None:
         return None

@@ -61,7 +61,10 @@ class Entry(NamedTuple):
 
 
 class HistoryWriter:
-    """Writer of a process's history. It opens the file at the first record, after any fork."""
+    """Writer of the history of this process, in a file named by `role` and process id.
+
+    The file is opened for the first record. After a fork the child opens one of its own.
+    """
 
     def __init__(self, directory: Path, role: str) -> None:
         self._directory, self._role = directory, role
@@ -75,7 +78,11 @@ class HistoryWriter:
         since: float | None = None,
         seconds: float = 0,
     ) -> None:
-        """Append a record in one write. Without `since` the record is about this moment."""
+        """Append a record of an event, with an entry for each job, in one write.
+
+        `since` is the monotonic time at which the event began, by default now. `seconds` is the
+        lease duration or the delay.
+        """
         at = monotonic()
         row = [event, at if since is None else since, at, seconds, list(entries)]
         os.write(self._open(), (json.dumps(row, default=str) + "\n").encode())

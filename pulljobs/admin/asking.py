@@ -1,4 +1,4 @@
-"""Translation of the filters in a list's URL into a `Selection` of rows, and into words."""
+"""Translation of the filters in the URL of a list page into a `Selection`, and into words."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -18,8 +18,8 @@ from pulljobs.storage.selecting import Selection
 
 CHOSEN: Final = "chosen"
 NOTHING: Final = Selection(among=())
-Asked = Mapping[str, str]
-"""Query parameters of a list: the choices of its filters, and its search term `q`."""
+ListQuery = Mapping[str, str]
+"""Query parameters of a list page of the admin: choices of its filters, and search term `q`."""
 
 
 class Age(NamedTuple):
@@ -41,8 +41,8 @@ AGES: Final = {
 }
 
 
-def jobs(asked: Asked) -> Selection:
-    """Return the conditions by which an action on all jobs of a list selects live jobs.
+def jobs(asked: ListQuery) -> Selection:
+    """Return the conditions by which an action on all jobs of a list page selects live jobs.
 
     A search term selects by the id of the job, the message id or the client message id. An unknown
     choice of a filter selects no job.
@@ -55,13 +55,19 @@ def jobs(asked: Asked) -> Selection:
     return Selection(among=_with_id(asked["q"], meant, Job, "id", selecting.COLUMNS))
 
 
-def listed(asked: Asked) -> Selection:
-    """Return the conditions for the live and archived jobs of a list, without its search term."""
+def listed(asked: ListQuery) -> Selection:
+    """Return the conditions that the filters of a list page set for live and archived jobs.
+
+    The search term is not among them: `jobs_with_id` applies it.
+    """
     return _meant(asked, all_jobs.STATES)
 
 
-def settled(asked: Asked) -> Selection:
-    """Return the conditions for the rows of the archive in a list, without its search term."""
+def settled(asked: ListQuery) -> Selection:
+    """Return the conditions that the filters of a list page set for rows of the archive.
+
+    The search term is not among them: `settlements_with_id` applies it.
+    """
     return _meant(asked, tuple(sorted(map(str, SETTLED))))
 
 
@@ -84,12 +90,12 @@ def settlements_with_id(term: str, meant: Selection) -> tuple[int, ...]:
     return _with_id(term, meant, ArchivedJob, "job_id", settlements.COLUMNS)
 
 
-def describe(asked: Asked) -> str:
+def describe(asked: ListQuery) -> str:
     """Return the filters and the search term in words, for titles of pages and audit entries."""
     return ", ".join(_descriptions(asked)).replace(NUL, "") or _("all live jobs")
 
 
-def _descriptions(asked: Asked) -> Iterator[str]:
+def _descriptions(asked: ListQuery) -> Iterator[str]:
     for name in ("state", "reason", "key"):
         if asked.get(name):
             yield f"{name} {asked[name]}"
@@ -107,7 +113,7 @@ def _descriptions(asked: Asked) -> Iterator[str]:
         yield _("found by “%s”") % asked["q"]
 
 
-def _meant(asked: Asked, states: tuple[str, ...]) -> Selection:
+def _meant(asked: ListQuery, states: tuple[str, ...]) -> Selection:
     state, reason, age, key = (
         asked.get(name) or None for name in ("state", "reason", "age", "key")
     )
@@ -136,7 +142,7 @@ def _bounds(age: str | None) -> tuple[int, int]:
     return (everything.first, edge) if AGES[age].is_older else (edge, everything.last)
 
 
-def _consumers(asked: Asked) -> tuple[int, ...] | None:
+def _consumers(asked: ListQuery) -> tuple[int, ...] | None:
     if not asked.get("consumer") and not asked.get("channel"):
         return None
     rows = Consumer.objects.using(settings().DATABASE)

@@ -17,7 +17,7 @@ class SearchedChangeList(KeysetChangeList):
     """Change list that finds rows by the `search` of its admin while there is a search term."""
 
     searched: SearchedRange | None = None
-    """Result of the search, or None without a search term."""
+    """Result of the search, or None if there is no search term."""
     text_link = ""
     """Query that searches the term as a text, for a term that was found as an id."""
 

@@ -81,7 +81,7 @@ def perform(request: HttpRequest, event: Event, jobs: list[int]) -> None:
 
 
 def report(request: HttpRequest, entry: AuditEntry) -> None:
-    """Add messages that name the changed jobs and, by reason, the jobs that did not change."""
+    """Show the user which jobs an action changed and, by reason, which it did not change."""
     slug = OPERATIONS[Event(entry.act)].slug
     for batch in entry.batches.all():
         if batch.done:

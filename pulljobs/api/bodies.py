@@ -217,7 +217,7 @@ def render_payload(payload: bytes) -> tuple[str, Literal["base64"] | None]:
 
 
 def render_time(time: datetime) -> str:
-    """Return a time in UTC as text by RFC 3339, such as 2030-01-31T12:00:00Z."""
+    """Convert an aware time to UTC text by RFC 3339, such as 2030-01-31T12:00:00Z."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

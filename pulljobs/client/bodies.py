@@ -50,8 +50,9 @@ class Status(StrEnum):
 class Limits:
     """Limits of the broker for pulls, as `info` returns them, in bytes and seconds.
 
-    `clock_ahead` is the upper bound of how far the server's Unix time is ahead of the local
-    monotonic clock, or None if the broker sent no time. Comparisons of limits ignore it.
+    `clock_ahead` is the server's Unix time minus the local monotonic time at which `info` was sent:
+    too high by the way of the request, never too low. It is None if the broker sent no time.
+    Comparisons of limits ignore it.
     """
 
     max_batch: int = 100
@@ -62,7 +63,10 @@ class Limits:
     clock_ahead: float | None = field(default=None, compare=False)
 
     def local(self, moment: datetime) -> float | None:
-        """Return a time of the server on the local monotonic clock, None without `clock_ahead`."""
+        """Return the local monotonic time, in seconds, at which the server's clock shows `moment`.
+
+        It may be a bit too early. It is None if the broker sent no time.
+        """
         return None if self.clock_ahead is None else moment.timestamp() - self.clock_ahead
 
 

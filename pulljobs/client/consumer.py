@@ -116,7 +116,7 @@ class Consumer:
 
     @property
     def max_in_flight(self) -> int:
-        """Largest number of pulled messages whose outcome no broker has confirmed."""
+        """Limit of messages held at once: pulled, and their outcome not confirmed by a broker."""
         return self._max_in_flight
 
     @property

@@ -33,7 +33,7 @@ class Unreachable(ClientError):
     """Request without an answer in time, or with only answers that ask to try later.
 
     `was_sent` is False if the broker has certainly not acted on it. `status` is that of an answer,
-    or None without one. `retry_after` is the broker's wish, in seconds.
+    or None if none came. `retry_after` is the broker's wish, in seconds.
     """
 
     def __init__(

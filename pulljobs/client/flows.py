@@ -114,7 +114,7 @@ def pull(
     request_id = claims.request_id = uuid4().hex
 
     def call() -> Call:
-        """Return the request of an attempt, in which the broker waits for the rest of the time."""
+        """Return the request of the next attempt. The broker waits until shortly before `until`."""
         left = max(0.0, min(expires, until - now() - MARGIN))
         body = bodies.pull(batch, request_id, expires=left)
         return Call("POST", f"{path}/pull", body, left + grace)
@@ -164,9 +164,10 @@ def fetch(
 def _queued_jobs(
     path: str, limits: Limits, wanted: int, until: float, claims: Claims
 ) -> Flow[list[Job]]:
-    """Pull jobs that are ready, in as many requests as the broker's limit of a batch needs.
+    """Pull up to `wanted` jobs that are ready, by several requests if the broker's limit is less.
 
-    It ends early, with the jobs so far, if a later request would use up much of their lease.
+    Return the jobs so far if another request would use up much of their lease. `until` is the
+    monotonic time at which the requests end.
     """
     jobs: list[Job] = []
     grace = GRACE

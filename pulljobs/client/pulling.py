@@ -78,7 +78,7 @@ class _PullFlows:
         return [message for message in ending if message.revoked]
 
     def _inside_limits(self, do: Callable[[Limits], Flow[T]], timeout: float) -> Flow[T]:
-        """Run a flow that keeps to the broker's limits.
+        """Run the flow that `do` makes for the broker's limits, and return its result.
 
         If the broker refuses a request, read the limits again and repeat the flow if they changed.
         """

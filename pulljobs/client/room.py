@@ -40,7 +40,7 @@ class Share:
     asked: int = 0
     asked_at: float = 0.0
     ticket: int = 0
-    """Ticket of the circuit for the messages of the current pull."""
+    """Number that the circuit had when the current pull began. It ignores results of lower ones."""
     waits: Callable[[], bool] = bool
     """Function that returns True if a held message waits for a handler."""
 
@@ -57,7 +57,7 @@ class Share:
 
 @dataclass(eq=False)
 class Room:
-    """Limit of held messages, with the shares of the brokers and the circuit of the consumer."""
+    """Limit of held messages, divided into a `Share` of each broker, and the consumer's circuit."""
 
     limit: int
     circuit: Circuit
@@ -103,7 +103,7 @@ class Room:
 
     @contextmanager
     def asking(self, share: Share, batch: int) -> Iterator[None]:
-        """Reserve room for the messages that `batch` returned, while the block pulls them."""
+        """Reserve room for `batch` messages, while the block pulls them from a broker."""
         share.asked, share.asked_at = batch, time.monotonic()
         share.ticket = self.circuit.ticket
         try:
@@ -113,7 +113,7 @@ class Room:
             self.changed()
 
     def received(self, share: Share, count: int) -> int:
-        """Count the messages of a pull as held, and return their ticket for the circuit."""
+        """Count pulled messages as held. Return their ticket for `admit` and `count_result`."""
         share.idle, share.fresh = not count, False
         share.held += count
         return share.ticket

@@ -236,7 +236,7 @@ class Session:
 
 
 class BatchRecipient:
-    """Recipient that puts outcomes into the next request to a broker with many of them."""
+    """Recipient of outcomes, which sends many of them to a broker in one request."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -247,7 +247,7 @@ class BatchRecipient:
 
 
 class ThreadRecipient(BatchRecipient):
-    """Recipient for handlers on threads, which wait for answers that come on the event loop."""
+    """Recipient for handlers on threads. A thread waits for the answer that the event loop gets."""
 
     def settle(self, message: Received[None, float], settlement: Settlement) -> None:
         self.broker.settle(message, settlement)
@@ -282,7 +282,7 @@ class ThreadRecipient(BatchRecipient):
 
 
 class AwaitedRecipient(BatchRecipient):
-    """Recipient for async handlers, which await its results."""
+    """Recipient for async handlers. They await the results of its methods."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)

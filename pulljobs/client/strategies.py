@@ -10,23 +10,23 @@ from pulljobs.client import log
 
 N = TypeVar("N", int, float)
 Delay = Callable[[int], float]
-"""Function that returns the seconds before the n-th repetition, n from 1."""
+"""Function that takes n and returns the seconds before the n-th repetition. The first n is 1."""
 
 _HIGHEST_POWER: Final = 60
 
 
 def linear(step: float, longest: float) -> Delay:
-    """Return a delay of `step` seconds times n, at most `longest`."""
+    """Return a function from n to `step` * n seconds, at most `longest` seconds."""
     return lambda n: min(step * n, longest)
 
 
 def exponential(first: float, longest: float) -> Delay:
-    """Return a delay of `first` seconds that doubles with each n, at most `longest`."""
+    """Return a function from n to seconds: `first`, then twice that, and so on up to `longest`."""
     return lambda n: min(first * 2.0 ** min(n - 1, _HIGHEST_POWER), longest)
 
 
 def full_jitter(delay: Delay, *, least: float = 0.0) -> Delay:
-    """Return a delay that is random between `least` and what another delay returns."""
+    """Return a function from n to a random number of seconds, from `least` to `delay(n)`."""
     return lambda n: random.uniform(least, max(least, delay(n)))
 
 
@@ -60,7 +60,7 @@ def guarded(
 ) -> Callable[[N], float]:
     """Return a function that calls the user's `strategy`, and `usual` if that fails.
 
-    The failure is logged with `name`. Without this it would end the loop that asks for the delay.
+    The failure is logged with `name`. It would otherwise end the loop that asks for the delay.
     """
 
     def seconds(given: N) -> float:

@@ -36,7 +36,7 @@ class QueuePosition(NamedTuple):
 
 
 def parse_job_id(text: str) -> int:
-    """Parse a job id, a number or its public form. Raise ConfigurationError for other texts."""
+    """Return the job id of a decimal number or a public form, or raise ConfigurationError."""
     try:
         return ids.number_of(text)
     except ValueError as error:

@@ -81,7 +81,7 @@ class HeldBack:
 
 
 def held_back(node: Node) -> list[HeldBack]:
-    """Return the consumers and tasks that a node holds back, as of its last heartbeat."""
+    """Return the consumers and tasks that a node's circuits pause, as of its last heartbeat."""
     return [
         HeldBack(node.name, path, task, circuit)
         for path, reported in node.report.get("circuits", {}).items()

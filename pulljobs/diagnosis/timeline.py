@@ -76,7 +76,7 @@ def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
 
 
 def read_last_run(job_id: int) -> str | None:
-    """Return start and run time of the last run that a holder reported, or None without a run."""
+    """Return start and run time of the last run that a holder reported, or None."""
     runs = [
         (run["started_at"], run["run_seconds"])
         for model in (Attempt, ArchivedJob)

@@ -31,7 +31,7 @@ class Histogram(Counter[int]):
             self[bucket] += count
 
     def quantiles(self) -> Quantiles | None:
-        """Return the quantiles by nearest rank, or None without durations."""
+        """Return the quantiles by nearest rank, or None if there are no durations."""
         if not self:
             return None
         buckets = sorted(self)

@@ -36,7 +36,7 @@ class _Full(NamedTuple):
 
     @property
     def giving_way(self) -> list[int]:
-        """Queued jobs that make room, by the consumer's `overflow`. They may be too few."""
+        """Queued jobs that `overflow` drops or replaces to make room. They may be too few."""
         if self.overflow == REPLACE:
             return self.queued[-1:]  # The last one, because nothing may overtake.
         return self.queued[: self.surplus] if self.overflow == DROP_OLDEST else []

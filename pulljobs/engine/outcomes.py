@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 
 class ReportedRun(Protocol):
-    """Times of a run of a handler, by the monotonic clock of this process."""
+    """Times of one execution of a handler, by the monotonic clock of this process."""
 
     @property
     def begun_at(self) -> float | None:
@@ -52,7 +52,7 @@ class ReportedRun(Protocol):
 
 
 class UnreportedRun(NamedTuple):
-    """Run of a job whose holder reports no times, as HTTP clients do."""
+    """Execution of a handler whose holder reports no times, as HTTP clients do."""
 
     begun_at: float | None = None
     run_seconds: float | None = None
@@ -126,9 +126,9 @@ def suspect(held: Held, error: str) -> Settlement:
 def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlement:
     """Return the outcome of a job whose lease has ended.
 
-    `running_ids` are the jobs that the node of the lease last reported as running, or None without
-    a report. A job of a worker is not charged if it was not among them, and else it becomes a crash
-    suspect. `via` is the `Lease.Via` of its lease.
+    `running_ids` are the jobs that the node of the lease last reported as running, or None if it
+    made no report. A job of a worker is not charged if it was not among them, and else becomes a
+    crash suspect. `via` is the `Lease.Via` of its lease.
     """
     started = None if running_ids is None else held.job_id in running_ids
     if started and via != WORKER:

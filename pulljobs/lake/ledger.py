@@ -1,7 +1,8 @@
-"""Runs of the export, as recorded in PostgreSQL, and how far the lake is behind.
+"""Ledger of export runs in PostgreSQL, and how far the lake is behind.
 
-A run exports the rows of a window: of the transactions from its `low_xid` to below its `high_xid`.
-The next window of the same lake begins at `high_xid`. The argument `location` is that of the lake.
+An export run takes the rows of a window: of the transactions from its `low_xid` to below its
+`high_xid`. The next window of the same lake begins at `high_xid`. The argument `location` is that
+of the lake.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ ID_TOLERANCE: Final = timedelta(minutes=1)
 class Horizon(NamedTuple):
     """Transaction number below which all transactions have ended, and facts about the cluster.
 
-    A run of the export that begins now ends its window there.
+    An export run that begins now ends its window there.
     """
 
     xid: int

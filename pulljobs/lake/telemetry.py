@@ -11,7 +11,7 @@ logger = logging.getLogger("pulljobs")
 
 @dataclass(frozen=True, slots=True)
 class LakeExported:
-    """End of one run of the export, with its rows by table of the lake."""
+    """End of an export run, with its rows by table of the lake."""
 
     rows: Mapping[str, int]
     bytes: int

@@ -73,7 +73,7 @@ class AuditEntry(models.Model):
 
 
 class AuditedBatch(models.Model):
-    """Batch of an action on many jobs: the jobs that it changed, and those that it could not.
+    """Group of jobs that an action took in one transaction: those changed, and those refused.
 
     The row is written in the transaction that changes the jobs.
     """

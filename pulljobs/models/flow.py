@@ -113,7 +113,7 @@ class FlowLimits(models.Model):
             self.buckets().delete()
 
     def shared_rate(self) -> float | None:
-        """Return the rate in jobs per second, or None without a rate.
+        """Return the rate in jobs per second, or None if there is no rate.
 
         A rate that each key has for itself (`rate_per_key`) is none, either.
         """

@@ -85,7 +85,7 @@ class ScheduledMessage(models.Model):
 
 
 class Publication(models.Model):
-    """Client message id of a channel that is taken, with the newest message that was given it.
+    """Client message id that is taken in a channel, with the newest message that has it.
 
     Inside the dedupe window, a publish with the same id is a duplicate. After it, a publish
     replaces the row.

@@ -167,7 +167,7 @@ def delete(name: str) -> None:
 def lock(using: str, name: str) -> Schedule:
     """Lock the row of a schedule until the transaction ends, and return it.
 
-    Raises UnknownSchedule. The lock is FOR NO KEY UPDATE, for which workers skip the row.
+    Raises UnknownSchedule. The lock is FOR NO KEY UPDATE: workers skip the row until then.
     """
     rows = Schedule.objects.using(using).select_for_update(of=("self",), no_key=True)
     row = rows.filter(name=name).first() if is_name(name) else None

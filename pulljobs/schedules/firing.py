@@ -109,7 +109,7 @@ def _fire_batch(using: str) -> int | None:
 
 
 def _plan(rows: Iterable[DueSchedule]) -> Iterator[Plan]:
-    """Yield plans of due schedules until they have 10,000 slots. Further ones stay due."""
+    """Yield plans of due schedules, until the plans have 10,000 slots. Other schedules stay due."""
     slots = 0
     for row in rows:
         plan = _plan_or_refuse(row)

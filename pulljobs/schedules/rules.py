@@ -237,7 +237,7 @@ def offset_at(zone: tzinfo, instant: datetime) -> timedelta:
 
 
 def next_change(zone: tzinfo, begin: datetime, end: datetime) -> datetime | None:
-    """Return the first change of the zone's UTC offset in (`begin`, `end`], or None without one."""
+    """Return the first change of the zone's UTC offset in (`begin`, `end`], or None."""
     offset, low = offset_at(zone, begin), begin
     while low < end:
         high = min(low + DAY, end)

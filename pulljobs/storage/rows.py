@@ -89,7 +89,7 @@ class Stats(NamedTuple):
 
 
 class JobView(NamedTuple):
-    """Job by its live row, or by its last row in the archive: the result of `archive.find`."""
+    """Columns of a job, from its live row, or from its last row in the archive if it has none."""
 
     id: int
     message_id: int

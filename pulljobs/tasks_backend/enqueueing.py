@@ -50,7 +50,7 @@ def make_content(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def subscribe(backend: ChannelBackend, queue: str) -> str:
-    """Create the channel and the consumer of a queue if they are missing. Return its channel."""
+    """Create channel and consumer of a queue if they are missing. Return the channel's name."""
     channel = backend.channel_of(queue)
     handler.register(backend)
     own = (each for each in handlers.registered() if each.path == (channel, CONSUMER))

@@ -122,7 +122,7 @@ class ChildSlot:
     def _report_crash(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
         """Hand a crashed child to `on_death`, with the jobs that are charged: those that ran.
 
-        While the supervisor stops, none is charged, because it may have killed the child itself.
+        While the supervisor stops, `stop_by` is set and no job is charged: it may be the killer.
         """
         running = child.shared_state.running()
         noun = "job" if len(running) == 1 else "jobs"

@@ -57,8 +57,9 @@ class EventLoop:
     def check(self, patience: float) -> None:
         """Decide the outcomes that can't wait for the loop. The watchdog calls this at each pass.
 
-        Give up cancelled handlers that do not end, cancel handlers whose lease is over, and charge
-        the handler that blocks the loop.
+        Give up cancelled handlers that do not end, and cancel handlers whose lease is over. If the
+        loop had no heartbeat for `patience` seconds, retry the job whose handler blocks it, and
+        charge that job.
         """
         self.give_up(CANCEL_GRACE)
         for tasks in self._all_tasks:
@@ -72,7 +73,7 @@ class EventLoop:
             tasks.give_up(after)
 
     def _blame(self, task: Task | None) -> None:
-        """Charge the handler whose task blocks the loop, or all handlers if the task runs none."""
+        """Charge the job whose task blocks the loop, or all running jobs if the task has no job."""
         owners = [tasks for tasks in self._all_tasks if task in tasks]
         for tasks in owners or self._all_tasks:
             tasks.blame(task)
@@ -187,7 +188,7 @@ class LoopTasks:
                 self._loop.call(task.cancel)
 
     def blame(self, task: Task | None) -> None:
-        """Charge the handler whose task blocks the loop, or all handlers if the task has no job.
+        """Retry and charge the job whose task blocks the loop, or all if the task has no job.
 
         Their outcomes are decided at once: no task can react to its cancellation now.
         """

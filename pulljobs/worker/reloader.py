@@ -48,7 +48,7 @@ def stop_with_watcher() -> None:
 
 
 def watch() -> int:
-    """Run workers with the arguments of this process until a signal. Return the exit code."""
+    """Run a worker, and again after each change of a file, until a signal. Return the exit code."""
     return _Watcher().run()
 
 

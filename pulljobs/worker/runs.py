@@ -37,7 +37,7 @@ class Cancellation(NamedTuple):
 
 
 class RunSlot(NamedTuple):
-    """Slot in which handlers run, one after another. A thread makes its slot once, to save time."""
+    """Place of a pool in which handlers run one after another. A thread makes its own once."""
 
     runs: "HandlerRuns"
     number: int

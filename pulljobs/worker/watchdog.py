@@ -1,4 +1,4 @@
-"""Watchdog: cancels runs over their time limit, and checks the health and wear of its process."""
+"""Watchdog: cancels handlers over their time limit, and checks health and wear of its process."""
 
 import resource
 import sys
@@ -30,7 +30,7 @@ class HealthSign(Protocol):
 
 
 class Watchdog:
-    """Loop that cancels overdue runs and reports the health of its process, five times a second."""
+    """Loop that cancels overdue handlers and reports its process's health, five times a second."""
 
     def __init__(
         self,

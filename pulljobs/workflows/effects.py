@@ -76,6 +76,7 @@ class Pause:
 
 Effect = UserCall | StoreCall | Pause
 Operation = Generator[Effect, Any, Any]
+"""Generator of the effects of a call on a run. It gets their results, and returns its own."""
 
 
 def drive(operation: Operation) -> Any:

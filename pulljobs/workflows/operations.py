@@ -100,7 +100,10 @@ def _try(context: "RunContext", call: UserCall, retries: int) -> Operation:
 
 
 def store_result(context: "RunContext", step: Step, began: float, result: Any) -> Operation:
-    """Store the result of a step that began at that monotonic time, and return it."""
+    """Store the result of a step, and return it as a replay would find it.
+
+    `began` is the time of the monotonic clock at which the step began.
+    """
     stored = yield StoreCall(
         partial(context.store.write, step, time.monotonic() - began, result=result)
     )

@@ -85,8 +85,9 @@ def _leave(store: RunStore, workflow: Workflow, version: int) -> NoReturn:
 def end_claim(context: RunContext, error: BaseException | None, result: Any = None) -> Any:
     """Return the result of a run that is done, or raise the exception that ends its claim.
 
-    A suspension is written here, followed by AlreadySettled. If the function swallowed it and ended
-    in another way, Discard makes the run DEAD.
+    `error` is the exception of the workflow's function. A suspension is written here, and then
+    AlreadySettled is raised. If the function caught the suspension and ended in another way,
+    Discard is raised, which makes the run DEAD.
     """
     ending = context.replay.ending
     if ending is not None and not context.replay.is_swallowed and _is_only(error, ending):

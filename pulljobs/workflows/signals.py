@@ -43,11 +43,11 @@ def signal(
 ) -> bool:
     """Send a signal to a run, in the caller's transaction. Return False if nothing was sent.
 
-    The run keeps it until a wait of that name consumes it, or until the run ends. A second signal
-    with a `dedupe_id` of the run is not sent. Raise UnknownRun or RunEnded for a run that can't get
-    it, unless `ignore_missing` is set. Raise TypeError or ValueError if the payload is not JSON, or
-    larger than `MAX_RESULT_BYTES`. A database error outside of a transaction leaves open whether
-    the signal was sent: send it again, with the same `dedupe_id`.
+    It is kept until the run waits for `name` and consumes it, or until the run ends. It is not sent
+    if an earlier signal to the run had the same `dedupe_id`. Raise UnknownRun or RunEnded if the
+    run does not exist or has ended, unless `ignore_missing` is set. Raise TypeError or ValueError
+    if the payload is not JSON, or larger than `MAX_RESULT_BYTES`. A database error outside of a
+    transaction leaves open whether it was sent: send it again, with the same `dedupe_id`.
     """
     check_name(name)
     if dedupe_id is not None:

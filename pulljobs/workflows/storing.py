@@ -69,7 +69,9 @@ class RunStore:
     ) -> Any:
         """Write a step that has ended, and return its result as a replay would find it.
 
-        Raise LeaseLost, and TypeError or ValueError for a result that can't be stored.
+        `seconds` is the time that the step took. `failure` is the exception of a step that failed,
+        whose result is None. Raise LeaseLost if another claim has the run by now. Raise TypeError
+        or ValueError for a result that can't be stored.
         """
         self.refuse_transaction(f"{step.kind} {step}")
         stored = self._write(

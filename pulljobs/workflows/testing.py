@@ -97,7 +97,7 @@ def crash_after(*steps: str) -> Iterator[None]:
 
 
 class _Crashes:
-    """Steps after which a claim has to crash once."""
+    """Steps after each of which a claim of the tested run ends once, as by a crash."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names

@@ -102,7 +102,7 @@ def pages(consumer: Consumer) -> Iterator[str]:
 
 
 def statements_of(browser: Client, url: str) -> list[str]:
-    """Return the queries that a page runs. SQL files are tested in tests/storage."""
+    """Return the statements that a page executes and that select from tables of pulljobs."""
     with CaptureQueriesContext(connection) as captured:
         assert browser.get(url).status_code == 200, url
     return [
@@ -113,7 +113,10 @@ def statements_of(browser: Client, url: str) -> list[str]:
 
 
 def scans(sql: str) -> Iterator[tuple[str, int]]:
-    """Yield each scan of a big table: the table and the number of rows read."""
+    """Yield each scan of a big table by a query of Django: the table and the number of rows read.
+
+    Statements of SQL files begin with a comment and are left out: tests/storage has their plans.
+    """
     if not sql.startswith("SELECT"):
         return
     [(plans,)] = query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}")

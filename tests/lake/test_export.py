@@ -401,7 +401,7 @@ def test_another_cluster_is_refused_until_it_is_rebased(place: Place) -> None:
 def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased(
     place: Place,
 ) -> None:
-    """After an older backup was restored or the lake was moved, numbers of runs come again."""
+    """After the restore of an older backup, export runs get numbers that the lake has already."""
     consumer = ConsumerFactory.create()
     settled(consumer, 2)
     run("export")

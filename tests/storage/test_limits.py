@@ -199,7 +199,7 @@ class TestInFlight:
 
     @committed
     def test_many_claimers_never_hold_more(self) -> None:
-        """Three claimers, because a wait for the lock ends after 2 s, and poolers are slow."""
+        """Only three claim at a time: a claim waits for the lock for 2 s, and poolers are slow."""
         consumer = ConsumerFactory.create(max_in_flight=5)
         made = published(consumer, 100)
         seen: list[int] = []

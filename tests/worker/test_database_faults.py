@@ -45,7 +45,7 @@ def terminate_all_others() -> None:
 
 
 def test_terminated_connections_cost_nothing(stage: Stage) -> None:
-    """No outcome is lost, so no job runs twice or is charged."""
+    """No outcome is lost, so each job runs once, and no retry is counted."""
     stage.consumer()
     every = stage.publish(COUNT, seconds=0.02)
     worker = stage.worker("--concurrency", "4")

@@ -102,7 +102,7 @@ class History:
 def read_counts(
     slices: Sequence[Slice], step: timedelta, consumer_id: int | None, shown: Collection[int]
 ) -> History:
-    """Return the settlements of a consumer (None: of all), from the stored counts.
+    """Return the counts of settlements of a consumer (None: of all), from the stored counts.
 
     `shown` has the consumers that the table lists: the history also has their sums and trends.
     """
@@ -215,9 +215,10 @@ def _mark_unknown(
 def read_archive(
     slices: Sequence[Slice], step: timedelta, consumer_id: int | None = None
 ) -> History:
-    """Return the settlements of a consumer (None: of all), from the rows of the archive.
+    """Return the counts of settlements of a consumer (None: of all), from rows of the archive.
 
-    Where a slice has too many rows to read, its counts are estimates. There are no times.
+    The history has a point for each slice, of `step` at most. Counts of a slice with too many rows
+    to read are estimates. The percentiles of wait and run times are left out.
     """
     history = make_empty(slices, step)
     for row in recent.settled(settings().DATABASE, slices):

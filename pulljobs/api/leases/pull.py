@@ -130,9 +130,9 @@ def render_pulled(
     }
 
 
-def _pending_bytes(wanted: int | None, jobs: Sequence[tuple[HeldJob, StoredMessage]]) -> int:
-    """Return how many more bytes a pull with MaxBytes would have taken, or 0 without MaxBytes."""
-    return max(wanted - sum(message.size for _job, message in jobs), 0) if wanted else 0
+def _pending_bytes(max_bytes: int | None, jobs: Sequence[tuple[HeldJob, StoredMessage]]) -> int:
+    """Return how many of the MaxBytes of a pull its jobs left unused. Without MaxBytes it is 0."""
+    return max(max_bytes - sum(message.size for _job, message in jobs), 0) if max_bytes else 0
 
 
 def render_refused(asked: PullRequest, refusal: APIException) -> PulledBody:

@@ -75,7 +75,10 @@ def _settle_few(
 
 
 def settle_again(settled: SettledItems) -> SettledItems:
-    """Write the outcomes that were set aside, if their rows are no longer locked."""
+    """Write the outcomes of a request that were set aside, if their rows are no longer locked.
+
+    Return the new statuses of all items, with those whose rows are still locked set aside again.
+    """
     statuses, left = list(settled.statuses), settled.set_aside
     by_job = _finish(left.values(), partial(pulling.finish, skip_locked=True))
     for number, item in left.items():

@@ -130,7 +130,7 @@ def _add_links(made: Document) -> None:
 
 
 def _share_refusals(made: Document) -> None:
-    """Move the answers of refusals into components, so that each is described once."""
+    """Move the answers to refused requests into components, so that each is described once."""
     shared = made["components"]["responses"] = {}
     for _operation, described in _each_operation(made):
         for status in filter(lambda status: status >= "400", described["responses"]):

@@ -27,7 +27,7 @@ _held_job: Final = tuple_maker(HeldJob)
 
 
 def held_jobs(row: Row, priorities: Sequence[int]) -> list[HeldJob]:
-    """Return the jobs of a claim, which are arrays in the row that a claim statement returns."""
+    """Return the jobs of a claim from the row of its statement, which has an array per column."""
     columns = (
         row.job_ids,
         row.message_ids,

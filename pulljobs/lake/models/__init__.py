@@ -1,4 +1,4 @@
-"""Tables of the lake: runs of the export, compared days, rollups, bulk publishes and streams.
+"""Tables of the lake: export runs, compared days, rollups, bulk publishes and streams.
 
 `ledger`, `verified_days`, `rollups` and `pyspark_pulljobs` write them.
 """

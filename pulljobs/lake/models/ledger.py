@@ -1,11 +1,11 @@
-"""Record of what the lake has: runs of the export, and days that were compared with PostgreSQL."""
+"""Ledger of what the lake has: export runs, and days that were compared with PostgreSQL."""
 
 from django.db import models
 from django.db.models import Q
 
 
 class LakeRun(models.Model):
-    """Run of the export, of the rows of transactions from `low_xid` to below `high_xid`.
+    """Export run, of the rows of transactions from `low_xid` to below `high_xid`.
 
     Each run to a location begins where the last one ended. A run that stays open was interrupted,
     and the next call of the export completes it first. A row of kind rebase exported nothing:

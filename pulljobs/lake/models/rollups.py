@@ -42,9 +42,9 @@ class RollupRun(models.Model):
     location = models.CharField(max_length=2000)
     """Location of the lake."""
     archive_run = models.BigIntegerField()
-    """Last run of the export whose settlements are counted."""
+    """Last export run whose settlements are counted."""
     messages_run = models.BigIntegerField()
-    """Last run of the export whose messages are counted."""
+    """Last export run whose messages are counted."""
     known_until = models.DateTimeField()
     """All settlements before this time are counted, if their transactions had ended."""
     started_at = models.DateTimeField()

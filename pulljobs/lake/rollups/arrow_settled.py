@@ -30,7 +30,7 @@ Values = dict[str, np.ndarray]
 
 
 class SettlementTally:
-    """Counter of settlements, which are added batch by batch."""
+    """Counter of settlements, which are added by Arrow batches."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

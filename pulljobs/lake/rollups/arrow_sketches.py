@@ -11,7 +11,7 @@ from pulljobs.lake.rollups.counts import KEPT_KEYS, KLL, TRACKED_KEYS, Sketches,
 
 RANKS: Final = [quantile / 100 for quantile in QUANTILES]
 LOG_SLOTS: Final = TRACKED_KEYS.bit_length()
-"""Logarithm of the slots of a sketch of keys, of which three quarters may be used."""
+"""Logarithm of the places of a sketch of keys, of which three quarters may be used."""
 NULLS: Final = bytes(8)
 """Number of NULL keys, which Spark writes behind a sketch."""
 

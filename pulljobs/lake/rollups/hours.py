@@ -35,7 +35,7 @@ class TableSnapshot:
 
     table: Table
     last_run: int
-    """Number of the last run of the export with files in the table."""
+    """Number of the last export run with files in the table."""
     files: list[LoggedFile]
 
     @classmethod
@@ -45,12 +45,12 @@ class TableSnapshot:
         return cls(table, last_run, files)
 
     def since(self, run: int) -> list[LoggedFile]:
-        """Return the files that later runs of the export wrote."""
+        """Return the files that later export runs wrote."""
         return [file for file in self.files if run_of(file) > run]
 
     @property
     def rewritten(self) -> list[LoggedFile]:
-        """Files that compaction or erasure wrote, with rows of any run of the export."""
+        """Files that compaction or erasure wrote, with rows of any export run."""
         return [file for file in self.files if not run_of(file)]
 
     def during(self, spans: Iterable[Span]) -> list[LoggedFile]:
@@ -80,7 +80,7 @@ def list_ranges(
 
 
 def run_of(held: LoggedFile) -> int:
-    """Return the number of the run of the export that wrote the file, or 0 if it was rewritten."""
+    """Return the number of the export run that wrote the file, or 0 if it was rewritten."""
     match = RUN_IN_PATH.search(f"/{held.path}")
     return int(match[1]) if match else 0
 

@@ -1,4 +1,4 @@
-"""Steps of one run of the export, written so that a crash after any of them loses no row."""
+"""Steps of an export run, written so that a crash after any of them loses no row."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ Sessions = Callable[..., AbstractContextManager["SparkSession"]]
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:
-    """One run of the export, begun or resumed, to the lake at `location`."""
+    """Writer of export runs to the lake at `location`, by the holder of the lake's lock."""
 
     using: str
     location: str
@@ -46,10 +46,10 @@ class ExportRun:
     """True to export in Spark's tasks even if the rows are few."""
 
     def end(self, lake_run: LakeRun, *, is_interrupted: bool = False) -> LakeRun:
-        """Write what is missing of the run, mark it as done, and return its row of the ledger.
+        """Write what is missing of the export run `lake_run`, mark it as done, and return its row.
 
-        A table whose Delta log has the run is complete. Other tables lose the files of an
-        interrupted run and are written again.
+        A table whose Delta log names the run is complete. The others are written. With
+        `is_interrupted`, files that an earlier process wrote for them are removed before.
         """
         known = [table for table in map(self._table, TABLES) if table.last_run() >= lake_run.pk]
         left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]

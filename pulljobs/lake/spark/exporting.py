@@ -153,7 +153,7 @@ def _stored_options(using: str, options: ExportOptions) -> dict[str, object]:
 
 
 def give_up(using: str, location: str, interrupted: LakeRun) -> None:
-    """Delete an interrupted run, and its files that are not in the Delta log."""
+    """Delete an interrupted export run, and its files that are not in the Delta log."""
     unknown = [Table(location, name) for name in TABLES]
     missing = [table for table in unknown if table.last_run() < interrupted.pk]
     files.clean(missing, interrupted.pk)

@@ -1,4 +1,4 @@
-"""Files that a run of the export wrote: their sums, and removal of those in no Delta log."""
+"""Files that an export run wrote: their sums, and removal of those in no Delta log."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Division of the rows of a run of the export among tasks, by ranges of ids.
+"""Division of the rows of an export run among tasks, by ranges of ids.
 
 Physical positions would not do, because rows move when a day gets its own partition. The bounds
 come from a sample of the tables' blocks, so that even a run over all history needs no count.

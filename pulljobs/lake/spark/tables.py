@@ -73,7 +73,7 @@ class Table:
             return None
 
     def last_run(self) -> int:
-        """Return the number of the last run of the export with files in the table, or 0."""
+        """Return the number of the last export run with files in the table, or 0."""
         table = self.delta()
         return (table.transaction_version(self._application) or 0) if table else 0
 
@@ -128,7 +128,7 @@ class Table:
         return pa.schema([fields.field(name) for name in columns or fields.names])
 
     def commit(self, run: int, files: Iterable[ExportedFile]) -> None:
-        """Add the files of a run of the export to the Delta log.
+        """Add the files of an export run to the Delta log.
 
         Raise LakeError if the log has this run or a later one, or if it refuses the files.
         """

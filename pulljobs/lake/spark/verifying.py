@@ -35,7 +35,7 @@ MAX_REPORTED: Final = 10
 
 
 def take_snapshot(using: str, location: str) -> LakeSnapshot:
-    """Return the files of the lake at a moment between two runs of the export.
+    """Return the files of the lake at a moment between two export runs.
 
     Raise LakeError while a run is open.
     """

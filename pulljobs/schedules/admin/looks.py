@@ -65,7 +65,7 @@ def read_history(row: Schedule, before: str) -> SlotHistory:
 
 
 def describe_record(slot: Slot, rule: Rule) -> SlotRow:
-    """Return a record with its times, its reason and its message as text."""
+    """Return the texts that a page shows of a slot's record. `rule` gives the local time zone."""
     return SlotRow(
         format_local(slot.slot_at, rule),
         format_slot(slot.slot_at),

@@ -22,20 +22,23 @@ from pulljobs.workflows.batches.telemetry import BatchCompleted, BatchReopened, 
 
 
 class Look(Enum):
-    """Result of a look at a batch, which merges its counts and completes it if that is due."""
+    """Result of `look` for one batch."""
 
     NOTHING = auto()
-    """Its counts are merged, and nothing was due."""
+    """Its counts are merged. Neither its completion nor another round was due."""
     DECIDED = auto()
     """The batch is complete, or has begun another round because of a redrive."""
     LOCKED = auto()
-    """Another transaction had it locked: look again soon."""
+    """Another transaction had the batch locked: call `look` again soon."""
     REFUSED = auto()
-    """A callback was refused: a sweep tries again."""
+    """A callback was refused, so the batch is not complete yet. The next sweep tries again."""
 
 
 def look(using: str, batch_id: int) -> Look:
-    """Merge the counts of a batch. If they require that, complete it or begin another round."""
+    """Merge the new counts of a batch, and complete it if all its members have ended.
+
+    Begin another round of a complete batch whose dead members were redriven.
+    """
     params = {"batch_id": batch_id, "is_decision": False}
     [row] = run(using, "merge_batch_sums", params, seconds=LOCK_SECONDS)
     if not row.is_free:

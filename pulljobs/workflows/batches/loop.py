@@ -9,17 +9,17 @@ from pulljobs.workflows.batches import looking
 from pulljobs.workflows.batches.looking import noted
 
 SHORTEST_PAUSE: Final = 0.05
-"""Seconds before a look, so that flushes of that time share it."""
+"""Seconds before noted batches are merged, so that flushes of that time share a merge."""
 LONGEST_PAUSE: Final = 5.0
 LONGEST_LOCKED: Final = 1.0
-"""Longest pause before a batch is looked at again that another transaction had locked."""
+"""Longest pause before a batch is tried again that another transaction had locked."""
 PAUSE_FACTOR: Final = 10
-"""Length of a pause as a multiple of the look before it."""
+"""Length of a pause as a multiple of the time that the merges before it took."""
 SWEEP_SECONDS: Final = 10.0
 
 
 class BatchLoop:
-    """Loop that looks at batches noted by this process, and sweeps over all every 10 seconds."""
+    """Loop that merges and completes the batches of `noted`, and every 10 seconds all others."""
 
     wake_channel = "pulljobs_batches"
 
@@ -35,7 +35,7 @@ class BatchLoop:
         self._look_at = max(self._look_at, time.monotonic() + SHORTEST_PAUSE)
 
     def tick(self) -> float:
-        """Look at noted batches and sweep, if that is due. Return the seconds to sleep."""
+        """Merge noted batches and sweep, if that is due. Return the seconds until the next time."""
         if noted and time.monotonic() >= self._look_at:
             self._look()
         if time.monotonic() >= self._sweep_at:
