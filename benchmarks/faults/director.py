@@ -281,10 +281,6 @@ class Director:
             thread.join()
         repair(self.targets)
 
-    def is_published(self) -> bool:
-        """Return True if all publishers have ended."""
-        return not self.processes.living("publisher")
-
     def inject(self, name: str) -> None:
         """Inject a fault. It ends early if another fault has broken what it needs."""
         self.injected.append(name)
