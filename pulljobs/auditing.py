@@ -135,7 +135,7 @@ def note(act: str, *, by: str, subject: str, at: datetime | None = None, done: i
 def noting(steps: Iterable[int], act: str, *, by: str, subject: str) -> Iterator[int]:
     """Record an action that the iteration of `steps` carries out.
 
-    Each step is a number of changed jobs, and is yielded after the entry has counted it.
+    Each item of `steps` is a number of changed jobs. It is yielded after the entry counted it.
     """
     rows = AuditEntry.objects.using(settings().DATABASE)
     entry = rows.create(by=by, act=act, subject=subject, finished_at=Now())

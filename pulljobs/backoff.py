@@ -30,7 +30,7 @@ _EXPONENTIAL: Final = re.compile(rf"exponential:{_NUMBER}(?:x{_NUMBER})?(?:<{_NU
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Seconds before the first, second, ... retry, none above the cap. Empty means no retry."""
+    """Seconds before the first, second, ... retry, at most `cap` each. Empty means no retry."""
 
     seconds: tuple[float, ...]
     cap: float = LONGEST

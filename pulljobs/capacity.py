@@ -128,7 +128,7 @@ def estimate(load: Load, costs: Costs) -> Needs:
 
 
 def highest_rate(load: Load, costs: Costs, machine: Machine) -> float:
-    """Return how many jobs a second, like those of the load, one server carries."""
+    """Return the highest rate of such jobs that one server carries, in jobs a second."""
     rates = [MOST, USED * machine.cores / load.server_seconds(costs)]
     if machine.written_per_second is not None:
         rates.append(USED * machine.written_per_second / (costs.wal_bytes + load.payload))

@@ -126,7 +126,7 @@ class ClaimedJob:
         return self._grant.lease_duration
 
     def report_end(self, result: Result) -> None:
-        """Report how the run ended to the circuit of the consumer. The worker calls this once."""
+        """Report the handler's result to the consumer's circuit. The worker calls this once."""
         grant = self._grant
         # The circuit is nearly always calm: then no thread takes the lock that all threads share.
         if result is FAILURE or not grant.circuit.is_calm:
@@ -142,7 +142,7 @@ class ClaimedJob:
 
     @property
     def timeout(self) -> timedelta | None:
-        """Time limit of the run, or None for `HANDLER_TIMEOUT`."""
+        """Time limit of the handler for this job, or None for `HANDLER_TIMEOUT`."""
         return self.limits.timeout or self.handler.timeout
 
     def limited(self, outcome: Settlement) -> Settlement:

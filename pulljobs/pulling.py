@@ -83,7 +83,7 @@ class Claim(NamedTuple):
 
     @property
     def retry_after(self) -> timedelta | None:
-        """Time until the limit that refused jobs allows one, or None if there is none or no time.
+        """Time until the limit that refused jobs allows one. None: no limit did, or it is unknown.
 
         That of a concurrency limit is not known: it allows a job as soon as another ends.
         """

@@ -41,7 +41,7 @@ class ExportParameters(NamedTuple):
     """Way to read rows from PostgreSQL: "adbc" or "copy"."""
     location: str
     run: int
-    """Number of the run, with which the names of its files begin."""
+    """Number of the export run, with which the names of its files begin."""
     names: Mapping[str, Names]
     """Names to fill in, by table of the lake and id."""
 
@@ -62,7 +62,7 @@ class ExportedFile(NamedTuple):
 
 
 def prefix_files(run: int) -> str:
-    """Return the first characters of the names of a run's files."""
+    """Return the first characters of the names of an export run's files."""
     return f"run{run}-"
 
 

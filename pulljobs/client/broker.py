@@ -413,7 +413,7 @@ class Broker:
             self._has_locked.set()
 
     async def _renew(self, messages: Sequence[Held], seconds: float | None) -> None:
-        """Renew leases in one request, which is given up in time for a second one.
+        """Renew leases in one request, given up early enough that a second one can follow.
 
         Messages that wait are released if renewals can't keep their lease much longer, or if it is
         lost.

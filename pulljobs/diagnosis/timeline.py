@@ -76,7 +76,7 @@ def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
 
 
 def read_last_run(job_id: int) -> str | None:
-    """Return start and run time of the last run that a holder reported, or None."""
+    """Return start and run time of the last handler that a holder reported, or None."""
     runs = [
         (run["started_at"], run["run_seconds"])
         for model in (Attempt, ArchivedJob)
@@ -136,7 +136,7 @@ def _claimed(row: Any, nodes: dict[UUID, str]) -> TimelineEntry:
 
 
 def _started(row: Attempt | ArchivedJob) -> Iterator[TimelineEntry]:
-    """Yield the entry for the start of the run, if the holder has reported it."""
+    """Yield the entry for the start of the handler, if the holder has reported it."""
     if row.started_at is not None:
         seconds = row.run_seconds
         detail = "" if seconds is None else _("ran for %s") % times.format_run_time(seconds)

@@ -44,11 +44,11 @@ class ReportedRun(Protocol):
 
     @property
     def begun_at(self) -> float | None:
-        """Time at which the run began, or None if it is not known."""
+        """Time at which the handler began, or None if it is not known."""
 
     @property
     def run_seconds(self) -> float | None:
-        """Seconds from the begin of the run to its end, or None while it goes on."""
+        """Seconds from the begin of the handler to its end, or None while it goes on."""
 
 
 class UnreportedRun(NamedTuple):
@@ -77,13 +77,13 @@ class Settlement(NamedTuple):
     After a retry or an expiry, True makes it a crash suspect.
     """
     run: ReportedRun = UNREPORTED
-    """Run that had this outcome."""
+    """Times of the handler that had this outcome."""
     max_retries: int | None = None
     """Largest number of retries, for a retry in place of the consumer's."""
 
 
 Deliveries = tuple[list[int], list[ReportedRun]]
-"""Ids of delivered jobs, and their runs in the same order."""
+"""Ids of delivered jobs, and the times of their handlers in the same order."""
 NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """NUL as JSON escapes it, unless the backslash is itself escaped."""
 _held: Final = tuple_maker(Held)

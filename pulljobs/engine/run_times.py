@@ -38,7 +38,7 @@ class RunTime:
     _deviation: float = 0.0
 
     def note(self, seconds: float, begun_at: float = 0.0) -> None:
-        """Include a run of that many seconds, which began at a monotonic time, in the mean."""
+        """Include a run of the handler in the mean: its seconds, and its monotonic start."""
         self.due = begun_at + SAMPLE
         if self.expected == UNKNOWN:
             self.expected = self._mean = seconds

@@ -60,7 +60,7 @@ def find_blocker(using: str) -> Blocker | None:
 
 
 def find_open_run(using: str, location: str) -> LakeRun | None:
-    """Return the run to this lake that began and did not end, or None if there is none."""
+    """Return the export run to this lake that began and did not end, or None."""
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.OPEN)
     return runs.first()
 
@@ -70,7 +70,7 @@ def find_last_run(using: str, location: str) -> LakeRun | None:
 
 
 def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -> LakeRun:
-    """Record the begin of a run, whose window goes from `low` up to the current horizon.
+    """Record the begin of an export run, whose window goes from `low` up to the current horizon.
 
     The commit waits for the disk, whatever the session's settings. Then earlier commits that did
     not wait are on disk as well. Otherwise a crash of the server could undo rows that the lake has,
@@ -92,9 +92,9 @@ def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -
 
 
 def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
-    """Record a rebase: the next window begins at `now`, and run ids continue after `newest`.
+    """Record a rebase: the next window begins at `now`, and ids of runs continue after `newest`.
 
-    `newest` is the number of the last run in the lake. Joins the caller's transaction.
+    `newest` is the number of the last export run in the lake. Joins the caller's transaction.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(
@@ -114,14 +114,14 @@ def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeR
 
 
 def end_run(using: str, lake_run: LakeRun, rows: Mapping[str, int], size: int) -> None:
-    """Mark a run as done, with its numbers of rows by table of the lake, and its bytes."""
+    """Mark an export run as done, with its rows by table of the lake, and its size in bytes."""
     LakeRun.objects.using(using).filter(pk=lake_run.pk, state=LakeRun.State.OPEN).update(
         state=LakeRun.State.DONE, done_at=Now(), rows=dict(rows), bytes=size
     )
 
 
 def read_settled_high(using: str, location: str) -> int:
-    """Return the `high_xid` of the last run that is done, or 0 if there is none."""
+    """Return the `high_xid` of the last export run that is done, or 0 if there is none."""
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
     return runs.order_by("-id").values_list("high_xid", flat=True).first() or 0
 
@@ -135,8 +135,8 @@ def measure_lag(using: str, location: str) -> timedelta:
 def read_known_until(using: str, location: str) -> datetime:
     """Return the time before which the lake has all settlements of ended transactions.
 
-    It may be earlier than the start of the last run. If a transaction was open then, settlements
-    that later transactions made are not in the lake yet.
+    It may be earlier than the start of the last export run. If a transaction was open then,
+    settlements that later transactions made are not in the lake yet.
     """
     runs = LakeRun.objects.using(using).filter(location=location, done_at__isnull=False)
     latest: datetime = runs.aggregate(last=Max("opened_at"))["last"] or nodes.clock(using)

@@ -127,7 +127,7 @@ class Job(models.Model):
 
 @receiver(pre_delete, sender="pulljobs.Consumer")
 def _keep_while_it_has_jobs(instance: models.Model, using: str, **kwargs: Any) -> None:
-    """Raise ProtectedError if the deleted consumer has jobs, as PROTECT of a foreign key would.
+    """Raise ProtectedError if a consumer to be deleted has jobs, as a foreign key's PROTECT does.
 
     Jobs have no foreign key in the database, because it would slow down every publish.
     """

@@ -23,7 +23,7 @@ def task_options(
     """Give a task retries and a time limit in place of those of its queue.
 
     The decorator stands above or below `@task`. Other backends ignore it. An option that is None is
-    left to the queue. If the worker crashes during a run, the retry follows the options of the
+    left to the queue. If the worker crashes during a task, the retry follows the options of the
     queue. Raise ConfigurationError if a value can't work.
     """
     given = (max_retries, retry_strategy, timeout)

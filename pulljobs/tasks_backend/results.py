@@ -144,7 +144,7 @@ def errors_of(runs: Iterable[TaskRun]) -> list[TaskError]:
 
 
 def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
-    """Return the runs of a job since its last redrive, oldest first, as far as they are known.
+    """Return the runs of a job's task since its last redrive, oldest first, as far as known.
 
     A run that no worker has reported yet begins with its claim, because workers claim only jobs
     that start within half a second.

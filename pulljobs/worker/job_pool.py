@@ -85,9 +85,9 @@ class ClaimAhead:
     def room(self, run_time: RunTime, waiting: int) -> int:
         """Return how many more jobs of a handler will start soon, within `run_time.ahead` seconds.
 
-        `waiting` is the number of jobs in the pool that have not begun. A run that takes longer
-        than expected is expected to take that much longer again. A run of unknown length is
-        expected to take `run_time.ahead`, so each idle slot gets a single job of that handler.
+        `waiting` is the number of jobs in the pool that have not begun. A handler that takes
+        longer than expected is expected to take that much longer again. If its run time is unknown
+        it is expected to take `run_time.ahead`: each idle thread gets a single job of it.
         """
         ahead = run_time.ahead
         self._pace.note(self._taken - waiting, waiting)
@@ -107,7 +107,7 @@ class ClaimAhead:
         return room
 
     def _waits(self) -> list[float]:
-        """Return the seconds until each slot comes free, in ascending order."""
+        """Return the seconds until each place for a handler comes free, in ascending order."""
         now = time.monotonic()
         busy = [
             abs(since + job.run_time.expected - now) for job, since in self._runs.begun(self._slots)
@@ -134,7 +134,7 @@ def _expected(run_time: RunTime, ahead: float) -> float:
 
 
 def _spread(backlog: float, free: Sequence[float]) -> list[float]:
-    """Return the seconds that slots have left once they have shared a backlog of seconds evenly.
+    """Return the seconds that places have left once they have shared a backlog evenly.
 
     `free` are the seconds of each slot, longest first. Slots without any left are not returned.
     """

@@ -86,7 +86,7 @@ class Renewer:
         return [run.job.id for run in self._runs.current() if run.cancel_reason is None]
 
     def _note(self, jobs: list[ClaimedJob], renewed: Set[Held], before: float) -> None:
-        """Extend the leases that a statement sent at `before` renewed. Cancel runs of lost jobs."""
+        """Extend leases that a statement sent at `before` renewed. Cancel handlers of lost jobs."""
         missing = []
         for job in jobs:
             if job.held in renewed:
@@ -97,7 +97,7 @@ class Renewer:
             self._note_missing(missing)
 
     def _note_missing(self, missing: list[ClaimedJob]) -> None:
-        """Cancel the runs of lost jobs. A job that is still held is renewed a little later."""
+        """Cancel the handlers of lost jobs. A job that is still held is renewed a little later."""
         held = pulling.still_held([job.held for job in missing])
         writing = {job for job, _outcome in self._in_flight.writing}
         lost: Counter[tuple[str, str]] = Counter()

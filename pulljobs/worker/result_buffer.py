@@ -63,13 +63,13 @@ class ResultBuffer:
         self.results.append((job, outcomes.release(job.held, after=after)))
 
     def end(self, job: ClaimedJob, settlement: Settlement | None) -> None:
-        """End the run of a job, and add its outcome unless the run was cancelled."""
+        """Note that a job's handler ended, and add its outcome unless it was cancelled."""
         if self.runs.end(job) is None:
             self.add(job, settlement)
 
 
 def with_run(settlement: Settlement, job: ClaimedJob) -> Settlement:
-    """Return the outcome with the times of the run, which ends now unless it has ended."""
+    """Return the outcome with the times of the job's handler, which ends now unless it has."""
     end_now(job)
     return settlement._replace(run=job)
 

@@ -13,11 +13,11 @@ from pulljobs.engine.telemetry import is_counting
 from pulljobs.handlers import ClaimedJob
 
 NO_SLOT: Final = sys.maxsize
-"""Slot of a push delivery: it runs no code of the project, so no crash is blamed on it."""
+"""Number of the place of a push delivery, which runs no code of the project and causes no crash."""
 
 
 class CancelReason(StrEnum):
-    """Reason why a run was cancelled before its handler ended."""
+    """Reason why the run of a handler was cancelled before the handler ended."""
 
     LOST = "lost"
     """The lease is lost: nothing is written."""
@@ -80,7 +80,7 @@ class HandlerRun(NamedTuple):
         return cancelled is not None and time.monotonic() - cancelled.at > seconds
 
     def cancel(self, reason: CancelReason) -> bool:
-        """Cancel the run: its outcome is discarded, and its handler sees `job.lost`.
+        """Cancel the handler's run: its outcome is discarded, and it sees `job.lost`.
 
         The task of an async handler is cancelled, too. Return False if the run has ended or was
         cancelled before.
@@ -94,7 +94,7 @@ class HandlerRun(NamedTuple):
 
 
 class HandlerRuns:
-    """All current runs of this process, shared by all its threads."""
+    """All current runs of handlers in this process, shared by all its threads."""
 
     def __init__(self) -> None:
         # The thread that takes a job out of this dict decides about its outcome, without a lock.
@@ -109,18 +109,18 @@ class HandlerRuns:
         """Consumer paths and seconds of ended runs, or None if no recorder counts them."""
 
     def slot(self, number: int, on_cancel: Callable[[HandlerRun], None]) -> RunSlot:
-        """Return a slot with this number for the calling thread."""
+        """Return the place with this number, in which the calling thread runs handlers."""
         return RunSlot(self, number, threading.get_ident(), on_cancel)
 
     def begin(self, job: ClaimedJob, slot: RunSlot, now: float) -> None:
-        """Note that the run of a job begins, at the monotonic time `now`."""
+        """Note that the handler of a job begins, at the monotonic time `now`."""
         job.begun_at = now
         self._open[job] = slot
 
     def end(self, job: ClaimedJob) -> HandlerRun | None:
-        """End a run. Return it if it was cancelled, so that its outcome does not count.
+        """Note that the handler of a job ended. Return its run if that was cancelled, else None.
 
-        Only the thread that ran the handler calls this, once a run.
+        The outcome of a cancelled run does not count. Only the thread of the handler calls this.
         """
         is_open = self._open.pop(job, None) is not None
         cancelled = None if is_open else self._cancelled.pop(job)
@@ -133,9 +133,9 @@ class HandlerRuns:
         return cancelled
 
     def claim_outcome(self, run: HandlerRun) -> bool:
-        """Return True if the thread that cancels this run decides its outcome.
+        """Return True if the calling thread, which cancels a run, has to decide the outcome.
 
-        False: the run has ended, or another thread cancelled it first.
+        Return False if the run has ended, or if another thread cancelled it first.
         """
         with self._cancelling:
             if run.job not in self._open:
@@ -148,25 +148,27 @@ class HandlerRuns:
             return False
 
     def take_times(self) -> Iterator[tuple[tuple[str, str], float]]:
-        """Yield consumer path and seconds of each run that has ended since the last call."""
+        """Yield consumer path and seconds of each handler's run that ended since the last call."""
         while self._times:
             yield self._times.popleft()
 
     def cancel(self, held: Held, reason: CancelReason) -> bool:
-        """Cancel the run of this job under this lease. Return False if there is none.
+        """Cancel the handler's run of this job under this lease. Return False if there is none.
 
         It searches all runs: cancellations are rare, and an index would cost every run a hash.
         """
         return any(run.cancel(reason) for run in self.current() if run.job.held == held)
 
     def begun(self, slots: range) -> list[tuple[ClaimedJob, float]]:
-        """Return the jobs that run in these slots, cancelled ones too, and when each began."""
+        """Return the jobs whose handlers run in places of these numbers, and when each began.
+
+        Cancelled ones are included. The times are of the monotonic clock."""
         cancelled = {run.job: run.place for run in [*self._cancelled.values()]}
         runs = self._open.copy() | cancelled
         return [(job, _begin_of(job)) for job, slot in runs.items() if slot.number in slots]
 
     def current(self) -> list[HandlerRun]:
-        """Return all runs, including cancelled ones whose handlers go on."""
+        """Return the runs of handlers, including cancelled ones whose handlers go on."""
         begun = self._open.copy()
         running = {job: HandlerRun(job, slot, _begin_of(job)) for job, slot in begun.items()}
         return list((running | self._cancelled).values())

@@ -77,7 +77,7 @@ class SharedState:
 
     @property
     def has_begun(self) -> bool:
-        """True once the loops of the child run."""
+        """True once the loops of the child process have begun."""
         return self.times[_HEARTBEAT] != 0
 
     def is_unhealthy(self, began_at: float, patience: float) -> bool:

@@ -33,7 +33,7 @@ NEVER: Final = -1
 
 
 def slot_count(limits: Settings) -> int:
-    """Return the number of slots of a process: those of threads first, then of async handlers."""
+    """Return how many handlers a process runs at once: in threads, and async ones."""
     return limits.CONCURRENCY + limits.ASYNC_CONCURRENCY
 
 
@@ -107,7 +107,7 @@ class ThreadPool:
         return not busy
 
     def _busy(self) -> list[threading.Thread]:
-        """Return the living threads whose runs were not cancelled."""
+        """Return the living threads whose handlers were not cancelled."""
         cancelled = {
             run.thread for run in self._buffer.runs.current() if run.cancel_reason is not None
         }

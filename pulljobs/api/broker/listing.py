@@ -81,7 +81,7 @@ class ConsumerListing:
         return self._marks.lower() or cleared
 
     def _is_void(self, listed: Listed, asked: float) -> bool:
-        """Return True if the marks are void: the server is another, or its clock was set back."""
+        """Return True if the low-water marks are void: a new server, or its clock was set back."""
         at, answered = listed.started_at, time.monotonic()
         is_set_back = self._watch.is_set_back(at, asked=asked, answered=answered)
         before, self._server = self._server, listed.server_started_at

@@ -1,8 +1,9 @@
-"""Export of the rows of transactions that ended since the last run, exactly once after any crash.
+"""Export of the rows of transactions that ended since the last export, once after any crash.
 
-A run records its window of transactions in PostgreSQL and writes files that no reader of the Delta
-log sees. It commits the files to the log with the run's number, and then records that it is done.
-The log decides: if it lacks the run, the next run removes the run's files and writes them again.
+An export run records its window of transactions in PostgreSQL and writes files that no reader of
+the Delta log sees. It commits the files to the log with the run's number, and then records that it
+is done. The log decides: if it lacks the run, the next one removes the run's files and writes them
+again.
 """
 
 import time
@@ -42,13 +43,13 @@ class Exported:
     """Result of one call of the export, which ran once, or twice after a crash."""
 
     runs: list[int] = field(default_factory=list)
-    """Numbers of the runs."""
+    """Numbers of the export runs."""
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
     """Number of rows by table of the lake."""
     bytes: int = 0
     seconds: float = 0.0
     resumed: bool = False
-    """True if an interrupted run was completed first."""
+    """True if an interrupted export run was completed first."""
     held_back_by: str = ""
     """Process whose transaction has been open for too long, or empty."""
 
@@ -69,7 +70,7 @@ class Exported:
 
 
 def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = False) -> Exported:
-    """Complete an interrupted run, if there is one, and export the new rows.
+    """Complete an interrupted export run, if there is one, and export the new rows.
 
     A Spark session is opened only for many rows, or if `always_spark`. Raise LakeError if another
     process exports, if the lake belongs to another database, or if rows cannot be read or written.
@@ -126,12 +127,12 @@ def _check_history(using: str, location: str) -> None:
 
 
 def newest_run(location: str) -> int:
-    """Return the number of the last run with files in the lake, or 0 for an empty lake."""
+    """Return the number of the last export run with files in the lake, or 0 if it is empty."""
     return max(Table(location, name).last_run() for name in TABLES)
 
 
 def _create_tables(location: str) -> None:
-    """Create missing tables before a run begins, so that a wrong URL leaves no interrupted run."""
+    """Create missing tables before an export run begins, so that a wrong URL interrupts none."""
     for name in TABLES:
         Table(location, name).create()
 

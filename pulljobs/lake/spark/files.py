@@ -10,7 +10,7 @@ from pyspark_pulljobs.writing import ExportedFile, prefix_files
 
 
 def clean(tables: Iterable[Table], run: int) -> None:
-    """Remove the files of a run from these tables, whose Delta logs do not have the run.
+    """Remove the files of an export run from these tables, whose Delta logs do not name it.
 
     Tasks of an interrupted run may still write. Files that they write later stay until `lake
     vacuum`.
@@ -25,9 +25,9 @@ def clean(tables: Iterable[Table], run: int) -> None:
 def sum_files(
     files: Sequence[ExportedFile], known: Iterable[Table], run: int
 ) -> tuple[dict[str, int], int]:
-    """Return the rows of a run by table, and its bytes.
+    """Return the number of rows of an export run by table, and its size in bytes.
 
-    `files` were written just now. `known` are tables whose Delta logs have the run already.
+    `files` were written just now. `known` are tables whose Delta logs name it already.
     """
     rows = {name: sum(f.rows for f in files if f.table == name) for name in TABLES}
     size = sum(file.bytes for file in files)

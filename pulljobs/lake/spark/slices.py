@@ -24,7 +24,7 @@ LAST_ID: Final = 2**63 - 1
 
 
 class Sample(NamedTuple):
-    """Sorted sample of the ids of a run's rows in one table, and their estimated number."""
+    """Sorted sample of the ids of an export run's rows in one table, and their estimated number."""
 
     ids: Sequence[int]
     rows: int
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 
 def sample(using: str, lake_run: LakeRun) -> dict[str, Sample]:
-    """Return a sample of the rows of the run's window, by table of the lake."""
+    """Return a sample of the rows of the export run's window, by table of the lake."""
     [blocks] = run(using, "export_blocks", {})
     percents = [min(100.0, 100.0 * SAMPLED_BLOCKS / max(count, 1)) for count in blocks]
     params = {
@@ -61,7 +61,7 @@ def sample(using: str, lake_run: LakeRun) -> dict[str, Sample]:
 def plan(
     using: str, lake_run: LakeRun, samples: Mapping[str, Sample], tables: Sequence[str], tasks: int
 ) -> list[Slice]:
-    """Divide the rows of the run's window into slices, which the tasks of Spark or threads export.
+    """Divide the rows of the export run's window into slices, each for a task of Spark or a thread.
 
     `samples` are those of `sample`, by table. `tasks` is the number that work in parallel.
     """
@@ -75,7 +75,7 @@ def plan(
 
 
 def has_rows(using: str, lake_run: LakeRun) -> bool:
-    """Return True if a transaction of the run's window has written a row that is still there."""
+    """Return True if a transaction of the export run's window wrote a row that is still there."""
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         # The planner would rather read everything than look into block ranges for nothing.
         cursor.execute("SET LOCAL enable_seqscan = off")
@@ -84,7 +84,7 @@ def has_rows(using: str, lake_run: LakeRun) -> bool:
 
 
 def count_rows(using: str, lake_run: LakeRun) -> dict[str, int]:
-    """Return the number of rows of the run's window, by table of the lake."""
+    """Return the number of rows of the export run's window, by table of the lake."""
     [(archive, messages)] = run(using, "export_count", _window(lake_run))
     return {"archive": archive, "messages": messages}
 

@@ -37,7 +37,7 @@ MAX_REPORTED: Final = 10
 def take_snapshot(using: str, location: str) -> LakeSnapshot:
     """Return the files of the lake at a moment between two export runs.
 
-    Raise LakeError while a run is open.
+    Raise LakeError while an export run is open.
     """
     high = ledger.read_settled_high(using, location)
     files = {name: Table(location, name).list_files() for name in TABLES}

@@ -53,7 +53,7 @@ class LakeService:
         self._steps = steps
 
     def tick(self) -> Iterator[tuple[str, str]]:
-        """Run the steps that are due, in order. Yield name and line of each that did something."""
+        """Run the steps that are due, in order. Yield (name, result) of each that did work."""
         for step in self._steps:
             if step.due <= time.monotonic():
                 step.due = time.monotonic() + step.every

@@ -345,7 +345,7 @@ class WaiterQueue:
 
     @property
     def counted(self) -> int:
-        """Number of long polls to write into the row, at most as many as the limit allows."""
+        """Number of long polls to write into the row of the waiter, at most `max_waiting`."""
         return min(self.most_waiting, self.consumer.max_waiting)
 
     async def _register(self) -> bool:
