@@ -258,7 +258,7 @@ class ClaimedJob:
         progress.report(self.held, done, total, note)
 
     def throttle(self, wait: timedelta | datetime, *, key: bool = False) -> None:
-        """Let no process claim jobs of this consumer for that time, or until that aware time.
+        """Let no process claim jobs of this consumer for a duration, or until an aware time.
 
         With `key=True` only jobs of this job's key wait. Jobs that run go on, and claimed ones are
         released. A longer throttle stays. It is written before the outcome of this job.

@@ -48,7 +48,7 @@ class Runner:
     ) -> None:
         """`spread` is the seconds over which the first passes of several processes are spread.
 
-        The thread calls `prepare` before the first pass, which does without it if it fails.
+        The thread calls `prepare` before the first pass, which begins even if `prepare` fails.
         """
         self.name, self._loop, self._spread, self._prepare = name, loop, spread, prepare
         self._stopping = threading.Event()

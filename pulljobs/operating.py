@@ -109,7 +109,7 @@ def requeue(job_ids: Iterable[int | str]) -> Changed:
 
 
 def reschedule(job_ids: Iterable[int | str], *, at: datetime | None) -> Changed:
-    """Make queued jobs due at that time. None or a time in the past makes them due now.
+    """Make queued jobs due at the time `at`. None or a time in the past makes them due now.
 
     Raises ValueError for a time that `check_due` refuses.
     """
@@ -162,7 +162,7 @@ def delete(job_ids: Iterable[int | str]) -> Changed:
 
 
 def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
-    """Stop claims of the channel's or consumer's jobs until that time. Jobs in flight go on.
+    """Stop claims of the channel's or consumer's jobs until a time. Jobs in flight go on.
 
     None or a time in the past ends a pause, and the throttles of a consumer and its keys. Raise
     ValueError for a time that `check_pause` refuses.

@@ -165,7 +165,7 @@ def _figures(
 
 
 def _sum(backlogs: Sequence[Backlog], *names: str) -> str:
-    """Return the sum of these counts of all backlogs as text, with a plus if one is cut off."""
+    """Return the sum of the counts `names` of backlogs as text, with a plus if one is capped."""
     count = sum(getattr(row, name) for row in backlogs for name in names)
     is_more = any(row.is_least(name) for row in backlogs for name in names)
     return counted(count, is_least=is_more)

@@ -18,7 +18,7 @@ SOON: Final = 1.0
 
 
 class CallerThrottle(BaseThrottle):
-    """Throttle of DRF's views, by the name of the route and by caller, or address without one."""
+    """Throttle of DRF's views, by the name of the route and by caller, or by address if unknown."""
 
     seconds: float | None = None
 

@@ -127,7 +127,7 @@ def pull(
 
 
 def give_back(path: str, limits: Limits, claims: Claims, seconds: float) -> Flow[None]:
-    """Release the jobs of an interrupted fetch. Try for that many seconds.
+    """Release the jobs of an interrupted fetch, with new attempts for `seconds` at most.
 
     To learn the jobs of a pull without an answer, the pull is sent again with its request id. If it
     had claimed none, a limit of one byte keeps it from claiming jobs now.

@@ -264,7 +264,7 @@ class ThreadRecipient(BatchRecipient):
     def _wait_for(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """Run a coroutine on the event loop and wait for its result.
 
-        Raise Unreachable after that many seconds, or if the loop has ended.
+        Raise Unreachable after `seconds` without a result, or if the loop has ended.
         """
         try:
             future = asyncio.run_coroutine_threadsafe(work, self.broker.loop)

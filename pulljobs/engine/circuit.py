@@ -119,7 +119,7 @@ class Circuit:
         return len(self._failing)
 
     def room(self, now: float) -> int | None:
-        """Return how many jobs may be claimed at that time: None for any number, else 0 or 1."""
+        """Return how many jobs may be claimed at a time: None for any number, else 0 or 1."""
         state = self.state(now)
         if state is CircuitState.CLOSED:
             return None

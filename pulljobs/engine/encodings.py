@@ -32,7 +32,7 @@ class Integers(bytes):
 
 
 class Floats(bytes):
-    """A float8[] in binary form."""
+    """Array of float8 in the binary form of PostgreSQL."""
 
 
 class Blobs(bytes):

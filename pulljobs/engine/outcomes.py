@@ -147,7 +147,7 @@ def release(
 
 
 def suspend(held: Held, after: timedelta) -> Settlement:
-    """Return the outcome that queues the run of a workflow again, due after that time.
+    """Return the outcome that queues the run of a workflow again, due after the time `after`.
 
     Its counts of retries and deliveries are reset.
     """

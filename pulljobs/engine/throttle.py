@@ -50,7 +50,7 @@ class Throttle:
             return self._of_keys.setdefault(key, made)
 
     def holds_back(self, key: str | None, now: float) -> bool:
-        """Return True if no job of this key may start at that time."""
+        """Return True if no job of this key may start at the monotonic time `now`."""
         if now < self.until:
             return True
         of_key = self._of_keys.get(key or "") if self._of_keys else None
@@ -62,7 +62,7 @@ class Throttle:
         return self._asked > 0
 
     def ask(self, seconds: float, key: str | None = None) -> None:
-        """Throttle the consumer, or only this key of it, for that time from now on.
+        """Throttle the consumer, or only this key of it, for `seconds` from now on.
 
         This process starts no such job from now on. Others claim none after `on_asked` has had the
         time written.

@@ -180,7 +180,7 @@ def count(name: str, *labels: str, by: float = 1) -> None:
 
 
 def observe(name: str, amounts: Sequence[float], *labels: str) -> None:
-    """Observe the amounts in a histogram, in the series with these values of its labels."""
+    """Add amounts to a histogram, in the series that has `labels` as the values of its labels."""
     metrics()[name].labels(*labels).observe_all(amounts)
 
 

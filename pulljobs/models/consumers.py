@@ -216,7 +216,7 @@ class Consumer(FlowLimits, TokenHolder):
             self._save_in_group(*args, **kwargs)
 
     def _save_in_group(self, *args: Any, **kwargs: Any) -> None:
-        """Save a consumer with a limit group. Start the charges of a new group at this time.
+        """Save a consumer with a limit group. If the group is new, note the present time.
 
         A job that was claimed before took no token from that group, so it returns none.
         """

@@ -27,7 +27,7 @@ HOT: Final = (
 
 
 class TableHealth(NamedTuple):
-    """Approximate numbers of rows of a table, and its bytes with indexes and TOAST."""
+    """Approximate numbers of rows of a table, and its size in bytes with indexes and TOAST."""
 
     name: str
     live_rows: int
@@ -68,7 +68,7 @@ ORDER BY ordinal
 
 
 def tables(using: str) -> list[TableHealth]:
-    """Return the numbers of each table in HOT, in that order."""
+    """Return the health of each existing table of HOT, in the order of HOT."""
     rows = query(using, _TABLES, [list(HOT)])
     tables = {row.name: TableHealth(**row._asdict()) for row in rows}
     return [tables[name] for name in HOT if name in tables]

@@ -30,7 +30,7 @@ class Standing(NamedTuple):
 def find(using: str, channel_id: int, name: str) -> Message | None:
     """Return the newest message with the client message id `name`, or None.
 
-    A message that was published without one is found by its own id, in its 20-character form.
+    A message without a client message id is found by its own id, in the form of 20 characters.
     """
     if NUL in name:
         return None

@@ -335,7 +335,7 @@ def _restart_deadline() -> None:
 def _limit(
     connection: BaseDatabaseWrapper, ready: _Ready, seconds: float | None
 ) -> AbstractContextManager[object]:
-    """Return the time limit of a statement as a context manager, without one for None.
+    """Return the time limit of a statement as a context manager. None sets no limit.
 
     The limit is a minute, not `seconds`, on a dedicated connection, whose `lock_timeout` is short
     already, and in the caller's transaction, which may have good reasons to wait for a lock.
@@ -405,7 +405,7 @@ def _set_limits(*, is_local: bool, lock_seconds: float | None = None) -> bytes:
 
 
 def call_on_commit(using: str, work: Callable[[], object]) -> None:
-    """Call `work` after the commit of the caller's transaction, or at once without one.
+    """Call `work` after the commit of the caller's transaction, or at once if there is none.
 
     Its exceptions are logged. If the caller commits by hand, Django reports no commit, and `work`
     is not called: so it may only be work that a loop of a worker does later in any case.

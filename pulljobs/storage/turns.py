@@ -53,7 +53,7 @@ class KeyTurn(NamedTuple):
         return self.slots is not None and len(self.holder_ids) >= self.slots
 
     def seconds_to(self, tokens: float) -> float:
-        """Return the seconds until the key has that many tokens: 0 if it has, or has no rate."""
+        """Return the seconds until the key has `tokens`: 0 if it has them now, or has no rate."""
         missing = max(tokens - self.tokens, 0.0)
         return missing / self.per_second if self.per_second else 0.0
 

@@ -216,7 +216,7 @@ def _result_of(view: JobView, task: AnyTask, content: Mapping[str, Any]) -> AnyR
 
 
 def _errors(view: JobView, runs: Sequence[TaskRun]) -> list[TaskError]:
-    """Return the errors of all runs. Of a DEAD job the last is its own, maybe an operator's."""
+    """Return the errors of all runs. A DEAD job's own error, maybe an operator's, is the last."""
     errors = errors_of(runs)
     if view.state != State.DEAD or not view.error:
         return errors

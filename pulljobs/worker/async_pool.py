@@ -150,7 +150,7 @@ class AsyncPool:
         self._loop.call(self._fill)
 
     def join(self, deadline: float) -> bool:
-        """Wait for all handlers until that monotonic time. Return False if some go on."""
+        """Wait for all handlers until the monotonic time `deadline`. Return False if some go on."""
         return self._tasks.join(deadline)
 
     def cancel_all(self, reason: CancelReason) -> None:

@@ -111,7 +111,7 @@ class Flusher:
         return list(once.values())
 
     def _write(self, batch: list[BufferedResult], *, skip_locked: bool) -> Finished:
-        """Write the outcomes. After an error they wait in the buffer again, in their order."""
+        """Write the outcomes. If that fails, put them back into the buffer, in their order."""
         try:
             return self._finish(batch, skip_locked=skip_locked)
         except Exception:

@@ -34,7 +34,7 @@ class GiveUpHooks:
         self._waiting.put(job)
 
     def end(self, deadline: float) -> None:
-        """Wait until all hooks were called, or until that time of the monotonic clock."""
+        """Wait until all hooks were called, or until the monotonic time `deadline`."""
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join(max(0.0, deadline - time.monotonic()))

@@ -35,7 +35,7 @@ class InFlightJobs:
         return job in self._jobs
 
     def room(self, payload_bytes: float) -> int:
-        """Return how many more jobs may be claimed whose payloads have that many bytes each."""
+        """Return how many more jobs may be claimed, if each payload has `payload_bytes`."""
         room = self._limit - len(self._jobs)
         if room * payload_bytes <= (free := self._limit_bytes - self._bytes):
             return room

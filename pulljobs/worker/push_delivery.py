@@ -62,7 +62,7 @@ class PushDelivery:
         self._is_in_use = False
 
     def pool(self, consumer: Consumer) -> "PushPool":
-        """Return the pool of a consumer, which delivers as this row says from now on."""
+        """Return the pool of a consumer. From now on it delivers by the options in this row."""
         if not self._is_in_use:
             self._is_in_use = True
             self._loop.call(self._sweep)
@@ -88,7 +88,7 @@ class PushDelivery:
         self.closing = True
 
     def join(self, deadline: float) -> bool:
-        """Wait for all deliveries until that monotonic time. Return False if some go on."""
+        """Wait for all deliveries until a monotonic time. Return False if some go on."""
         return self._tasks.join(deadline)
 
     def cancel_all(self, reason: CancelReason) -> None:

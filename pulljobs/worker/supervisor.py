@@ -24,7 +24,7 @@ KILLED_BY_HAND: Final = 1
 
 
 class Supervisor:
-    """Parent of the child processes. It runs no handlers, because a handler may end its process."""
+    """Main process of a worker. It starts the child processes, and runs no handlers itself."""
 
     def __init__(self, limits: Settings) -> None:
         context = multiprocessing.get_context("spawn")

@@ -98,9 +98,9 @@ class ThreadPool:
         self._waiting.end()
 
     def join(self, deadline: float) -> bool:
-        """Wait for the threads until that monotonic time. Return False if some are still busy.
+        """Wait for the threads until a monotonic time. Return False if some are still busy.
 
-        Threads that are stuck in cancelled runs do not count.
+        Threads that are stuck in cancelled handlers do not count.
         """
         while (busy := self._busy()) and time.monotonic() < deadline:
             busy[0].join(min(LOOK, max(0.0, deadline - time.monotonic())))

@@ -65,7 +65,7 @@ class LimitedRow:
 
     @property
     def used_share(self) -> float:
-        """Used part of the rate limit in per cent, as the length of a bar. It is 0 without one."""
+        """Used part of the rate limit in per cent, for a bar. Without a rate it is 0."""
         per_minute = (self.limited.rate_per_second or 0.0) * 60
         return round(min(100.0, 100 * self.settled / per_minute), 1) if per_minute else 0.0
 
@@ -80,7 +80,7 @@ class LimitedRow:
 
     @property
     def throttled(self) -> str:
-        """Text with the end of the throttle, or "" without one."""
+        """Text with the end of the throttle, or "" if there is none."""
         until = self.throttled_until
         return "" if until is None else _("throttled until %s") % figures.timestamp(until)
 

@@ -31,7 +31,7 @@ class HistorySource(Protocol):
 
 
 class CountSource:
-    """Source that adds stored counts of settlements and the settlements not counted yet."""
+    """Source of a chart's figures: stored counts, and the settlements not counted yet."""
 
     def read_history(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]

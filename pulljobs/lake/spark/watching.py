@@ -112,7 +112,7 @@ def _roll_up(sessions: Sessions, always_spark: bool) -> str:
 
 
 def _verify(sessions: Sessions) -> str:
-    """Compare the days that are over and not known to be equal, and return a line about them."""
+    """Compare past days not known to be equal on both sides. Return a line of text about them."""
     using, location = settings().DATABASE, tables.location()
     days = list_unverified(using, location)
     if not any(days.values()):

@@ -25,7 +25,7 @@ class Keyboard:
     def wait(self, seconds: float) -> str:
         """Wait up to `seconds` for keys and return their characters.
 
-        The text is empty after that time, or when the terminal is resized.
+        The text is empty if no key was pressed, or if the terminal was resized.
         """
         sources = [self._wakeup, *([sys.stdin.fileno()] if self._has_keyboard else [])]
         ready, _, _ = select.select(sources, [], [], max(0.0, seconds))
