@@ -123,7 +123,7 @@ def dispatch_some() -> int | None:
 
 
 def dispatch_more() -> bool:
-    """Publish a batch of due messages, for a loop. Return True if more may be due."""
+    """Publish some of the messages that are due. Return True if more may be due."""
     return dispatch_some() is not None
 
 

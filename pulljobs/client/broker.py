@@ -96,7 +96,7 @@ class Broker:
 
     @property
     def is_starved(self) -> bool:
-        """True if handlers have nearly all open messages, so that few more can come."""
+        """True if handlers run nearly all messages held from this broker, so that few wait."""
         handed = len(self.handed)
         return handed > 0 and handed >= STARVED * len(self.open)
 

@@ -18,7 +18,10 @@ _USED_UP: Final = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED
 
 
 def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
-    """Run finish.sql for `jobs` jobs, and for members of batches its variant. Return their rows."""
+    """Write the outcomes of `jobs` jobs. Return a row for each job whose outcome was written.
+
+    Members of batches take a variant of the statement.
+    """
     finish = partial(run, using, params=params, seconds=LOCK_SECONDS, keeps_plan=True)
     rows, batch_ids = members.finish(finish, jobs)
     batches.announce(using, batch_ids)

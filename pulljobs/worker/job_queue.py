@@ -92,7 +92,7 @@ class JobQueue:
         return self._wakers[number].acquire(timeout=timeout) or self._is_woken(number)
 
     def _is_woken(self, number: int) -> bool:
-        """Return True if another thread is waking this thread, or else note that it left."""
+        """Return True if another thread is waking this thread, else count it as idle no longer."""
         with self._lock:
             if number in self._idle:
                 self._idle.remove(number)

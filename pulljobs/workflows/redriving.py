@@ -60,7 +60,7 @@ def _check(using: str, run_id: int | str, number: int, state: str | None) -> Non
 
 
 def _split(from_step: object) -> tuple[str, int]:
-    """Return the name of a step and its number, 1 by default, or raise TypeError."""
+    """Return name and number of a step, given as the name of its first call or as that pair."""
     match from_step:
         case str():
             return from_step, 1
