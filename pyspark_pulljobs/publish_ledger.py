@@ -109,7 +109,7 @@ def settle(session: Session, id: int, state: str, tally: Tally) -> None:
 
 
 class PublishedPart(NamedTuple):
-    """Rows that a partition of a chunked publish has committed: their checksum and counts."""
+    """Checksum and counts of the rows that a partition of a chunked publish has committed."""
 
     checksum: int
     tally: Tally

@@ -61,7 +61,7 @@ class Flusher:
         return self._limits.FLUSH_INTERVAL.total_seconds()
 
     def _flush(self) -> int:
-        """Write a batch and return its size."""
+        """Write a batch of outcomes and return their number."""
         batch = self._take_batch()
         if batch:
             self._in_flight.writing = batch

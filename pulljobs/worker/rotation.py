@@ -85,18 +85,18 @@ class FetchRotation:
             waiting.extend(self._take_notes(time.monotonic()))
 
     def soon(self, now: float) -> Collection[ConsumerSubscription]:
-        """Return the subscriptions that may be due before `search_at`. Search all each second."""
+        """Return the subscriptions to claim for before `search_at`, searched for once a second."""
         if now >= self.search_at:
             self.search_at = now + SEARCH_EVERY
             self._soon = {each for each in self.subscriptions if each.look_at < self.search_at}
         return self._soon
 
     def find_due(self, now: float) -> list[ConsumerSubscription]:
-        """Return the subscriptions that are due, in no order."""
+        """Return the subscriptions to claim for at the monotonic time `now`, in no order."""
         return [subscription for subscription in self.soon(now) if subscription.look_at <= now]
 
     def find_polls(self) -> list[ConsumerSubscription]:
-        """Return the subscriptions that are due before `search_at`, after a call of `find_due`."""
+        """Return the subscriptions of the last search that are still due before `search_at`."""
         return [each for each in self._soon if each.look_at < self.search_at]
 
     def plan_look(self, subscription: ConsumerSubscription, at: float) -> None:

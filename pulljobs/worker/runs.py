@@ -80,7 +80,7 @@ class HandlerRun(NamedTuple):
         return cancelled is not None and time.monotonic() - cancelled.at > seconds
 
     def cancel(self, reason: CancelReason) -> bool:
-        """Cancel the handler's run: its outcome is discarded, and it sees `job.lost`.
+        """Cancel the handler's run: its outcome is discarded, and `job.lost` becomes True.
 
         The task of an async handler is cancelled, too. Return False if the run has ended or was
         cancelled before.

@@ -202,7 +202,7 @@ def _action(file: ExportedFile) -> AddAction:
 
 
 def _encode(field: pa.Field, encoded: Collection[str]) -> pa.Field:
-    """Return the field with a dictionary if its name is among these."""
+    """Return the field, in dictionary encoding if `encoded` has its name."""
     is_encoded = field.name in encoded
     return field.with_type(pa.dictionary(pa.int32(), field.type)) if is_encoded else field
 
