@@ -47,7 +47,8 @@ def _count_fitting(file: ParquetFile, names: Collection[str]) -> int:
         for number in range(group.num_columns)
     ]
     size = sum(each.total_uncompressed_size for each in columns if each.path_in_schema in names)
-    return max(1, BATCH_BYTES * meta.num_rows // max(1, size))
+    rows: int = BATCH_BYTES * meta.num_rows // max(1, size)
+    return max(1, rows)
 
 
 def _complete(rows: pa.RecordBatch, schema: pa.Schema, day: date) -> pa.RecordBatch:
