@@ -28,7 +28,7 @@ from pulljobs.storage.statements import PLAN_FOR_QUEUES
 from pulljobs.worker.throttles import Throttles
 from tests.factories import USING, ConsumerFactory
 from tests.keyed import claim, deliver, ids, take
-from tests.sessions import Thread, query, session, wait_until
+from tests.sessions import Thread, query, session, wait_for_other_transactions, wait_until
 from tests.storage.planning import GUARDED, PARAMS, TERMS
 from tests.turns import (
     claimed_keys,
@@ -204,6 +204,7 @@ class TestRanks:
         consumer = rated("1000000/s")
         reader = behind_a_higher_rank(consumer, "b")
         queue(consumer, 1, "b", priority=5)
+        wait_for_other_transactions()  # an older one hides the new job from the look for new keys
         assert served(reader, 2) == {"a", "b"}
 
     def test_a_key_that_rises_within_its_turn_is_not_below_the_mark(self) -> None:
