@@ -29,7 +29,7 @@ LONGEST_PAUSE: Final = 30.0
 
 
 def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Operation:
-    """Return the next step of that name, stored or new. Store failures that were caught before."""
+    """Return the next step of that name. Before, store failures of steps that the run caught."""
     if context.job.taken_away:
         raise LeaseLost(context.job.id)
     failed, context.replay.failed = context.replay.failed, []

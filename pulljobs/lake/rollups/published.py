@@ -36,7 +36,7 @@ class Addressed(NamedTuple):
 
 
 class Audience(NamedTuple):
-    """Consumers that messages of their channel go to, and messages for only one of them."""
+    """Consumers with the times since which they get messages, and bulk publishes to single ones."""
 
     subscriptions: Sequence[Subscription]
     addressed: Sequence[Addressed]
