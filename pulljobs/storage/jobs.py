@@ -400,7 +400,7 @@ def kill(
     error: str | None = None,
     states: Collection[State] = TRANSITIONS[Event.KILL].sources,
 ) -> dict[int, bool]:
-    """Kill those of the jobs that are in `states`. Return by job id True if it was in flight."""
+    """Kill the jobs that are in `states`. Return for each killed job True if it was in flight."""
     params = {
         "job_ids": list(job_ids),
         "states": sorted(states),

@@ -57,7 +57,7 @@ def list_days(using: str) -> Days:
 
 
 def list_kept_days(using: str, location: str) -> Days:
-    """Return the days of `list_days` except those that were dropped because this lake has them."""
+    """Return those days without the ones that retention dropped after this lake had their rows."""
     dropped = verified_days.find_dropped(using, location)
     return {
         table: [day for day in days if Partition(PARTITIONED[table], day) not in dropped]
