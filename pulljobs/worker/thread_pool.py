@@ -118,7 +118,7 @@ class ThreadPool:
         ]
 
     def is_unhealthy(self, patience: float) -> bool:
-        """Return True if a thread ended before `end` was called. `patience` is for the event loop."""
+        """Return True if a thread ended too early. Only the event loop has a use for `patience`."""
         return not self._ending and any(
             thread.ident is not None and not thread.is_alive() for thread in self._threads
         )
