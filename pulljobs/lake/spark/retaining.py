@@ -21,7 +21,7 @@ class Retained(NamedTuple):
 
     dropped: list[Partition]
     needed: list[Partition]
-    """Partitions that are equal in the lake and stay, for live jobs or because of later rows."""
+    """Partitions that equal the lake and are kept, because of live jobs or of later rows."""
     differing: list[DayComparison]
     """Days that differ from the lake and stay."""
 
