@@ -94,10 +94,9 @@ class ArrowRows:
         }
 
     def end_within(self, size: int, first: int) -> int:
-        """Return the end of the fewest rows from `first` on whose payloads reach `size` bytes.
+        """Return the index before which the payloads from row `first` on reach `size` bytes.
 
-        The end is the index after the last of these rows, and may be that after the end of the
-        batch.
+        It is the lowest such index. If all rows of the batch have less, it is beyond their number.
         """
         before = self.sizes[first - 1] if first else 0
         return bisect_left(self.sizes, before + size, first) + 1

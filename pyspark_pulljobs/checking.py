@@ -21,7 +21,7 @@ SCHEMA: Final = pa.schema(
 
 
 class DayPart(NamedTuple):
-    """Rows of a part of one day that are compared with the rows of a table of the lake."""
+    """Rows of a range of ids within one day, to be compared with the lake."""
 
     table: str
     day: date

@@ -100,9 +100,9 @@ def take_over(
 
 
 def _lock_room(session: Session, consumer_id: int, guards: Guards) -> int | None:
-    """Lock the limits of the consumer, and return how many jobs they let in flight in addition.
+    """Lock the limits of the consumer, and return how many more jobs may be in flight.
 
-    None stands for any number. The result is 0 if the consumer's group was changed at this moment.
+    None stands for any number. The result is 0 if the consumer's limit group was just changed.
     """
     allowance = limits.lock_allowance(session, consumer_id, guards.group_id)
     # Its group was changed at this moment: the jobs stay queued.

@@ -67,7 +67,10 @@ class Session:
 
     @contextmanager
     def enclosing(self, manager: AbstractContextManager[T]) -> Iterator[T]:
-        """Enter and exit another context manager with a time limit that spares the block."""
+        """Enter and exit another context manager, both under the time limit of statements.
+
+        The block itself has no time limit.
+        """
         with self.bounded():
             value = manager.__enter__()
         try:
@@ -82,7 +85,10 @@ class Session:
 
 
 class PlannedSession(Session):
-    """Session that sets `PLANS` in each transaction, because a pooler may switch connections."""
+    """Session that sets the planner settings `PLANS` at the start of each transaction.
+
+    A pooler may run the next transaction on another connection, which lacks them.
+    """
 
     @contextmanager
     def atomic(self) -> Iterator[None]:

@@ -36,9 +36,10 @@ def read_files(
 
 
 def _count_fitting(file: ParquetFile, names: Collection[str]) -> int:
-    """Return how many rows of average size fit into BATCH_BYTES, with the columns of these names.
+    """Return how many rows of the file, read with these columns, fit into BATCH_BYTES.
 
-    The file has the size of a column before compression, for which equal texts count once.
+    This is an estimate from the sizes of the columns in the file's metadata, in which texts that
+    repeat may count once.
     """
     meta = file.metadata
     columns = [

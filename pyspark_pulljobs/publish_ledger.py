@@ -34,7 +34,7 @@ class Publish(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Numbers of rows, and of what became of them."""
+    """Number of rows of a publish, and how many became messages, jobs, duplicates or rejects."""
 
     rows: int = 0
     messages: int = 0

@@ -19,7 +19,7 @@ BLOCK_BYTES: Final = 16 * 2**20
 
 
 def batches(reader: str, dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Run a query by this reader, and yield its batches.
+    """Run a query by ADBC or by COPY, as `reader` says, and yield its batches.
 
     The columns of the query must be those of the schema, in its order.
     """

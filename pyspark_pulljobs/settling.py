@@ -162,7 +162,7 @@ def summarize(rows: Sequence[Row]) -> Settled:
 
 
 def emit_and_notify(session: Session, settled: Settled) -> None:
-    """Emit telemetry of the settled jobs, and notify waiters of consumers with more room.
+    """Emit telemetry of the settled jobs, and notify waiters of consumers that may claim more.
 
     The caller has committed.
     """

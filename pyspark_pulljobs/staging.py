@@ -74,8 +74,8 @@ def identify_table(publish_id: int) -> sql.Identifier:
 def create(session: Session, publish_id: int) -> None:
     """Create the staging table if it is missing, in the current transaction.
 
-    The caller has locked the publish's row in it. Raise ConfigurationError if the role may not
-    create tables.
+    The caller has locked the row of the publish in this transaction. Raise ConfigurationError if
+    the role may not create tables.
     """
     name = identify_table(publish_id)
     [(exists,)] = session.execute(

@@ -37,7 +37,7 @@ NO_REPLACEMENT: Final = {"replacing": None}
 
 
 class ChunkCounts(NamedTuple):
-    """Row that publish_staged.sql returns for a chunk."""
+    """Counts and ids that publish_staged.sql returns after it stored a chunk."""
 
     messages: int
     jobs: int

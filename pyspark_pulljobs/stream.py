@@ -132,9 +132,9 @@ class Stream:
     def release_all(self, failed: int = 0, error: str | None = None) -> int:
         """Release the jobs of all batches that are not acked, and return their number.
 
-        Jobs of batches up to number `failed` expire with this error instead, so that their
-        deliveries count. When Spark repeats a batch, the stream claims those of its jobs that are
-        still queued.
+        Jobs of batches up to number `failed` expire with this error instead, so that the claim
+        counts towards `max_deliveries`. When Spark repeats a batch, the stream claims those of its
+        jobs that are still queued.
         """
         return self._links.run(lambda link: self._release_all(link, failed, error))
 
@@ -189,9 +189,9 @@ class Stream:
     def _claim_ahead(self, link: Link, seq: int, rows: int) -> None:
         """Start to claim the next batch in the background, if batch `seq` was full.
 
-        Spark asks for the next batch when it has run batch `seq`, which is soon here. The batch is
-        not claimed ahead if the consumer has guards (exclusive keys, limits or turns), because then
-        the claim depends on the jobs in flight.
+        Then the next batch is ready when Spark has run batch `seq` and asks for it. Nothing is
+        claimed ahead if the consumer has guards (exclusive keys, limits or turns), because then the
+        claim depends on the jobs in flight.
         """
         batch = self._owned_batches.get(seq)
         if batch is not None and batch.jobs == rows and not any(self._claimer.guards):
@@ -228,10 +228,10 @@ class Stream:
             self._record_ack(*done)
 
     def _claim_available(self, link: Link, seq: int, rows: int) -> int:
-        """Claim batch `seq + 1` from the jobs that were available at the cutoff.
+        """Claim batch `seq + 1` from the jobs that were available at `stop_at_available_jobs`.
 
-        If none are left, give up the stream, because the query ends. Return `seq + 1` or `seq`
-        accordingly.
+        Return `seq + 1`. If no such job is left, give up the stream, because the query ends, and
+        return `seq`.
         """
         for _attempt in range(CLAIM_ATTEMPTS):
             claimed = self._claim(link, seq + 1, rows)
@@ -262,10 +262,11 @@ class Stream:
         emit(JobsClaimed(self._options.channel, self._options.consumer, batch.jobs))
 
     def _limit_entry(self, entry: Entry) -> Entry:
-        """Return the entry into the claim index with the cutoff as the latest time.
+        """Return the entry into the claim index, limited to jobs that were available at a cutoff.
 
-        It is unchanged without a cutoff, and if keys are exclusive: jobs that are blocked by their
-        key become available later, when the jobs before them end.
+        The cutoff is the time of `stop_at_available_jobs`. The entry is unchanged without a cutoff,
+        and if keys are exclusive: jobs that are blocked by their key become available later, when
+        the jobs before them end.
         """
         if self._cutoff is None or self._claimer.guards.exclusive:
             return entry

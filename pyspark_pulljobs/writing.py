@@ -87,7 +87,10 @@ def write(parameters: ExportParameters, slices: Iterable[Slice]) -> Iterator[Exp
 
 
 def read_schema(table: str) -> pa.Schema:
-    """Return the columns that the query of a slice has: those of the table without the names."""
+    """Return the columns that the query of a slice returns.
+
+    They are those of the lake's table except the names of channels and so on, which tasks add.
+    """
     name_columns = NAME_COLUMNS[table][1]
     return pa.schema([field for field in TABLES[table] if field.name not in name_columns])
 

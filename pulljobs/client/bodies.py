@@ -50,8 +50,8 @@ class Status(StrEnum):
 class Limits:
     """Limits of the broker for pulls, as `info` returns them, in bytes and seconds.
 
-    `clock_ahead` is the server's Unix time minus the local monotonic time at which `info` was sent:
-    too high by the way of the request, never too low. It is None if the broker sent no time.
+    `clock_ahead` is the server's Unix time minus the local monotonic time at which `info` was sent.
+    So it is too high by the time that the request took. It is None if the broker sent no time.
     Comparisons of limits ignore it.
     """
 
@@ -65,7 +65,7 @@ class Limits:
     def local(self, moment: datetime) -> float | None:
         """Return the local monotonic time, in seconds, at which the server's clock shows `moment`.
 
-        It may be a bit too early. It is None if the broker sent no time.
+        The result may be a bit too early. It is None if the broker sent no time.
         """
         return None if self.clock_ahead is None else moment.timestamp() - self.clock_ahead
 

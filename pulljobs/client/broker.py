@@ -55,9 +55,9 @@ STARVED: Final = 0.85
 
 @dataclass(eq=False)
 class Broker:
-    """Work of a consumer with one broker, on the event loop.
+    """Pulls, renewals and outcomes of a running consumer at one broker, on the event loop.
 
-    Threads of handlers call only `begin`, `end` and `settle`.
+    Threads that run handlers call only `begin`, `end` and `settle`.
     """
 
     link: Link
@@ -107,7 +107,7 @@ class Broker:
 
     @property
     def is_flushed(self) -> bool:
-        """True if no held message has an outcome that the broker has not confirmed."""
+        """True if the broker has confirmed all outcomes that were reported so far."""
         return not self.held or self.held == self.open
 
     async def pull_forever(self) -> None:
@@ -123,7 +123,7 @@ class Broker:
                 await self.room.change()
 
     async def settle_locked_forever(self) -> None:
-        """Send outcomes again that met locked rows, once a second, apart from other outcomes."""
+        """Send outcomes again, once a second, whose rows were locked by other transactions."""
         while True:
             await self._has_locked.wait()
             await asyncio.sleep(LOCKED_EVERY)
@@ -176,8 +176,8 @@ class Broker:
     async def keep(self) -> None:
         """Renew leases of which half is over: of messages that wait, or of all with `auto_renew`.
 
-        Those of messages whose outcome met a locked row are renewed, too. Handlers of messages
-        whose lease is lost are cancelled if they are async.
+        It also renews leases of messages whose outcome could not be written because the job's row
+        was locked. Async handlers of messages whose lease is lost are cancelled.
         """
         due = [
             message
@@ -198,8 +198,8 @@ class Broker:
     async def renew_before_start(self, message: Held) -> None:
         """Renew the lease of a message before its handler begins, and those of others that wait.
 
-        So a handler begins with nearly a full lease, however long its message has waited. Without
-        an answer it begins with the rest of the lease.
+        So a handler begins with nearly a full lease, however long its message has waited. If the
+        broker does not answer in time, the handler begins with what is left of the lease.
         """
         with suppress(TimeoutError, ClientError):
             async with asyncio.timeout(min(message.remaining, GRACE)), self._renewing:
@@ -209,13 +209,13 @@ class Broker:
                     await self._renew([message, *others][: self._most], None)
 
     def release_ending(self) -> None:
-        """Release messages that wait for a handler, and whose lease ends soon."""
+        """Release messages that still wait for a handler and whose lease ends soon."""
         for message in list(self.open):
             if message.remaining < message.job.lease_seconds * ENDING_SHARE:
                 message.give_back()
 
     def note_ends(self) -> None:
-        """Note why leases have ended whose handlers still run, while the reason is known."""
+        """Record for running handlers whose lease has ended whether an outage was the cause."""
         for message in list(self.open):
             if message.begun and message.lost:
                 self._is_outage(message)
@@ -233,14 +233,20 @@ class Broker:
         return message.ended_by_outage
 
     def forget_expired(self, running: set[Held]) -> None:
-        """Forget detached messages whose lease ended before the user settled them."""
+        """Forget detached messages whose lease ended before the user settled them.
+
+        `running` are the messages whose handlers still run, which are kept.
+        """
         for message in list(self.handed - running):
             if message.deadline + GRACE < now():
                 message.revoked = True
                 message.settle(Outcome.RELEASE)
 
     def forfeit_if_lost(self) -> None:
-        """Let other brokers use the share of this one if it is away and its leases have ended."""
+        """Let other brokers use this broker's share of the limit after an outage ended its leases.
+
+        The limit is that of the messages which the consumer holds from all brokers.
+        """
         share = self.share
         if share.live or share.forfeited or not share.taken:
             return
@@ -254,7 +260,7 @@ class Broker:
     def begin(self, message: Held) -> bool:
         """Note that a handler begins, and return True, or False if it must not begin.
 
-        That is after the end of the lease, during a stop, or if the message is settled.
+        It must not after the end of the lease, during a stop, or if the message is settled.
         """
         if message.lost or self.room.stopping:
             message.give_back()
@@ -264,10 +270,10 @@ class Broker:
         return True
 
     def end(self, message: Held, ending: Ending | None) -> None:
-        """Settle the message after its handler, unless it is settled already.
+        """Settle a message with the outcome of its handler, unless it is settled already.
 
-        A job whose lease ended during its run is released only if the broker was away. Else nothing
-        is written and the lease expires, so that a handler that is too slow is charged.
+        A job whose lease ended during its run is released only if the broker was away. Otherwise
+        nothing is written and the lease expires, which charges the job for its slow handler.
         """
         if ending is not None and not message.settled:
             if ending.outcome is Outcome.RELEASE and message.lost and not self._is_outage(message):

@@ -35,7 +35,7 @@ class Call:
 
 
 class Pause(NamedTuple):
-    """Request of a flow to be continued after this time."""
+    """Request of a flow to its sender to continue it after this time."""
 
     seconds: float
 

@@ -121,14 +121,15 @@ class Consumer:
 
     @property
     def held(self) -> int:
-        """Number of pulled messages whose outcome no broker has confirmed, those that run too."""
+        """Number of pulled messages whose outcome no broker has confirmed yet."""
         return self._session.room.held if self._session else 0
 
     @property
     def is_starved(self) -> bool:
-        """True if handlers have 85 % of the open messages of a broker.
+        """True if handlers have at least 85 % of the unsettled messages pulled from some broker.
 
-        A handler that collects messages for a batch should then process the batch: few more come.
+        A handler that collects messages for a batch should then process the batch, because few
+        messages can come before it settles some.
         """
         return self._session is not None and self._session.is_starved
 

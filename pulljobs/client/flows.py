@@ -65,8 +65,8 @@ class Reply(NamedTuple):
 def ask(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Reply]:
     """Send a request, and repeat it after pauses until there is an answer.
 
-    At `until` try a last time, then raise Unreachable. Raise Refused at once. A function makes a
-    new request for each attempt. `again` has the seconds of the pauses.
+    At `until` try a last time, then raise Unreachable. Raise Refused at once. If `call` is a
+    function, it makes a new request for each attempt. `again` returns the seconds of each pause.
     """
     repeated = False
     for attempt in count(1):
@@ -202,7 +202,8 @@ def settle_all(
     """Settle jobs. Return True for each that was settled, and False if its lease was lost.
 
     A job whose row another transaction has locked is tried again up to `until`. Return None for it
-    if the row stays locked. After a lost answer, an outcome that can't be repeated is settled.
+    if the row stays locked. After a lost answer, an outcome that can't be repeated counts as
+    settled.
     """
     done: list[bool | None] = [None] * len(settlements)
     left: Sequence[int] = range(len(settlements))

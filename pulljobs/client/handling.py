@@ -31,7 +31,7 @@ RESULTS: Final = {
 class Ending:
     """Outcome that follows from the end of a handler.
 
-    `result` is for the circuit: None stands for that of the outcome in RESULTS.
+    The circuit counts `result`, or if that is None, the result that RESULTS has for the outcome.
     """
 
     outcome: Outcome
@@ -109,7 +109,11 @@ class Handling:
         return 0 < self.max_attempts < message.attempts
 
     def _ends(self, message: Received[Any, Any], ending: Ending) -> bool:
-        """Return True if the message has to be given up: its last call failed under its lease."""
+        """Return True if the message has to be given up: its last attempt failed, and it is open.
+
+        The last attempt is that with the number `max_attempts`. A message is open if it was not
+        settled and its lease has not ended.
+        """
         is_last = 0 < self.max_attempts <= message.attempts
         is_open = not (message.settled or message.lost)
         return is_last and ending.outcome is Outcome.RETRY and is_open
@@ -172,7 +176,10 @@ def _throttle_of(error: Retry) -> Throttle | None:
 
 
 def broken(message: Received[Any, Any], error: BaseException) -> Ending:
-    """Return the outcome of a message after an error outside of its handler."""
+    """Return the outcome of a message after an error of the client itself, outside of the handler.
+
+    It is a retry if the handler had begun, else a release.
+    """
     reason = log.describe(error)
     log.failed(message.id, reason)
     outcome = Outcome.RETRY if message.begun else Outcome.RELEASE

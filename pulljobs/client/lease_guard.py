@@ -65,7 +65,7 @@ class LeaseGuard:
                 resume, given = self._run.throw, error
 
     def _watch(self) -> None:
-        """Cancel the run if the lease is over, else look again at its end, which renewals move."""
+        """Cancel the run if the lease is over, else check again when the lease ends by now."""
         if self._message.lost:
             self._cut_off()
         elif not self._message.settled:

@@ -37,7 +37,7 @@ class Link:
         again: Delay | None,
         on_change: Callable[[bool], None],
     ) -> None:
-        """`again` has the seconds before the n-th attempt to connect.
+        """`again(n)` returns the seconds before the n-th attempt to connect.
 
         If it is None, a link that is down stays so until `connect` is called. `on_change` is called
         with True when the link is up, and with False when it is down.
@@ -65,8 +65,8 @@ class Link:
     async def ask(self, request: Request) -> Answer:
         """Send a request, again after each outage, until there is an answer.
 
-        `in_doubt` then is True if the broker may have acted on an attempt before. Raise Refused, or
-        the error that has ended the link for good, such as that of a wrong URL.
+        The request's `in_doubt` is then True if the broker may have acted on an earlier attempt.
+        Raise Refused, or the error that has ended the link for good, such as that of a wrong URL.
         """
         while True:
             await self._up.wait()

@@ -198,10 +198,10 @@ class Received(Generic[Done, Left]):
             return self.begun
 
     def give_back(self, *, is_running: bool = False) -> None:
-        """Release the message, on the client's own account, if no handler has it.
+        """Release the message for a reason of the client, such as its stop, if no handler has it.
 
-        With `is_running` release it also if a handler has it: `lost` is then True for the handler,
-        and its outcome is discarded.
+        With `is_running`, the message is released even if a handler has it: `lost` is then True for
+        the handler, and its outcome is discarded.
         """
         with _once:
             if self.settled or (self.begun and not is_running):

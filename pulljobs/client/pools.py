@@ -98,7 +98,10 @@ class ThreadPool:
                 self._recover(error)
 
     def _recover(self, error: BaseException) -> None:
-        """Settle the message of this thread, which an exception interrupted, and wake a thread."""
+        """Settle the message of this thread after an exception interrupted it, and wake a thread.
+
+        The interrupted thread may have been woken for another message that still waits.
+        """
         log.thread_interrupted(log.describe(error))
         message = self._running.pop(threading.get_ident(), None)
         if message is not None:

@@ -152,7 +152,7 @@ class PullConsumer(Closing, _PullFlows):
         return self._sender.run(self._limits(timeout))
 
     def settle(self, message: Message, settlement: Settlement) -> None:
-        """Send the outcome of a message, for `ack` and so on. Repeat that until the lease ends."""
+        """Send the outcome of a message. Repeat it until there is an answer or its lease ends."""
         try:
             self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except BaseException as error:
@@ -238,7 +238,7 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
         return await self._sender.run(self._limits(timeout))
 
     async def settle(self, message: AsyncMessage, settlement: Settlement) -> None:
-        """Send the outcome of a message, for `ack` and so on. Repeat that until the lease ends."""
+        """Send the outcome of a message. Repeat it until there is an answer or its lease ends."""
         try:
             await self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except BaseException as error:

@@ -46,7 +46,7 @@ class Share:
 
     @property
     def taken(self) -> int:
-        """Held and asked messages."""
+        """Number of messages of the limit that the broker takes: held, or asked for by its pull."""
         return 0 if self.forfeited else self.held + self.asked
 
     def changed(self, *, is_up: bool) -> None:
@@ -91,7 +91,10 @@ class Room:
         return max(wanted, 0) if is_worth_it or share.fresh else 0
 
     def long_poll_seconds(self, share: Share, longest: float) -> float:
-        """Return the seconds that a pull may wait for messages without taking room from others."""
+        """Return how long a pull may wait for messages without keeping room from other brokers.
+
+        Both the result and `longest`, its upper bound, are in seconds.
+        """
         live = self._live
         if len(live) == 1:
             return longest
@@ -113,13 +116,13 @@ class Room:
             self.changed()
 
     def received(self, share: Share, count: int) -> int:
-        """Count pulled messages as held. Return their ticket for `admit` and `count_result`."""
+        """Count pulled messages as held. Return the ticket that the circuit had for their pull."""
         share.idle, share.fresh = not count, False
         share.held += count
         return share.ticket
 
     def admit(self, ticket: int, message_id: str) -> float:
-        """Return 0 if the circuit lets a message run, else the seconds to release it for."""
+        """Return 0 if the circuit lets a message run, else the delay of its release in seconds."""
         return self.circuit.admit(ticket, message_id, time.monotonic())
 
     def settled(self, share: Share, count: int) -> None:
@@ -127,7 +130,7 @@ class Room:
         self.changed()
 
     def count_result(self, ticket: int, message_id: str, result: Result) -> CircuitState | None:
-        """Let the circuit count a result. Return its new state, or None if its level stays."""
+        """Let the circuit count a result. Return its state if its level changed, else None."""
         now = time.monotonic()
         changed = self.circuit.count_result(ticket, message_id, result, now)
         if changed:
@@ -204,7 +207,10 @@ class Room:
         return each + (busy.index(share) < over)
 
     def _has_turn(self, share: Share, now: float) -> bool:
-        """Return True if this broker was asked longest ago. Idle ones wait TURN seconds more."""
+        """Return True if this broker is the next to be asked: the one asked longest ago.
+
+        Brokers that had no messages come last until TURN seconds after they were asked.
+        """
         waiting = [other for other in self._live if not other.asked]
         return share is min(
             waiting,

@@ -111,7 +111,7 @@ class Session:
         self._stopping.set()
 
     def call(self, function: Callable[..., None], *args: Any) -> None:
-        """Have the event loop call a function. Any thread may ask. Do nothing if the loop ended."""
+        """Have the event loop call a function, from any thread. Do nothing if the loop ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
 
@@ -171,9 +171,9 @@ class Session:
             broker.forfeit_if_lost()
 
     async def _keep(self, broker: Broker) -> None:
-        """Renew leases of a broker when they are due, apart from `_look_after`, which never waits.
+        """Renew leases of a broker when they are due, in a task of its own.
 
-        A renewal waits while the broker is away.
+        A renewal waits while the broker is away. The other checks of leases must not wait for it.
         """
         while True:
             await asyncio.sleep(broker.look_seconds)

@@ -37,7 +37,7 @@ def add_filters(parser: ArgumentParser, *, has_reason: bool) -> None:
 
 
 def select(options: dict[str, Any], states: tuple[str, ...]) -> tuple[Selection, str]:
-    """Return the selection that the options make among jobs in `states`, and words for it.
+    """Return the selection of jobs in `states` that the options make, and a text that names it.
 
     Raises ConfigurationError for an unknown name, for ids combined with filters, and if neither ids
     nor filters nor `--all` are given.

@@ -43,7 +43,7 @@ def count_edges(messages: Iterable[pa.Table], edges: Collection[Edge]) -> Iterat
 def _list_times(
     messages: Iterable[pa.Table], places: Collection[tuple[int, int]]
 ) -> dict[tuple[int, int], list[datetime]]:
-    """Return the sorted times of the messages by channel and hour, only for these `places`."""
+    """Return the sorted publish times of messages, for these pairs of channel id and hour."""
     times: dict[tuple[int, int], list[datetime]] = {place: [] for place in places}
     for batch in messages:
         groups = batch.group_by(PLACE).aggregate([("published_at", "list")])

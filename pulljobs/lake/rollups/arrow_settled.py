@@ -74,7 +74,7 @@ def _select_deaths(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def is_in_state(states: pa.Array, state: str) -> pa.Array:
-    """Return for each state whether it is `state`. The states are a dictionary array of Arrow."""
+    """Return a boolean array: true where the dictionary array `states` has this state."""
     return pc.equal(states.indices, pc.index(states.dictionary, state))
 
 

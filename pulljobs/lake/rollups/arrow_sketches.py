@@ -38,7 +38,7 @@ def store_keys(sketches: Sketches, keys: frequent_strings_sketch) -> None:
 
 
 def merge(members: Sequence[Sequence[Sketches]]) -> dict[int, Sketches]:
-    """Merge the sketches of each list in `members`. Return them by the position of the list.
+    """Merge the sketches of each list in `members`. Return the results by index of the list.
 
     Consumers of a channel have equal sketches of keys, which are merged once.
     """

@@ -59,7 +59,7 @@ class Counter(Protocol):
         """Return the counts of settlements and messages by consumer and hour."""
 
     def merge(self, members: Sequence[Sequence[Sketches]]) -> dict[int, Sketches]:
-        """Merge the sketches of each list in `members`. Return them by the position of the list."""
+        """Merge the sketches of each list in `members`. Return the results by index of the list."""
 
     def list_hours(
         self, table: Table, files: Sequence[LoggedFile], event: str, low_xid: int

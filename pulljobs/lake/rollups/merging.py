@@ -11,9 +11,9 @@ Groups = dict[Key, list[Counts]]
 
 
 def merged(counter: Counter, wholes: Sequence[Mapping[Key, Sequence[Counts]]]) -> list[Rows]:
-    """Return the sum of the parts of each key, for each mapping in `wholes`, with merged sketches.
+    """Return each mapping in `wholes` with its lists of counts merged: each key has their sum.
 
-    All sketches are merged in one call, because each query of Spark is expensive.
+    The sketches of all mappings are merged in one call, because each query of Spark is expensive.
     """
     made: list[Rows] = []
     members: list[list[Sketches]] = []

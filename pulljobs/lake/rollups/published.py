@@ -76,7 +76,10 @@ CountEdges = Callable[[Collection[Edge]], Iterable[tuple[Key, int]]]
 def count(
     channels: Iterable[ChannelHour], audience: Audience, rows: Rows, count_edges: CountEdges
 ) -> None:
-    """Count for each consumer the messages that it got from its channel, into `rows`."""
+    """Count for each consumer the messages that it got from its channel, into `rows`.
+
+    `count_edges` counts those of hours in which a consumer was created or deleted.
+    """
     edges: set[Edge] = set()
     for channel in channels:
         hour = hour_at(channel.hour)

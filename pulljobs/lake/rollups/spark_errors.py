@@ -47,8 +47,8 @@ def add(shapes: "Iterable[Row]", rows: Rows) -> None:
 def count_shapes(spark: "SparkSession", archive: "DataFrame") -> "list[Row]":
     """Count the errors of dead jobs by consumer, hour and shape.
 
-    The shape is the error without the parts that differ from job to job. The rows are those of the
-    most frequent shapes, and one of each reason with the number of its jobs.
+    The shape is the error without the parts that differ from job to job. Return a row for each of
+    the most frequent shapes, and one for each reason with the number of its jobs.
     """
     from pyspark.sql import functions as F
 

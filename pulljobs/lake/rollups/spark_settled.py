@@ -92,8 +92,8 @@ def count(
 ) -> None:
     """Count the settlements in `archive` by consumer and hour, into `rows`.
 
-    `deaths` has all settlements since the oldest of these jobs was created. They show which jobs
-    had been DEAD before. `deaths_rows` is their number.
+    `deaths` has all settlements since the oldest job in `archive` was created. They show which jobs
+    had been DEAD before. `deaths_rows` is the number of rows of `deaths`.
     """
     for row in _settled(spark, archive, deaths, deaths_rows):
         _take(rows[Key(row.consumer_id, hour_at(row.hour))], row)

@@ -1,4 +1,4 @@
-"""Sketches by Spark, which hours keep and days merge. `arrow_sketches` makes equal ones here."""
+"""Sketches of the rollups by Spark. `arrow_sketches` makes equal ones without Spark."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -27,7 +27,10 @@ def quantiles(sketch: str) -> str:
 
 
 def items(sketch: str) -> str:
-    """Return SQL for the state of `approx_top_k_accumulate`, made of the bytes of a sketch."""
+    """Return SQL that turns the bytes of a sketch of keys into the form that Spark merges.
+
+    That is the result of Spark's function `approx_top_k_accumulate`.
+    """
     return (
         f"named_struct('sketch', {sketch}, 'maxItemsTracked', {TRACKED_KEYS},"
         " 'itemDataType', CAST(NULL AS STRING), 'itemDataTypeDDL', 'item string')"
@@ -65,7 +68,7 @@ FROM (
 
 
 def merge(spark: "SparkSession", members: Sequence[Sequence[Sketches]]) -> dict[int, Sketches]:
-    """Merge the sketches of each list in `members`. Return them by the position of the list."""
+    """Merge the sketches of each list in `members`. Return the results by index of the list."""
     given = [
         {"place": place, "wait": part.wait, "run": part.run, "total": part.total, "keys": part.keys}
         for place, sketches in enumerate(members)

@@ -197,7 +197,10 @@ def _sum_lake(
 
 
 def parts_of_day(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterator[DayPart]:
-    """Yield the parts of a day, with the statements that read their checksums in PostgreSQL."""
+    """Yield ranges of a day's rows, with the queries for their checksums in PostgreSQL.
+
+    Each range covers `PART_DURATION`.
+    """
     start, end = (ids.time_of(bound) for bound in Partition(table, day).bounds)
     while start < end:
         params = {

@@ -69,8 +69,8 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
     """Run the handler until the waiting jobs are done, or until SIGTERM or SIGINT.
 
     Return the numbers of jobs that were acked, failed and lost in this run. Afterwards the stream
-    holds no jobs. If the query fails, its error is raised, and the deliveries of its last batch
-    count.
+    holds no jobs. If the query fails, its error is raised, and the claim of its last batch counts
+    towards `max_deliveries` of the jobs.
     """
     from pyspark_pulljobs.handling import resolve
 
@@ -101,9 +101,9 @@ def release(
     """Release the jobs of a stopped query, after acking the batches that its checkpoint completed.
 
     With `failure`, the error of the query, batches that had begun expire instead, so that their
-    deliveries count. Otherwise a batch that makes the query fail would come again forever. Return
-    the number as "released". Raise StreamTaken while the query runs, and ConfigurationError if
-    there is no such stream.
+    claims count towards `max_deliveries`. Otherwise a batch that makes the query fail would come
+    again forever. Return the number of jobs as "released". Raise StreamTaken while the query runs,
+    and ConfigurationError if there is no such stream.
     """
     from pulljobs.lake.spark import checkpoints
 

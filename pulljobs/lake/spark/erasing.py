@@ -161,7 +161,10 @@ def _select(table: Table, column: str, predicate: str) -> Iterator[Any]:
 
 
 def _update(table: Table, days: Mapping[date, Collection[int]]) -> None:
-    """Empty the columns of these rows in the lake, which rewrites the files that hold them."""
+    """Empty the columns with contents in these rows of the lake, given by day and id.
+
+    This rewrites the files that hold the rows.
+    """
     if (delta := table.delta()) is None:
         return
     with show_progress(f"erase from {table.name}", "days", len(days)) as shown:

@@ -132,7 +132,10 @@ def newest_run(location: str) -> int:
 
 
 def _create_tables(location: str) -> None:
-    """Create missing tables before an export run begins, so that a wrong URL interrupts none."""
+    """Create missing tables of the lake before an export run begins.
+
+    So the error of a wrong URL leaves no interrupted run.
+    """
     for name in TABLES:
         Table(location, name).create()
 

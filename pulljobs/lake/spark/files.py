@@ -27,7 +27,7 @@ def sum_files(
 ) -> tuple[dict[str, int], int]:
     """Return the number of rows of an export run by table, and its size in bytes.
 
-    `files` were written just now. `known` are tables whose Delta logs name it already.
+    `files` were written just now. `known` are the tables whose Delta logs already name the run.
     """
     rows = {name: sum(f.rows for f in files if f.table == name) for name in TABLES}
     size = sum(file.bytes for file in files)

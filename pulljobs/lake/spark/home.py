@@ -20,10 +20,10 @@ PARTS: Final = ("bin", "conf", "jars", "sbin")
 
 
 def use(environment: MutableMapping[str, str]) -> None:
-    """Set SPARK_HOME to a home without the archive, which is removed when this process ends.
+    """Set SPARK_HOME to a temporary home without Spark's archive of Python modules.
 
-    Nothing is set if the user chose a SPARK_HOME or a PYSPARK_PYTHON, because workers may need the
-    archive then.
+    The home is removed when this process ends. Nothing is set if the user chose a SPARK_HOME or a
+    PYSPARK_PYTHON, because Spark's workers may need the archive then.
     """
     spec = find_spec("pyspark")
     is_chosen = "SPARK_HOME" in environment or environment.get("PYSPARK_PYTHON") != sys.executable

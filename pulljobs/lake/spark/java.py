@@ -67,8 +67,9 @@ def _candidates(environment: MutableMapping[str, str]) -> Iterator[tuple[str, Pa
 def _is_known(java: Path, *, has_vector: bool) -> bool:
     """Return True if the `release` file of this Java is enough to know that Spark can use it.
 
-    The file has to show a new version, and the vector module or, without `has_vector`, its absence.
-    If it is missing or incomplete, Java has to be started to find out.
+    The file must name a version that Spark supports. Its list of modules must have the vector
+    module with `has_vector`, and lack it without. If the result is False, Java has to be started to
+    find out.
     """
     try:
         lines = (java.parent.parent / "release").read_text("utf-8").splitlines()
@@ -94,7 +95,10 @@ def _runs(java: Path, *options: str) -> bool:
 
 
 def _launcher(java: Path) -> Path:
-    """Create a JAVA_HOME with the launcher script, and return it. It is removed at exit."""
+    """Create a JAVA_HOME whose script `java` drops the option for the vector module.
+
+    Return the directory, which is removed at exit.
+    """
     home = Path(tempfile.mkdtemp(prefix="pulljobs-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     script = home / "bin" / "java"

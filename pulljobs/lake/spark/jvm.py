@@ -44,8 +44,8 @@ HADOOP_PACKAGES: Final = {
 def find_url(spark: "SparkSession", location: str) -> str | None:
     """Return the location as the URL or path for Spark's JVM, or None if the JVM cannot read it.
 
-    The JVM cannot if it has no filesystem for the scheme. The JVM of a Spark Connect server cannot
-    be asked, so the result is None for any URL.
+    The JVM cannot read a URL if it has no filesystem for the scheme. The JVM of a Spark Connect
+    server cannot be asked for its filesystems, so the result is None for any URL.
     """
     if "://" not in location:
         return location

@@ -152,12 +152,16 @@ def _encoded(frame: DataFrame) -> DataFrame:
 
 
 def _as_json(value: Column) -> Column:
-    """Return the value as JSON, taken out of an array, because `to_json` refuses plain numbers."""
+    """Return the value as JSON, or NULL for NULL.
+
+    Spark's `to_json` refuses plain numbers and texts. So the value is encoded in an array, whose
+    brackets are cut off.
+    """
     text = F.to_json(F.array(value), WHOLE)
     return F.when(value.isNotNull(), F.substring(text, F.lit(2), F.length(text) - 2))
 
 
 def _typed(frame: DataFrame) -> DataFrame:
-    """Return the frame with the content type of JSON in the rows that have none."""
+    """Return the frame with the content type of JSON in the rows without a content type."""
     given = [F.col("content_type")] if "content_type" in frame.columns else []
     return frame.withColumn("content_type", F.coalesce(*given, F.lit(JSON)))

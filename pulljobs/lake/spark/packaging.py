@@ -49,7 +49,7 @@ class Packaged(NamedTuple):
 
 
 def package(file: Path, included: Iterable[str]) -> Packaged:
-    """Write the archive to `file`, with our packages and what they need.
+    """Write the archive to `file`: the packages of pulljobs, what they need, and `included`.
 
     `included` are distributions or modules that handlers need. Raise ConfigurationError for a name
     that is neither, or for an unknown suffix of the file.
@@ -66,7 +66,7 @@ def package(file: Path, included: Iterable[str]) -> Packaged:
 
 
 def _collect(included: Iterable[str]) -> tuple[list[str], Members]:
-    """Return the names for `Packaged.names`, and the files of the archive."""
+    """Return the names of the distributions and modules in the archive, and its files."""
     known: dict[str, Distribution] = {}
     modules = list(OWN)
     for root in filter(None, map(_find, ROOTS)):
@@ -82,7 +82,10 @@ def _collect(included: Iterable[str]) -> tuple[list[str], Members]:
 
 
 def _open(file: Path, *, is_compressed: bool) -> tarfile.TarFile:
-    """Open a new archive. It has level 1 of gzip: higher levels take a minute for a few percent."""
+    """Open a new archive for writing, with gzip level 1 if it is compressed.
+
+    Higher levels would take a minute for a few percent.
+    """
     return tarfile.open(file, "w:gz", compresslevel=1) if is_compressed else tarfile.open(file, "w")
 
 

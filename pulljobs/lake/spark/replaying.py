@@ -45,7 +45,7 @@ class ReplayOptions:
 
 
 class ReplayGroup(NamedTuple):
-    """Numbers of the selected jobs of one consumer, state and reason."""
+    """Number of selected jobs of one consumer with the same last state and reason."""
 
     consumer_id: int
     state: str

@@ -111,7 +111,7 @@ def open_session(
 
 @contextmanager
 def _open_here(name: str, given: dict[str, str], *, is_small: bool) -> Iterator["SparkSession"]:
-    """Provide a session whose driver is this process, or the one that this process has."""
+    """Provide a session whose driver is this process, and stop it unless it existed before."""
     from pyspark import SparkContext
 
     is_new = SparkContext._active_spark_context is None
@@ -156,7 +156,7 @@ def keep_session(
 
 
 def require() -> None:
-    """Raise ConfigurationError unless the version `SPARK` and its libraries are installed."""
+    """Raise ConfigurationError unless Spark in the version `SPARK` and its libraries are there."""
     _refuse_missing(REQUIRED)
     installed = _find_version("pyspark") or ""
     if tuple(installed.split(".")[:2]) != tuple(map(str, SPARK)):
@@ -206,7 +206,7 @@ def dsn(using: str = "") -> str:
 
 
 def tune(session: "SparkSession", rows: int) -> None:
-    """Set the properties for later queries over so many rows, except those that the user chose.
+    """Set properties of Spark for later queries over `rows` rows, unless the user chose them.
 
     For few rows, compiling a query takes longer than running it, and each partition costs a task.
     Nothing is set in sessions of a Spark Connect server.
@@ -238,7 +238,7 @@ def share_password() -> None:
 
 
 def conninfo_keywords() -> frozenset[str]:
-    """Return the keywords of libpq. Django's parameters also have psycopg's own."""
+    """Return the names of connection parameters that libpq knows, unlike those of psycopg."""
     from psycopg import pq
 
     return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())

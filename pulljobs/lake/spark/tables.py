@@ -117,7 +117,7 @@ class Table:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of these files, read by this process, with these columns or all.
 
-        The `encoded` columns of text have a dictionary.
+        Text columns named in `encoded` have Arrow's dictionary encoding.
         """
         named = pa.RecordBatch.from_pylist([{"path": held.path, "day": held.day} for held in files])
         schema = pa.schema([_encode(field, encoded) for field in self._schema(columns)])

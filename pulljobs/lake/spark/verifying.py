@@ -57,7 +57,7 @@ def list_days(using: str) -> Days:
 
 
 def list_kept_days(using: str, location: str) -> Days:
-    """Return those days without the ones that retention dropped after this lake had their rows."""
+    """Return the days of `list_days` except those that were dropped because the lake has them."""
     dropped = verified_days.find_dropped(using, location)
     return {
         table: [day for day in days if Partition(PARTITIONED[table], day) not in dropped]
@@ -66,9 +66,9 @@ def list_kept_days(using: str, location: str) -> Days:
 
 
 def record_results(using: str, snapshot: LakeSnapshot, results: Iterable[DayComparison]) -> None:
-    """Record for each day whether PostgreSQL and the lake are equal.
+    """Record for each compared day whether it is equal in PostgreSQL and in the lake.
 
-    Retention may drop the days that are.
+    Retention may drop equal days.
     """
     for result in results:
         if result.is_equal:
@@ -103,7 +103,7 @@ KIND_OF_DIFFERENCE: Final = (
 def find_difference(
     spark: "SparkSession", using: str, snapshot: LakeSnapshot, result: DayComparison
 ) -> Difference:
-    """Return the ids of the day's rows that differ, after `compare_days` found that it does."""
+    """Return the ids of the rows that differ in a day that `compare_days` found to differ."""
     from pyspark.sql import functions as f
     from pyspark.sql.window import Window
 

@@ -138,7 +138,8 @@ def _greeting(limits: Settings, served: Sequence[Handler]) -> str:
 def _begin_reloading() -> None:
     """Split `--reload` into two processes: one watches the code and starts the other, the worker.
 
-    The call returns in the worker only. In the watching process it exits when that ends.
+    The call returns only in the worker. The watching process exits when the worker ends, except if
+    it ended for a change or with an error: then it is started again after the change.
     """
     if reloader.is_worker():
         reloader.stop_with_watcher()

@@ -66,9 +66,10 @@ def _bytes(sizes: Sequence[PartitionSize]) -> int:
 def _result(
     candidates: list[OldPartition], sizes: list[PartitionSize], dropped: list[str] | None
 ) -> CommandResult:
-    """Return the result of dropping partitions, `dropped` by name, or of a preview for None.
+    """Return the output of the command: each partition that is old enough, and what became of it.
 
-    `candidates` are the partitions that are old enough, and `sizes` their sizes in that order.
+    `sizes` has the sizes of `candidates`, in their order. `dropped` has the names of the dropped
+    partitions, or is None for a preview.
     """
     columns = [
         Column("partition"),
