@@ -94,7 +94,7 @@ class JobClaims:
     """Claims of all jobs."""
 
     by_job: dict[int, list[JobClaim]]
-    """Claims of each job, in the order of their lines."""
+    """Claims of each job, in the order in which the database made them."""
     strange: list[str]
     """Sentences about lines that belong to no claim or to two claims."""
 
@@ -115,7 +115,18 @@ def collect_claims(lines: Iterable[Line]) -> JobClaims:
             strange.append(
                 f"{line.job} was {line.event} under {line.lease_token}, which never claimed it"
             )
-    return JobClaims({job: list(claims.values()) for job, claims in by_job.items()}, strange)
+    ordered = {job: sorted(claims.values(), key=_claim_order) for job, claims in by_job.items()}
+    return JobClaims(ordered, strange)
+
+
+def _claim_order(claim: JobClaim) -> tuple[int, float]:
+    """Return the sort key of claims of one job in the order in which the database made them.
+
+    A process on a busy machine may record the answer of a claim after another process has claimed
+    the job again. The number of deliveries never falls from a claim to the next, and stays the
+    same after a claim that did not start the job.
+    """
+    return claim.claimed.deliveries, claim.claimed.since
 
 
 def note_ends(job_claims: JobClaims, lines: Iterable[Line]) -> None:

@@ -187,6 +187,17 @@ GOOD: dict[str, tuple[Lines, Tables]] = {
         [claim("a", 0, 5), claim("b", 1, 7), *settle("a", 6, 8, "QUEUED"), *settle("b", 9, 10)],
         by("b"),
     ),
+    "taken over before the answer of the first claim was recorded": (
+        [
+            claim("a", 0, 13, deliveries=1),
+            claim("b", 11, 12, deliveries=1),
+            run("b", 12),
+            run("a", 13),
+            *settle("a", 14, 15, "LOST"),
+            *settle("b", 14, 16),
+        ],
+        by("b"),
+    ),
     "renewed, then lost": (
         [claim("a", 0, 1), renew("a", 9, 10), claim("b", 20, 21), *settle("b", 22, 23)],
         by("b"),
