@@ -133,15 +133,15 @@ class ThreadPool:
                 continue
             if job is None:
                 break
-            now = time.monotonic()
-            kept.check(now)
-            self._do(slot, job, now)
+            kept.check(time.monotonic())
+            self._do(slot, job)
             if len(self._waiting) <= self._low_water:
                 self._low_water = NEVER  # Until the fetcher asks for the room.
                 self._on_low()
         connections.close_all()
 
-    def _do(self, slot: RunSlot, job: ClaimedJob, now: float) -> None:
+    def _do(self, slot: RunSlot, job: ClaimedJob) -> None:
+        now = time.monotonic()  # The check of connections may have taken seconds.
         if self._closing or job.is_late_at(now):
             self._buffer.release(job)
             return

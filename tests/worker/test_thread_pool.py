@@ -3,11 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from django.db import connection
 
+from pulljobs.engine import deadlines
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.states import Event
@@ -16,6 +18,7 @@ from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.shared_state import IDLE
 from pulljobs.worker.thread_pool import ThreadPool
 from tests.sessions import PATIENCE_SECONDS, wait_until
+from tests.silent import behind, silent_proxy
 from tests.worker.claiming import unclaimed
 
 
@@ -103,6 +106,33 @@ def test_waiting_jobs_are_released_while_no_thread_comes_free(
     wait_until(is_released)
     assert bench.events(1) == [Event.RELEASE]
     assert bench.pool.room(RunTime()) == 0, "no jobs are claimed to wait"
+
+
+@pytest.mark.own_session
+@pytest.mark.django_db(transaction=True)
+def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The check of a connection to a silent server takes longer than the lease lasts."""
+    monkeypatch.setattr(thread_pool, "ANSWER_SECONDS", 0.6)
+    monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.6)
+    bench, ran, silenced = PoolBench(1), [], threading.Event()
+
+    def breaks(job: ClaimedJob) -> None:
+        stack.enter_context(behind(proxy)).ensure_connection()
+        connection.errors_occurred = True
+        proxy.silence()
+        silenced.set()
+
+    stack = ExitStack()
+    with silent_proxy() as proxy:
+        bench.pool.take([bench.job(breaks)])
+        assert silenced.wait(PATIENCE_SECONDS)
+        bench.pool.take([bench.job(lambda job: ran.append(job.id), number=2, lease_duration=0.4)])
+        assert bench.events(2) == [Event.DELIVER, Event.RELEASE]
+        assert ran == []
+        bench.pool.take([bench.job(lambda job: stack.close(), number=3)])
+        bench.end()
 
 
 @pytest.mark.django_db(transaction=True)
