@@ -5,7 +5,7 @@ from django.db.models.functions import Now
 
 
 class Run(models.Model):
-    """One census. Its row is committed together with its messages."""
+    """Census of a set of files. Its row is committed together with its messages."""
 
     started_at = models.DateTimeField(db_default=Now())
     jobs = models.PositiveIntegerField(default=0)

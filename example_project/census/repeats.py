@@ -14,7 +14,7 @@ NAME: Final = "census"
 
 @contextmanager
 def repeated(every: timedelta, limit: int | None) -> Iterator[None]:
-    """Keep the schedule while the block runs. Each census counts at most `limit` files."""
+    """Create the schedule, and delete it after the block. A census has at most `limit` files."""
     schedules.create(NAME, REPEATS, {"limit": limit}, every=every, overlap="skip")
     try:
         yield

@@ -12,7 +12,7 @@ from example_project.postgres.errors import EmbeddedPostgresError
 
 @dataclass(frozen=True)
 class Account:
-    """Account that runs PostgreSQL's commands: with None for `uid` that of this process."""
+    """Account that runs PostgreSQL's commands. If `uid` is None, it is that of this process."""
 
     uid: int | None = None
     gid: int | None = None

@@ -184,7 +184,10 @@ def _sync(using: str, definition: Definition, *, dry_run: bool, by: str | None) 
 def _write(
     definition: Definition, row: Schedule | None, changes: Mapping[str, tuple[Any, Any]]
 ) -> bool:
-    """Create or update the row. Return False, and log it, if another process did or checks fail."""
+    """Create or update the row of a declaration, and return True.
+
+    Return False, and log the reason, if another process created it or the definition is invalid.
+    """
     name, new = definition.name, {option: value for option, (_old, value) in changes.items()}
     try:
         if row is None:

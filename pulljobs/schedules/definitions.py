@@ -132,7 +132,7 @@ class Definition:
     def _message(self) -> NewMessage:
         """Check the message and return it.
 
-        Its headers are checked with those that firing adds, of the longest possible slot.
+        The check includes the headers that firing adds, with the longest text of a slot.
         """
         if self.producer is not None and not isinstance(self.producer, Producer):
             raise InvalidMessage(f"producer must be a Producer, the row, not {self.producer!r}.")

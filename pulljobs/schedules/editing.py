@@ -224,7 +224,7 @@ def _save_state(using: str, row: Schedule) -> None:
 def _keep_ended_pause(row: Schedule) -> None:
     """Move an ended pause to `earlier_pauses` if it has slots without a record.
 
-    Firing reads it there, to record the reason `paused`, after a new pause takes its columns.
+    From there, firing knows that these slots were paused, even if a new pause begins before it.
     """
     begin, end = row.paused_at, row.paused_until
     if begin and end and row.next_slot and row.next_slot < end:
@@ -232,7 +232,7 @@ def _keep_ended_pause(row: Schedule) -> None:
 
 
 def _record_left(using: str, row: Schedule, now: datetime) -> None:
-    """Record, before the rule changes, the slots of the present rule that are due as skipped."""
+    """Record the due slots of the present rule as skipped, before the rule changes."""
     if row.next_slot is None:
         return
     left = _slots_until(row.rule, row.next_slot, now)
@@ -259,7 +259,7 @@ def _record_left(using: str, row: Schedule, now: datetime) -> None:
 def _slots_until(rule: Rule, first: datetime, end: datetime) -> Iterator[datetime]:
     """Yield the slots from `first`, a slot itself, to `end`, both inclusive.
 
-    Only `first` if this machine does not know the time zone of the rule.
+    If this machine does not know the time zone of the rule, only `first` is yielded.
     """
     others: Iterable[datetime] = () if rule.problem else rule.slots_after(first)
     return takewhile(lambda slot: slot <= end, chain([first], others))

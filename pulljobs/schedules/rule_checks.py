@@ -127,7 +127,7 @@ def _is_valid(field: CronField, term: str) -> bool:
 
 
 def _suggest(field: CronField, term: str) -> str:
-    """Return what to write in place of a term, such as "5-3" in "1,5-3", that can't be parsed."""
+    """Return advice for a cron term that can't be parsed, such as "5-3" in the field "1,5-3"."""
     if "?" in term:
         return "write * for any value"
     if term.endswith("W") and field.name == "day of month":
@@ -139,7 +139,7 @@ def _suggest(field: CronField, term: str) -> str:
 
 
 def _suggest_range(field: CronField, term: str) -> str:
-    """Return what to write for a descending range such as FRI-MON, or "" for another term."""
+    """Return advice for a descending range such as FRI-MON, or "" for any other term."""
     first, dash, last = term.partition("-")
     low, high = field.number(first), field.number(last)
     if not dash or low is None or high is None or low <= high:

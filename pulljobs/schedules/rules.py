@@ -42,7 +42,7 @@ NEVER: Final = datetime(9500, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule of a schedule. Either `cron` or `every` is set. `make_rule` checks one."""
+    """Rule of a schedule. Either `cron` or `every` is set. `make_rule` checks its arguments."""
 
     cron: str = ""
     every: timedelta | None = None
@@ -137,7 +137,7 @@ class Rule:
         return self._in_every_real_hour(after)
 
     def _local_times(self, after: datetime, offset: timedelta) -> Iterator[datetime]:
-        """Yield the naive local times that match the rule, after `after` in a UTC offset."""
+        """Yield naive local times that match the rule, later than `after` plus a UTC offset."""
         return CronSim(self._expression, after.replace(tzinfo=None) + offset)
 
     def _once_a_local_time(self, after: datetime) -> Iterator[datetime]:

@@ -36,9 +36,9 @@ BY_HAND: Final = (SlotReason.NOW, SlotReason.BACKFILL)
 
 @dataclass
 class VerifiedSlots:
-    """Result of a check: how much was checked, and what breaks an invariant.
+    """Result of a check: how many schedules and slots, and which slots break an invariant.
 
-    `broken` has by name of the invariant texts such as "report 2027-01-31T06:00:00Z".
+    `broken` has these slots by invariant, as texts such as "report 2027-01-31T06:00:00Z".
     """
 
     schedules: int = 0
@@ -60,7 +60,7 @@ class SlotWindow(NamedTuple):
     def has(self, slot: str) -> bool:
         """Return True if a slot, the text of a message's header, is inside the window.
 
-        It is not parsed, because other publishers may send the header with any text.
+        The text is not parsed, because other publishers may send the header with any text.
         """
         return format_slot(self.begin) < slot < format_slot(self.end)
 

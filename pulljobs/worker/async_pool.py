@@ -70,7 +70,7 @@ class HandlerContext:
     def after_use(self) -> "HandlerContext":
         """Return the context for the next handler: this one, or a new one if its thread is busy.
 
-        A blocked thread can't be ended. It ends when no task can call it any more.
+        A busy thread can't be stopped. It closes its connections once its call has returned.
         """
         if not self._calls.are_busy:
             return self
@@ -116,7 +116,7 @@ class AsyncPool:
         buffer: ResultBuffer,
         on_low: Callable[[], None],
     ) -> None:
-        """`on_low` lets the fetcher claim once half of the jobs that `room` foresaw have begun."""
+        """`on_low` wakes the fetcher. The pool calls it at the time that `room` describes."""
         self.done = 0
         self._slots, self._first_slot = slots, first_slot
         self._loop, self._buffer, self._on_low = loop, buffer, on_low
@@ -132,7 +132,10 @@ class AsyncPool:
         loop.call(self._check_stall, -1)
 
     def room(self, run_time: RunTime) -> int:
-        """Return how many more jobs of a handler may be claimed, and note it for `on_low`."""
+        """Return how many more jobs of a handler may be claimed now.
+
+        The pool calls `on_low` once half of these and of the waiting jobs have begun.
+        """
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)
         self._low_water = (waiting + room) // 2
@@ -175,7 +178,10 @@ class AsyncPool:
         self._loop.later(IDLE_CHECK, self._tidy)
 
     def _check_stall(self, done_before: int) -> None:
-        """Release the waiting jobs if no handler ends for a while: other workers may run them."""
+        """Release the waiting jobs to other workers if no handler ended for `LONGEST_STALL` s.
+
+        `done_before` is the value of `done` that long ago, or -1 if no job was waiting then.
+        """
         while self._waiting and self.done == done_before:
             self._buffer.release(self._waiting.popleft())
         self._loop.later(LONGEST_STALL, self._check_stall, self.done if self._waiting else -1)

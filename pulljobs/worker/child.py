@@ -226,7 +226,7 @@ class Child:
             runner.join(deadline - time.monotonic())
 
     def _call_endings(self) -> None:
-        """Call the `hooks.worker_endings` of other apps, for what the last outcomes left to do."""
+        """Call the functions in `hooks.worker_endings` after the last flush, for other apps."""
         for ending in hooks.worker_endings:
             try:
                 hooks.load(ending)(self._limits.DATABASE)

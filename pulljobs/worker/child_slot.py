@@ -36,7 +36,7 @@ class ChildSlot:
         on_silence: Callable[[UUID, frozenset[int]], None],
         number: int,
     ) -> None:
-        """Make an empty slot. `on_death` gets every child that could not give back its jobs.
+        """Make an empty slot. `on_death` gets each dead child that may not have released its jobs.
 
         `on_silence` gets the node and the running jobs of a child that can't report them itself.
         """
@@ -122,7 +122,8 @@ class ChildSlot:
     def _report_crash(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
         """Hand a crashed child to `on_death`, with the jobs that are charged: those that ran.
 
-        While the supervisor stops, `stop_by` is set and no job is charged: it may be the killer.
+        While the supervisor stops, `stop_by` is set and no job is charged, because the supervisor
+        may have killed the child.
         """
         running = child.shared_state.running()
         noun = "job" if len(running) == 1 else "jobs"
@@ -133,7 +134,10 @@ class ChildSlot:
         self._on_death(DeadChild(child.order.node_id, started))
 
     def _pause(self, lived: float) -> float:
-        """Return the seconds until the next start, given how long the last child lived."""
+        """Set the time of the next start, and return the seconds until then.
+
+        `lived` is the number of seconds that the last child lived.
+        """
         self._failures = 0 if lived > STABLE else min(self._failures + 1, 10)
         longest = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), LONGEST_PAUSE)
         pause = longest * random.uniform(0.7, 1) if self._failures else 0.0

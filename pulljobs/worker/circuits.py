@@ -48,7 +48,7 @@ class ConsumerCircuit(ResultCounter):
     def wait(self) -> float:
         """Return the seconds until a job may be claimed.
 
-        0 means now, or once the job that is being tried has ended.
+        The result is 0 while one job runs as a probe, too: the next claim then waits for its end.
         """
         circuit = self._whole
         return 0.0 if circuit is None else _wait(circuit)
@@ -103,12 +103,15 @@ class ConsumerCircuit(ResultCounter):
 
     @property
     def level(self) -> int:
-        """Highest level of its circuits, or 0 if all are closed."""
+        """Highest level of the consumer's circuits, or 0 if all of them are closed."""
         with self._lock:
             return max((self._circuits[task].level for task in self._open), default=0)
 
     def report(self) -> dict[str, Any] | None:
-        """Return a report of the open circuits, the worst first, or None if all are closed."""
+        """Return the circuit with the highest level as a dict for JSON, or None if all are closed.
+
+        For a consumer of tasks, "tasks" has the `REPORTED_TASKS` highest circuits by task.
+        """
         with self._lock:
             reports = {task: self._report(task) for task in self._open}
         if not reports:
@@ -187,7 +190,7 @@ class Circuits:
         return known
 
     def waits(self, handlers: Iterable[Handler]) -> list[float]:
-        """Return for each handler the seconds until its consumer may be claimed for, 0 for now."""
+        """Return the seconds until a job of each handler may be claimed, in order, 0 for now."""
         return [self.get(handler).wait() for handler in handlers]
 
     def report(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Debounce of conditions that a pause of the whole process makes look true for a moment."""
+"""Debounce of conditions that look true for a moment after a pause of the whole process."""
 
 from typing import Final
 

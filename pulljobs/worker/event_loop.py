@@ -55,7 +55,7 @@ class EventLoop:
         self._all_tasks.append(tasks)
 
     def check(self, patience: float) -> None:
-        """Decide the outcomes that can't wait for the loop. The watchdog calls this at each pass.
+        """Decide the outcomes of stuck handlers. The watchdog calls this at each of its passes.
 
         Give up cancelled handlers that do not end, and cancel handlers whose lease is over. If the
         loop had no heartbeat for `patience` seconds, retry the job whose handler blocks it, and

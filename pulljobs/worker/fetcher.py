@@ -127,11 +127,11 @@ class Fetcher:
                 self.rotation.plan_look(subscription, now + self._poll_seconds())
 
     def _find_many_due(self, now: float) -> list[ConsumerSubscription]:
-        """Return the consumers for which one statement looks for jobs: those that are due, if many.
+        """Return subscriptions for which one statement finds out if there are jobs to claim.
 
-        If few are due, return once a second those that are polled in that second, if many. Of these
-        only consumers count whose claim reads the index from its head: a claim at a low-water mark
-        costs less than that statement.
+        These are all that are due, if more than `MANY_DUE`. Else they are, once a second, those to
+        be polled in that second whose claims read the index from its head, if more than
+        `FEW_POLLS`: a claim at a low-water mark costs less than the statement.
         """
         due = self.rotation.find_due(now)
         if len(due) > MANY_DUE:
@@ -143,7 +143,7 @@ class Fetcher:
         return polls if len(polls) > FEW_POLLS else []
 
     def _due(self) -> Iterator[tuple[ConsumerSubscription, int, int]]:
-        """Yield the due subscriptions that have room, with the room and their circuit's ticket."""
+        """Yield due subscriptions with the number of jobs to claim and their circuit's ticket."""
         for subscription in self.rotation.due():
             # The ticket first, because the circuit may open at any moment.
             ticket = self._circuits.get(subscription.handler).ticket
@@ -215,9 +215,9 @@ class Fetcher:
         return True
 
     def _begins_last_look(self) -> bool:
-        """Return True if a worker that runs until the queue is empty has to look at all once more.
+        """Return True if a burst has to claim for all subscriptions once more before it ends.
 
-        It holds no job then. When that look has claimed nothing, `on_drained` is called.
+        No job is in flight then. If these claims get no job, `on_drained` is called.
         """
         if self._on_drained is None or len(self._in_flight):
             return False
@@ -296,7 +296,7 @@ class Fetcher:
         rows: Sequence[HeldJob],
         jobs: list[ClaimedJob],
     ) -> tuple[Sequence[HeldJob], list[ClaimedJob]]:
-        """Give back the jobs that the circuit does not admit, and return the others."""
+        """Give back jobs that the circuit does not admit. Return rows and jobs of the others."""
         back = self._circuits.get(subscription.handler).admit(ticket, jobs)
         if not back:
             return rows, jobs
@@ -329,7 +329,7 @@ class Fetcher:
     def _note_throttle(
         self, subscription: ConsumerSubscription, claim: Claim, before: float
     ) -> None:
-        """Update what this process knows of the throttle, by a claim that was sent at `before`."""
+        """Update this process's copy of the throttle after a claim that was sent at `before`."""
         throttle = self._throttle(subscription)
         if claim.refusal is Refusal.THROTTLED and claim.next_due is not None:
             throttle.note_refused(claim.next_due.total_seconds())
@@ -368,6 +368,6 @@ class Fetcher:
 
 
 def _is_over(job: ClaimedJob, tried: int) -> bool:
-    """Return True unless the job has a higher limit of its own, with retries left."""
+    """Return True unless the job has a retry limit of its own, and `tried` does not exceed it."""
     own = job.limits.max_retries
     return own is None or tried > own

@@ -41,7 +41,7 @@ class Flusher:
     ) -> None:
         """`on_flushed` gets the jobs of a written batch, and those of them that are queued again.
 
-        `on_given_up` gets each job that was to be retried and is DEAD.
+        `on_given_up` gets each job that is DEAD because its outcome was a retry and none was left.
         """
         self._buffer, self._results = buffer, buffer.results
         self._limits, self._in_flight = limits, in_flight
@@ -81,7 +81,7 @@ class Flusher:
         self._settle(batch, finished)
 
     def _settle(self, batch: list[BufferedResult], finished: Finished) -> None:
-        """Drop the settled jobs, and keep those whose outcomes have to be written later."""
+        """Drop the jobs of a written batch, and keep those whose outcomes must be written later."""
         if finished.locked:
             locked = [result for result in batch if result[0].id in finished.locked]
             batch = [result for result in batch if result[0].id not in finished.locked]
@@ -97,7 +97,7 @@ class Flusher:
     def _take_batch(self) -> list[BufferedResult]:
         """Take the oldest results, at most one for each job id.
 
-        A job that was lost and claimed again may have run here both times.
+        A job whose lease was lost may have been claimed again here, and then has two results.
         """
         most = min(self._limits.FLUSH_SIZE, len(self._results))
         batch = [self._results.popleft() for _ in range(most)]

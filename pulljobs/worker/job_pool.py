@@ -67,7 +67,7 @@ class StartPace:
 class ClaimAhead:
     """Estimate of how many more jobs of a pool will start soon, from its runs and waiting jobs.
 
-    Each slot of the pool runs a job at a time. The pool starts its jobs in their order.
+    Each slot of the pool runs one job at a time. The jobs start in the order of their claims.
     """
 
     def __init__(self, slots: range, runs: HandlerRuns) -> None:
@@ -107,7 +107,7 @@ class ClaimAhead:
         return room
 
     def _waits(self) -> list[float]:
-        """Return the seconds until each place for a handler comes free, in ascending order."""
+        """Return the seconds until each slot comes free, in ascending order."""
         now = time.monotonic()
         busy = [
             abs(since + job.run_time.expected - now) for job, since in self._runs.begun(self._slots)
@@ -134,9 +134,9 @@ def _expected(run_time: RunTime, ahead: float) -> float:
 
 
 def _spread(backlog: float, free: Sequence[float]) -> list[float]:
-    """Return the seconds that places have left once they have shared a backlog evenly.
+    """Return the free seconds of each slot after `backlog` seconds of work are spread evenly.
 
-    `free` are the seconds of each slot, longest first. Slots without any left are not returned.
+    `free` has the free seconds before, longest first. Slots without any left are not returned.
     """
     for number, total in enumerate(accumulate(free), 1):
         left = (total - backlog) / number

@@ -40,7 +40,7 @@ class JobQueue:
         self._wake(1)
 
     def get(self, number: int, timeout: float) -> ClaimedJob | None:
-        """Return the next job for the thread of that number, or None after the end.
+        """Return the next job for the thread of that number, or None once `end` was called.
 
         Raise Empty if there is none for `timeout` seconds.
         """
@@ -92,7 +92,7 @@ class JobQueue:
         return self._wakers[number].acquire(timeout=timeout) or self._is_woken(number)
 
     def _is_woken(self, number: int) -> bool:
-        """Return True if another thread is waking this thread, else count it as idle no longer."""
+        """Return True if another thread is waking this thread, else remove it from the idle."""
         with self._lock:
             if number in self._idle:
                 self._idle.remove(number)

@@ -24,7 +24,7 @@ class WakeupListener:
         check_leases: Callable[[Collection[int]], None],
         others: Mapping[str, Callable[[], None]],
     ) -> None:
-        """`wake` gets ids of consumers with new jobs or None for all, `check_leases` job ids.
+        """`wake` gets ids of consumers with jobs, or None for all. `check_leases` gets job ids.
 
         `others` has functions of other loops by the PostgreSQL channel whose notifications call
         them.

@@ -42,7 +42,10 @@ class DeliveryCount:
 
 
 class PushDelivery:
-    """Pools of all push consumers: each may deliver a job, and more within `PUSH_CONCURRENCY`."""
+    """Job pools of all push consumers, and the deliveries that they have under way.
+
+    Each consumer may always deliver one job, and more as far as `PUSH_CONCURRENCY` allows.
+    """
 
     def __init__(
         self,
@@ -142,7 +145,7 @@ class PushPool:
         )
 
     def room(self, run_time: RunTime) -> int:
-        """Return how many more jobs may be claimed. The rest of a slow consumer stays queued."""
+        """Return how many more jobs may be claimed: at least 1 if no delivery is under way."""
         delivery, limits = self._delivery, self._delivery.limits
         shared = limits.PUSH_CONCURRENCY - len(delivery.pools) - self.total_count.at_work
         of_host = limits.PUSH_PER_HOST - self.host_count.at_work

@@ -69,7 +69,7 @@ class ResultBuffer:
 
 
 def with_run(settlement: Settlement, job: ClaimedJob) -> Settlement:
-    """Return the outcome with the times of the job's handler, which ends now unless it has."""
+    """Return the outcome with the run of the job, which ends now if it has not ended yet."""
     end_now(job)
     return settlement._replace(run=job)
 

@@ -15,13 +15,13 @@ SEARCH_EVERY: Final = 1.0
 """Seconds between two passes that look at all subscriptions. The others look at those due soon."""
 _path_of: Final = attrgetter("handler.path")
 URGENT_SHARE: Final = 3
-"""One of so many turns is for a subscription that waits longest, the others are for new work."""
+"""One of this many claims is for the longest waiting subscription, the others for new work."""
 
 
 class FetchRotation:
-    """Turns of subscriptions: most for those with new work, the rest for the longest waiting.
+    """Order of claims: two of three for subscriptions with new work, one for the longest waiting.
 
-    Other threads note new work and free room. The fetcher's thread does all the rest.
+    Any thread may call the methods that note something. The fetcher's thread calls the others.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,11 @@ class FetchRotation:
         self._with_room.append(pool)
 
     def note_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
-        """Note work after a flush: jobs that are `back` in the queue, and keys that came free."""
+        """Note the consumers with new work after a flush.
+
+        These are the consumers of jobs that are `back` in the queue, and those of settled jobs that
+        have freed a key or a place under a limit.
+        """
         with_work = {job.handler.path for job in back}
         served = map(self._known.get, set(map(_path_of, settled)))
         with_work |= {each.handler.path for each in served if each and each.waits_for_settles}
@@ -85,7 +89,7 @@ class FetchRotation:
             waiting.extend(self._take_notes(time.monotonic()))
 
     def soon(self, now: float) -> Collection[ConsumerSubscription]:
-        """Return the subscriptions to claim for before `search_at`, searched for once a second."""
+        """Return the subscriptions that are due before `search_at`, from a search once a second."""
         if now >= self.search_at:
             self.search_at = now + SEARCH_EVERY
             self._soon = {each for each in self.subscriptions if each.look_at < self.search_at}
@@ -142,5 +146,5 @@ class FetchRotation:
 
 
 def _turn(subscription: ConsumerSubscription) -> tuple[bool, float]:
-    """Return the sort key: claims of one durability together, then the longest waiting first."""
+    """Return a sort key: claims with asynchronous commit last, then the longest waiting first."""
     return subscription.may_be_claimed_twice, subscription.look_at

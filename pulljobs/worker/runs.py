@@ -13,7 +13,7 @@ from pulljobs.engine.telemetry import is_counting
 from pulljobs.handlers import ClaimedJob
 
 NO_SLOT: Final = sys.maxsize
-"""Number of the place of a push delivery, which runs no code of the project and causes no crash."""
+"""Slot number of push deliveries, which run no code of the project and cause no crash."""
 
 
 class CancelReason(StrEnum):
@@ -37,7 +37,7 @@ class Cancellation(NamedTuple):
 
 
 class RunSlot(NamedTuple):
-    """Place of a pool in which handlers run one after another. A thread makes its own once."""
+    """Slot of a job pool, in which handlers run one after another, and its thread."""
 
     runs: "HandlerRuns"
     number: int
@@ -109,7 +109,7 @@ class HandlerRuns:
         """Consumer paths and seconds of ended runs, or None if no recorder counts them."""
 
     def slot(self, number: int, on_cancel: Callable[[HandlerRun], None]) -> RunSlot:
-        """Return the place with this number, in which the calling thread runs handlers."""
+        """Return the slot with this number, in which the calling thread runs handlers."""
         return RunSlot(self, number, threading.get_ident(), on_cancel)
 
     def begin(self, job: ClaimedJob, slot: RunSlot, now: float) -> None:
@@ -160,9 +160,10 @@ class HandlerRuns:
         return any(run.cancel(reason) for run in self.current() if run.job.held == held)
 
     def begun(self, slots: range) -> list[tuple[ClaimedJob, float]]:
-        """Return the jobs whose handlers run in places of these numbers, and when each began.
+        """Return each job whose handler runs in one of these slots, with the time of its begin.
 
-        Cancelled ones are included. The times are of the monotonic clock."""
+        Cancelled runs are included. The times are of the monotonic clock.
+        """
         cancelled = {run.job: run.place for run in [*self._cancelled.values()]}
         runs = self._open.copy() | cancelled
         return [(job, _begin_of(job)) for job, slot in runs.items() if slot.number in slots]
@@ -175,7 +176,7 @@ class HandlerRuns:
 
 
 def end_now(job: ClaimedJob) -> None:
-    """Set the run time of a job that ends now, unless its run has ended or never begun."""
+    """Set the run time of a job whose run ends now. Ignore a run that has ended or not begun."""
     if job.begun_at is not None and job.run_seconds is None:
         job.run_seconds = time.monotonic() - job.begun_at
 

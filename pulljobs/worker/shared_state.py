@@ -58,7 +58,7 @@ class SharedState:
         return tuple(job_id for job_id in self.slots if job_id != IDLE)
 
     def beat(self, *, is_healthy: bool) -> None:
-        """Note that the child lives now, and if it is healthy that all its loops do."""
+        """Record a heartbeat of the child. It is healthy if no loop is dead or hangs."""
         self.times[_PASSED] = time.monotonic()
         self.times[_HEARTBEAT] = time.monotonic() if is_healthy else UNHEALTHY
 
@@ -91,7 +91,7 @@ class SharedState:
         return heartbeat == UNHEALTHY or now - heartbeat > patience
 
     def is_silent(self, seconds: float) -> bool:
-        """Return True if a child that has begun has called `beat` not at all for that long."""
+        """Return True if the last call of `beat` by the child was more than `seconds` ago."""
         return self.times[_PASSED] != 0 and time.monotonic() - self.times[_PASSED] > seconds
 
     def is_ready(self, patience: float) -> bool:

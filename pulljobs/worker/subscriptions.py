@@ -145,7 +145,10 @@ class Subscriptions:
         tasks: JobPool,
         push_delivery: "PushDelivery | None",
     ) -> None:
-        """`threads` runs sync handlers, `tasks` async ones. ConfigurationError if none can run."""
+        """`threads` runs sync handlers, `tasks` async ones.
+
+        Raise ConfigurationError for a wrong name in the settings, or without any consumer to serve.
+        """
         self._limits, self._node_id = limits, node_id
         self._only, self._exclude = frozenset(limits.ONLY), frozenset(limits.EXCLUDE)
         self._threads, self._tasks, self._push_delivery = threads, tasks, push_delivery

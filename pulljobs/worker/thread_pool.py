@@ -45,7 +45,7 @@ class ThreadPool:
     def __init__(
         self, concurrency: int, slots: Slots, buffer: ResultBuffer, on_low: Callable[[], None]
     ) -> None:
-        """`on_low` lets the fetcher claim once half of the jobs that `room` foresaw have begun."""
+        """`on_low` wakes the fetcher. The pool calls it at the time that `room` describes."""
         self._waiting = JobQueue(concurrency)
         self.done = 0
         """Jobs done so far. They are counted without a lock, so the number may be a few too low."""
@@ -64,7 +64,10 @@ class ThreadPool:
             thread.start()
 
     def room(self, run_time: RunTime) -> int:
-        """Return how many more jobs of a handler may be claimed, and note it for `on_low`."""
+        """Return how many more jobs of a handler may be claimed now.
+
+        The pool calls `on_low` once half of these and of the waiting jobs have begun.
+        """
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)
         self._low_water = (waiting + room) // 2
@@ -81,7 +84,7 @@ class ThreadPool:
         self._empty_queue()
 
     def check(self) -> None:
-        """Release the waiting jobs if no thread comes free: other workers may run them."""
+        """Release the waiting jobs to other workers if no job ended for `LONGEST_STALL` s."""
         now = time.monotonic()
         if self._closing or self.done != self._blocked_at or not self._waiting:
             self._blocked_at, self._blocked_since = self.done, now
@@ -118,7 +121,7 @@ class ThreadPool:
         ]
 
     def is_unhealthy(self, patience: float) -> bool:
-        """Return True if a thread ended too early. Only the event loop has a use for `patience`."""
+        """Return True if a thread ended before `end` was called. `patience` is not used here."""
         return not self._ending and any(
             thread.ident is not None and not thread.is_alive() for thread in self._threads
         )

@@ -53,7 +53,10 @@ class Watchdog:
         self._is_retiring = False
 
     def tick(self) -> float:
-        """Cancel overdue runs, report the health, replace a worn process. Return the pause."""
+        """Cancel overdue runs, report the health, and retire the process if that is due.
+
+        Return the seconds to sleep.
+        """
         running = self._runs.current()
         for run in running:
             self._cancel_overdue(run)

@@ -117,13 +117,13 @@ def encode_outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
 
 
 def kill_children(job_ids: Sequence[int]) -> None:
-    """Kill the queued children of these jobs, which were killed and may be runs."""
+    """Kill the queued children of those jobs that are runs. The jobs were just killed."""
     rows = Batch.objects.using(settings().DATABASE).filter(run_id__in=job_ids)
     cancel(rows.filter(completed_at=None, cancelled_at=None).values_list("pk", flat=True))
 
 
 def sweep(using: str) -> None:
-    """Kill queued children that outlive their killed run, because the killing process crashed."""
+    """Kill queued children of killed runs, if the process that killed the run crashed before."""
     open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
     killed = Job.objects.using(using).filter(state=State.DEAD, reason__in=KILLED)
     rows = open_batches.filter(cancelled_at=None, run_id__in=killed.values("id"))

@@ -101,7 +101,7 @@ def find(function: Callable[..., Any]) -> Workflow:
 
 
 def _handler_of(made: Workflow) -> Callable[[ClaimedJob], Any]:
-    """Return the function that the handler of a workflow calls with a job, under its name."""
+    """Return a handler function that performs a workflow, with the name of the workflow."""
     if made.is_async:
 
         async def ahandle(job: ClaimedJob) -> Any:

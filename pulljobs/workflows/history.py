@@ -12,12 +12,15 @@ _marks: dict[tuple[str, str], int] = {}
 
 
 def forget_runs(using: str, age: timedelta) -> int:
-    """Delete runs older than `age` whose jobs are gone, in the next page. Return their number."""
+    """Delete the runs among the next old ones whose jobs are gone. Return their number."""
     return _forget(using, "forget_runs", age)
 
 
 def forget_signals(using: str, age: timedelta) -> int:
-    """Delete old signals to jobs that ended before any claim. Return their number."""
+    """Delete the signals among the next old ones to jobs that were never claimed and are gone.
+
+    Return their number.
+    """
     return _forget(using, "forget_signals", age)
 
 

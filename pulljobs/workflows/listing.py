@@ -23,7 +23,7 @@ class RunSelection(NamedTuple):
 
 
 def read_window(using: str, selection: RunSelection, span: IdSpan) -> IdWindow:
-    """Return the ids of the next runs beyond the start of the span that match, newest first."""
+    """Return the ids of the runs in a span that match the filters, newest first."""
     params = {
         "below": span.beyond,
         "scanned": span.scanned,

@@ -80,7 +80,10 @@ def make_step(row: Row, now: float) -> Step:
 def live_runs(
     using: str, version: int | None
 ) -> Iterator[tuple[WorkflowRun, Job, list[Step], StoredMessage]]:
-    """Yield each run of a version (None: of any) whose job is live or DEAD, with all its rows."""
+    """Yield run, job, steps and message of each run whose job is live or DEAD.
+
+    The runs are those of a version, or of all versions if it is None.
+    """
     rows = WorkflowRun.objects.using(using).order_by("id")
     if version is not None:
         rows = rows.filter(version=version)

@@ -29,7 +29,7 @@ class RunLoop:
         self._look_at = float("-inf")
 
     def tick(self) -> float:
-        """Take up left runs and sweep, if that is due. Return the seconds until the next time."""
+        """Queue runs that workers left, and sweep, each if due. Return the seconds to sleep."""
         if time.monotonic() >= self._take_up_at:
             has_more = versions.take_up(settings().DATABASE)
             self._take_up_at = time.monotonic() + (0.0 if has_more else TAKE_UP_SECONDS)

@@ -29,7 +29,7 @@ LONGEST_PAUSE: Final = 30.0
 
 
 def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Operation:
-    """Return the next step of that name. Before, store failures of steps that the run caught."""
+    """Return the next step of that name, after storing the failures that the workflow caught."""
     if context.job.taken_away:
         raise LeaseLost(context.job.id)
     failed, context.replay.failed = context.replay.failed, []
@@ -40,7 +40,7 @@ def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Op
 
 
 def result_of(context: "RunContext", step: Step) -> Any:
-    """Return the stored result of a step, or raise the exception that the workflow caught."""
+    """Return the stored result of a step, or raise its stored exception again."""
     context.replay.end(step)
     if step.failure is None:
         return step.result
@@ -112,7 +112,7 @@ def store_result(context: "RunContext", step: Step, began: float, result: Any) -
 
 
 def do_sleep(context: "RunContext", name: str, until: timedelta | datetime) -> Operation:
-    """Suspend the run for a time or until a time. Up to `SHORT` seconds keep the thread."""
+    """Suspend the run for a time or until a time, or wait in the claim for up to `SHORT` s."""
     step, wanted = (yield from begin(context, name, "sleep")), 0.0
     if not step.is_stored:
         if isinstance(until, datetime):

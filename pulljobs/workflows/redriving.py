@@ -60,7 +60,7 @@ def _check(using: str, run_id: int | str, number: int, state: str | None) -> Non
 
 
 def _split(from_step: object) -> tuple[str, int]:
-    """Return name and number of a step, given as the name of its first call or as that pair."""
+    """Return (name, number) of a step, given as such a pair, or as the name alone for number 1."""
     match from_step:
         case str():
             return from_step, 1

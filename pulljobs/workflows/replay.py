@@ -158,7 +158,7 @@ class Replay:
         raise ending
 
     def check_swallowed(self) -> None:
-        """Raise the ending again, and note that it was swallowed, if the calling code went on."""
+        """Raise the suspension again, and note it as swallowed, if the workflow caught it."""
         ending = self.ending
         if ending is not None and self._ended_in is _find_caller() and not _is_handled(ending):
             self.is_swallowed = True

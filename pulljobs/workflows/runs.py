@@ -28,7 +28,7 @@ from pulljobs.workflows.storing import StepResult
 
 
 class RunBase:
-    """Base of sync and async runs, with the calls that need no statement."""
+    """Base of sync and async runs, with the attributes and methods that run no SQL."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -117,7 +117,7 @@ class Run(RunBase):
         context.replay.end(step)
 
     def sleep(self, name: str, delay: timedelta) -> None:
-        """Suspend the run for a time, without thread and lease. Up to a second keeps both."""
+        """Suspend the run for a time. Over a second, it keeps neither its thread nor its lease."""
         drive(do_sleep(self._context, name, check_delay(name, delay)))
 
     def sleep_until(self, name: str, at: datetime) -> None:

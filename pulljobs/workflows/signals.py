@@ -78,8 +78,8 @@ def is_alone(using: str) -> bool:
 
     That is faster, and safe: `signal` flushes afterwards, and all that the run writes comes later
     in the write-ahead log, so no crash of the server keeps the effect of a lost signal. The sender
-    gets an error, because its connection is lost as well. Not so in a transaction of the caller,
-    and not behind a pooler, whose flush may reach a server that has restarted without an error.
+    gets an error, because its connection is lost as well. Return False in a transaction of the
+    caller, and behind a pooler, whose flush may reach a server that has restarted meanwhile.
     """
     return not (in_transaction(using) or behind_pooler(using))
 
@@ -105,8 +105,8 @@ def wake(using: str, run_ids: Sequence[int]) -> None:
 def wake_one(using: str, run_id: int) -> None:
     """Make a run due if it waits for a signal that was sent.
 
-    It nearly always waits already, and one statement is enough. Otherwise `wake` locks its job
-    first.
+    One statement is enough if the run waits already, as it nearly always does. Otherwise `wake` is
+    called, which locks the job first.
     """
     params = {"run_ids": [run_id], "is_alone": True, "database_channel": DATABASE_CHANNEL}
     wake_up = partial(run, using, "wake_runs", params, seconds=LOCK_SECONDS, keeps_plan=True)
@@ -120,7 +120,7 @@ def _wake_locked(using: str, run_ids: list[int]) -> None:
 
 
 def make_due(using: str, run_ids: Sequence[int]) -> None:
-    """Make those of the runs due, in the caller's transaction, whose signal or children are there.
+    """Make runs due whose signal was sent or whose children ended, in the caller's transaction.
 
     A run that is about to suspend writes its job first, and looks for what it waits for afterwards.
     So this locks the jobs in any state: either a run is QUEUED already and becomes due, or its
@@ -133,7 +133,7 @@ def make_due(using: str, run_ids: Sequence[int]) -> None:
 
 
 def sweep_all(using: str) -> bool:
-    """Wake all runs with new signals, in tests, where no commit does. Return True if any."""
+    """Wake all runs with new signals, in tests, where no commit does. Return True if any has."""
     [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": timedelta(seconds=-1)})
     wake(using, row.run_ids or [])
     return row.run_ids is not None

@@ -101,7 +101,7 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
 
 
 def backfill(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    """Show the slots of the window in the query string. Fire them on POST, as confirmation."""
+    """Show the past slots of the window in the query string, and fire them on a confirming POST."""
     row = _find_schedule(listed, request, id, "fire")
     now = nodes.clock(settings().DATABASE).replace(second=0, microsecond=0)
     form = BackfillForm(row, request.GET or None, initial={"start": now - HOUR, "end": now})

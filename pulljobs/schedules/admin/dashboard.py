@@ -53,7 +53,7 @@ class RecentSlots:
 
     @property
     def latest(self) -> str:
-        """Largest lateness as text of slots that fired by themselves, or "" without such slots."""
+        """Largest lateness, as text, of slots that fired when due, or "" if no slot did."""
         late = [late for reason, late in self.records if reason == SlotReason.DUE]
         return figures.duration(max(late)) if late else ""
 
@@ -86,7 +86,7 @@ class SchedulesContent:
 
 
 def read_section(at: datetime, links: Links) -> Section | None:
-    """Return the section, or None if no schedule has a next slot and none had one recently.
+    """Return the section, or None without a schedule that is due later or had a recent slot.
 
     Each statement reads a bounded part of an index, however many schedules there are.
     """

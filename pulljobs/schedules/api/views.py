@@ -67,7 +67,7 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Answer the status of STATUSES, with the text of the error, if the block raises."""
+    """Turn an error of the block into an HTTP error with its text and its status of STATUSES."""
     try:
         yield
     except tuple(STATUSES) as error:

@@ -1,4 +1,4 @@
-"""End the pause of a schedule. Its policy for missed slots decides which of the pause fire."""
+"""End the pause of a schedule. Its policy `missed` decides which slots of the pause fire."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -41,7 +41,7 @@ class SignalForm(forms.Form):
 
 
 class RedriveForm(forms.Form):
-    """Form for the step from which a run is redriven. No step: the run goes on where it stopped."""
+    """Form for the step from which a run is redriven. Without one, it goes on where it stopped."""
 
     step = forms.ChoiceField(
         required=False,

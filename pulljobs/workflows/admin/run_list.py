@@ -66,7 +66,7 @@ def select_runs(request: HttpRequest) -> RunSelection:
 def search_runs(request: HttpRequest, span: IdSpan) -> SearchedRange:
     """Find runs by the id of a run, a job or a message, or else by a text of their jobs.
 
-    The filters of the list hold for what is found.
+    The result has only runs that match the filters of the list.
     """
     using, meant = settings().DATABASE, select_runs(request)
 

@@ -63,8 +63,8 @@ class OpenBatch:
         """Publish a message whose jobs are members, with the arguments of `publish`.
 
         Joins the caller's transaction. Raise what `publish` raises, UnknownBatch, or BatchEnded if
-        the batch is complete or cancelled. A job that is queued already and takes the message is no
-        new member.
+        the batch is complete or cancelled. If the message replaces that of a queued job with the
+        same key, this job becomes no member.
         """
         draft = Draft(
             payload=payload,

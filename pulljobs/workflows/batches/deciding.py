@@ -22,7 +22,7 @@ from pulljobs.workflows.batches.telemetry import BatchCompleted, BatchReopened, 
 
 
 class Look(Enum):
-    """Result of `look` for one batch."""
+    """Result of merging the counts of one batch."""
 
     NOTHING = auto()
     """Its counts are merged. Neither its completion nor another round was due."""

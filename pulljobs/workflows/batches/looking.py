@@ -1,4 +1,4 @@
-"""Calls of `look` for batches whose members changed: at once, by a worker's loop, or by a sweep."""
+"""Merging and completion of batches whose members changed: at once, by a loop, or by a sweep."""
 
 import logging
 import threading
@@ -48,9 +48,10 @@ noted: Final = NotedBatches()
 
 
 def listen(using: str, batch_ids: Collection[int]) -> None:
-    """Note batches whose members changed for this worker's loop, or else call `look` here.
+    """Leave batches whose members changed to this worker's batch loop, or complete them here.
 
-    A worker that ends when the queue is empty calls it here, because a callback fills the queue.
+    They are completed here without such a loop, and in a worker that ends when the queue is empty,
+    because a callback fills the queue again.
     """
     wake = hooks.loop_wakers.get(LOOP)
     if wake is None or settings().BURST or settings().ONCE:
@@ -60,17 +61,17 @@ def listen(using: str, batch_ids: Collection[int]) -> None:
 
 
 def look_at_each(using: str, batch_ids: Collection[int]) -> set[int]:
-    """Call `look` for batches, in order, and return those that another transaction has locked."""
+    """Merge and complete batches, in order. Return those that another transaction has locked."""
     return {id for id in sorted(batch_ids) if look(using, id) is Look.LOCKED}
 
 
 def look_at_noted(using: str) -> None:
-    """Call `look` for the noted batches that the loop has not reached when its process ends."""
+    """Merge and complete the noted batches that the loop has not reached when its process ends."""
     look_at_each(using, noted.take())
 
 
 def sweep(using: str, after: int = 0) -> int | None:
-    """Call `look` for the next batches above an id that have counts to be merged.
+    """Merge and complete the next batches above an id that have counts to be merged.
 
     Return the last id, or None if there are no more. A sweep finds batches whose process died
     between a settlement and the decision.
@@ -83,7 +84,7 @@ def sweep(using: str, after: int = 0) -> int | None:
 
 
 def sweep_all(using: str) -> bool:
-    """Call `look` for all batches with counts to be merged until none completes, for tests.
+    """Merge and complete all batches with new counts until none completes, for tests.
 
     Return True if a batch has completed, or goes on after a redrive.
     """

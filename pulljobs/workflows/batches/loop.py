@@ -19,7 +19,7 @@ SWEEP_SECONDS: Final = 10.0
 
 
 class BatchLoop:
-    """Loop that merges and completes the batches of `noted`, and every 10 seconds all others."""
+    """Loop that merges and completes batches whose members changed, every 10 seconds all others."""
 
     wake_channel = "pulljobs_batches"
 
@@ -31,7 +31,7 @@ class BatchLoop:
         self._swept = 0
 
     def wake(self) -> None:
-        """Let the next pass begin after the shortest pause, in which others may note batches."""
+        """Let the next pass begin after a short pause, in which more batches may be noted."""
         self._look_at = max(self._look_at, time.monotonic() + SHORTEST_PAUSE)
 
     def tick(self) -> float:
