@@ -38,7 +38,7 @@ class Timed(NamedTuple):
 
 
 def time_calls(port: int, calls: Sequence[Call], clients: int) -> Timed:
-    """Send all calls over `clients` connections, each by the next free one. Return their times."""
+    """Send each call over a free one of `clients` connections. Return times and answers."""
     return asyncio.run(_time_calls(port, calls, clients))
 
 

@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def fit_costs(small: Sample, large: Sample, commits: float) -> Costs:
-    """Return the costs. The CPU time that larger payloads take more is the cost of their bytes."""
+    """Compute the costs of a job, and of the bytes of payloads, from samples with two sizes."""
     more = (large.batch + large.run - small.batch - small.run) / MICRO
     payload = max(0.0, more) / ((LARGE - SMALL) / 1_000)
     ours = payload * SMALL / 1_000
@@ -99,7 +99,7 @@ def fit_costs(small: Sample, large: Sample, commits: float) -> Costs:
 
 
 def compare(costs: Costs, measured: Sample, rate: float, cores: int) -> Table:
-    """Return rows with the prediction for a third size, the measured figure and their ratio."""
+    """Return rows with predicted and measured figures for 500-byte payloads, and their ratios."""
     load = Load(rate=1, payload=BETWEEN, batch=SMALL_BATCH)
     drained = MICRO * costs.run_us
     pairs = {
@@ -160,7 +160,7 @@ def _sample_often(
 
 
 def _sample(meter: Meter, jobs: int, payload: int, batch: int, processes: int) -> Sample:
-    """Publish jobs while their consumer is paused, let workers do them. Return the resources."""
+    """Publish jobs while their consumer is paused, let workers do them. Return costs of a job."""
     content = os.urandom(payload)
     alone, batches = jobs // ALONE, (jobs - jobs // ALONE) // batch
     together, total = batches * batch, alone + batches * batch
@@ -218,7 +218,7 @@ def _working(processes: int) -> Iterator[psutil.Process]:
 
 
 def _commits() -> float:
-    """Return the commits a second of one connection that waits for each."""
+    """Return the commits a second of a connection that waits for each commit before the next."""
     with bare_connection() as session:
         began = time.perf_counter()
         for _commit in range(COMMITS):

@@ -109,7 +109,7 @@ def _consume(port: int, jobs: int, is_async: bool) -> None:
 
 
 def _loop(port: int, connections: int) -> None:
-    """Pull, then ack, on each connection, until nothing is left."""
+    """Pull and then ack jobs on each connection until no job is left."""
     asyncio.run(_loops(port, connections))
 
 

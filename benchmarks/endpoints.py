@@ -23,7 +23,10 @@ class Arrival(NamedTuple):
 
 
 def serve(pipe: Connection, seconds: float) -> None:
-    """Serve, and let slow ones wait `seconds`. Send the port, and arrivals on request."""
+    """Serve all endpoints until the process is killed. Slow endpoints answer after `seconds`.
+
+    It sends its port through the pipe, and then all arrivals so far at each request from the pipe.
+    """
     asyncio.run(_serve(pipe, seconds))
 
 

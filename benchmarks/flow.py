@@ -32,7 +32,7 @@ BATCH: Final = 1_000
 
 @dataclass(frozen=True)
 class Design:
-    """Limits of a consumer, and the jobs that it drains."""
+    """Consumer to measure: its limits, the jobs it gets, and the target for its rate."""
 
     limits: Mapping[str, Any]
     make_draft: Callable[[int], Draft]
@@ -68,7 +68,7 @@ DESIGNS: Final[Mapping[str, Design]] = {
 
 
 def run(options: argparse.Namespace) -> None:
-    """Drain with every design in turns, and print medians and ratios."""
+    """Claim and deliver all jobs under each design in turns. Print medians and ratios."""
     with own_database():
         registering.put_limit_group("bench", {"rate": HIGH, "max_in_flight": MANY})
         dedicate("default")
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _drain(design: Design, jobs: int, wanted: int) -> float:
-    """Return the jobs that were claimed and delivered a second."""
+    """Publish jobs, claim and deliver them under a design, and return the jobs a second."""
     query(f"TRUNCATE {EMPTIED}, pulljobs_flow_bucket, pulljobs_flow_key, pulljobs_exclusive_key")
     _set_limits(design.limits)
     for start in range(0, jobs, BATCH):

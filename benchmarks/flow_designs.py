@@ -143,7 +143,7 @@ def _binding(options: argparse.Namespace) -> Table:
 
 
 def _busy(options: argparse.Namespace) -> Table:
-    """Claim until every key has its jobs in flight, then measure a claim that gets nothing."""
+    """Measure a claim that gets nothing because every key has as many jobs in flight as it may."""
     table: Table = []
     for name, keys in product(("ring", "skip scan"), options.keys):
         queue_flow(min(keys, options.jobs // 2))
@@ -229,7 +229,7 @@ def _shares(options: argparse.Namespace) -> Table:
 
 
 def _bounds(options: argparse.Namespace) -> Table:
-    """Drain in several processes, and find in the archive how many jobs of a key were in flight."""
+    """Claim in several processes. Return the most jobs of a key that were in flight at once."""
     store_messages(min(options.jobs, CHECKED_JOBS))
     table: Table = []
     for is_proved in (True, False) if options.planted else (True,):

@@ -125,7 +125,7 @@ class BucketLoop(FlowLoop):
 
 @dataclass
 class RingLoop(FlowLoop):
-    """Design with a row for each key, in order of turns, that has its tokens and free places."""
+    """Design with a row for each key, which holds its turn, its tokens and its free slots."""
 
     has_more_to_discover: bool = True
     turn_mark: datetime = LONG_AGO
@@ -154,7 +154,7 @@ class RingLoop(FlowLoop):
 
 
 class SkipLoop(FlowLoop):
-    """Design without rows of keys: claims walk the index on keys, from the last claimed key on."""
+    """Design without rows of keys: a claim walks the index on keys from the last claimed key."""
 
     last_key = ""
 
@@ -190,7 +190,7 @@ class SlotsLoop(FlowLoop):
 
 @dataclass
 class Drain:
-    """Figures of one drain."""
+    """Figures of claiming and finishing all jobs with one design."""
 
     claim_seconds: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -241,7 +241,7 @@ def measure_empty(loop: FlowLoop, wanted: int) -> tuple[int, float]:
 
 
 def _own_pages(loop: FlowLoop) -> int:
-    """Return the pages that a measurement itself reads."""
+    """Return the number of pages that reading this number itself reads."""
     before = read_pages(loop)
     return read_pages(loop) - before
 

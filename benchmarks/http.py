@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
 def _pull_and_ack(
     port: int, same_sql: int, batch: int, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Pull and ack jobs in turns, by the API and by the bare SQL, and return a row of both."""
+    """Pull and ack jobs by the API and by the bare SQL in turns. Return a row with both rates."""
     jobs = batch * options.requests
     seconds: dict[int, list[float]] = {port: [], same_sql: []}
     for server in (port, same_sql) * (options.rounds + 1):
@@ -70,7 +70,7 @@ def _pull_and_ack(
 
 
 def _measured(port: int, backlog: int, most: int, clients: int) -> Iterator[tuple[str, Timed]]:
-    """Yield each kind of request with its times, first of the listing, which changes nothing."""
+    """Yield the name and the times of each kind of request, the listing of queued jobs first."""
     fill(backlog)
     listing = Call("GET", f"{ROOT}/queued-jobs")
     yield "queued-jobs", time_calls(port, [listing] * most, clients)

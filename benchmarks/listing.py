@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _filled(count: int, delayed: int, rounds: int) -> list[float]:
-    """Queue `count` due and `delayed` later jobs. Return the seconds of each of `rounds` pages."""
+    """Queue `count` due jobs and `delayed` later ones. Return the seconds of `rounds` requests."""
     query(f"TRUNCATE {EMPTIED}, pulljobs_message")
     noop = consumer()
     common = {"channel": noop.channel_id, "consumer": noop.pk, "priorities": PRIORITIES}

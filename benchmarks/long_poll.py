@@ -168,7 +168,10 @@ def _cpu_seconds(process: int) -> float:
 
 
 def _spent(stat: list[str], *, children: bool = False) -> float:
-    """Return user and system seconds, with `children` also of children that have ended."""
+    """Return the CPU seconds in the fields of /proc/PID/stat, from the state of the process on.
+
+    With `children` they include those of children that have ended.
+    """
     return sum(map(int, stat[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
 
 

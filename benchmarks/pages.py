@@ -283,7 +283,7 @@ def _dashboard() -> Iterator[Page]:
 
 
 def _measured(client: Client, page: Page) -> dict[str, Any]:
-    """Return the row of the quickest of three visits, after a visit that is not measured."""
+    """Visit a page four times. Return the row of the quickest visit but the first."""
     name, url = page
     client.get(url)
     return min((_visit(client, name, url) for _turn in range(3)), key=lambda row: row["all ms"])

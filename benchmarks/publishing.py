@@ -22,10 +22,10 @@ ENCODED: Final = b'{"number": 1, "filler": "%s"}' % (b"x" * 100)
 
 
 def publishing_rates(rounds: int, count: int) -> Table:
-    """Return the median rate of each way to publish.
+    """Return the median messages a second of each way to publish.
 
-    In every round all ways take turns, each after a checkpoint, and another way begins. `count`
-    messages are published one by one and about five times as many in batches.
+    In every round all ways take turns, each after a checkpoint, and each round begins with another
+    way. `count` messages are published one by one and about five times as many in batches.
     """
     batches = max(1, round(MANY * count / BATCH))
     ways = deque(_ways(_Raw(), count, batches * BATCH).items())

@@ -126,7 +126,7 @@ def _empty() -> None:
 
 @contextmanager
 def _endpoints(seconds: float) -> Iterator[Any]:
-    """Serve the endpoints in a process. Yield their port and a function that returns arrivals."""
+    """Run all endpoints in a process. Yield their port and a function that returns the arrivals."""
     ours, theirs = FORK.Pipe()
     process = FORK.Process(target=serve, args=(theirs, seconds), daemon=True)
     connections.close_all()

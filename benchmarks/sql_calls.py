@@ -14,12 +14,12 @@ from pulljobs.storage import statements
 
 
 def dedicate() -> None:
-    """Give the connection of this thread the settings of the API's connections."""
+    """Apply the session settings of the API's connections to the connection of this thread."""
     statements.dedicate(settings().DATABASE)
 
 
 def pull(body: Any) -> bytes:
-    """Claim `Batch` jobs, and return the JSON of their ids, lease tokens and payloads."""
+    """Claim as many jobs as `Batch` of the body says. Return the answer of a pull as JSON."""
     claim = _puller().claim(body["Batch"])
     token = str(claim.taken.lease_token) if claim.taken else ""
     jobs = [

@@ -31,7 +31,7 @@ MIB: Final = 2**20
 
 
 class Start(NamedTuple):
-    """Figures of one start. Memory is in bytes, shared pages divided among their processes."""
+    """Figures of one start. Memory is in bytes, with an equal part of each shared page."""
 
     django: float
     """Seconds until a process without pulljobs has a connection."""
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _bytecode() -> Iterator[None]:
-    """Give the started processes one cache of bytecode, as modules have after an installation."""
+    """Give the processes started in the block a bytecode cache, as an installed package has it."""
     before = dict(os.environ)
     with TemporaryDirectory() as directory:
         os.environ |= {"PYTHONPYCACHEPREFIX": directory, "PYTHONDONTWRITEBYTECODE": ""}
@@ -88,7 +88,7 @@ def _start(rate: float, seconds: float) -> Start:
 
 
 def _bare() -> tuple[float, float]:
-    """Return the seconds until a process without pulljobs is connected, and its bytes of memory."""
+    """Start Django without pulljobs. Return the seconds to its connection, and bytes of memory."""
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.bare_settings"}
     began = time.perf_counter()
     process = subprocess.Popen(

@@ -33,7 +33,7 @@ Times = dict[int, float]
 
 
 class ClaimTimes(NamedTuple):
-    """Claims of the claiming process."""
+    """Times of claims of the claiming process, and of jobs."""
 
     claims: list[float]
     """Seconds of each claim while publishers ran."""
@@ -41,7 +41,7 @@ class ClaimTimes(NamedTuple):
 
 
 class SteadyLoad(NamedTuple):
-    """Stretch of time with a steady load."""
+    """Claims and commits of one stretch of steady load."""
 
     end: float
     worked: ClaimTimes
@@ -134,7 +134,7 @@ def _claim(publishing: Any) -> ClaimTimes:
 
 
 def _publish(end: float, publishing: Any) -> Times:
-    """Publish bursts evenly, each in its own transaction. Return the commit times."""
+    """Publish bursts of jobs at an even pace until `end`. Return the commit time of each job."""
     committed: Times = {}
     due = time.time()
     while due < end:
@@ -147,7 +147,7 @@ def _publish(end: float, publishing: Any) -> Times:
 
 
 def _publish_slowly(end: float, publishing: Any) -> Times:
-    """Publish in threads whose transactions stay open and overlap. Return the commit times."""
+    """Publish in transactions that stay open and overlap. Return the commit time of each job."""
     committed: Times = {}
 
     def publish(number: int) -> None:

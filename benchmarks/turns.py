@@ -95,7 +95,7 @@ def _queue(jobs: int, key: str) -> None:
 
 @contextmanager
 def _worker() -> Iterator[None]:
-    """Run a worker process during the block, which begins once it has settled many jobs."""
+    """Run a worker process. The block begins once the worker has settled many jobs."""
     command = worker_command(BATCH, held=8 * BATCH)
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.settings"}
     process = subprocess.Popen(command, env=environment)

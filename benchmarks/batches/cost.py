@@ -27,7 +27,7 @@ Costs = dict[str, list[float]]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Settle pairs of claims of each size. Print the ratio of the time of members to other jobs."""
+    """Print the ratio of the times that members and other jobs take to settle, by claim size."""
     table: Table = []
     with own_database():
         loops, cpu = _make_loops(), cpu_of_both()
@@ -37,14 +37,14 @@ def run(options: argparse.Namespace) -> None:
 
 
 def cpu_of_both() -> Callable[[], float]:
-    """Return a function that reads the CPU seconds of this thread and of its server process."""
+    """Return a function that reads the CPU seconds of this thread plus its server process."""
     [[server]] = query("SELECT pg_backend_pid()")
     file = Path(f"/proc/{server}/schedstat")
     return lambda: time.thread_time() + int(file.read_text().split()[0]) / NANOSECONDS
 
 
 def _make_loops() -> dict[str, OurLoop]:
-    """Return a loop that claims and settles for each channel, by its name, on one connection."""
+    """Return the loops that claim and settle, by channel: jobs in no batch, and members."""
     channel = Channel.objects.create(name=MEMBERS)
     served = Consumer.objects.create(channel=channel, name=CONSUMER)
     return {CHANNEL: OurLoop(), MEMBERS: OurLoop(served=served)}
@@ -65,7 +65,7 @@ def _compare(loops: dict[str, OurLoop], cpu: Callable[[], float], size: int, pai
 
 
 def _settle(loop: OurLoop, cpu: Callable[[], float], size: int, costs: Costs) -> None:
-    """Claim and settle `size` jobs, and add the seconds of the settlement to `costs`."""
+    """Claim and settle `size` jobs. Append the settlement's CPU and wall seconds to `costs`."""
     claimed = loop.claim(size)
     assert claimed is not None, "There are jobs for every pair."
     began, cpu_before = time.perf_counter(), cpu()
@@ -80,7 +80,7 @@ def _finish(loop: OurLoop, claimed: ClaimedIds) -> None:
 
 
 def _expect_members(is_expected: bool) -> None:
-    """Make this process settle by the statements for members, or by those that leave them out."""
+    """Choose how this process settles: by the statements for members if True, else without."""
     module: Any = members
     module._until = float("inf") if is_expected else float("-inf")
 

@@ -145,7 +145,7 @@ class KilledWorkers:
 
     @contextmanager
     def running(self, count: int) -> Iterator[None]:
-        """Start workers, and stop them at the end."""
+        """Run `count` workers during the block, and stop them at its end."""
         try:
             for _ in range(count):
                 self._running.append(self._start())
@@ -195,7 +195,10 @@ def _publish(processes: KilledWorkers, *arguments: object) -> list[str]:
 
 
 def _wait_for_ends(server: OwnServer, patience: float, rounds: int = 1) -> None:
-    """Wait until all batches are complete and one had `rounds` rounds, or raise TimeoutError."""
+    """Wait until all batches are complete, at least one of them after `rounds` rounds.
+
+    Raise TimeoutError after `patience` seconds.
+    """
     late = f"SELECT max(round) < {rounds} OR ({LIVE}) > 0 FROM pulljobs_batch"
     deadline = time.monotonic() + patience
     with server.connect(autocommit=True) as connection:
@@ -211,7 +214,7 @@ def _read(connection: psycopg.Connection[Any], text: str) -> Any:
 
 
 def _judge(server: OwnServer, processes: KilledWorkers) -> dict[str, Any]:
-    """Check callbacks and counts, then double and delete a callback to see that the check fails."""
+    """Check callbacks and counts. Then double a callback, delete another, and check the check."""
     with server.connect(autocommit=True) as connection:
         wrong = connection.execute(WRONG).fetchall()
         late = _read(connection, LATE)

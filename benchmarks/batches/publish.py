@@ -20,7 +20,7 @@ def prepare() -> None:
 
 
 def publish(name: str, count: int, members: int, dying: int) -> None:
-    """Publish `count` batches of `members` jobs, of which `dying` die. Print the ids."""
+    """Publish `count` batches of `members` jobs, of which `dying` are rejected. Print the ids."""
     from pulljobs import batches
 
     for number in range(count):

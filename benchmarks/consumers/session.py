@@ -89,7 +89,7 @@ def _outcomes(claim: Any) -> list[Settlement]:
 
 
 def _worker(options: argparse.Namespace, consumers: int) -> dict[str, float]:
-    """Publish evenly for one worker. Return CPU microseconds a job, and starting delays in ms."""
+    """Publish at an even pace for a worker. Return CPU us a job, and ms from publish to start."""
     with _working(consumers) as process:
         time.sleep(options.rest)
         connection.ensure_connection()
@@ -141,7 +141,7 @@ def _working(consumers: int) -> Iterator[psutil.Process]:
 
 
 def _growth(table: Table) -> dict[str, float]:
-    """Divide each figure with the most idle consumers by the one with the fewest."""
+    """Return the ratio of each figure with the most idle consumers to that with the fewest."""
     fewest, most = table[0], table[-1]
     return {
         f"{name.rpartition(' ')[0].replace(' ', '_')}_growth": round(most[name] / fewest[name], 2)

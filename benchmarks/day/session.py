@@ -59,7 +59,7 @@ def _worker(processes: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _hour(jobs: int, publishers: Publishers, worker: subprocess.Popen[bytes]) -> Sizes:
-    """Let a day pass, do the jobs of an hour, and return their rate and highest sizes."""
+    """Move the clock by a day and do the jobs of an hour. Return the rate and highest sizes."""
     clock.pass_a_day()
     first_id, began = ids.first_of(nodes.clock(settings().DATABASE)), time.monotonic()
     until = publishers.allowed + jobs
@@ -120,7 +120,10 @@ def _allowed(name: str) -> float:
 
 
 def _growth(hours: list[Sizes]) -> Sizes:
-    """Return the ratio of the highest size in the last quarter of hours to the second, by name."""
+    """Return the growth of each size, by its name.
+
+    It is the highest value in the last quarter of the hours, divided by that in the second quarter.
+    """
     quarter = len(hours) // 4
     second = sizes.highest(hours[quarter : 2 * quarter])
     last = sizes.highest(hours[-quarter:])

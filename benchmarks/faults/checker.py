@@ -93,7 +93,7 @@ class Case:
         ]
 
     def find_slots(self, since: float, until: float) -> int:
-        """Return the highest bound on the jobs of a key in flight between two monotonic times."""
+        """Return the highest bound on a key's jobs in flight between two monotonic times."""
         first = LimitChange(float("-inf"), float("-inf"), 0, 0, self.keys.slots)
         offset = self.tables.clock_offset
         return max(
@@ -104,7 +104,7 @@ class Case:
 
     @cached_property
     def disturbances(self) -> Disturbances:
-        """Faults of the run, by the jobs and processes that each fault concerned."""
+        """Faults of the run, to look up by a job or process that they concerned."""
         return Disturbances(self.lines)
 
     @cached_property
@@ -132,7 +132,7 @@ def nothing_is_made_up(case: Case) -> Iterator[str]:
 
 
 def all_is_settled(case: Case) -> Iterator[str]:
-    """Check that every job ends delivered once and gone, or dead with a history."""
+    """Check that at the end every job is delivered once and gone, or DEAD and in the archive."""
     tables = case.tables
     for job in tables.live.keys() | tables.archived.keys():
         live, delivered = tables.live.get(job), len(tables.delivered(job))
@@ -155,7 +155,7 @@ def claims_settle_once(case: Case) -> Iterator[str]:
 
 
 def answers_are_true(case: Case) -> Iterator[str]:
-    """Check that the archive has all answered settlements, and that holders sent all deliveries."""
+    """Check that confirmed settlements are archived, and that holders sent archived deliveries."""
     for claim in _all_claims(case):
         archived = case.tables.archived.get(claim.job, ())
         states = {row.state for row in archived if row.lease_token == claim.lease_token}
@@ -188,7 +188,7 @@ def leases_do_not_overlap(case: Case) -> Iterator[str]:
 
 
 def _may_follow(first: JobClaim, second: JobClaim) -> bool:
-    """Return True if the first claim may have ended, with its last answer, before the second."""
+    """Return True if the first claim may have ended before the second began."""
     began = second.claimed.at
     answered = [line.since for line in [*first.accepted, *first.lines[RENEWED]]]
     return first.surely_until <= began and all(since <= began for since in answered)
@@ -237,10 +237,10 @@ def keys_keep_their_slots(case: Case) -> Iterator[str]:
 
 
 def keys_share(case: Case) -> Iterator[str]:
-    """Check that of two keys with waiting jobs none gets ahead by more than its turn.
+    """Check that of two keys with waiting jobs none gets ahead by more than turns allow.
 
-    Each process may serve a key once more, because it read the turns earlier. Keys with a bound
-    or a rate of their own are not judged.
+    They allow a turn, and another one for each process, because a process may have read the turns
+    before others changed them. Keys with a bound or a rate of their own are not judged.
     """
     is_by_turn = (
         case.keys.is_fair and not case.keys.slots and not (case.rate and case.rate.is_by_key)
@@ -300,7 +300,7 @@ def throttles_hold(case: Case) -> Iterator[str]:
 
 
 def nothing_runs_twice_without_cause(case: Case) -> Iterator[str]:
-    """Check that a job runs again only if its holder asked, was killed, or had lost the lease."""
+    """Check that a job runs again only if its holder asked, was killed, or lost the lease."""
     for job, claims in case.claims.by_job.items():
         runs = [claim for claim in claims if claim.started]
         for claim in runs:
@@ -335,9 +335,9 @@ def only_what_started_is_charged(case: Case) -> Iterator[str]:
 
 
 def _charges(case: Case) -> Iterator[tuple[JobClaim, JobClaim, int]]:
-    """Yield successive claims of a job between which retries were counted, with their number.
+    """Yield two successive claims of a job and the number of retries counted in between.
 
-    Pairs are left out if no line records a claim between them.
+    Pairs are left out if no retry was counted, or if no line records a claim between them.
     """
     for first, second in chain.from_iterable(map(pairwise, case.claims.by_job.values())):
         charged = second.claimed.retry_count - first.claimed.retry_count
@@ -357,7 +357,7 @@ def _was_cut_off(case: Case, first: JobClaim, second: JobClaim) -> bool:
 
 
 def unrelated_jobs_do_not_wait(case: Case) -> Iterator[str]:
-    """Check that no job waits longer than its lease duration for what a fault does to others."""
+    """Check that no job waits for longer than a lease because of a fault of other jobs."""
     if case.bounds is None:
         return
     for wait in case.waits:

@@ -32,7 +32,7 @@ Phase = tuple[Span, LimitChange]
 
 
 def find_phases(first: LimitChange, changes: Sequence[LimitChange]) -> list[Phase]:
-    """Return each change with the span in which it may have been in force, in order."""
+    """Return each change with the span of time in which it may have been in force, in order."""
     every = [first, *changes]
     ends = [*(change.at for change in changes), float("inf")]
     return [(Span(change.since, end), change) for change, end in zip(every, ends, strict=True)]
@@ -56,7 +56,7 @@ class ClaimRate(NamedTuple):
     """Later rates with their bursts, in order."""
 
     def price(self, claim: "TimedClaim") -> float:
-        """Return the least number of tokens that the claim takes: no cost counts above a burst."""
+        """Return the least number of tokens that a claim takes: its cost, at most a full bucket."""
         least = min([self.burst, *(change.burst for change in self.changes)])
         return min(float(self.costs.get(claim.job, 1)), least)
 
@@ -98,7 +98,7 @@ def make_rate(text: str, *, window: bool = False, shared: bool = False) -> Claim
 
 
 def find_overdrafts(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[str]:
-    """Yield a sentence for each bucket from which claims took more tokens than it had."""
+    """Yield a sentence for each token bucket from which claims took more than it had."""
     replay = _replay if rate.window is None else _replay_windows
     for consumer, own in _by_bucket(claims, rate).items():
         at, level = min(replay(own, rate), key=lambda moment: moment[1])
@@ -109,10 +109,11 @@ def find_overdrafts(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[s
 def used_share(
     claims: Sequence[TimedClaim], rate: ClaimRate, disturbed: Iterable[Span] = ()
 ) -> float | None:
-    """Return the least share of the allowance that was used while work waited.
+    """Return the share of the allowed tokens that claims took while jobs waited.
 
-    Of each bucket it judges the longest time in which a job waited at every instant and nothing
-    disturbed the claims, up to the last claim in it. Return None if no job waited for long enough.
+    It is the least share of all buckets. Of each bucket it judges the longest time in which a job
+    waited at every instant and nothing disturbed the claims, up to the last claim in it. Return
+    None if no job waited for long enough.
     """
     shares, calm = [], invert(disturbed)
     for own in _by_bucket(claims, rate).values():

@@ -150,9 +150,9 @@ class Director:
         )
 
     def find_disturbed(self, clock_offset: float) -> list[Span] | None:
-        """Return the spans of the database's clock in which claims may have been delayed.
+        """Return the spans, by the database's clock, in which claims may have been delayed.
 
-        None means at all times, because of throttles or of bounds on jobs in flight.
+        Return None if that is at all times, because of throttles or of bounds on jobs in flight.
         """
         if self.plan.throttle or self.plan.in_flight or self.plan.slots:
             return None
@@ -173,7 +173,7 @@ class Director:
 
     @contextmanager
     def verified(self) -> Iterator[None]:
-        """Run `pulljobs verify` all the time, unless pulljobs is broken on purpose."""
+        """Repeat `pulljobs verify` during the block, unless pulljobs is broken on purpose."""
         if self.plan.broken:
             yield
             return
@@ -230,7 +230,7 @@ class Director:
         self.start_publishers()
 
     def start_publishers(self) -> None:
-        """Start a paced publisher, or one for each release."""
+        """Start a paced publisher if the plan has a rate, else a publisher for each release."""
         if self.plan.rate is not None:
             self.processes.paced_publisher(
                 rate=self.plan.rate, seconds=self.plan.seconds, largest=self.plan.largest
@@ -266,7 +266,7 @@ class Director:
         time.sleep(self.plan.every)
 
     def inject_faults(self) -> None:
-        """Inject the faults of the plan, each in a thread, and repair what is left of them."""
+        """Inject the faults of the plan, each in a thread. Repair what is broken at the end."""
         if self.plan.rounds:
             self.inject_rounds()
             return
@@ -282,7 +282,7 @@ class Director:
         repair(self.targets)
 
     def inject(self, name: str) -> None:
-        """Inject a fault. It ends early if another fault has broken what it needs."""
+        """Inject the named fault, and end early if another fault gets in its way."""
         self.injected.append(name)
         since = time.monotonic()
         print(f"{since:.1f} {name}", file=sys.stderr)
@@ -297,7 +297,7 @@ class Director:
         self.disturbed.append(Span(since, until))
 
     def wait_for_the_rest(self) -> None:
-        """Wait until all is published and settled, or until nothing has moved for long."""
+        """Wait until all is published and settled, or until no job was delivered for long."""
         self.processes.enough.touch()
         self.progress.moved_at = time.monotonic()
         while (left := self.left()) and self.progress.stalled_for < STALLED:
@@ -315,7 +315,7 @@ class Director:
         return int(row[0]) if row else 0
 
     def end_processes(self) -> None:
-        """End the processes in order. Complain about processes that ended by themselves."""
+        """End the processes in order. Record those that ended before, or end with an error."""
         self.processes.over.touch()
         self.replaced += self.processes.unexpected_ends()
         self.complaints += self.processes.idle_releases()

@@ -65,15 +65,16 @@ def _taken_meanwhile(case: Case) -> int:
 
 
 def claim_shares(case: Case) -> dict[int, float]:
-    """Return the share of each process in all claims, by its id."""
+    """Return the share that each process has of all claims, by process id."""
     claims = Counter(line.process for line in case.lines if line.event == CLAIMED)
     return {process: count / claims.total() for process, count in claims.items()}
 
 
 def recoveries(case: Case, restarts: Sequence[Restart]) -> list[dict[str, float]]:
-    """Return for each restart deliveries a second before and after, and the seconds to reach 95 %.
+    """Return the deliveries a second before and after each restart, and the recovery time.
 
-    The rate after is the best of the 15 seconds after the restart.
+    That is in seconds until the rate is back at 95 % of the rate before. The rate after is the best
+    of the 15 seconds after the restart.
     """
     times = [line.at for line in case.lines if line.event == ANSWERED and line.outcome == DELIVERED]
     return [_recovery(times, restart) for restart in restarts]

@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Part of a record about one job."""
+    """Fields of one job in a record, which may have several jobs."""
 
     job: int
     lease_token: object = "-"

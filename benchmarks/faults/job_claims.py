@@ -59,7 +59,7 @@ class JobClaim:
 
     @property
     def surely_until(self) -> float:
-        """Time until which the process surely held the job, from the answer of its claim on."""
+        """Time until which the process surely held the job, once the claim was answered."""
         return min([self.leased_until, self.let_go, *(line.at for line in self.lines[SENT])])
 
     @property

@@ -33,7 +33,7 @@ class Holding(NamedTuple):
 def find_excess(
     holdings: Iterable[Holding], bound: Callable[[float, float], int]
 ) -> tuple[int, int] | None:
-    """Return the first number of jobs held at once that broke its bound, and the bound, or None.
+    """Return the number of jobs held at once and its bound when it was first exceeded, or None.
 
     `bound` returns the highest bound between two times. Jobs that were claimed under a higher
     bound may still be held.
@@ -55,9 +55,8 @@ def unequal_shares(
 ) -> Iterator[str]:
     """Yield a sentence for each two keys of a consumer of which one got far more claims.
 
-    Two keys whose jobs wait take turns. So between any two moments of such a time one key gets
-    ahead of the other by at most `turns` turns. A turn has at most as many jobs as the largest
-    share that a key got of a claim in that time.
+    Two keys whose jobs wait take turns. So while both wait, one gets ahead of the other by at most
+    `turns` turns. A turn has at most as many jobs as one claim took of a single key in that time.
     """
     for consumer, keys in _claims_by_key(claims).items():
         shares = _largest_shares(keys.values())
@@ -74,7 +73,7 @@ def unequal_shares(
 
 
 class _Share(NamedTuple):
-    """Largest number of jobs of one key in a claim."""
+    """Largest number of jobs that a claim took of one key."""
 
     claimed_at: float
     jobs: int
@@ -96,7 +95,7 @@ def _largest_shares(keys: Iterable[Iterable[TimedClaim]]) -> list[_Share]:
 
 
 def _find_lead(first: Iterable[TimedClaim], second: Iterable[TimedClaim]) -> int:
-    """Return the most jobs by which one key got ahead of the other between any two moments."""
+    """Return by how many jobs one key got ahead of the other, at most, between any two times."""
     changes = Counter(claim.claimed_at for claim in first)
     changes.subtract(claim.claimed_at for claim in second)
     leads = [0, *accumulate(change for _at, change in sorted(changes.items()))]

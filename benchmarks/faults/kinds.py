@@ -33,7 +33,7 @@ BY_THE_WORKERS: Final = f"datname = current_database() AND usename = '{NAME}'"
 
 
 def kill(targets: Targets) -> None:
-    """Send SIGKILL to a working process, or to a worker with its supervisor."""
+    """Send SIGKILL to a working process of a worker or claimer, or to all of its processes."""
     worker, pids = targets.choose_victim()
     worker.kill(pids)
     targets.kills += 1
@@ -42,7 +42,7 @@ def kill(targets: Targets) -> None:
 
 
 def stop(targets: Targets) -> None:
-    """Stop a worker, mostly for longer than its lease, and continue it."""
+    """Freeze a working process of a worker or claimer, or all, mostly for longer than a lease."""
     worker, pids = targets.choose_victim()
     worker.stop(
         pids, targets.plan.lease_duration * (targets.plan.frozen or random.uniform(0.5, 2.5))
@@ -140,7 +140,7 @@ THROUGH_THE_PROXY: Final = frozenset({"cut", "stall", "lose", "gone"})
 
 
 def repair(targets: Targets) -> None:
-    """Repair what a fault left broken because another fault interrupted it."""
+    """Let the server write, and the archive take all rows, in case a fault could not undo it."""
     with targets.superuser() as connection:
         _reload(connection, WRITABLE)
         connection.execute(ALL_LUCKY)

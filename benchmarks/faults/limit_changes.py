@@ -18,7 +18,7 @@ PAUSE: Final = 0.2
 
 
 class LimitChanges:
-    """Changes of the rate and of the bound by key of a run, one every few seconds."""
+    """Changes of a run's rate and of its bound on the jobs of a key, every few seconds."""
 
     def __init__(self, plan: Plan, processes: Processes) -> None:
         self._plan, self._processes = plan, processes
@@ -41,7 +41,7 @@ class LimitChanges:
             self._change()
 
     def _change(self) -> None:
-        """Change the limits once. Repeat a change that fails, because some rows may have it."""
+        """Change the limits once. Repeat a failed change, which some consumers may have got."""
         plan, begun = self._plan, time.time()
         slots = random.randint(1, 2 * plan.slots) if plan.slots else 0
         text = _scale(plan.claim_rate, random.choice(FACTORS)) if plan.claim_rate else ""

@@ -80,7 +80,7 @@ class Wait(NamedTuple):
 
 @dataclass(frozen=True)
 class Disturbances:
-    """Faults of a run by the jobs and processes that they concerned."""
+    """Faults of a run, to look up by the jobs and processes that they concerned."""
 
     lines: Sequence[Line]
 
@@ -179,7 +179,7 @@ def _due_again(claim: JobClaim, faults: Disturbances) -> float:
 
 
 def late_runs(claims: Iterable[JobClaim]) -> Iterator[str]:
-    """Yield a sentence for each run that went on after its lease."""
+    """Yield a sentence for each run of a handler that went on after its lease."""
     for claim in claims:
         late = [line for line in claim.lines[WORKED] if line.at > claim.lease_end]
         if len(late) > LATE_STEPS:

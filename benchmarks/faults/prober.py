@@ -69,7 +69,7 @@ class Prober:
         self._thread.join()
 
     def silent(self, started: Iterable[Probed]) -> list[str]:
-        """Return a sentence for each living process that was never ready."""
+        """Return a sentence for each of these processes that was never ready."""
         return [
             f"process {process.pid} was never ready"
             for process in started

@@ -181,7 +181,7 @@ class Processes:
         return [process for process in self.started if process.role == role and process.is_alive()]
 
     def note(self, event: str, pids: Sequence[int], since: float) -> None:
-        """Add a line to the history for each process that was sent a signal."""
+        """Add a line of this event to the history for each process that got a signal."""
         at = time.monotonic()
         self.lines += [Line(event, 0, "-", pid, since, at) for pid in pids]
 
@@ -198,7 +198,7 @@ class Processes:
         ]
 
     def idle_releases(self) -> list[str]:
-        """Return a sentence for every release none of whose workers did a job."""
+        """Return a sentence for every release, older or present, whose workers did no job."""
         workers = [process for process in self.started if process.role == "worker"]
         trees = {worker.tree for worker in workers}
         busy = {worker.tree for worker in workers if worker.at_work() or worker.has_worked}
@@ -212,7 +212,7 @@ class Processes:
 
 
 class Process:
-    """Started process. The children of a worker are in its process group."""
+    """Started process with its children, all in one process group."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Id of the first process."""
+        """Id of the process that was started, not of its children."""
         return self.popen.pid
 
     def is_alive(self) -> bool:
@@ -250,7 +250,7 @@ class Process:
         return self.popen.poll() is None
 
     def at_work(self) -> list[int]:
-        """Return the living processes that claimed or published. A supervisor does neither."""
+        """Return the ids of living processes that claimed or published, without a supervisor."""
         files = self.processes.history.glob(f"{self.role}-*")
         pids = [pid for file in files if self._is_ours(pid := process_of(file))]
         self.has_worked = self.has_worked or bool(pids)
@@ -318,6 +318,9 @@ def _path(tree: Path) -> dict[str, str]:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Return True for a zombie. Without /proc a process that is killed twice counts twice."""
+    """Return True if the process has ended and no process has waited for it yet.
+
+    Without /proc return False, so that a process that is killed twice counts twice.
+    """
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -10,7 +10,7 @@ DELIVERED: Final = b'"DELIVERED"'
 
 @dataclass
 class Progress:
-    """Count of the deliveries that all processes were answered."""
+    """Count of the deliveries that were confirmed to all processes of a run."""
 
     directory: Path
     delivered: int = 0
@@ -19,7 +19,7 @@ class Progress:
     _read: dict[Path, int] = field(default_factory=dict)
 
     def update(self) -> int:
-        """Read the new records and return the number of deliveries."""
+        """Read the new records and return the number of deliveries since the start."""
         before = self.delivered
         for file in self.directory.iterdir():
             with file.open("rb") as opened:

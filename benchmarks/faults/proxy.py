@@ -36,7 +36,7 @@ LOST_SECONDS: Final = 10.0
 
 
 class Proxy:
-    """Proxy of all connections."""
+    """Proxy that forwards connections, and cuts, stalls or outlives them on request."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -47,11 +47,11 @@ class Proxy:
         self.cut = 0
 
     def request_cut(self) -> None:
-        """Cut the next connection that sends something."""
+        """Cut the next connection on which a client sends something."""
         self._wanted += 1
 
     def request_stall(self) -> None:
-        """Choose the byte at which the proxy stalls."""
+        """Choose the byte of the following traffic at which the proxy stops for a second."""
         self._bytes_left = round(math.exp(random.uniform(0, math.log(FARTHEST_BYTE))))
         self._patient_until = time.monotonic() + PATIENCE_SECONDS
 
@@ -60,7 +60,7 @@ class Proxy:
         self._lost_until = time.monotonic() + LOST_SECONDS
 
     async def pass_on(self, chunk: bytes, writer: asyncio.StreamWriter) -> None:
-        """Send a chunk, in two parts if the byte of a stall is in it."""
+        """Forward a chunk. Pause in the middle if it contains the byte at which a stall is due."""
         await self._wait()
         if self._bytes_left is not None:
             is_late = time.monotonic() > self._patient_until
@@ -80,7 +80,7 @@ class Proxy:
             await asyncio.sleep(left)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass a connection on until it ends at one side or is cut."""
+        """Forward a client's connection until it ends at one side or is cut."""
         try:
             server = await self._connect()
         except OSError:
@@ -108,7 +108,7 @@ class Proxy:
         return await asyncio.start_unix_server(self.serve, str(Path(address) / SOCKET))
 
     def take_victim(self) -> bool:
-        """Return True if the calling connection is to be cut, and count the cut."""
+        """Return True if the connection that calls this is to be cut, and count it as cut."""
         if not self._wanted:
             return False
         self._wanted -= 1
@@ -120,7 +120,7 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Pipe:
-    """Connection of a client, and the one to the server that answers it."""
+    """Two joined connections: that of a client, and that to the server which answers it."""
 
     def __init__(self, proxy: Proxy, client: Ends, server: Ends) -> None:
         self._proxy, self._client, self._server = proxy, client, server

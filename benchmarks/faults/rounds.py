@@ -81,7 +81,10 @@ def _report(kind: str, plan: Plan, result: RunResult, seconds: float) -> dict[st
 
 
 def _longest_wait(case: Case, lease_duration: float) -> float:
-    """Return the longest wait in seconds, without the leases of claims whose answers were lost."""
+    """Return the longest unexplained wait of a job in seconds.
+
+    The leases of claims whose answers were lost are subtracted from each wait.
+    """
     waits = (wait.seconds - lease_duration * wait.lost_claims for wait in case.waits)
     return max(waits, default=0.0)
 

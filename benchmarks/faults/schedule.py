@@ -14,7 +14,7 @@ STALLED: Final = 60.0
 
 
 def fault_times(plan: Plan, progress: Progress, is_over: Callable[[], bool]) -> Iterator[None]:
-    """Yield when a fault is due: `times` times, or until `is_over` or the minutes have passed."""
+    """Yield when a fault is due, until the plan's faults or minutes are over, or `is_over`."""
     if plan.jobs is not None and plan.times is not None:
         yield from _by_progress(plan.jobs, plan.times, progress)
         return

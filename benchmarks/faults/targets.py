@@ -80,7 +80,7 @@ class Targets:
             proxy.popen.send_signal(number)
 
     def choose_victim(self) -> tuple[Process, list[int]]:
-        """Choose a worker or claimer, and one of its working processes or all of them."""
+        """Choose a worker or claimer. Return it with the ids of one of its processes or of all."""
         processes = [*self.processes.living("worker"), *self.processes.living("claimer")]
         working = [process for process in processes if process.at_work()] or processes
         worker = random.choice(working)
@@ -89,7 +89,7 @@ class Targets:
         return worker, [random.choice(worker.at_work() or worker.pids())]
 
     def kill_whole(self, process: Process) -> list[int]:
-        """Kill a process with its children. Start another one and return the killed ids."""
+        """Kill a process with its children and start another. Return the ids of the killed."""
         pids = process.pids()
         process.kill(pids)
         self.kills += 1
@@ -102,7 +102,7 @@ class Targets:
         time.sleep(PROXY_SECONDS)
 
     def replace(self, dead: Process) -> None:
-        """Start another process of the role."""
+        """Start another process with the role of a dead one."""
         if dead.role == "worker":
             self.start_worker()
         elif dead.role == "client":

@@ -33,7 +33,7 @@ class Verifier:
         self._thread.join()
 
     def verify(self) -> bool:
-        """Run `verify` once. Return False if a fault kept it from running."""
+        """Run `verify` once, keep what it finds, and return False if a fault prevented the run."""
         done = self._processes.run_to_end(*COMMAND)
         report: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
         for name, broken in report.get("broken", {}).items():

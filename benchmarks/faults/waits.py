@@ -69,7 +69,7 @@ def lock_rows(targets: Targets) -> None:
 
 
 def vanish(targets: Targets) -> None:
-    """Kill clients in the middle of a transaction and of a pull, whose sessions stay open."""
+    """Kill clients within a transaction and within a pull, and keep their sessions open."""
     announced = targets.processes.directory / f"vanished-{targets.kills}"
     vanisher = targets.processes.start("vanisher", f"{ROLES}.vanisher", str(announced))
     wait_for(announced.exists, "a transaction that locks jobs")
@@ -158,7 +158,7 @@ def raise_errors(targets: Targets) -> None:
 
 
 def stall(targets: Targets) -> None:
-    """Let the server and its clients wait for each other for a second, at any byte."""
+    """Stop the traffic between server and clients for a second, several times, at random bytes."""
     for _time in range(STALLS):
         random.choice(targets.proxies).popen.send_signal(signal.SIGUSR2)
         time.sleep(BETWEEN_STALLS * random.uniform(1, 1.5))
@@ -195,7 +195,7 @@ def _file(process: Process, pid: int) -> Path:
 
 
 def _is_in_a_long_job(client: Process) -> bool:
-    """Return True if a handler of the client has made many steps, the last of them just now."""
+    """Return True if a handler of the client has gone on for many steps and took one just now."""
     steps = [line for line in read_file(_file(client, client.pid)) if line.event == WORKED]
     running = {line.job for line in steps if line.at > time.monotonic() - RECENT_SECONDS}
     counts = Counter(line.job for line in steps)

@@ -82,7 +82,7 @@ def exists(name: str) -> bool:
 
 
 def settle(name: str) -> None:
-    """Vacuum and analyze, so that no background work is left to do."""
+    """Vacuum and analyze a database, so that autovacuum has nothing to do in a measurement."""
     with connect(name) as session:
         session.execute("VACUUM ANALYZE")
 

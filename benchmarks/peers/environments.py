@@ -29,7 +29,7 @@ class NotRun(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """Command that starts the adapter of a peer, without its order, and installed versions."""
+    """Command that starts the adapter of a peer, and the versions that are installed."""
 
     command: tuple[str, ...]
     versions: dict[str, str]
@@ -92,7 +92,10 @@ def _venv(place: Path, packages: tuple[str, ...], base: str = sys.executable) ->
 
 
 def _pip(python: Path, *words: str) -> str:
-    """Run our pip for another interpreter, which is quicker than a pip in every environment."""
+    """Run the pip of this process for another interpreter.
+
+    That is quicker than an installation of pip in every environment.
+    """
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
     return _output(*pip, *words)
 

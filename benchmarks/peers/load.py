@@ -18,7 +18,7 @@ TENTH: Final = 0.1
 
 
 class OfferedLoad(NamedTuple):
-    """Figures of a stretch of load. Shares are of the jobs that were to be offered."""
+    """Figures of a time of steady load. Shares are of the jobs that were to be published."""
 
     seconds: float
     published_share: float
@@ -59,7 +59,7 @@ def _await_rest(peer: Peer, session: Connection) -> None:
 
 
 def compare_loads(during: OfferedLoad, without: OfferedLoad) -> Figures:
-    """Return shares of both loads and latencies in seconds. `during` is the one with a snapshot."""
+    """Return shares and latencies in seconds of a load with a snapshot held and of one without."""
     first, last = _ends(during)
     p50, p99 = _percentiles(without.starts)
     first50, first99 = _percentiles(first)

@@ -56,7 +56,7 @@ class Sizes:
 
 
 def publish(peer: Peer, environment: Environment, empty: str, how: str, sizes: Sizes) -> Figures:
-    """Publish from one process and return the rate, None if the peer has no such call."""
+    """Publish from one process. Return the messages a second, None if the peer has no such call."""
     with databases.copied(empty) as database:
         done = order(peer, environment, database, "publish", how, sizes.jobs, sizes.publish_seconds)
     return {"rate": done["published"] / done["seconds"] if done["published"] else None}
@@ -98,7 +98,7 @@ def drain(
     handler: str,
     seconds: float,
 ) -> Figures:
-    """Measure rate, CPU and WAL in the middle of a drain, for `seconds` at most."""
+    """Let workers do the queued jobs. Return rate, CPU and WAL of the middle of that time."""
     with (
         databases.connect(database) as session,
         working(
@@ -125,10 +125,10 @@ class _Mark(NamedTuple):
 
 
 class _Marks:
-    """Progress and costs at the moments when the database showed more finished jobs.
+    """Counts of unfinished jobs and costs at several times while workers do the jobs.
 
-    The first mark is made once a fifth is done, the last when four fifths are done. Between them
-    as many jobs are claimed as finished, however far a peer claims ahead or writes late.
+    The first is noted once a fifth is done, the last when four fifths are done. Between them as
+    many jobs are claimed as finished, even if a peer claims far ahead or writes late.
     """
 
     def __init__(self, peer: Peer, session: Connection, workers: Workers) -> None:
@@ -139,7 +139,7 @@ class _Marks:
         self._start = self._mark(time.perf_counter(), self._jobs)
 
     def watch(self, seconds: float) -> None:
-        """Mark the progress until four fifths are done, time is over or nothing moves."""
+        """Note progress until four fifths are done, the time is over or no job is done any more."""
         start = moved = time.perf_counter()
         before = self._jobs
         while True:
@@ -167,7 +167,7 @@ class _Marks:
         return _Mark(now, left, cpu, server_cpu, databases.wal_since(self._session, self._log))
 
     def figures(self) -> Figures:
-        """Return the rate, and costs for each job, between the first and the last mark."""
+        """Return jobs a second, and costs of a job, between the first and the last note."""
         if not self._marks:
             raise RuntimeError("Too few jobs were done to measure a rate.")
         first, last = self._marks[0] if len(self._marks) > 1 else self._start, self._marks[-1]

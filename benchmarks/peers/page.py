@@ -59,7 +59,7 @@ def about(content: Content) -> str:
 
 
 def picture(_content: Content) -> str:
-    """Return the image of the chart."""
+    """Return the Markdown of the image of the chart."""
     return f"![Dots on logarithmic axes: jobs a second and latency of each queue]({CHART})"
 
 
@@ -81,7 +81,7 @@ def rates(content: Content) -> str:
 
 
 def held(content: Content) -> str:
-    """Return the table of the loads while a snapshot was held."""
+    """Return the table of the loads while another session held a snapshot."""
     head = ["peer", "offered, jobs/s", "for, s", "published", "dequeued"]
     head += ["p99 without, ms", "p99 at first, ms", "p99 at the end, ms", "growth"]
     rows = [
@@ -96,7 +96,7 @@ def held(content: Content) -> str:
 
 
 def _load(content: Content, peer: str) -> list[str]:
-    """Return the cells of a load. The growth is that of the p99 over the load before."""
+    """Return a peer's cells of the load under a snapshot. Its growth is that of the p99 latency."""
     loads = summary.rounds(content, peer, WHILE)
     if not loads:
         # A record that is older than this measure has drains without a load.

@@ -35,9 +35,9 @@ def order(
     *words: object,
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """Run an order of the adapter and return the JSON it prints last. Raise NotRun if it fails.
+    """Run a command of the adapter and return the JSON it prints last. Raise NotRun if it fails.
 
-    With `folder` the order reads the files of the workers that have this folder.
+    With `folder` the command reads the files of the workers that have this folder.
     """
     command = [*environment.command, *map(str, words)]
     marks = {"PEER_FOLDER": str(folder)} if folder else {}
@@ -56,7 +56,7 @@ def order(
 def start_order(
     peer: Installable, environment: Environment, database: str, *words: object
 ) -> subprocess.Popen[bytes]:
-    """Start an order in the background and discard its errors."""
+    """Start a command of the adapter in the background and discard its errors."""
     return subprocess.Popen(
         [*environment.command, *map(str, words)],
         env=_variables(peer, environment, database),
@@ -66,7 +66,7 @@ def start_order(
 
 
 def read_output(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-    """Return the JSON that a background order prints last. Kill it after `seconds` and raise."""
+    """Return the JSON that a background command prints last. Kill it after `seconds` and raise."""
     try:
         output, _errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -103,20 +103,20 @@ class JobStart(NamedTuple):
 
 
 class Workers:
-    """Processes of one `work` order, in a session of their own."""
+    """Processes of the adapter's command `work`, in a session of their own."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process, self.folder = process, folder
         self._starts = folder / "starts"
 
     def gather(self, processes: int) -> None:
-        """Wait until each process holds its first job, or no more processes come."""
+        """Wait until each process waits in its first job, or some time passes without a new one."""
         self._wait("ready.*", 1, START_SECONDS)
         with suppress(TimeoutError):
             self._wait("ready.*", processes, GATHER_SECONDS)
 
     def release(self) -> None:
-        """Let the processes go on."""
+        """Let the processes go on that wait in their first job."""
         (self.folder / "go").touch()
 
     def wait_for_starts(self, count: int, seconds: float) -> None:
@@ -131,7 +131,7 @@ class Workers:
         return self._starts.stat().st_size // START if self._starts.exists() else 0
 
     def starts(self, skipped: int = 0) -> list[JobStart]:
-        """Return the jobs that the latency handler started, in order, without the first ones."""
+        """Return the starts of jobs that the latency handler noted, after the first `skipped`."""
         with self._starts.open("rb") as file:
             file.seek(skipped * START)
             raw = file.read()
@@ -158,7 +158,7 @@ class Workers:
         return (self.folder / "output").read_text(errors="replace").strip()[-OUTPUT:]
 
     def stop(self) -> None:
-        """Kill the processes: their database is dropped or its jobs are done."""
+        """Kill the processes with all their children, and wait for the first of them."""
         for process in _descendants(self._process.pid):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -177,7 +177,7 @@ def working(
     handler: str = "noop",
     hold: bool = False,
 ) -> Iterator[Workers]:
-    """Start worker processes. With `hold` each waits at its first job until `release`."""
+    """Run worker processes. With `hold` each waits in its first job until `Workers.release`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         marks = {"PEER_FOLDER": name, "PEER_HANDLER": handler, "PEER_HOLD": "1" if hold else "0"}
@@ -197,7 +197,7 @@ def working(
 
 
 class ServerCpu:
-    """CPU time of the server's processes, without the session that watches."""
+    """CPU time of all processes of the PostgreSQL server, without that of the given session."""
 
     def __init__(self, session: Connection) -> None:
         self._session = session.info.backend_pid
@@ -207,7 +207,7 @@ class ServerCpu:
             self._root = None
 
     def cpu(self) -> float | None:
-        """Return the seconds, or None if the server runs on another machine."""
+        """Return the CPU seconds so far, or None if the server runs on another machine."""
         if self._root is None:
             return None
         return cpu_of(self._root) - _own_cpu(psutil.Process(self._session))

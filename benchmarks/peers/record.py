@@ -8,7 +8,7 @@ from benchmarks.peers.measures import Figures
 
 
 class Record:
-    """Record of a run: each peer has an `error`, or `versions`, `figures` and `errors`."""
+    """File of a run with an entry for each peer: `error`, or `versions`, `figures`, `errors`."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self._path = path
@@ -27,7 +27,7 @@ class Record:
         self._save()
 
     def prepared(self, name: str, versions: dict[str, str]) -> None:
-        """Record the versions of a peer and forget its errors, so that it is tried again."""
+        """Record the versions of a peer that can run, and forget its errors of an earlier run."""
         self._peer(name).update(versions=versions, errors={})
         self._peer(name).pop("error", None)
         self._save()
@@ -43,21 +43,21 @@ class Record:
         self._save()
 
     def put(self, name: str, measure: str, rounds: list[Figures]) -> None:
-        """Replace the rounds of a measure by these, as an earlier run may have had other sizes."""
+        """Replace all rounds of a measure, because an earlier run may have had other sizes."""
         self._peer(name)["figures"][measure] = rounds
         self._save()
 
     def give_up(self, name: str, measure: str, error: str) -> None:
-        """Record why a measure failed."""
+        """Record why a measure of a peer failed."""
         self._peer(name)["errors"][measure] = error
         self._save()
 
     def rounds(self, name: str, measure: str) -> int:
-        """Return the number of successful rounds."""
+        """Return the number of successful rounds of a measure of a peer."""
         return len(self._peer(name)["figures"].get(measure, []))
 
     def hopeless(self, name: str, measure: str) -> bool:
-        """Return True if a measure was tried and never succeeded."""
+        """Return True if a measure of a peer failed and has no successful round."""
         return measure in self._peer(name)["errors"] and not self.rounds(name, measure)
 
     def _peer(self, name: str) -> dict[str, Any]:

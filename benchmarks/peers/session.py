@@ -25,7 +25,7 @@ Measure = tuple[str, Callable[[], Figures]]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure all peers, keep the record, and write the page and its chart."""
+    """Measure all peers, record the figures in a file, and write the page and its chart."""
     refuse_unsafe()
     path = options.json or state_directory() / "peers" / "record.json"
     record = Record(Path(path), resume=options.resume)

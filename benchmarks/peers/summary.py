@@ -56,7 +56,7 @@ def is_late(figures: Sequence[Figures]) -> bool:
 
 
 def missing(content: Content, peer: str, measure: str) -> str:
-    """Return the text of a cell without a figure."""
+    """Return the text of a cell without a figure: whether the measure failed or was not made."""
     return "failed" if measure in content["peers"][peer]["errors"] else "not measured"
 
 

@@ -28,7 +28,7 @@ def start_readers(processes: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def read_seconds(pool: ProcessPoolExecutor, dsn: str, processes: int) -> tuple[int, float]:
-    """Read all rows. Return their number and the seconds it took."""
+    """Read all rows in parallel. Return the number of rows and the seconds that it took."""
     texts = [text for name in TABLES for text in _slices(name, processes)]
     started = time.monotonic()
     rows = sum(pool.map(_read, [dsn] * len(texts), texts))
@@ -36,7 +36,7 @@ def read_seconds(pool: ProcessPoolExecutor, dsn: str, processes: int) -> tuple[i
 
 
 def _slices(name: str, parts: int) -> list[str]:
-    """Return the export's statement for each of `parts` ranges of ids, with about equal rows."""
+    """Return a statement of the export for each of `parts` ranges of ids with about equal rows."""
     fractions = ", ".join(str(number / parts) for number in range(1, parts))
     [(cuts,)] = query(
         f"SELECT percentile_disc(ARRAY[{fractions}]::float8[]) WITHIN GROUP (ORDER BY id)"

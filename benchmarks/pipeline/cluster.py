@@ -25,7 +25,7 @@ POLL_SECONDS: Final = 0.05
 
 @contextmanager
 def serve_cluster(directory: Path, workers: int, *, is_bare: bool = False) -> Iterator["Cluster"]:
-    """Run a cluster until the block ends. The Python of `is_bare` workers has no packages."""
+    """Run a cluster until the block ends. If it is bare, its Python finds no installed packages."""
     cluster = Cluster(directory, is_bare=is_bare)
     try:
         cluster.start(workers)
@@ -35,7 +35,7 @@ def serve_cluster(directory: Path, workers: int, *, is_bare: bool = False) -> It
 
 
 class Cluster:
-    """A master and its workers, as the guide starts them, with a core each."""
+    """Spark cluster of a master and workers with a core each, started as the guide says."""
 
     url: str
 
@@ -50,7 +50,7 @@ class Cluster:
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def start(self, workers: int) -> None:
-        """Start the master and the workers, and wait until it knows them."""
+        """Start the master and the workers. Wait until all workers are registered at the master."""
         _master, log = self._start(MASTER, "--webui-port", "0")
         _wait_for(lambda: STARTED in log.read_text(), log)
         self.url = log.read_text().partition(STARTED)[2].split()[0]

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _exit(_number: int, _frame: object) -> NoReturn:
-    """End, so that the blocks that are open end the cluster and drop the database."""
+    """Exit at a signal by an exception, so that the cluster ends and the database is dropped."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit("The command was ended by a signal.")
 

@@ -29,7 +29,10 @@ class ConsumeTimes(NamedTuple):
 def measure(
     spark: "SparkSession", rows: int, batch: int, rounds: int, folder: Path
 ) -> ConsumeTimes:
-    """Measure both in turns, and return medians. `folder` is for checkpoints of the stream."""
+    """Measure the consumer and raw claims in turns, and return medians.
+
+    The stream keeps its checkpoints in `folder`.
+    """
     loops.make_tables()
     store_messages(rows)
     times = []

@@ -31,7 +31,10 @@ class ExportTimes(NamedTuple):
 
 
 def measure(spark: "SparkSession", rows: int, tasks: int, rounds: int) -> ExportTimes:
-    """Measure both in turns. The last export goes to the project's lake, others to their own."""
+    """Measure the export and ADBC alone in turns.
+
+    The last export goes to the project's lake, the others each to a lake of their own.
+    """
     lakes = [TemporaryDirectory() for _ in range(rounds - 1)]
     places = [*(f"{lake.name}/lake" for lake in lakes), settings.PULLJOBS["LAKE"]]
     with adbc.start_readers(tasks) as pool:

@@ -81,12 +81,15 @@ def fill_consumers() -> None:
 
 
 def settle(first: int, last: int, rows: int, since: str = SINCE) -> None:
-    """Insert settlements `first` to `last` of `rows`, which fill two days from SQL's `since` on."""
+    """Insert the settlements numbered `first` to `last`, for an archive of `rows` over two days.
+
+    The days begin at the SQL expression `since`.
+    """
     query(SETTLEMENTS.format(first=first, last=last, rows=rows, since=since, consumers=CONSUMERS))
 
 
 def fill(rows: int) -> int:
-    """Fill the tables. Return the number of settlements and messages, the rows of an export."""
+    """Fill the tables. Return the number of rows to export: settlements and messages."""
     fill_consumers()
     messages = max(1, rows // FANNED_OUT)
     query(MESSAGES.format(messages=messages, since=SINCE))

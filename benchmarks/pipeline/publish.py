@@ -42,7 +42,7 @@ class PublishTimes(NamedTuple):
 
 
 def make_rows(spark: "SparkSession", rows: int, folder: Path) -> "DataFrame":
-    """Write the rows to files, so that making them is not measured."""
+    """Write the rows to files and return a frame that reads them, so that it is quick to read."""
     frame = spark.range(rows).selectExpr(
         "concat('{\"number\": ', id, ', \"filler\": \"', repeat('x', 100), '\"}') AS payload"
     )
@@ -51,7 +51,10 @@ def make_rows(spark: "SparkSession", rows: int, folder: Path) -> "DataFrame":
 
 
 def measure(spark: "SparkSession", rows: int, rounds: int, folder: Path) -> PublishTimes:
-    """Measure both in turns. The jobs of the last atomic publish stay in the tables."""
+    """Measure the publish and the raw statements in turns.
+
+    The jobs of the last publish stay in the tables.
+    """
     frame = make_rows(spark, rows, folder)
     times = []
     for number in range(rounds):

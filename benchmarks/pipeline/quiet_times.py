@@ -49,7 +49,7 @@ def _time_command(verb: str) -> float:
 
 
 def _time_watch(jobs: int) -> float:
-    """Return the seconds of the second rollup of `lake watch`, whose Spark session is open then."""
+    """Return the seconds of a rollup by a `lake watch` whose Spark session has run before."""
     with _watching():
         for days_ago in (4, 6):
             _settle(jobs, f"now() - interval '{days_ago} days'")

@@ -69,7 +69,10 @@ def _measure(
     table: Table,
     figures: dict[str, Any],
 ) -> DriverMemory:
-    """Measure a size in its own database and lake. Add rows and ratios, and return the memory."""
+    """Measure with `rows` rows in a new database and lake. Return the memory of the driver.
+
+    Add rows to `table` and ratios to `figures`.
+    """
     with _place() as folder:
         memory.start()
         if {"export", "rollup"} & set(options.parts):
@@ -110,7 +113,7 @@ def _history(
 
 
 def _keep_largest(figures: dict[str, Any], name: str, ratio: float) -> None:
-    """Keep the largest ratio of all sizes, which must not exceed its target."""
+    """Store the ratio under its name if it is larger than that of earlier sizes."""
     figures[name] = max(ratio, figures.get(name, ratio))
 
 
@@ -143,7 +146,7 @@ def _add_row(table: Table, size: int, what: str, rows: int, seconds: float) -> N
 
 
 def _growth(table: Table, memories: list[DriverMemory]) -> dict[str, Any]:
-    """Return ratios of the largest to the smallest size: time for a row, and memory."""
+    """Return the ratios of the times for a row, and of memory, of the last size and the first."""
     figures: dict[str, Any] = {
         "python_memory_growth": memories[-1].python_mib / memories[0].python_mib,
         "jvm_memory_growth": memories[-1].jvm_mib / memories[0].jvm_mib,

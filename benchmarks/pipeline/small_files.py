@@ -71,7 +71,7 @@ def _refuse_spark(**_hints: int) -> NoReturn:
 
 
 def _look(lake: Path, stage: str) -> dict[str, Any]:
-    """Return a row: the files of the archive, and the time to open the table and to query it."""
+    """Return a row with the numbers of files of the archive, and the times to open and query it."""
     archive = lake / "archive"
     return {
         "after": stage,

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 class ScheduleWorkers:
-    """Worker processes. Every other worker has a clock that is wrong."""
+    """Worker processes, half of which follow a clock that is two minutes off."""
 
     def __init__(self, server: OwnServer, directory: Path) -> None:
         self._directory = directory
@@ -184,7 +184,7 @@ def _read(connection: psycopg.Connection[Any], text: str) -> Any:
 
 
 def _judge(server: OwnServer, workers: ScheduleWorkers) -> dict[str, Any]:
-    """Verify the slots, then delete a record, double a message, and see that both are named."""
+    """Verify the slots. Then delete a record, double a message, and see if both are reported."""
     result = _verify(workers)
     with server.connect(autocommit=True) as connection:
         rows = connection.execute(RECORDED).fetchall()
@@ -208,7 +208,7 @@ def _judge(server: OwnServer, workers: ScheduleWorkers) -> dict[str, Any]:
 
 
 def _names(slots: list[str], schedule: str) -> bool:
-    """Return True if `verify` named a slot of the schedule."""
+    """Return True if `verify` reported a slot of the schedule."""
     return any(slot.startswith(f"{schedule} ") for slot in slots)
 
 

@@ -29,7 +29,7 @@ SECOND: Final = timedelta(seconds=1)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure passes and the lateness of slots, and print the figures."""
+    """Measure the time of passes and the lateness of slots, and print the figures."""
     with own_database():
         statements.dedicate(settings().DATABASE)
         costs = [_measure_passes(count, options.rounds) for count in options.schedules]
@@ -92,7 +92,7 @@ def _fill(count: int) -> None:
 
 
 def _make_due() -> None:
-    """Make random schedules due now, each with a new slot to record and publish."""
+    """Make some random schedules due now, each for a slot that has not been fired."""
     query(
         "UPDATE pulljobs_schedule SET due_at = now(), next_slot = clock_timestamp()"
         f" WHERE id IN (SELECT id FROM pulljobs_schedule ORDER BY random() LIMIT {DUE})"
@@ -100,7 +100,7 @@ def _make_due() -> None:
 
 
 def _measure_lateness(rate: int, seconds: float, *, together: bool) -> dict[str, Any]:
-    """Return the lateness of slots that fire each second, all at once or spread over the second."""
+    """Return the lateness of `rate` slots a second, due all at once or spread over the second."""
     query("TRUNCATE pulljobs_schedule, pulljobs_slot")
     schedules.create("first", CHANNEL, {"kind": "benchmark"}, every=SECOND)
     [row] = Schedule.objects.all()

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 class ProofProcesses:
-    """Workers and the sender. Those that end are started again."""
+    """Workers and the sender, started again when they end."""
 
     def __init__(
         self, server: OwnServer, folder: Path, seed: int, options: argparse.Namespace
@@ -88,7 +88,7 @@ class ProofProcesses:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Create the tables, start the processes, and end them."""
+        """Create the tables, then run the processes during the block."""
         self.run_to_end("benchmarks.workflows.prepare", str(self._lease_duration))
         try:
             self._running = [self._start(command) for command in self._commands]
@@ -202,7 +202,7 @@ class FaultLoop:
             time.sleep(LOOK_SECONDS)
 
     def _moves(self) -> bool:
-        """Return False if nothing has happened for a long time."""
+        """Return True unless no fault happened and no job moved for a long time."""
         seen = (self._processes.faults().total(), self._read(PROGRESS))
         if seen != self._seen:
             self._seen, self._moved_at = seen, time.monotonic()
@@ -236,7 +236,7 @@ def _judge(
 
 
 def _plant(connection: psycopg.Connection[Any], folder: Path) -> dict[str, bool]:
-    """Plant a violation of each rule, and return whether the checker names the rule."""
+    """Plant a violation of each rule. Return for each rule if the checker reports it."""
     for plant in planting.PLANTS.values():
         plant(connection, folder)
     broken = checker.judge(checker.read_evidence(connection, folder))

@@ -29,7 +29,7 @@ FAULTS: Final = "faults"
 
 
 def install(folder: Path, seed: int) -> None:
-    """Make this process inject faults until the file `enough` is in the folder."""
+    """Make this process inject faults into itself until `folder` has a file named `enough`."""
     injector = Injector(folder, random.Random(f"{seed} {_take_number(folder)}"))
     cursor: Any = psycopg.Cursor
     cursor.execute = _wrap_execute(cursor.execute, injector)
@@ -38,7 +38,7 @@ def install(folder: Path, seed: int) -> None:
 
 
 def _take_number(folder: Path) -> int:
-    """Return a number that no other process of the run gets, from 1 on."""
+    """Return the lowest number, from 1 on, that no process of the run has taken yet."""
     number = 1
     while True:
         try:
@@ -71,7 +71,7 @@ class Injector:
         return None if (self._folder / ENOUGH).exists() else kind
 
     def is_before(self) -> bool:
-        """Return True if the fault comes before its statement."""
+        """Return True, at random, if the fault is to come before its statement and not after it."""
         return self._chance.random() < 0.5
 
     def break_now(self, kind: str, connection: psycopg.Connection[Any], text: str) -> None:
@@ -86,7 +86,7 @@ class Injector:
             _cut(connection)
 
     def _is_counted(self, text: str) -> bool:
-        """Return True for statements of runs, and for all of a thread that has run one."""
+        """Return True if the statement is of a run, or if its thread executed one before."""
         self._threads.runs = getattr(self._threads, "runs", False) or "pulljobs_run" in text
         return self._threads.runs or OURS.search(text) is not None
 
@@ -119,7 +119,7 @@ def _wrap_commit(commit: Callable[..., Any], injector: Injector) -> Callable[...
 def _inject(
     injector: Injector, connection: psycopg.Connection[Any], text: str, act: Callable[[], Any]
 ) -> Any:
-    """Do the statement, and inject a fault before or after it if one is due."""
+    """Execute a statement by `act`, and inject a fault before or after it if one is due."""
     kind = injector.count(text)
     if kind is None:
         return act()

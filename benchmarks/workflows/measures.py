@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 class Measured:
-    """One library with its environment and a database that is created for a measure."""
+    """Library to measure, in a database that is new for each measure."""
 
     def __init__(self, peer: WorkflowPeer, environment: Environment, row: Row) -> None:
         """`row` gets each figure when it is measured."""
@@ -115,7 +115,7 @@ class StepTimes:
         self._steps, self._cpu, self._server_cpu = 0, 0.0, 0.0
 
     def wait_for(self, wanted: int, patience: float) -> None:
-        """Wait until `wanted` effects are there. Raise TimeoutError if none comes in `patience`."""
+        """Wait for `wanted` effects. Raise TimeoutError if none is added in `patience` seconds."""
         seen, moved_at = -1, time.monotonic()
         while (count := self._count()) < wanted:
             if count > seen:
@@ -130,7 +130,7 @@ class StepTimes:
         self._server_cpu = self._server.cpu() or 0.0
 
     def end(self) -> Row:
-        """Return steps a second of all effects, and CPU microseconds of a step since `begin`."""
+        """Return the steps a second of the whole run, and the CPU us of a step since `begin`."""
         [_count, rate] = self._session.execute(WRITTEN).fetchone() or (0, 0.0)
         steps = max(1, self._count() - self._steps) / MICROSECONDS
         return {

@@ -58,7 +58,7 @@ def handle_member(job: ClaimedJob) -> None:
 
 
 def call(run: Run | AsyncRun, name: str) -> str:
-    """Record a call in a file, and return the lease token of the run's claim."""
+    """Record a call of the named step in a file, and return the lease token of the run's claim."""
     lease_token = str(run.job.held.lease_token)
     record_call(StepCall(run.job.id, name, lease_token))
     return lease_token

@@ -27,7 +27,7 @@ UNSIGNALLED: Final = (
 
 
 def publish_some(live: int) -> None:
-    """Publish runs of both kinds, and a batch, unless many runs are live."""
+    """Publish runs for both handlers, plain and async, and a batch, unless `live` runs are live."""
     from django.db import transaction
 
     from pulljobs import batches
@@ -45,9 +45,9 @@ def publish_some(live: int) -> None:
 
 
 def send_some(share: float) -> None:
-    """Send signals to a share of the runs that have none.
+    """Send their signal to a random share of the runs that have none yet.
 
-    A third gets them at any time, a third when the run is about to wait, a third when it waits.
+    A third of the runs can get it at any time, a third after a sleep, a third only when they wait.
     """
     from pulljobs.storage.statements import query
     from pulljobs.workflows import signal

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _measure(peer: WorkflowPeer, options: argparse.Namespace) -> Row:
-    """Return the figures of a library. Those before a failure stay."""
+    """Return the figures of a library, or only those measured before it failed."""
     row: Row = {"peer": peer.name}
     try:
         Measured(peer, prepare(peer), row).measure(options)

@@ -99,7 +99,7 @@ THROTTLE_NOTHING: Final[Changes] = {
 
 
 def install(names: str) -> None:
-    """Install the breaks whose names are given, separated by commas."""
+    """Break pulljobs in this process in the named ways, which are separated by commas."""
     for name in filter(None, names.split(",")):
         if name not in client_breaks.BREAKS:
             BREAKS[name]()

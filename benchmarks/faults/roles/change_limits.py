@@ -22,7 +22,7 @@ from pulljobs.models import Consumer  # noqa: E402
 
 
 def main(*, limits: Mapping[str, Any], group: bool, by_key: Mapping[str, Any]) -> None:
-    """Save the limits in all consumers, as a form of the admin does, and print both times."""
+    """Save the limits in all consumers, as the admin does. Print the times before and after."""
     since = time.time()
     for consumer in Consumer.objects.all():
         for field, value in {**shared_limits(limits, group=group), **by_key}.items():

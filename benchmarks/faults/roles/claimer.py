@@ -32,7 +32,7 @@ ERROR_SECONDS: Final = 0.1
 
 
 class Claimer:
-    """Claims of one process, with those to settle late and those to renew."""
+    """Loop that claims jobs, and settles some late, renews some and forgets some."""
 
     def __init__(self, until: Path, pause: float, batch: int) -> None:
         self.until, self.pause, self.batch = until, pause, batch
@@ -41,7 +41,7 @@ class Claimer:
         self.kept: list[tuple[float, list[Held]]] = []
 
     def run(self) -> None:
-        """Claim and settle until the file exists."""
+        """Claim and settle until the file `until` exists."""
         while not self.until.exists():
             try:
                 self.puller = self.puller or Puller("default", Consumer.objects.get(name="worked"))
@@ -53,7 +53,7 @@ class Claimer:
                 time.sleep(ERROR_SECONDS)
 
     def turn(self, puller: Puller) -> bool:
-        """Claim once and decide what happens to the claim. Return False if nothing was queued."""
+        """Claim jobs and decide what happens to them. Return False if no job was claimed."""
         if random.random() < 0.1:
             pulling.reap()
         self.settle_due()
@@ -77,7 +77,7 @@ class Claimer:
         return [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
 
     def settle_due(self) -> None:
-        """Settle the late claims that are due, and renew or settle the kept claims."""
+        """Settle late claims that are due. Renew the kept claims, or settle those that are due."""
         now = time.monotonic()
         for due, held in [late for late in self.late if late[0] < now]:
             self.late.remove((due, held))
@@ -90,7 +90,7 @@ class Claimer:
                 self.kept.append((due, still))
 
     def settle(self, held: list[Held]) -> None:
-        """Settle jobs. After an error they are forgotten, as if the process had crashed."""
+        """Deliver jobs or retry them. If that fails they are forgotten, as after a crash."""
         pulling.finish([_settlement(job) for job in held])
 
 

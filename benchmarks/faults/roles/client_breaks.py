@@ -11,7 +11,7 @@ from pulljobs.client.messages import Received
 
 
 def install(names: str) -> None:
-    """Install the breaks of clients whose names are given, separated by commas."""
+    """Break the HTTP client in this process in the named ways, which are separated by commas."""
     for name in names.split(","):
         if name in BREAKS:
             BREAKS[name]()

@@ -52,13 +52,13 @@ def _replace(module: Any, name: str, value: Any) -> None:
 
 def _moved(offset: Callable[[], float]) -> type[datetime]:
     class Genuine(type):
-        """Class whose instances are genuine datetimes, which `now` still returns."""
+        """Metaclass that makes `isinstance` accept every datetime as an instance."""
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, datetime)
 
     class Moved(datetime, metaclass=Genuine):
-        """Datetime whose `now` follows the file."""
+        """Datetime class whose `now` returns the time of the moved clock, as a plain datetime."""
 
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # not a Moved

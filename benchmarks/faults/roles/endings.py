@@ -43,7 +43,7 @@ BASE_EXCEPTIONS: Final = tuple(name for name in RAISED if name != "fail")
 
 
 def raise_ending(script: Mapping[str, Any], *, is_first: bool) -> None:
-    """Raise what the payload asks for. Return if the handler is to return."""
+    """Raise the error that the payload names, if any. Most are raised in the first run only."""
     end = script["end"]
     if end == "discard":
         raise Discard("discard asked for by the payload")

@@ -39,7 +39,7 @@ PAUSE: Final = 0.05
 
 
 class PacedPublisher:
-    """Publisher of one script."""
+    """Publisher of random jobs at an even rate, and of jobs that the director orders."""
 
     def __init__(self, script: dict[str, Any]) -> None:
         self.rate, self.seconds, self.largest = script["rate"], script["seconds"], script["largest"]
@@ -48,7 +48,7 @@ class PacedPublisher:
         """Number of orders that are published."""
 
     def run(self) -> None:
-        """Publish until the file exists."""
+        """Publish until the file `until` exists."""
         due = time.monotonic()
         while not self.until.exists():
             try:
@@ -71,7 +71,7 @@ class PacedPublisher:
             self.done += 1
 
     def publish_some(self, channel: str, count: int) -> None:
-        """Publish so many jobs, and roll back some of these transactions."""
+        """Publish `count` random jobs, in some calls in a transaction that is rolled back."""
         drafts, since = [self.draft() for _ in range(count)], time.monotonic()
         if random.random() >= ROLLED_BACK_SHARE:
             self.publish(channel, drafts)
@@ -82,7 +82,7 @@ class PacedPublisher:
         history_writer().write(ROLLED_BACK, jobs, since=since)
 
     def publish(self, channel: str, drafts: list[Draft]) -> None:
-        """Publish drafts, alone or together, and record when the call began and ended."""
+        """Publish drafts by one call, and record when it began and ended."""
         since = time.monotonic()
         history_writer().write(PUBLISHED, _store(channel, drafts), since=since)
 
@@ -96,7 +96,7 @@ class PacedPublisher:
         return Draft(payload=payload)
 
     def padding(self) -> int:
-        """Return a random length, each power of ten as often, and sometimes the largest."""
+        """Return a random length in bytes, evenly spread over the powers of ten, or the largest."""
         longest = self.largest - ENVELOPE
         return (
             longest
@@ -106,7 +106,7 @@ class PacedPublisher:
 
 
 def _store(channel: str, drafts: list[Draft]) -> list[Entry]:
-    """Publish in the caller's transaction, or in one of its own, and return the jobs."""
+    """Publish drafts in the caller's transaction, if it has one. Return entries for the history."""
     if len(drafts) == 1:
         receipts = [publishing.publish(channel, drafts[0].payload)]
     else:

@@ -50,7 +50,7 @@ class Unwanted(Exception):
 
 
 class Publisher:
-    """Publisher of one script."""
+    """Publisher of random jobs, as many as the arguments of the process say."""
 
     def __init__(self, script: dict[str, Any]) -> None:
         self.left: float = float("inf") if script["jobs"] is None else script["jobs"]
@@ -61,7 +61,7 @@ class Publisher:
         self.until = Path(script["until"])
 
     def run(self) -> None:
-        """Publish until the number of jobs is reached or the file exists."""
+        """Publish until the number of jobs is reached, or without one until the file exists."""
         consumers: list[Consumer] = []
         while self.left > 0 and (self.left < float("inf") or not self.until.exists()):
             try:
@@ -76,7 +76,7 @@ class Publisher:
                 time.sleep(PAUSE)
 
     def find_channels(self, consumers: list[Consumer]) -> list[str]:
-        """Return the channels in which not enough jobs are queued."""
+        """Return the names of the channels that have few queued jobs."""
         return [
             consumer.channel.name
             for consumer in consumers
@@ -112,7 +112,7 @@ class Publisher:
 
 
 def _record(event: str, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
-    """Record the jobs, in one record for each delay."""
+    """Record an event of the jobs in the history, in one record for all jobs with equal delays."""
     jobs: dict[timedelta | None, list[Entry]] = defaultdict(list)
     for draft, receipt in zip(drafts, receipts, strict=True):
         jobs[draft.delay] += [Entry(job, outcome=str(draft.cost)) for job in receipt.job_ids]

@@ -44,7 +44,7 @@ def main(announced: Path) -> None:
 
 
 def _claim() -> list[Held]:
-    """Claim up to two jobs, and wait until there is one."""
+    """Claim up to two jobs, and repeat until at least one was claimed."""
     puller = Puller("default", Consumer.objects.get(name="worked"))
     while True:
         claim = puller.claim(2)

@@ -51,7 +51,10 @@ def install(writer: HistoryWriter) -> None:
 
 
 def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
-    """Record only the outermost call, because functions call themselves for parts of a batch."""
+    """Return a function that calls `watched`, and within it `genuine`, so as to record once.
+
+    The wrapped functions call themselves for parts of a batch.
+    """
 
     @wraps(genuine)
     def verb(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -160,7 +163,7 @@ def _answer(finished: Finished, job_id: int) -> str:
 
 
 def _when_written(using: str, note: Callable[[], None]) -> None:
-    """Write now, or after the commit of the transaction that the recorded call joined."""
+    """Call `note` after the commit of the open transaction, or now if there is none."""
     transaction.on_commit(note, using=using)
 
 

@@ -76,7 +76,7 @@ def _note(payload: Payload) -> None:
 
 
 def run(migrate: Act, publish: Act, publish_many: Act | None, work: Act) -> None:
-    """Carry out the order of the command line.
+    """Carry out the command in `sys.argv` by the functions of a peer.
 
     All arguments may be coroutine functions. `publish` takes an iterable of payloads and publishes
     each by itself. `publish_many` takes an iterable of lists of payloads, and is None if the peer
@@ -138,7 +138,10 @@ class _Payloads:
 
 
 class _Stretch(_Payloads):
-    """Payloads as fast as they are taken, with the time they took. The first few warm up."""
+    """Payloads for a publisher that takes them as fast as it can, with the seconds it took.
+
+    If the time is limited, the first few payloads only warm up and do not count.
+    """
 
     def __init__(self, jobs: int, seconds: float) -> None:
         super().__init__()
@@ -169,7 +172,7 @@ def payload(number: int) -> Payload:
 
 
 class _Pace(_Payloads):
-    """Payloads at an even pace. A slow peer ends in time with fewer payloads."""
+    """Payloads at an even pace. With a slow publisher they end in time and are fewer."""
 
     at_a_time = BURST
 
@@ -190,7 +193,7 @@ class _Pace(_Payloads):
 
 
 def processes(wanted: int, command: list[str]) -> NoReturn:
-    """Run the worker command of a peer several times, if it has no option for processes."""
+    """Run the worker command of a peer `wanted` times, if it has no option for processes."""
     others = [subprocess.Popen(command) for _ in range(wanted - 1)]
     if not others:
         os.execvp(command[0], command)

@@ -44,20 +44,20 @@ def create_effects():
 
 
 def note(name, run):
-    """Append the number of a run, and the time, to a file of all processes."""
+    """Append the number of a run and the time to the named file, which all processes share."""
     file = os.open(FOLDER / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, NOTE.pack(run, time.clock_gettime(time.CLOCK_MONOTONIC)))
     os.close(file)
 
 
 def notes(name):
-    """Return the monotonic times in a file, by the number of the run."""
+    """Return the monotonic times in the named file, by the number of the run."""
     path = FOLDER / name
     return dict(NOTE.iter_unpack(path.read_bytes())) if path.exists() else {}
 
 
 async def wait_for(name, run):
-    """Wait until a run has noted its number, and return its time."""
+    """Wait until the named file has the number of a run, and return its time."""
     deadline = time.monotonic() + PATIENCE
     while (at := notes(name).get(run)) is None:
         if time.monotonic() > deadline:
@@ -67,7 +67,10 @@ async def wait_for(name, run):
 
 
 async def call(function, *arguments):
-    """Call a coroutine function, or a function in a thread: some libraries refuse an event loop."""
+    """Call a coroutine function here, or a plain function in a thread.
+
+    Some libraries refuse calls in a thread with an event loop.
+    """
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)
     return await asyncio.to_thread(function, *arguments)
@@ -89,7 +92,7 @@ async def latencies(kind, first, runs, start, send):
 
 
 async def run(migrate, start, start_many, send, work):
-    """Carry out the order of the command line. All arguments may be coroutine functions."""
+    """Carry out the command in `sys.argv` by these functions, which may be coroutine functions."""
     order, *arguments = sys.argv[1:]
     if order == "migrate":
         create_effects()
