@@ -23,7 +23,7 @@ ListQuery = Mapping[str, str]
 
 
 class Age(NamedTuple):
-    """Choice of the filters by the time when jobs were created or settled."""
+    """Option of a filter by time, such as "the last hour" or "more than a day ago"."""
 
     title: Any
     span: timedelta
@@ -42,7 +42,7 @@ AGES: Final = {
 
 
 def jobs(asked: ListQuery) -> Selection:
-    """Return the conditions by which an action on all jobs of a list page selects live jobs.
+    """Return the conditions that select live jobs for an action on all jobs of a list page.
 
     A search term selects by the id of the job, the message id or the client message id. An unknown
     choice of a filter selects no job.
@@ -133,7 +133,7 @@ def _meant(asked: ListQuery, states: tuple[str, ...]) -> Selection:
 
 
 def _bounds(age: str | None) -> tuple[int, int]:
-    """Return the first and last id of jobs of a choice in AGES, or of all jobs for None."""
+    """Return the lowest and highest id that jobs of an option in AGES (None: all jobs) can have."""
     everything = Selection()
     if age is None:
         return everything.first, everything.last

@@ -33,7 +33,7 @@ GO_ON_SECONDS: Final = 2.0
 
 
 class JobResult(NamedTuple):
-    """Job of an action, as its page lists it."""
+    """Job on the page of an operator's action, in the list of changed or of refused jobs."""
 
     job_id: int
     xid: str
@@ -134,7 +134,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(reverse("admin:pulljobs_auditentry_change", args=[id]))
 
     def outcome(self, request: HttpRequest, id: int) -> StreamingHttpResponse:
-        """Stream the jobs of an entry as CSV: a line for each, changed or not, with the reason."""
+        """Stream the jobs of an audit entry as CSV, with the reason for each unchanged job."""
         entry = AuditEntry.objects.using(settings().DATABASE).filter(pk=id).first()
         if entry is None:
             raise Http404
@@ -146,7 +146,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         return response
 
     def _may(self, request: HttpRequest, entry: AuditEntry) -> bool:
-        """Return True if the user may continue or stop an action: the one who may begin it may."""
+        """Return True if the user may begin such an action, and so may continue or stop it."""
         return entry.act in set(Event) and request.user.has_perm(
             OPERATIONS[Event(entry.act)].permission
         )
@@ -157,7 +157,7 @@ def _batches(entry: AuditEntry) -> QuerySet[AuditedBatch]:
 
 
 def _done(entry: AuditEntry) -> Iterator[JobResult]:
-    """Yield changed jobs of an action for its page: those of its first batch."""
+    """Yield the jobs that the first transaction of an action changed."""
     return (JobResult(id, ids.encode(id)) for batch in _batches(entry)[:1] for id in batch.done)
 
 

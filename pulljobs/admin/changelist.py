@@ -31,9 +31,10 @@ class KeysetChangeList(ChangeList):
     """
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
-        """Filter by the id in the URL, and omit it from `params`, of which Django makes links.
+        """Return the filtered rows of this page and of those after it, by the id in the URL.
 
-        Links to filters therefore lead to the newest rows, and only `older` keeps a position.
+        The id is removed from `params`, from which Django makes the links to filters. So they lead
+        to the newest rows.
         """
         self.filter_params.pop(BELOW, None)
         below = self.params.pop(BELOW, None)
@@ -56,7 +57,7 @@ class KeysetChangeList(ChangeList):
         self.paginator = Paginator(self.result_list, self.list_per_page)
 
     def read_window(self, request: HttpRequest, span: IdSpan) -> IdWindow:
-        """Return the ids of the rows of this page, newest first, by `window` of the admin."""
+        """Return the ids of this page's rows, newest first, as `window` of the admin finds them."""
         listed: Any = self.model_admin
         window: IdWindow = listed.window(request, span, self.queryset)
         return window
@@ -79,7 +80,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
         css: ClassVar = {"all": ["pulljobs/admin.css"]}
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
-        """Return the ids of the rows of a page, newest first, and the id below which more may be.
+        """Return the ids of a page's rows, newest first, and the id below which older rows may be.
 
         `rows` are the filtered rows. Subclasses read their ids by an index of their own.
         """

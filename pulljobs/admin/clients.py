@@ -73,7 +73,7 @@ class HttpClientAdmin(ReadOnlyAdmin):
 
 
 def newest_of(consumer: Consumer, request: HttpRequest) -> list[HttpClient]:
-    """Return the clients that pulled last from a consumer, the newest first.
+    """Return at most SHOWN clients of a consumer, those with the latest request first.
 
     The list is empty if the user may not see clients.
     """

@@ -30,7 +30,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         raise NotImplementedError
 
     def rows_of(self, request: HttpRequest, ids: list[int]) -> list[Any]:
-        """Return the rows with these ids, in their order."""
+        """Return the rows with these ids in the given order, which is newest first."""
         raise NotImplementedError
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -79,7 +79,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         return queryset, False
 
     def about(self, request: HttpRequest, row: Job | ArchivedJob) -> dict[str, Any]:
-        """Return the template context of a row's page: message, timeline, and links of apps."""
+        """Return the template context of a job's page: message, timeline, links by other apps."""
         return {
             "subtitle": self.xid(row),
             "links": [link for name in hooks.job_links for link in hooks.load(name)(request, row)],
@@ -98,7 +98,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show a row, with a CSP against scripts in its payload, which comes from outside."""
+        """Show a job, with a CSP that stops scripts in its payload, which comes from outside."""
         response = super().change_view(request, object_id, form_url, extra_context)
         response.headers.setdefault("Content-Security-Policy", payloads.page_policy())
         return response

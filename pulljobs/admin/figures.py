@@ -71,7 +71,7 @@ class Figures(NamedTuple):
 
 
 class WithFigures(ChangeList):
-    """Change list that sets `figures` of each row of a page, by `figures_of` of its admin."""
+    """Change list that sets the attribute `figures` of its rows, by `figures_of` of its admin."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -98,7 +98,10 @@ def read_consumers(consumers: Sequence[Consumer]) -> dict[int, Figures]:
 
 
 def read_channels(channels: Sequence[Channel]) -> dict[int, Figures]:
-    """Return the figures of channels by their primary keys: the sums over their consumers."""
+    """Return the figures of channels by their primary keys.
+
+    Jobs are counted over all consumers of the channel. The rate is that of its messages.
+    """
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(channel_id__in=_ids(channels), deleted_at=None)
     consumers = list(rows.values_list("pk", "channel_id", "name"))
@@ -165,7 +168,7 @@ def _figures(
 
 
 def _sum(backlogs: Sequence[Backlog], *names: str) -> str:
-    """Return the sum of the counts `names` of backlogs as text, with a plus if one is capped."""
+    """Return the sum of some counts over backlogs as text, with a plus if a count was cut off."""
     count = sum(getattr(row, name) for row in backlogs for name in names)
     is_more = any(row.is_least(name) for row in backlogs for name in names)
     return counted(count, is_least=is_more)

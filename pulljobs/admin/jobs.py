@@ -174,7 +174,7 @@ class JobAdmin(JobRowsAdmin):
     def get_actions(  # type: ignore[override]  # stubs want unbound functions
         self, request: HttpRequest, action_location: Enum | None = None
     ) -> dict[str, Action]:
-        """Return the permitted actions on jobs, only for the state that the filter has chosen.
+        """Return the actions that the user may do to jobs of the state that the filter selects.
 
         Django 6.1 also asks for the actions of a job's page, which get none: it has buttons.
         """
@@ -253,7 +253,7 @@ def may_see_archive(request: HttpRequest) -> bool:
 
 
 def _listed(request: HttpRequest) -> Selection:
-    """Return the conditions for the jobs in the list, as far as the user may see the archive."""
+    """Return the conditions of the list: only live jobs, if the user may not see the archive."""
     meant = asking.listed(request.GET)
     if may_see_archive(request) or meant.among is not None:
         return meant

@@ -22,7 +22,7 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def holder_of(job: Job) -> str:
-    """Describe the holder of a job in flight: its node, its way to claim, and the lease's end."""
+    """Describe the holder of a job in flight: its node, how it claimed, and the lease's end."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token__in=[job.lease_token])
     lease = leases.filter(job_ids__contains=[job.pk]).first()
     if lease is None:

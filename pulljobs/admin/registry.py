@@ -103,7 +103,10 @@ class ConsumerAdmin(PausableAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Make the channel read-only once a consumer exists: its jobs are of messages there."""
+        """Make the channel of an existing consumer read-only.
+
+        The messages of the consumer's jobs are in that channel.
+        """
         return ("channel",) if obj else ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:

@@ -107,7 +107,7 @@ class ScheduledMessageAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show a row, with a CSP against scripts in its payload, which comes from outside."""
+        """Show a scheduled message, with a CSP that stops scripts in its payload."""
         content = None
         if payloads.may_read(request):
             rows = ScheduledMessage.objects.using(settings().DATABASE)

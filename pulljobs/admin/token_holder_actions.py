@@ -168,7 +168,7 @@ def find_token_holder(listed: Any, request: HttpRequest, id: int, action: str) -
 
 
 def back_to(token_holder: TokenHolder) -> HttpResponseRedirect:
-    """Return a redirect to the admin page of a producer or consumer."""
+    """Return a redirect to the admin page of a channel, producer or consumer."""
     name = f"admin:pulljobs_{token_holder._meta.model_name}_change"
     return HttpResponseRedirect(reverse(name, args=[token_holder.pk]))
 

@@ -112,7 +112,7 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
 
 
 def _release_resources(response: Any) -> None:
-    """Close the files of a response and its request, as `response.close` without its signal."""
+    """Close the files of a response and its request, as `close` does, but send no signal."""
     for close in response._resource_closers:
         with suppress(Exception):
             close()

@@ -100,7 +100,7 @@ def tokens_of(meta: Mapping[str, str]) -> dict[str, str]:
 
 
 def storable_path(channel_name: str, consumer_name: str) -> ConsumerPath:
-    """Return both names for a query, an empty one in place of a name with a NUL character.
+    """Return both names for a query, with an empty text in place of a name that has a NUL.
 
     PostgreSQL rejects texts with NUL. No row has an empty name, so the query finds none.
     """
@@ -115,10 +115,11 @@ def check_consumer(
     caller: Caller | None,
     unknown: Callable[[], Exception] = access_refusals.unknown_consumer,
 ) -> Consumer:
-    """Return the consumer of a caller that was read from the database, if it sent both tokens.
+    """Return the consumer in `caller` if the headers have its token and that of its channel.
 
-    Otherwise raise a refusal. `caller` is None if there is no such channel, and its consumer is
-    None if the channel has no such consumer: then the refusal is that of `unknown`.
+    Otherwise raise a refusal. `caller` has the rows of the names in the URL. It is None if there is
+    no such channel, and its consumer is None if the channel has no such consumer: `unknown` makes
+    the refusal for that.
     """
     if caller is None:
         raise access_refusals.unknown_channel()

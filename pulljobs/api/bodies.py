@@ -230,7 +230,10 @@ def render_stored_time(sent: bytes) -> str:
 
 @lru_cache(1_000)
 def _render_second(seconds: int) -> str:
-    """Return PostgreSQL's epoch plus seconds as text. Messages of a claim share few values."""
+    """Return the time so many seconds after PostgreSQL's epoch as text, without a time zone.
+
+    Results are cached, because messages of one claim share few values.
+    """
     return (EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 

@@ -72,7 +72,8 @@ def read_fields(body: type[B], given: GivenFields, refuse: Refuse) -> B:
     """Check the values of the fields that a body declares and return them by name.
 
     Null counts as absent. Fields that are not declared are ignored. Raise a refusal for a missing
-    or wrong value, and only then (409) for one above a limit of the project's settings.
+    or wrong value. If there is none, raise a refusal (409) for a value above a limit of the
+    settings.
     """
     readers = _readers_of(body)
     values: dict[str, Any] = {}

@@ -29,7 +29,7 @@ FOREVER: Final = float("inf")
 
 
 class ServingReaper:
-    """Loop that reaps in a server process. Without workers it also does a part of their upkeep.
+    """Loop that reaps in a server process and, while no worker runs, does a part of the upkeep.
 
     Every process may reap at the same time: each skips the leases that another one has locked.
     """
@@ -86,7 +86,7 @@ def _start() -> Runner:
 
 
 def _pass() -> bool:
-    """Reap and, without workers, do their upkeep, each for a bounded time.
+    """Reap and, while no worker runs, do a part of the upkeep, each for a bounded time.
 
     Return True if work is left.
     """

@@ -12,7 +12,7 @@ LISTED: Final = 20
 
 
 class Finding(NamedTuple):
-    """Problem that a check reports. `is_error` is set if it blocks jobs or the maintenance now."""
+    """Problem that a check reports. `is_error` is True if it blocks jobs or the maintenance now."""
 
     code: str
     is_error: bool
@@ -22,7 +22,7 @@ class Finding(NamedTuple):
 def old_snapshots(age: timedelta) -> Iterator[Finding]:
     """Report sessions, standbys and replication slots that keep VACUUM from removing dead rows.
 
-    Snapshots and prepared transactions count from the given age on.
+    Snapshots and prepared transactions are reported if they are older than `age`.
     """
     for pin in blockers.pins(settings().DATABASE, age):
         lasting = "" if pin.seconds is None else f" for {pin.seconds:.0f} s"

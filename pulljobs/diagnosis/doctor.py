@@ -93,7 +93,7 @@ def _bounded_jobs(consumer: Consumer) -> list[str | None]:
 
 
 def slow_rates() -> Iterator[Finding]:
-    """Report consumers and limit groups whose rate limit needs hours for their ready jobs."""
+    """Report consumers and limit groups whose ready jobs take over an hour at their rate limit."""
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
     for consumer in rows.exclude(rate_per_second=None):
@@ -184,7 +184,7 @@ def dead_jobs() -> Iterator[Finding]:
 
 
 def leases_not_reaped() -> Iterator[Finding]:
-    """Report leases that have been over for longer than reapers take, so that none is at work."""
+    """Report leases that ended so long ago that no reaper can be at work."""
     late = UNREAPED + settings().REAP_INTERVAL
     over = Lease.objects.using(settings().DATABASE).filter(leased_until__lt=Now() - late)
     expired = over.aggregate(count=Count("id"), oldest=Min("leased_until"))

@@ -57,7 +57,7 @@ class TimelineEntry(NamedTuple):
 
 
 def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
-    """Return the history of the job, oldest entry first. Each table gives its newest rows."""
+    """Return the history of a job, oldest entry first. Only the newest rows of a table are read."""
     using = settings().DATABASE
     attempts = list(Attempt.objects.using(using).filter(job_id=job_id).order_by("-id")[:SHOWN])
     settled = _settled(using, job_id)
@@ -76,7 +76,7 @@ def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
 
 
 def read_last_run(job_id: int) -> str | None:
-    """Return start and run time of the last handler that a holder reported, or None."""
+    """Return start and run time of the newest reported run of a job as text, or None."""
     runs = [
         (run["started_at"], run["run_seconds"])
         for model in (Attempt, ArchivedJob)
@@ -98,7 +98,10 @@ def read_last_run(job_id: int) -> str | None:
 
 
 def _settled(using: str, job_id: int) -> list[ArchivedJob]:
-    """Return the newest settlements, sorted after a look-up by job id: no index has their order."""
+    """Return the newest settlements of a job, newest first.
+
+    PostgreSQL sorts all settlements of the job, because no index has this order.
+    """
     rows = ArchivedJob.objects.using(using).filter(job_id=job_id)
     return list(rows.defer("result").order_by("-settled_at")[:SHOWN])
 

@@ -44,13 +44,13 @@ def answer(accept: str = "", *, with_others: bool = False) -> tuple[bytes, str]:
 
 
 class Counted:
-    """Collector of the counters and histograms: of this process, or of all that share files."""
+    """Collector of the counters of this process, or of all processes that share their files."""
 
     def __init__(self, with_others: bool) -> None:
         self._with_others = with_others
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the counters and histograms of pulljobs, and those of others if asked to."""
+        """Yield the counters and histograms of pulljobs and, if wanted, those of other code."""
         if VARIABLE not in os.environ:
             for counted in recorder.metrics().values():
                 for metric in counted.collect():

@@ -35,7 +35,7 @@ class Gauges:
         self._last: GaugeReading | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauges of a reading that is at most `FRESH` seconds old."""
+        """Yield the gauges. Read them again if the last reading ended over `FRESH` seconds ago."""
         families = {
             family.name: GaugeMetricFamily(family.name, family.meaning, labels=family.labels)
             for family in families_read()
@@ -83,7 +83,7 @@ class GaugeReading(threading.Thread):
             self._ended = time.monotonic()
 
     def is_old(self) -> bool:
-        """Return True if it has ended more than `FRESH` seconds ago."""
+        """Return True if the reading ended more than `FRESH` seconds ago."""
         return not self.is_alive() and not self.ended_within(FRESH)
 
     def ended_within(self, seconds: float) -> bool:

@@ -29,7 +29,7 @@ class Batches(Histogram):
     """Histogram that observes many amounts in one call."""
 
     def observe_all(self, amounts: Sequence[float]) -> None:
-        """Observe each amount, with one update of each bucket that gets any."""
+        """Observe each amount, with a single update of each bucket in which amounts fall."""
         if not amounts:
             return
         # A wait is negative if the clock was set back.

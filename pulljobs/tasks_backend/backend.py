@@ -42,7 +42,8 @@ class PullJobsBackend(ChannelBackend):
     def get_result(self, result_id: str) -> AnyResult:
         """Return the result with this id, the public id of a job of this backend's queues.
 
-        Raise TaskResultDoesNotExist if there is no such job, or its message was pruned.
+        Raise TaskResultDoesNotExist if there is no such job, its message was pruned, or its task no
+        longer exists.
         """
         from pulljobs.tasks_backend import results
 

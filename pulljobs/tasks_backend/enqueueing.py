@@ -74,7 +74,10 @@ def _publish(backend: ChannelBackend, task: AnyTask, content: dict[str, Any]) ->
 
 
 def _try_to_publish(channel: str, task: AnyTask, content: dict[str, Any]) -> int | None:
-    """Publish a task and return its job's id, or publish nothing if it has no consumer yet."""
+    """Publish a task and return its job's id.
+
+    Publish nothing and return None if the queue has no consumer yet.
+    """
     using = settings().DATABASE
     with transaction.atomic(using=using):
         try:

@@ -83,7 +83,11 @@ class JobError(TaskError):
 
 
 def read_result(backend: ChannelBackend, result_id: str) -> AnyResult:
-    """Return the result of a task. Raise TaskResultDoesNotExist if it has no job or no message."""
+    """Return the result of the task that a job of the backend runs.
+
+    Raise TaskResultDoesNotExist if there is no such job, its message was pruned, or its task no
+    longer exists.
+    """
     try:
         view = jobs.get(ids.decode(result_id))
     except (ValueError, UnknownJob) as error:
@@ -146,8 +150,8 @@ def errors_of(runs: Iterable[TaskRun]) -> list[TaskError]:
 def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
     """Return the runs of a job's task since its last redrive, oldest first, as far as known.
 
-    A run that no worker has reported yet begins with its claim, because workers claim only jobs
-    that start within half a second.
+    The start of a run is the time of its claim if no worker has reported it, because workers claim
+    only jobs that start within half a second.
     """
     using = settings().DATABASE
     ended = Attempt.objects.using(using).filter(job_id=job_id).exclude(event=Event.RELEASE)
@@ -173,7 +177,7 @@ def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
 
 
 def first_worker(token: UUID) -> list[str]:
-    """Return the node that claimed a job first as a list, empty if its lease is gone."""
+    """Return a list with the id of the node that made a claim, empty if its lease is gone."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token=token)
     return [str(node) for node in leases.values_list("node_id", flat=True)[:1]]
 
@@ -225,7 +229,7 @@ def _errors(view: JobView, runs: Sequence[TaskRun]) -> list[TaskError]:
 
 
 def _error(text: str, reason: str | None) -> TaskError:
-    """Return an error of this text, of the class that its first line or else the reason names."""
+    """Return an error with this text and the class that its first line or else the reason names."""
     name = text.partition("\n")[0].partition(":")[0].strip()
     if hasattr(builtins, name):
         path = f"builtins.{name}"

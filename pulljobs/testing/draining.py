@@ -58,9 +58,8 @@ def drain(
     waits time out.
 
     In a round, each consumer's ready jobs run once, up to 100. Raise AssertionError if jobs are
-    still ready after so many `rounds`. Rounds in which a job runs for the first time that existed
-    at the start do not count. Raise ConfigurationError if no handler serves the channel and
-    consumer.
+    still ready after so many `rounds`. A round does not count if it is the first to run a job that
+    existed at the start. Raise ConfigurationError if no handler serves the channel and consumer.
     """
     handlers.autodiscover()
     sources = _sources(channel, consumer)
@@ -129,7 +128,7 @@ def claim_ready(puller: Puller, wanted: int, *, delayed: bool = False) -> Claim:
 
 
 def _make_due(consumer: Consumer) -> None:
-    """Make the jobs of the consumer due that only have to wait for their time.
+    """Make the consumer's jobs due that wait for nothing but their time.
 
     Jobs of workflows that sleep or wait are handled by their app, in `hooks.drain_jumps`.
     """
@@ -143,7 +142,7 @@ def _make_due(consumer: Consumer) -> None:
 def run_claimed(
     consumer: Consumer, handler: Handler, taken: Taken, row: HeldJob, message: StoredMessage
 ) -> DrainedJob:
-    """Run the handler of a claimed job, settle the job, and return both."""
+    """Run the handler of a claimed job, settle the job, and return it with the handler's error."""
     recorded = record(handler)
     grant = Grant(
         handler=handlers.traced(replace(handler, function=recorded)),

@@ -79,7 +79,7 @@ def _date(text: str) -> datetime | None:
 
 
 def make_excerpt(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
-    """Return the beginning of a body as one line, or "" if it repeats parts of the request."""
+    """Return the beginning of a body as one line, or "" if it may repeat parts of the request."""
     text = body[: 4 * EXCERPT].decode("utf-8", "replace")
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     checked = line[: EXCERPT + BEYOND]

@@ -76,7 +76,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectError(f"its name is not found: {error}") from error
 
     def _look_up_once(self, host: str) -> asyncio.Future[list[str]]:
-        """Return the future addresses of a name, from a look-up that is under way or a new one."""
+        """Return the future of a name's addresses, by a look-up that is under way or a new one."""
         if (lookup := self._looking_up.get(host)) is None:
             loop = asyncio.get_running_loop()
             lookup = self._looking_up[host] = loop.run_in_executor(self._resolvers, _look_up, host)

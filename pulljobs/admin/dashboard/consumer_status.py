@@ -63,7 +63,10 @@ class ConsumerStatus:
 
     @property
     def is_served(self) -> bool:
-        """True if a worker serves it, a long poll waits or a job is in flight, or if unknown."""
+        """True if a worker serves the consumer, a long poll waits for jobs or a job is in flight.
+
+        It is also True while the workers are unknown.
+        """
         return self.workers is None or bool(self.workers or self.waiting or self.backlog.in_flight)
 
     @property
@@ -85,8 +88,8 @@ def read_statuses(
 ) -> list[ConsumerStatus]:
     """Return the state of all consumers in the order of their names, or of those in `among`.
 
-    `workers` is None if they are unknown. For the first `estimated` consumers the number of queued
-    jobs is estimated where they are too many to count, which is a query for each.
+    `workers` is None if they are unknown. Where queued jobs are too many to count, their number is
+    estimated, but only for the first `estimated` consumers, because each estimate is a query.
     """
     using = settings().DATABASE
     known = counts.consumers(using) if among is None else among
@@ -112,7 +115,10 @@ def read_statuses(
 
 
 def _count_dead(using: str, backlogs: Mapping[int, Backlog]) -> dict[int, Backlog]:
-    """Count more DEAD jobs of the consumers whose count was cut off, and return their backlogs."""
+    """Count DEAD jobs again, up to a higher cap, for consumers whose count was cut off.
+
+    Return the new backlogs of these consumers by primary key.
+    """
     capped = [pk for pk, row in backlogs.items() if row.is_least("dead")]
     if not capped:
         return {}

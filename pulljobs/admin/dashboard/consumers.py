@@ -91,7 +91,10 @@ class ConsumerRow:
 
     @property
     def drained_in(self) -> str:
-        """Time in which all queued jobs are settled if as many a minute end as in the last one."""
+        """Time in which all queued jobs end at the pace of the last minute.
+
+        It is "–" if no job is queued, or if none ended in that minute.
+        """
         if not (self.status.queued and self.per_minute):
             return figures.NOTHING
         return figures.duration(self.status.queued * 60 / self.per_minute)

@@ -37,13 +37,13 @@ class DrawnChart:
 
     @property
     def body(self) -> SafeString:
-        """Rows as HTML, made here because a template takes ten times as long for many rows."""
+        """Rows of the table as HTML, because a template takes ten times as long to render them."""
         row = '<tr><th scope="row">{}</th>' + "<td>{}</td>" * (len(self.head) - 1) + "</tr>"
         return format_html_join("\n", row, self.rows)
 
 
 class ChartBook:
-    """Drawings of one history, which share the formatted texts of its steps."""
+    """Maker of the charts of one history, which share the formatted texts of its steps."""
 
     def __init__(self, history: History, chosen: Range) -> None:
         self._points, self._step = history.points, chosen.step_title
@@ -81,7 +81,7 @@ class ChartBook:
         return DrawnChart(draw_lines(around, by_name), [_("From"), *QUANTILES], rows)
 
     def _draw_counts(self, label: str, *parts: tuple[str, str]) -> DrawnChart:
-        """Draw bars of counts. A part is a class of the style sheet and an attribute of Point."""
+        """Draw bars of counts. Each part is a CSS class and the name of an attribute of `Point`."""
         stacks = [
             Stack([(kind, getattr(point, name)) for kind, name in parts], faint=not point.is_whole)
             for point in self._points

@@ -38,7 +38,7 @@ by step. All further spans are sums by consumer.
 
 @dataclass
 class Tally:
-    """Counts of settlements and retries in some time, with percentiles of wait and run times."""
+    """Counts of settlements and retries in a period, with percentiles of wait and run times."""
 
     delivered: float = 0.0
     dead: float = 0.0
@@ -104,7 +104,7 @@ def read_counts(
 ) -> History:
     """Return the counts of settlements of a consumer (None: of all), from the stored counts.
 
-    `shown` has the consumers that the table lists: the history also has their sums and trends.
+    `shown` has the ids of the listed consumers: the history also has their sums and trends.
     """
     start, end = slices[0].start, slices[-1].start + step
     period = PERIODS[step]
@@ -201,7 +201,7 @@ class Times:
 def _mark_unknown(
     history: History, counted: StoredCounts, start: datetime, step: timedelta
 ) -> None:
-    """Note from and until when all settlements are known, and mark steps outside of that time."""
+    """Set the time in which all settlements are known, and mark steps beyond it as not whole."""
     if counted.counted_from is not None and counted.counted_from > start:
         history.known_from = counted.counted_from
     history.known_until = counted.known_until

@@ -87,7 +87,7 @@ class LimitedRow:
 
 @dataclass(frozen=True)
 class Usage:
-    """Maker of rows from settlements and jobs in flight that were read for all consumers."""
+    """Maker of the table's rows, from settlements and jobs in flight read for all consumers."""
 
     at: datetime
     links: Links
@@ -103,7 +103,7 @@ class Usage:
         return LimitedRow(name, address, limited, settled, in_flight)
 
     def describe_consumer(self, consumer: Consumer) -> LimitedRow:
-        """Return the row of a consumer with limits of its own, and with what its keys wait for."""
+        """Return the row of a consumer with its own limits, its throttle and its waiting keys."""
         row = self.describe(f"{consumer.channel.name}/{consumer.name}", consumer, [consumer])
         until = consumer.throttled_until
         row = replace(row, throttled_until=until if until and until > self.at else None)

@@ -41,7 +41,7 @@ class Links:
     def page(
         self, model: type[Model], kind: str, *ids: Any, query: Mapping[str, Any] | None = None
     ) -> str | None:
-        """Return the URL of the page of a model with this kind, such as "changelist", or None."""
+        """Return the URL of a model's page of this kind, such as "changelist", or None."""
         if not self._is_shown(model):
             return None
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}"

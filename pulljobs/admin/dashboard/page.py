@@ -19,7 +19,7 @@ REFRESH_SECONDS = 5
 
 @admin.register(Dashboard)
 class DashboardAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
-    """Admin whose list is the dashboard.
+    """Admin that shows the dashboard in place of a list of rows.
 
     A project with a site of its own registers it: `site.register(Dashboard, DashboardAdmin)`.
     """

@@ -28,7 +28,7 @@ class Section:
 
 
 def read_sections(reading: Reading, at: datetime, links: Links) -> Iterator[Section]:
-    """Yield the sections that have something to show: of limits, then of `hooks`.
+    """Yield the sections that have something to show: limits, then those of other apps.
 
     Each section has the time limit of a part. `at` is the database's time.
     """

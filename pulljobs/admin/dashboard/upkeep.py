@@ -106,7 +106,7 @@ class PartitionDay:
 
 @dataclass(frozen=True)
 class Partitions:
-    """Partitions of the last two weeks and of the days ahead, and what is outside of them."""
+    """Partitions of two weeks and the days ahead, older ones, and rows in default partitions."""
 
     days: Sequence[PartitionDay]
     today: date

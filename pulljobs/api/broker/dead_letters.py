@@ -22,7 +22,8 @@ class DeadLetters(UserView):
     """View that lists (GET), redrives (POST) or deletes (DELETE) a consumer's DEAD jobs.
 
     As in the protocol, each method authenticates in its own way: GET a user of Django, POST by the
-    consumer's token in a form, DELETE by the tokens of channel and consumer in headers.
+    consumer's token in a form, DELETE by the tokens of channel and consumer in headers. DELETE
+    keeps jobs with retries left, such as killed ones.
     """
 
     needs = {"GET": ["pulljobs.view_job"]}

@@ -80,7 +80,7 @@ class SingleJobView(PullConsumerView):
         return _take(consumer, addressed, asked)
 
     def delete(self, request: Request, job: str, **names: str) -> Response:
-        """Delete a DEAD job of the consumer. Refuse any other job as if it were missing."""
+        """Delete a DEAD job whose retries are used up. Refuse any other job with 404."""
         try:
             deleted = operating.delete_exhausted(caller(request), ids.decode(job))
         except ValueError as error:
@@ -120,7 +120,7 @@ def _read_transition(body: bytes) -> TransitionBody:
 
 
 def _find_event(job: AddressedJob, asked: TransitionBody, lease_token: str | None) -> Event | None:
-    """Return the event that moves a job to the state in the body, or None if it is there already.
+    """Return the event that moves a job to the state in the body, or None if it has that state.
 
     Raise a refusal if no event leads there, or if the lease token of the request is not the job's.
     """

@@ -29,7 +29,8 @@ LOWEST: Final = -32_769
 def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[WaitingJob]:
     """Return at most `wanted` available jobs in the order in which claims take them.
 
-    They come after the place of a job, the last of the page before, or from the first job on.
+    The list begins after the place `after` of the last job on the page before. With None it begins
+    with the first job.
     """
     using = settings().DATABASE
     if connections[using].in_atomic_block:
@@ -52,7 +53,7 @@ class ConsumerListing:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def list_jobs(self, wanted: int, after: Place | None) -> list[WaitingJob]:
-        """Return the jobs as `queued` does. Read again as long as the marks may hide a job."""
+        """Return the jobs as `queued` does. Read again while a low-water mark may hide a job."""
         with self._lock:
             while True:
                 entry, asked = _entry_after(self._marks, after), time.monotonic()
@@ -81,7 +82,7 @@ class ConsumerListing:
         return self._marks.lower() or cleared
 
     def _is_void(self, listed: Listed, asked: float) -> bool:
-        """Return True if the low-water marks are void: a new server, or its clock was set back."""
+        """Return True if the marks are void: PostgreSQL was restarted, or its clock set back."""
         at, answered = listed.started_at, time.monotonic()
         is_set_back = self._watch.is_set_back(at, asked=asked, answered=answered)
         before, self._server = self._server, listed.server_started_at

@@ -206,7 +206,7 @@ class ConsumerView(RegistryView):
         return {name: value for name, value in given.items() if value is not None}
 
     def fields(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return callback URL, type, limits and limit group. Without a type it is "push"."""
+        """Return callback URL, type (by default "push"), limits and limit group in the form."""
         given = pick_form_fields(ConsumerFormBody, form)
         return {
             "callback_url": given["callbackUrl"],

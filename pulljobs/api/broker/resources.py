@@ -173,7 +173,7 @@ def render_scheduled_message(message: ScheduledMessage) -> ScheduledMessageBody:
 
 
 def payload_fields(payload: bytes) -> PayloadBody:
-    """Return the fields of a body for a payload: itself as text, or base64 and its encoding."""
+    """Return a payload as fields of a body: as text, or as base64 with the encoding's name."""
     text, encoding = render_payload(payload)
     return {"Payload": text} if encoding is None else {"Payload": text, "PayloadEncoding": encoding}
 

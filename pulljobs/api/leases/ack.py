@@ -99,9 +99,9 @@ class AckView(LeaseView[AckRequest, DoneAck]):
         return {**body, **render_pulled(asked, PullAnswer(PullReason.ACK_FAILED))}
 
     async def _settle_locked(self, settled: SettledItems) -> list[ItemStatus]:
-        """Retry the items whose rows were locked, after each of LOCK_PAUSES. Return all statuses.
+        """Write outcomes again whose rows were locked, after each of LOCK_PAUSES.
 
-        No thread is held during the pauses.
+        Return all statuses. No thread is held during the pauses.
         """
         for pause in LOCK_PAUSES:
             if not settled.set_aside:
@@ -150,9 +150,9 @@ def _parse_token(lease_token: str) -> UUID:
 
 @lru_cache(1_000)
 def _make_token(lease_token: str) -> UUID:
-    """Return one UUID for all equal texts, since making and comparing them takes time.
+    """Return the UUID in a text, or NO_LEASE if it has none.
 
-    All jobs of a claim have the same lease token.
+    Results are cached, because all jobs of a claim have the same lease token.
     """
     try:
         return UUID(lease_token)

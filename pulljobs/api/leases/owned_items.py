@@ -59,11 +59,11 @@ class RecentClaims:
         self._owners: OrderedDict[UUID, JobOwner] = OrderedDict()
 
     def note(self, consumer_id: int, claim: Claim, guards: Guards) -> None:
-        """Note the consumer of a claim, and if the end of its jobs may free keys.
+        """Store the consumer of a claim, with True if the end of its jobs may free keys.
 
-        `guards` says how the claim respected keys. Where keys take turns, jobs without a key share
-        one. A repeated claim is not noted: it is known already, or another process made it, whose
-        guards are not known here.
+        `guards` has the consumer's rules for keys. Where keys take turns, jobs without a key count
+        as jobs of one key. A repeated claim is not stored: it is known already, or another process
+        made it, whose guards are not known here.
         """
         if claim.taken is None or claim.repeated:
             return
@@ -87,8 +87,8 @@ def find_owned(
 ) -> list[dict[int, OwnedItem]]:
     """Return the items of each request whose jobs belong to its consumer, by their positions.
 
-    An item with the lease token of a known claim of the consumer counts as such without a query. If
-    the settlement then finds no such job under the token, `not_owned` decides.
+    The job of an item with the lease token of a known claim of the consumer counts as the
+    consumer's without a query. If no such job is then found under the token, `not_owned` decides.
     """
     known = [_find_claims(consumer, items) for consumer, items in asked]
     unknown = {

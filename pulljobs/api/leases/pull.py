@@ -77,7 +77,7 @@ async def pull(view: LeaseView[Any, Any], consumer: Consumer, asked: PullRequest
 async def find_claimed(waiters: Waiters, pending: PendingPull) -> PullAnswer | None:
     """Return the answer of an earlier request with this RequestID, or None if none has a claim.
 
-    A repeated request thus gets its jobs without a place in the queue.
+    A repeated request thus gets its jobs without joining the queue.
     """
     request_id = pending.asked.request_id
     if request_id is None:

@@ -56,7 +56,7 @@ def settle_together(
     """Write the outcomes of several requests in one transaction. After an error none is written.
 
     The result is None for a request that `settle` has to write alone: it may have to wait for a
-    lock, has many items, names a job twice, or a job that another request settles here.
+    lock, has many items, names a job twice, or names a job that another of the requests names.
     """
     few = [(consumer, items) for consumer, items in asked if len(items) <= FEW_ITEMS]
     settled = iter(_settle_few(few))

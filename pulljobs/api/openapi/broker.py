@@ -59,7 +59,7 @@ PUBLISHING: Final = (
 def listing(
     rows: str, answer: Any = bodies.ListingBody, *more: Any, refusals: Any = ()
 ) -> ApiOperation:
-    """Return the operation that lists such rows in pages. `more` are further parameters."""
+    """Return the operation that lists `rows`, such as "producers". `more` are more parameters."""
     return ApiOperation(
         summary=f"List {rows}, newest first",
         answer=answer,
@@ -69,14 +69,14 @@ def listing(
 
 
 def show(kind: str, answer: Any) -> ApiOperation:
-    """Return the operation that reads one row of this kind."""
+    """Return the operation that reads one row of a kind such as "channel"."""
     return ApiOperation(
         summary=f"Show a {kind}", answer=answer, parameters=(MODIFIED,), refusals=(404,)
     )
 
 
 def put(kind: str, answer: Any, form: Any, refusals: Any = ()) -> ApiOperation:
-    """Return the operation that creates or changes one row of this kind."""
+    """Return the operation that creates or changes one row of a kind such as "channel"."""
     return ApiOperation(
         summary=f"Create or change a {kind}",
         answer=answer,

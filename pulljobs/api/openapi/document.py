@@ -62,7 +62,7 @@ def document() -> Document:
 
 
 def routes() -> Iterator[URLPattern]:
-    """Yield the named routes of the API, which are all that have an operation."""
+    """Yield the routes of the API that have a name. Each of them has operations."""
     from pulljobs.api.urls import urlpatterns
 
     return (pattern for pattern in urlpatterns if pattern.name)
@@ -123,7 +123,7 @@ def _each_operation(made: Document) -> Iterator[tuple[ApiOperation, dict[str, An
 
 
 def _add_links(made: Document) -> None:
-    """Add OpenAPI links from answers to operations on their values, as drf-spectacular can't."""
+    """Add the links of operations to their answers, because drf-spectacular can't add links."""
     for operation, described in _each_operation(made):
         if operation.links:
             described["responses"][str(operation.status)]["links"] = dict(operation.links)

@@ -102,7 +102,7 @@ class PendingPull:
             self.future.set_exception(refusal)
 
     def _closes(self) -> bool:
-        """Stop the timer, and return True if the future can be completed now."""
+        """Stop the timer of the wait, and return True if the future can be completed now."""
         if self.timer is not None:
             self.timer.cancel()
         return not self.future.done() and self.future.set_running_or_notify_cancel()

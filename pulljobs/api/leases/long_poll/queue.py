@@ -95,7 +95,7 @@ class WaiterQueue:
 
     @property
     def consumer(self) -> Consumer:
-        """Consumer, with the row that its newest request has read."""
+        """Consumer of the queue, as the newest request has read its row."""
         return self._puller.consumer
 
     @property
@@ -255,9 +255,9 @@ class WaiterQueue:
         return group
 
     def _prepare_claim(self, group: list[PendingPull]) -> Callable[[], Claim]:
-        """Return a function that claims for a group, in the context of a request that is alone.
+        """Return a function that claims for a group of pulls.
 
-        Log lines of the claim then have the id of that request.
+        For a single pull it runs in the context of the request, whose id log lines then have.
         """
         claim = partial(self._claim, group)
         return claim if len(group) > 1 else partial(group[0].context.run, claim)
@@ -311,7 +311,7 @@ class WaiterQueue:
         return any(received)
 
     def _can_continue(self, group: list[PendingPull], claim: Claim) -> bool:
-        """Return True if jobs may be left that only the parameters of this group excluded."""
+        """Return True if a claim for other pulls may get jobs that this group's limits exclude."""
         if claim.refusal is Refusal.MAX_BYTES:
             return True
         return claim.taken is not None and not group[0].asked.is_plain

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class DatabaseThreads:
-    """Threads with connections of one process. They are the `Threads` of `sharing`."""
+    """Threads of one process with database connections, as `sharing.Threads` declares them."""
 
     def __init__(self) -> None:
         self._using = settings().DATABASE
@@ -74,14 +74,14 @@ class DatabaseThreads:
         sharing.serve(together, self)
 
     def call(self, work: Callable[[], None]) -> Future[None]:
-        """Run work on the next free thread, without the time limit and connection care of `run`."""
+        """Run work on the next free thread, without the time limit and error handling of `run`."""
         return self._serving.submit(work)
 
     def run_if_free(self, work: Callable[[], None]) -> bool:
         """Run work that may wait for locks on this thread, and return True.
 
-        Return False, without running it, if other such work is queued or runs on all threads that
-        may do such work: one thread is kept free of it.
+        One thread is always kept free of such work. Return False, without running it, if that needs
+        the current thread, or if other such work is queued.
         """
         if self._alone or not self._may_wait.acquire(blocking=False):
             return False
@@ -143,7 +143,8 @@ class DatabaseThreads:
     def run(self, work: Callable[[], T]) -> T:
         """Run work with the database on the current thread, within WORK_SECONDS.
 
-        A broken connection is closed. The other threads then replace theirs before their next work.
+        A connection that breaks is closed. The other threads then replace their connections before
+        their next work.
         """
         if getattr(self._seen, "failures", 0) != self._failures:
             # Another thread's connection failed: this one is as old, and may fail, too.
