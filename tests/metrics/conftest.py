@@ -11,6 +11,6 @@ __all__ = ["stage"]
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the time limits of gauges, which a busy machine would leave out."""
+    """Raise the time limits for reading gauges, so that a slow read leaves none out of a scrape."""
     monkeypatch.setattr(gauges, "PATIENCE", timedelta(minutes=1))
     monkeypatch.setattr(gauges, "WAIT", PATIENCE_SECONDS)

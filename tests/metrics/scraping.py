@@ -16,7 +16,7 @@ Samples = Mapping[tuple[str, Labels], float]
 
 
 def counting(stage: Stage, *flags: str) -> Worker:
-    """Start a worker that answers /metrics."""
+    """Start a worker that counts metrics and serves them at /metrics."""
     return stage.worker("--health-port", "0", *flags, WORKER_PULLJOBS='{"METRICS": true}')
 
 
@@ -37,7 +37,7 @@ def parsed(text: str) -> Samples:
 
 
 def by(samples: Samples, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """Sum the samples of a name by these labels, and leave out sums of 0."""
+    """Return the sums of the samples of a name by the values of these labels, without sums of 0."""
     sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for (family, pairs), value in samples.items():
         if family == name:

@@ -85,7 +85,7 @@ def test_pauses_workers_and_circuits(billing: Subscription) -> None:
 def test_who_holds_jobs_serves_but_for_a_worker_that_no_longer_says_so(
     billing: Subscription, via: Via, serving: int
 ) -> None:
-    """Claims count, because short polls leave no waiter and streams send no heartbeat."""
+    """Clients and streams, which send no report, count as serving while they hold jobs."""
     publish_many("orders", [b""] * 2)
     assert read_gauges()["pulljobs_serving", PLACE] == 0
     for _ in range(2):
@@ -103,7 +103,7 @@ def _node(report: dict[str, Any], silent: timedelta) -> None:
 def test_a_long_backlog_costs_no_more_than_its_cap(
     billing: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of rows read stays constant, and the planner estimates the count."""
+    """Above the cap the planner's estimate is the count, and no more rows are read."""
     monkeypatch.setattr(backlog, "CAPS", (50,))
     reads = []
     for count in (200, 1800):
@@ -120,7 +120,7 @@ def test_a_long_backlog_costs_no_more_than_its_cap(
 def test_the_planner_is_asked_of_so_many_consumers_at_the_most(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each estimate is a query, and the capped count stands for the other consumers."""
+    """Only `ESTIMATED` backlogs above the cap are estimated. The others are exported as the cap."""
     monkeypatch.setattr(backlog, "CAPS", (5,))
     monkeypatch.setattr(gauge_samples, "ESTIMATED", 2)
     monkeypatch.setattr(backlog, "estimate_queued", lambda _using, _consumer_id: 1000)
@@ -206,7 +206,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def reading() -> Callable[[], threading.Thread]:
-    """Return a function that finds the running reading of this test, not of earlier tests."""
+    """Return a function that finds the thread reading gauges, ignoring those of earlier tests."""
     before = set(threading.enumerate())
 
     def only() -> threading.Thread:
@@ -259,7 +259,7 @@ def test_parts_that_are_always_late_are_exported_from_the_last_reading(
     reading: Callable[[], threading.Thread],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The last reading stands in for a limited time, and only for parts still to be read."""
+    """A part that is not read yet has the values of the last reading, if that is recent enough."""
     monkeypatch.setattr(gauges, "WAIT", 0.0)
     monkeypatch.setattr(gauges, "FRESH", 0.0)
     turns = threading.Semaphore(0)

@@ -39,7 +39,7 @@ def code() -> Iterator[dict[str, ModuleType]]:
 def exporter(
     code: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InMemorySpanExporter]:
-    """Set up tracing as the guide does, for the duration of a test."""
+    """Set up tracing as the guide does, and keep the spans of the test in memory."""
     made: list[TracerProvider] = []
     monkeypatch.setattr(trace, "set_tracer_provider", made.append)
     code["shop.tracing"].send_spans_to(exporter := InMemorySpanExporter())
@@ -56,7 +56,7 @@ def test_the_trace_from_the_purchase_to_the_mail(
     exporter: InMemorySpanExporter,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """If this fails, copy the printed tree into the guide."""
+    """The guide shows the spans of this trace: if the test fails, copy the printed tree into it."""
     handlers.sync_consumers()
     code["orders.buying"].buy(7)
     assert len(drain()) == 2

@@ -47,7 +47,7 @@ def value(name: str, **labels: str) -> float:
 
 
 def test_a_batch_of_times_counts_like_each_of_them() -> None:
-    """A negative time, measured while the clock was set back, counts as 0."""
+    """Each run time of an event counts in the bucket of its length, and a negative time as 0."""
     place = {"channel": "times", "consumer": "all"}
     recorder.record(HandlersRan("times", "all", [-1.0, 0.004, 0.005, 0.2, 7200.0]))
     counts = {end: value("pulljobs_run_seconds_bucket", **place, le=end) for end in ENDS}
@@ -91,7 +91,7 @@ def test_every_counted_family_has_its_event() -> None:
 
 
 def test_series_of_a_consumer_begin_at_0() -> None:
-    """A rate then includes the first dead job."""
+    """Without the 0 before it, the first dead job would be missing from a rate in PromQL."""
     recorder.record(JobsClaimed("fresh", "all", 1))
     died = {"channel": "fresh", "consumer": "all", "event": "retry", "state": "DEAD"}
     assert REGISTRY.get_sample_value("pulljobs_jobs_finished_total", died) == 0
@@ -223,7 +223,7 @@ assert not os.path.exists(directory) and os.environ.get(sharing.VARIABLE) == sys
 
 
 def test_a_fork_counts_for_itself_and_the_directory_goes(tmp_path: object) -> None:
-    """The variable has its previous value afterwards."""
+    """The directory of the counters is deleted, and its environment variable is as before."""
     done = subprocess.run(
         [sys.executable, "-c", SHARING, str(tmp_path)],
         env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": ""},
@@ -237,7 +237,7 @@ def test_a_fork_counts_for_itself_and_the_directory_goes(tmp_path: object) -> No
 def test_a_scrape_beside_a_process_that_begins_to_count_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file of such a process exists before it has any content."""
+    """A process creates its file of counters before it writes to it. An empty file is skipped."""
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     MmapedValue = values.MultiProcessValue(lambda: "1")  # type: ignore[no-untyped-call]
     MmapedValue(

@@ -159,7 +159,10 @@ def test_two_databases_are_kept_apart_as_the_guide_describes(tmp_path: Path) -> 
 
 
 def _case(series: dict[str, str], fires: dict[str, Any]) -> dict[str, Any]:
-    """Return a case of promtool: series with a value a minute, and the alerts after 80 minutes."""
+    """Return a test case of promtool: series with a value each minute, and labels of alerts.
+
+    `fires` has the labels that each alert must have after 80 minutes, or None if it must not fire.
+    """
     return {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],

@@ -46,6 +46,6 @@ def test_the_publisher_s_trace_goes_on_in_the_worker(
 
 
 def spans(file: Path) -> list[Mapping[str, Any]]:
-    """Read the spans whose lines are complete."""
+    """Return the spans in the file, except for a last line that is still being written."""
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]

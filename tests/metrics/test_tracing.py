@@ -129,7 +129,7 @@ def test_a_scheduled_message_goes_on_with_its_trace_though_its_headers_were_all_
 
 
 def test_errors_are_recorded_by_their_kind_alone(orders: None, trace: Trace) -> None:
-    """The text of an error may quote a payload, and a retry that a handler asks for is no error."""
+    """A span has no text of an error, which may quote a payload. A requested retry is no error."""
     publish("orders", b"broken")
     publish("orders", b"later")
     drain()
@@ -145,7 +145,7 @@ def test_errors_are_recorded_by_their_kind_alone(orders: None, trace: Trace) -> 
 def test_a_handler_that_is_ended_has_failed_unless_its_worker_stops(
     trace: Trace, is_stopping: bool
 ) -> None:
-    """Otherwise it exceeded its time limit, blocked the loop or lost its lease."""
+    """The span of a cancelled handler has the status ERROR, unless its worker is stopping."""
     job = unclaimed()
     grant: Any = job._grant
     grant.stopping = lambda: is_stopping
@@ -189,7 +189,7 @@ def _of_cancelled(job: Any, trace: Trace) -> StatusCode:
 
 
 def test_a_publish_over_http_is_part_of_the_caller_s_trace(orders: None, trace: Trace) -> None:
-    """The `traceparent` that a message has already is kept. Otherwise the request's counts."""
+    """A message keeps a `traceparent` of its own. Without it, the trace of the request goes on."""
     announcer = Announcer(*_channel())
     announcer.headers["traceparent"] = CALLER
     assert announcer.post().status_code == 201
@@ -207,7 +207,7 @@ def _channel() -> tuple[Channel, str]:
 
 
 def test_a_client_s_trace_goes_on_in_its_handlers(trace: Trace) -> None:
-    """Without Django, a message carries the context of its producer to its handler."""
+    """The message of a client without Django carries the context of its producer to its handler."""
     message = _fetched()
     assert message.headers.keys() == {"Lang", "traceparent"}
     Handling(print, 6, None, None).traced("orders", "census").run(message)
@@ -254,7 +254,7 @@ def test_switched_off_nothing_is_added(orders: None, monkeypatch: pytest.MonkeyP
 
 
 def test_without_opentelemetry_nothing_is_missing() -> None:
-    """The client publishes and handles messages, and the server traces nothing."""
+    """Without the package, the client still publishes and runs handlers, and nothing is traced."""
     program = """
 import sys
 sys.modules["opentelemetry"] = None

@@ -74,7 +74,7 @@ def test_counters_go_on_where_a_killed_child_left_them(stage: Stage) -> None:
 
 
 def is_counted(name: str, _labels: object) -> bool:
-    """Return True for samples of counters and histograms, and False for gauges of jobs."""
+    """Return True if samples of this name never fall, as those of counters and histograms."""
     ends = ("_total", "_count", "_bucket", "_sum")
     return name.endswith(ends) and not name.endswith("_job_count")
 

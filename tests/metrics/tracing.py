@@ -34,7 +34,7 @@ class Trace:
 
 @contextmanager
 def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trace]:
-    """Trace with a provider of this test, because OpenTelemetry's own is global."""
+    """Yield a `Trace` of the spans in the block, because OpenTelemetry's own provider is global."""
     kept = Trace()
     monkeypatch.setattr(trace, "get_tracer", kept.provider.get_tracer)
     tracing.switch(True)
@@ -58,7 +58,7 @@ def links_of(span: ReadableSpan) -> list[tuple[int, int]]:
 
 
 def drawn(spans: Sequence[ReadableSpan]) -> str:
-    """Draw spans as a tree, in the order of their start, each with its duration."""
+    """Return spans as the lines of a tree, in the order of their start, each with its duration."""
     ordered = sorted(spans, key=lambda span: span.start_time or 0)
     roots = [span for span in ordered if span.parent is None]
     return "\n".join(line for root in roots for line in _lines(root, ordered, "", ""))

@@ -38,7 +38,7 @@ def _one_try_is_lost() -> Iterator[None]:
 
 
 def due(channel: Channel, *keys: str, message_id: str | None = None) -> None:
-    """Schedule a message for each key, in this order."""
+    """Schedule a message for each key, in this order, all of which are due already."""
     for key in keys:
         row = scheduling.schedule(
             channel, key, timezone.now() + LATER, key=key, message_id=message_id
@@ -53,7 +53,7 @@ def published_texts() -> list[str]:
 
 
 def test_keys_are_locked_in_the_order_of_all_who_publish_several() -> None:
-    """No key is locked before those that come first. Messages are published as they are due."""
+    """A dispatch locks keys in sorted order, but publishes messages in the order of their times."""
     channel = ConsumerFactory.create(max_queued_per_key=9).channel
     due(channel, "b", "B", "a")
     lock = {"channel": channel.name, "only_consumer_id": None}
@@ -71,7 +71,7 @@ def test_keys_are_locked_in_the_order_of_all_who_publish_several() -> None:
 
 @pytest.mark.own_session
 def test_a_key_that_stays_locked_delays_only_its_own_messages() -> None:
-    """Its publisher has left its transaction open."""
+    """Other keys are dispatched while the open transaction of a publisher has one key locked."""
     channel = ConsumerFactory.create(max_queued_per_key=9).channel
     due(channel, "a", "b", "a", "c")
 
@@ -101,7 +101,7 @@ def test_a_batch_that_lost_a_conflict_is_tried_again() -> None:
 def test_what_the_database_can_t_do_with_one_holds_up_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Here: a dedupe window that ends before there were calendars, set by code."""
+    """A scheduled message that the database refuses is tried again later. Others are published."""
     odd, sound = (ConsumerFactory.create().channel for _channel in range(2))
     Channel.objects.filter(pk=odd.pk).update(dedupe_window=timedelta.max)
     publish(odd.name, b"first", message_id="m")

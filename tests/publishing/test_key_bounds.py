@@ -62,7 +62,7 @@ def waiting(consumer: Consumer) -> list[str]:
 
 class TestReject:
     def test_one_too_many_is_refused_and_nothing_written(self) -> None:
-        """With a bound of 1 the second is refused. Other keys go on."""
+        """With a bound of 1, the second job of a key is refused. Other keys are accepted."""
         consumer = bounded()
         first = send(consumer)
         before = counts()
@@ -104,7 +104,7 @@ class TestReject:
             send(consumer)
 
     def test_unless_the_bound_is_of_live_jobs(self) -> None:
-        """A key that is being worked on refuses new work, as seed 003 has it."""
+        """If live jobs count, a key with a bound of 1 is full while its job is in flight."""
         consumer = bounded(key_limit_counts="live")
         send(consumer)
         [held] = claim(consumer)
@@ -136,7 +136,7 @@ class TestReject:
         assert counts()["pulljobs_job"] == 2
 
     def test_a_duplicate_is_one_even_if_the_key_is_full(self) -> None:
-        """The duplicate check precedes the limit check."""
+        """A repeated client message id raises DuplicateMessage even where its key is full."""
         consumer = bounded()
         send(consumer, message_id="m")
         with pytest.raises(DuplicateMessage):
@@ -294,7 +294,7 @@ class TestDropOldest:
 
 class TestReplace:
     def test_the_newest_payload_takes_the_place_of_the_one_that_waits(self) -> None:
-        """Three publishes, one queued job with the last payload, and the answer says so."""
+        """After three publishes one job with the last payload is queued. All receipts name it."""
         consumer = bounded(1, "replace")
         first, second, third = [send(consumer, payload) for payload in "abc"]
         assert waiting(consumer) == ["c"]
@@ -326,7 +326,10 @@ class TestReplace:
 
     @committed
     def test_another_priority_is_met_by_who_claims_that_already(self) -> None:
-        """Claims of the other priority go on above the position that the job had in its own."""
+        """A job whose replacement has another priority is claimed.
+
+        Its old time is below the low-water mark that the claimer has for the new priority.
+        """
         consumer = bounded(1, "replace", exclusive_keys=False)
         replaced = send(consumer, "a").job_ids
         puller, since = Puller(USING, consumer), Job.objects.get().available_at
@@ -365,7 +368,7 @@ class TestReplace:
 
     @committed
     def test_its_key_goes_on_when_it_was_freed_meanwhile(self) -> None:
-        """A blocked job that is locked by a publisher can't be unblocked: the publisher does it."""
+        """A blocked job whose key becomes free while a publisher has it locked is unblocked."""
         consumer = bounded(1, "replace")
         send(consumer, "a")
         [held] = claim(consumer)
@@ -403,7 +406,7 @@ class TestOpenPublishers:
     def test_one_whose_transaction_stays_open_stops_no_claim_of_the_key(
         self, overflow: str
     ) -> None:
-        """Claims, takes, settlements and kills do not wait for it."""
+        """Claims, takes, settlements and kills do not wait for a publisher's open transaction."""
         consumer = bounded(4, overflow)
         made = [send(consumer, payload).job_ids[0] for payload in "abc"]
         publishing = Thread(lambda: replace_and_wait(consumer))

@@ -39,13 +39,13 @@ def publish_alone(channel: str, **fields: Any) -> Receipt:
 
 
 def among_others(channel: str, *, producer: Producer | None = None, **fields: Any) -> Receipt:
-    """Publish it among others, by the statement for many messages."""
+    """Publish a message between two others, by the statement for many messages."""
     other = Draft(payload=b"other", priority=-1)
     return publish_many(channel, [other, Draft(**fields), other], producer=producer)[1]
 
 
 def among_later_ones(channel: str, *, producer: Producer | None = None, **fields: Any) -> Receipt:
-    """Publish it among delayed messages, by the statement for many messages with options."""
+    """Publish a message between two delayed ones, by the statement for messages with options."""
     later = Draft(payload=b"later", priority=-1, delay=timedelta(hours=9))
     return publish_many(channel, [later, Draft(**fields), later], producer=producer)[1]
 
@@ -276,7 +276,7 @@ def test_many_from_a_generator_in_several_batches() -> None:
 
 
 def test_many_large_ones_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is larger goes alone."""
+    """A batch ends before the payload that would exceed the limit. A larger payload goes alone."""
     batches: list[list[int]] = []
     write = messages.publish
 
@@ -294,7 +294,7 @@ def test_many_large_ones_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyP
 
 
 def test_many_from_a_generator_that_reads_the_database_itself() -> None:
-    """While one batch is written the next is made, but of drafts that were taken before."""
+    """A generator may run queries of its own, because none of it runs while a batch is written."""
     consumer = ConsumerFactory.create()
 
     def drafts() -> Iterator[bytes]:

@@ -28,7 +28,7 @@ def channel() -> Iterator[str]:
 
 
 class Odd:
-    """Not JSON."""
+    """Payload that can't be written as JSON."""
 
 
 ring: list[Any] = []
@@ -141,7 +141,7 @@ def test_what_is_no_time_to_schedule_for(channel: str, at: Any) -> None:
 
 @pytest.mark.parametrize("payload", ["abc", b"abc", {"order": 1}])
 def test_one_payload_in_place_of_many(channel: str, payload: Any) -> None:
-    """It would be a message of each letter, byte or name."""
+    """`publish_many` refuses a single payload, instead of publishing each of its letters."""
     with pytest.raises(InvalidMessage, match=r"put it in a list, or call publish"):
         publish_many(channel, payload)
 

@@ -94,7 +94,7 @@ def test_a_failed_publish_raises_although_a_consumer_waits(listener: Listener) -
 
 @pytest.mark.usefixtures("listener")
 def test_a_publish_on_a_closed_connection_raises_although_a_consumer_waits() -> None:
-    """The state between the loss of the server and the end of the request."""
+    """A connection is in this state between the loss of the server and the end of the request."""
     consumer = waiting()
     for _publish in range(2):
         publish(consumer.channel.name, b"x")
@@ -115,7 +115,7 @@ def _publish_elsewhere(channel: str) -> None:
 
 
 def test_a_transaction_managed_by_hand_may_be_waited_for(listener: Listener) -> None:
-    """Its commit notifies no waiter, which takes the jobs at its next poll."""
+    """A commit by hand notifies no waiter, which finds the jobs at its next poll."""
     consumer = waiting()
     events: list[object] = []
     end = telemetry.record_with(events.append)
@@ -202,7 +202,7 @@ def test_a_redrive_wakes(listener: Listener) -> None:
 
 
 def test_a_wake_that_fails_is_no_failed_publish() -> None:
-    """It runs after the commit: the message is there."""
+    """A publish succeeds even if its waiters can't be notified, which happens after the commit."""
     consumer = ConsumerFactory.create()
     query("ALTER TABLE pulljobs_pull_waiter RENAME TO elsewhere")
     try:
@@ -215,7 +215,7 @@ def test_a_wake_that_fails_is_no_failed_publish() -> None:
 
 
 def test_who_came_to_wait_before_the_commit_is_woken(listener: Listener) -> None:
-    """A single publish looks for waiters again at the end of a longer transaction."""
+    """A waiter that registers between a publish and the end of its transaction is notified."""
     consumer = ConsumerFactory.create()
     with transaction.atomic(USING):
         publish(consumer.channel.name, b"x")

@@ -24,7 +24,7 @@ Missing = tuple[Path, int, str]
 
 
 def undocumented(modules: Mapping[Path, PythonFile], dotted: str) -> Iterator[Missing]:
-    """Find public definitions of a module without a docstring, also those that it imports."""
+    """Yield the public definitions of a module, own or imported, that have no docstring."""
     source = _source(modules, dotted)
     if source is None:
         return
@@ -52,7 +52,7 @@ def _exported(tree: ast.Module) -> list[str]:
 def _without(
     modules: Mapping[Path, PythonFile], source: PythonFile, name: str
 ) -> Iterator[Missing]:
-    """Look a name up in a module, and in the module that it was imported from."""
+    """Yield a definition and its members that have no docstring, wherever it was imported from."""
     for node in source.tree.body:
         if isinstance(node, Definition) and node.name == name:
             yield from _definition(source.path, node, node.name)

@@ -125,7 +125,7 @@ def parse(root: Path, path: Path) -> PythonFile:
 
 
 def kind_of_function(node: Function) -> Kind:
-    """Return what a function is used as, judged by its decorators and its name."""
+    """Return the kind of a function by its decorators and its name."""
     decorators = {_decorator(decorator) for decorator in node.decorator_list}
     if decorators & PROPERTIES:
         return Kind.PROPERTY
@@ -147,7 +147,7 @@ def _dedent(text: str) -> str:
 
 
 def _docstrings(node: ast.AST) -> Iterator[tuple[ast.Constant, Kind]]:
-    """Find the docstring of a definition, and strings that follow an assignment in it."""
+    """Yield the docstring of a definition and those of attributes in it, each with its kind."""
     body = getattr(node, "body", None)
     if not isinstance(body, list) or not body:
         return

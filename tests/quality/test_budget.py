@@ -47,12 +47,12 @@ def assert_within(
 
 
 def place_of(path: Path) -> str:
-    """Return the path relative to the repository, for files of one name are many."""
+    """Return the path relative to the repository, because many files have the same name."""
     return path.relative_to(BASE_DIR).as_posix()
 
 
 def function_lengths(path: Path) -> Iterator[tuple[str, int]]:
-    """Count lines from a body's first statement to its last, without the docstring."""
+    """Yield each function of a file with the number of lines of its body, docstring excluded."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, COUNTED):
             body = node.body[1:] if ast.get_docstring(node) else node.body

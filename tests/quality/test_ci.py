@@ -1,4 +1,4 @@
-"""The checks of a change pass only where every test passed in the end."""
+"""`.ci/run` passes only if every test passed, at the first or the second attempt."""
 
 import os
 import subprocess
@@ -25,14 +25,14 @@ esac
 
 @pytest.mark.parametrize(("code", "ends_with"), [(0, 0), (1, 0), (2, 2), (3, 3)])
 def test_only_tests_that_failed_run_again(tmp_path: Path, code: int, ends_with: int) -> None:
-    """After an interrupt or an internal error of pytest other tests may not have run at all."""
+    """Failed tests get a second run, but an interrupt or an internal error of pytest is final."""
     done = run_tests(tmp_path, CODE=str(code))
     assert done.returncode == ends_with, done.stdout + done.stderr
     assert ("1 passed" in done.stdout) == (code == 1)
 
 
 def test_nothing_runs_without_the_programs_that_tests_need(tmp_path: Path) -> None:
-    """They are installed while pip installs the packages."""
+    """`.ci/run` fails, and runs no test, if the programs could not be installed."""
     done = run_tests(tmp_path, "(exit 100) & programs=$!", CODE="0")
     assert done.returncode == 100, done.stdout + done.stderr
     assert "ran" not in done.stdout
@@ -41,7 +41,10 @@ def test_nothing_runs_without_the_programs_that_tests_need(tmp_path: Path) -> No
 def run_tests(
     directory: Path, before: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the last part of the script after these commands, with a Python that only pretends."""
+    """Run the part of `.ci/run` that runs tests, after the commands in `before`.
+
+    A replacement of Python installs nothing, and its first pytest ends with the exit code `CODE`.
+    """
     script = (BASE_DIR / ".ci" / "run").read_text("utf-8")
     setup, begun, tested = script.partition("rm -rf .pytest_cache\n")
     shell = setup.partition("\ncd ")[0] + f"\n{before}\n{begun}{tested}"

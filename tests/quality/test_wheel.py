@@ -12,7 +12,7 @@ NOT_SHIPPED = {".pyc"}
 
 
 def test_wheel_has_every_file_of_the_packages(tmp_path: Path) -> None:
-    """It builds from a copy, because setuptools packs what an earlier build left in `build/`."""
+    """The wheel is built from a copy, because setuptools also packs old files in `build/`."""
     source = tmp_path / "source"
     source.mkdir()
     for name in INPUTS:

@@ -40,7 +40,7 @@ NO_VERBS: Final = vocabulary.any_of(vocabulary.FUNCTION_OPENINGS)
 
 @dataclass(frozen=True, order=True)
 class Violation:
-    """Place where a rule is broken."""
+    """Violation of a rule of the linter, at a line of a file."""
 
     path: Path
     line: int
@@ -213,7 +213,7 @@ def is_below(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def folder_of(path: Path) -> str:
-    """Return the first two parts of a path, or the first alone for a file directly below it."""
+    """Return the first two folders of a file's path, or one if there are no more."""
     return "/".join(path.parent.parts[:2])
 
 

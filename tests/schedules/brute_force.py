@@ -38,7 +38,7 @@ _known: dict[tuple[datetime, tuple[timedelta | None, ...]], Mapping[str, list[da
 
 @dataclass(frozen=True)
 class ParsedCron:
-    """Rule in sets of numbers, parsed independently of `cronsim`."""
+    """Cron rule as the sets of numbers that its fields allow, parsed without `cronsim`."""
 
     seconds: frozenset[int]
     minutes: frozenset[int]
@@ -99,7 +99,10 @@ def walk_minutes(zone: ZoneInfo, begin: datetime, end: datetime) -> list[tuple[d
 
 
 def slots_of(cron: str, minutes: Sequence[tuple[datetime, datetime]]) -> list[datetime]:
-    """Return the slots of a rule in a walk, ascending. The walk must begin an hour earlier."""
+    """Return the slots of a rule in these minutes of `walk_minutes`, ascending.
+
+    The minutes must begin an hour before the first slot of interest, to show a change of the clock.
+    """
     parsed = parse_cron(cron)
     slots: list[datetime] = []
     latest = minutes[0][1] - MINUTE
@@ -116,7 +119,10 @@ def slots_of(cron: str, minutes: Sequence[tuple[datetime, datetime]]) -> list[da
 
 
 def _skipped(parsed: ParsedCron, first: datetime, end: datetime) -> Iterator[bool]:
-    """Yield True for each minute of a rule among local times that did not exist."""
+    """Yield for each local minute in [`first`, `end`) True if the rule has a slot in it.
+
+    The clock of the zone skipped these minutes.
+    """
     while first < end:
         yield bool(_in_minute(parsed, first, first))
         first += MINUTE
@@ -148,7 +154,7 @@ def offset(zone: ZoneInfo, instant: datetime) -> timedelta | None:
 
 
 def differing(name: str, change: datetime) -> list[str]:
-    """Return the rules for which the slots around a change differ from those by brute force."""
+    """Return the rules whose slots around a change of a zone's offset differ from brute force."""
     begin, end = change - BEFORE, change + AFTER
     slots = expected(ZoneInfo(name), begin, end)
     return [cron for cron in CRON_RULES if slots[cron] != made(cron, name, begin, end)]
@@ -168,7 +174,7 @@ def expected(zone: ZoneInfo, begin: datetime, end: datetime) -> Mapping[str, lis
 
 
 def made(cron: str, name: str, begin: datetime, end: datetime) -> list[datetime]:
-    """Return the slots in (`begin`, `end`) by `pulljobs.schedules`."""
+    """Return the slots in (`begin`, `end`) by `pulljobs.schedules`, in the time zone `name`."""
     slots = Rule(cron=cron, timezone=name).slots_after(begin)
     return list(takewhile(lambda slot: slot < end, slots))
 

@@ -37,7 +37,7 @@ def now() -> datetime:
 
 
 def make_due(row: Schedule, count: int = 1) -> list[datetime]:
-    """Set a schedule back, so that its newest `count` past slots have no record. Return them."""
+    """Set a schedule back, so that its newest `count` past slots are due. Return these slots."""
     row = reread(row)
     row.rule_since = now() - timedelta(days=30)
     if row.every and row.next_slot is not None and row.starts_at is not None:

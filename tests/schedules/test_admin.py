@@ -35,7 +35,7 @@ def operator(db: None) -> Client:
 
 @pytest.fixture
 def fields(consumer: Consumer) -> dict[str, Any]:
-    """Return the data of the form of a new schedule."""
+    """Return data for the form that creates a schedule, by the names of its fields."""
     return {
         "name": "report",
         "channel": consumer.channel.name,
@@ -75,7 +75,7 @@ def visible_text(answer: str) -> str:
 
 
 def errors_of(client: Client, url: str, data: dict[str, Any]) -> dict[str, list[str]]:
-    """Post a form with mistakes. Return its errors by field."""
+    """Post a form that must be refused, and return its errors by field."""
     answer = client.post(url, data)
     assert answer.status_code == 200
     errors: dict[str, list[str]] = answer.context["adminform"].form.errors
@@ -195,7 +195,7 @@ def test_a_name_that_is_taken_is_refused(
 def test_the_preview_shows_ten_slots_in_both_zones_and_saves_nothing(
     operator: Client, fields: dict[str, Any]
 ) -> None:
-    """The slots before which the clock changes are marked."""
+    """A slot is marked if the offset of the zone has changed since the slot before."""
     start = {"starts_at": "2030-03-27T00:00", "cron": "0 6 * * *", "_preview": "1"}
     answer = operator.post(add_page(), fields | start)
     text = visible_text(answer.content.decode())
@@ -261,7 +261,7 @@ def test_a_schedule_that_has_ended_can_be_changed_but_its_rule(
 def test_a_declared_schedule_can_be_changed_but_not_renamed(
     operator: Client, fields: dict[str, Any], make: Make
 ) -> None:
-    """Python and HTTP have this rule too, whether the declaration still exists or not."""
+    """The admin ignores a new name for a schedule that code declares, and accepts other changes."""
     row = make("report")
     Schedule.objects.filter(pk=row.pk).update(is_declared=True)
     text = read_page(operator, page(LIST, row.pk))

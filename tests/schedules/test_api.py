@@ -54,7 +54,7 @@ class ScheduleUser:
         self.client = Client(headers={"Authorization": f"Token {token}"})
 
     def send(self, method: str, url: str, given: Any = None, seen: Any = None) -> Any:
-        """Send JSON. `seen` is an answer whose Last-Modified goes back."""
+        """Send `given` as JSON, to be refused if the row has changed since the answer `seen`."""
         body = b"" if given is None else json.dumps(given)
         headers = {} if seen is None else {"If-Unmodified-Since": seen["Last-Modified"]}
         return self.client.generic(method, url, body, "application/json", headers=headers)
@@ -324,7 +324,7 @@ def test_lists_are_paged_by_name_and_by_slot(
 
 
 def walk(caller: ScheduleUser, url: str | None, field: str) -> list[str]:
-    """Follow the links and return a field of each entry."""
+    """Return a field of each entry of a list, from all its pages."""
     shown: list[str] = []
     while url is not None:
         page = caller.send("GET", url).json()

@@ -28,7 +28,7 @@ def _own_declarations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def find_problems() -> dict[str, tuple[str, str]]:
-    """Return the id and the text of each problem of a declared schedule by its subject."""
+    """Return id and text of what the system check reports, by the schedule that it is about."""
     ids = ("E035", "E036", "E037", "W012", "W013")
     return {
         str(check.obj): (str(check.id), str(check.msg))

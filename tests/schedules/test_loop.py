@@ -99,7 +99,7 @@ def test_a_loop_without_due_schedules_runs_one_statement_in_ten_seconds() -> Non
 
 
 def measure_idle_loop() -> tuple[bool, bool]:
-    """Return whether the first pass sleeps long, and whether the second needs no connection."""
+    """Return True if the first pass sleeps long, and True if the second opens no connection."""
     loop = ScheduleLoop()
     sleeps_long = loop.tick() > LONGEST_SLEEP / 2
     connections[USING].close()
@@ -204,7 +204,7 @@ def test_a_pass_costs_the_same_with_a_hundred_thousand_schedules_that_are_not_du
 
 
 def fill(count: int) -> None:
-    """Add copies of the schedule, of which ten are due."""
+    """Add `count` copies of the schedule "first", of which ten are due."""
     columns = [
         str(field.column)
         for field in Schedule._meta.concrete_fields

@@ -150,7 +150,7 @@ def verify_all() -> Any:
 
 
 def fail_json(*arguments: str) -> Any:
-    """Run a command that has to end with exit code 1. Return its output."""
+    """Run a verb of `manage.py pulljobs` that must exit with 1. Return its parsed JSON."""
     output = StringIO()
     with pytest.raises(SystemExit) as ended:
         call_command("pulljobs", *arguments, "--json", stdout=output)

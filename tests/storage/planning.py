@@ -227,7 +227,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 def plan(
     planner: Session, name: str, known: Mapping[str, dict[str, Any]] = PARAMS
 ) -> list[dict[str, Any]]:
-    """Return the nodes of the plan of a prepared statement. `known` has the parameters."""
+    """Return the plan nodes of a prepared statement, with its parameters from `known[name]`."""
     params, names = known[name], list(known[name])
     text = re.sub(r"%\((\w+)\)s", lambda each: f"${names.index(each[1]) + 1}", statement(name))
     planner.execute(f"PREPARE asked AS {text}".encode())

@@ -54,7 +54,10 @@ def test_a_connection_that_is_cut_after_a_commit_fails_nothing(
 def test_outcomes_that_a_cut_connection_hides_are_to_be_written_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The others are written: to repeat a retry would count it as lost."""
+    """An outcome is reported as unwritten if the connection breaks before its write is confirmed.
+
+    The other outcomes of the batch are reported as written, because a repeated retry would be lost.
+    """
     consumer = ConsumerFactory.create()
     published(consumer), published(consumer)
     claim = pulling.Puller(USING, consumer).claim(2)
@@ -88,7 +91,7 @@ def test_what_fails_before_the_commit_is_raised() -> None:
 
 @pytest.fixture
 def by_hand() -> Iterator[None]:
-    """Begin a transaction that Django does not know of."""
+    """Switch autocommit off, so that the test ends its transaction by hand."""
     transaction.set_autocommit(False, USING)
     yield
     transaction.rollback(USING)
@@ -105,7 +108,7 @@ def test_a_connection_is_in_a_transaction_before_it_opens_where_commits_are_made
 
 
 def test_verbs_join_a_transaction_that_is_ended_by_hand(by_hand: None) -> None:
-    """Django reports no commit then, so loops find what they wake otherwise."""
+    """Verbs work although Django reports no such commit. Loops are not woken, but find the rows."""
     consumer = ConsumerFactory.create()
     with batches.batch("nightly") as batch:
         [member] = batch.publish(consumer.channel.name, b"x").job_ids
@@ -122,7 +125,7 @@ def test_verbs_join_a_transaction_that_is_ended_by_hand(by_hand: None) -> None:
 
 
 def test_a_transaction_that_is_ended_by_hand_keeps_its_settings(by_hand: None) -> None:
-    """It may be idle for longer than one of ours, and an error leaves it to the caller."""
+    """Verbs change no time limit in it, because the caller's transaction may be idle for long."""
     settings = "SELECT current_setting(name) FROM unnest(%s::text[]) AS name"
     names = ["lock_timeout", "idle_in_transaction_session_timeout"]
     before = query(settings, [names])

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 def answer(text: str, parameter: object) -> Any:
-    """Return a cursor of Django's connection, which knows the types of `adapters`."""
+    """Return the value that PostgreSQL answers to a query with one parameter."""
     connections[USING].ensure_connection()
     cursor = psycopg.RawCursor(connections[USING].connection)
     [row] = cursor.execute(text, [parameter]).fetchall()

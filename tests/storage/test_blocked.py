@@ -109,7 +109,7 @@ def test_next_to_many_dead_jobs_a_bounded_number_is_read_and_the_count_is_marked
 
 
 def _rows_read() -> int:
-    """Return the rows of the job table that this transaction has read."""
+    """Return how many rows of the job table this transaction has read."""
     [(read,)] = query(
         "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables"
         " WHERE relname = 'pulljobs_job'"

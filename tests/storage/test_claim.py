@@ -62,7 +62,7 @@ def test_a_claim_says_what_it_took() -> None:
 
 
 def test_the_ids_of_a_large_claim_are_neither_compressed_nor_stored_elsewhere() -> None:
-    """Either takes longer than all else that a lease costs."""
+    """A lease row stores them inline: either would cost more than the rest of writing it."""
     consumer = ConsumerFactory.create()
     published(consumer, 1_000)
     claimed(consumer, 1_000)
@@ -171,7 +171,7 @@ def test_more_priorities_than_floors_are_kept_for() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_claim_that_is_rolled_back_loses_nothing() -> None:
-    """This holds as well where the same process goes on with marks."""
+    """A process claims the jobs of its rolled-back claim again, despite its low-water marks."""
     consumer = ConsumerFactory.create()
     made = published(consumer, 4)
     puller = Puller(USING, consumer)
@@ -207,7 +207,7 @@ def test_a_claim_is_a_hot_update_that_writes_no_index_entry() -> None:
 
 
 def updates() -> tuple[int, int]:
-    """Return the updates of the job table in this session, and those that were HOT."""
+    """Return how many updates of the job table this transaction made, and how many were HOT."""
     [row] = query(
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables"
         " WHERE relname = 'pulljobs_job'"

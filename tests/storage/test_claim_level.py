@@ -26,7 +26,7 @@ LARGE = 51
 
 @pytest.fixture
 def puller() -> Puller:
-    """Its floor is known."""
+    """Return a puller that already has a low-water mark, as after a while of work."""
     puller = Puller(USING, ConsumerFactory.create())
     work_on(puller)
     return puller
@@ -34,7 +34,7 @@ def puller() -> Puller:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the claims that ran."""
+    """Return the growing list of the names of the statements that ran."""
     names: list[str] = []
     run = statements.AliasSession.run
 
@@ -48,7 +48,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def read_apart(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int]]:
-    """The ids of the messages that took a statement of their own."""
+    """Return the growing list of the message ids that separate statements read after a claim."""
     every: list[Sequence[int]] = []
     original = messages.read_messages
 
@@ -103,7 +103,7 @@ def test_a_small_claim_after_a_small_one_brings_the_messages(
 
 
 def test_a_large_claim_does_not(puller: Puller, read_apart: list[Sequence[int]]) -> None:
-    """Reading many in the claim takes longer than reading them after it."""
+    """A large claim reads its messages in a second statement, which is faster for many."""
     published(puller.consumer, FEW + 1)
     assert len(puller.claim(100).jobs) == FEW + 1
     assert [len(ids) for ids in read_apart] == [FEW + 1]
@@ -112,7 +112,7 @@ def test_a_large_claim_does_not(puller: Puller, read_apart: list[Sequence[int]])
 def test_messages_of_another_time_are_read_after_the_claim(
     puller: Puller, read_apart: list[Sequence[int]]
 ) -> None:
-    """Their days are not known before it."""
+    """Only messages as recent as the jobs come with a claim. Older ones are read after it."""
     old = first_of(now() - timedelta(days=2))
     query(
         "INSERT INTO pulljobs_message"
@@ -191,7 +191,7 @@ def test_it_tells_what_is_due_next(puller: Puller) -> None:
 
 @pytest.fixture
 def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three claims are too short for a claim to look behind them."""
+    """Let claims look for passed jobs only after one that is not full, on slow machines too."""
     monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta(hours=1))
 
 
@@ -217,7 +217,7 @@ def test_what_large_full_claims_passed_is_found_while_they_go_on() -> None:
 def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_is_let_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Though the look ends where all of its batch are available, it is behind that."""
+    """A passed job is claimed even if it was still locked when claims looked for passed jobs."""
     puller, passed = _passing(full=3, left=0)
     with session() as other:
         lock(other, passed)
@@ -229,11 +229,11 @@ def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_i
 
 
 def _passing(*, full: int, left: int) -> tuple[Puller, int]:
-    """Return the state after full claims that passed a locked job, with jobs left.
+    """Return a puller whose `full` claims passed a locked job, and the id of that job.
 
-    It is older than any claim, so no open transaction holds the floor below it. Transactions of
-    other tests may hold the floor for a while. All jobs are of one batch, so all are available at
-    the same time: that is the last moment of a look below.
+    `left` jobs remain in the queue. The jobs are older than any claim, so no open transaction keeps
+    the low-water mark below them, except for those of other tests for a while. One publish wrote
+    them, so all became available at the same time, where the search for passed jobs ends.
     """
     puller = Puller(USING, ConsumerFactory.create())
     made = published(puller.consumer, BATCH)

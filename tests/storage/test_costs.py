@@ -138,7 +138,7 @@ class TestCost:
 
 @pytest.fixture
 def early() -> None:
-    """Wait, if a minute ends at once, until it has."""
+    """Wait for the next minute if the current one is about to end."""
     [(second,)] = query("SELECT extract(second FROM clock_timestamp())::float8")
     if second > 57:
         time.sleep(60.1 - second)

@@ -77,7 +77,7 @@ def count() -> int:
 
 
 def assert_counts_are_those_of_the_archive() -> None:
-    """Compare every count with SQL over the archive, and times within their error."""
+    """Assert that stored counts equal those of the archive, and quantiles within their error."""
     for period, (width, age) in counting.KEPT.items():
         kept = min(age, timedelta(hours=2)) if period == "minute" else age
         stored = {
@@ -103,7 +103,7 @@ def assert_close(buckets: list[int], jobs: list[int], exact: list[float | None] 
 
 
 def counted() -> tuple[int, int]:
-    """Return the settlements and the deaths of all consumers."""
+    """Return two stored counts over all consumers: of settlements, and of jobs that ended dead."""
     [row] = query(
         "SELECT coalesce(sum(delivered + dead), 0)::int, coalesce(sum(dead), 0)::int"
         " FROM pulljobs_settlement_count WHERE period = 'day' AND consumer_id = %s",
@@ -125,7 +125,7 @@ def test_counts_of_every_period_are_those_of_the_archive(consumer: Consumer) -> 
 
 
 def test_a_settlement_that_commits_late_is_counted_once(consumer: Consumer) -> None:
-    """Transactions do not commit in the order of their ids and times."""
+    """A transaction that commits after a later one was counted is counted by the next count."""
     with session() as early, session() as late:
         _settle_in(early, consumer, timedelta(minutes=1))
         assert count() == 0
@@ -192,7 +192,7 @@ def _params(locked: Any) -> Mapping[str, Any]:
 
 
 def test_the_counts_of_a_restored_database_are_made_again(consumer: Consumer) -> None:
-    """Its transactions have other numbers than those that were counted."""
+    """The ids of its transactions are lower than those that were counted."""
     archive(consumer, 10)
     count()
     CountProgress.objects.update(snapshot="99999999:99999999:")
@@ -241,7 +241,7 @@ def test_one_process_counts_in_an_interval(consumer: Consumer) -> None:
 def test_the_first_count_of_a_large_archive_is_left_to_the_command(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would keep a worker from its leases."""
+    """A worker would count for so long that it could not renew its leases."""
     monkeypatch.setattr("pulljobs.storage.counting.LARGE", 5)
     archive(consumer, 6)
     operating.count_settlements()
@@ -251,7 +251,7 @@ def test_the_first_count_of_a_large_archive_is_left_to_the_command(
 
 
 def test_counts_of_an_empty_archive_are_complete_from_their_minute_on(consumer: Consumer) -> None:
-    """Otherwise the first column of a new project would be marked as incomplete."""
+    """Otherwise the dashboard would mark the first column of a new project as incomplete."""
     counting.count_settlements(USING)
     progress = CountProgress.objects.get()
     assert progress.counted_from == progress.counted_at.replace(second=0, microsecond=0)

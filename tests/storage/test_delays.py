@@ -31,7 +31,7 @@ STRATEGIES = [
 
 
 def planned(consumer: Consumer, retry: int) -> tuple[float, float]:
-    """Return the bounds of the seconds until a job is available that failed before that retry."""
+    """Return the least and the most seconds from a failure to its retry number `retry`."""
     published(consumer)
     query("UPDATE pulljobs_job SET retry_count = %s WHERE state = 'QUEUED'", [retry - 1])
     [held] = claimed(consumer)
@@ -72,7 +72,7 @@ def test_jitter_stays_inside_the_cap(strategy: str) -> None:
     "after", [timedelta(milliseconds=1), timedelta(days=400, seconds=0.25), LONGEST_DELAY]
 )
 def test_the_delay_that_a_handler_names(after: timedelta) -> None:
-    """On a day whose clocks are changed a day has 24 hours as well."""
+    """A delay of days has 24 hours each, even if the clocks of the session's zone change."""
     consumer = ConsumerFactory.create()
     held = claimed(consumer, len(published(consumer, 2)))
     [(before,)] = query("SELECT clock_timestamp()")

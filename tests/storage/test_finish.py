@@ -32,7 +32,7 @@ def claim_new(consumer: Consumer, count: int = 1) -> list[Held]:
 
 
 def test_a_stale_outcome_lends_its_event_to_no_other_job() -> None:
-    """Not even in a batch with the outcome of who holds the job now."""
+    """An outcome with an old lease token changes nothing, even in a batch with the holder's."""
     [held] = held_jobs(1)
     stale = Held(held.job_id, uuid4())
     jobs.finish(USING, [outcomes.deliver(stale), outcomes.retry(held, "again")])
@@ -128,7 +128,7 @@ def test_a_part_of_a_claim_that_was_renewed_goes_without_the_rest() -> None:
 
 
 def test_deliveries_of_many_claims_are_each_under_their_own_token() -> None:
-    """The holder of some of them does not deliver the others."""
+    """A delivery with the lease token of another claim in the same batch changes nothing."""
     consumer = ConsumerFactory.create()
     published(consumer, 90)
     first, second = claimed(consumer, 45), claimed(consumer, 45)

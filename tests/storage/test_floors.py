@@ -44,7 +44,10 @@ def ids(puller: Puller, wanted: int = 100) -> list[int]:
 
 
 def work_on(puller: Puller, seconds: float = 0.0) -> list[int]:
-    """Publish and claim, as a busy worker does, until so much time is over and floors are up."""
+    """Publish and claim for at least so many seconds, until the low-water mark has risen.
+
+    Return the ids of the claimed jobs that it did not publish.
+    """
     end = now() + timedelta(seconds=seconds)
     foreign: list[int] = []
     for _round in range(1000):
@@ -57,7 +60,7 @@ def work_on(puller: Puller, seconds: float = 0.0) -> list[int]:
 
 
 def poll(puller: Puller) -> list[int]:
-    """Publish, claim and finish a few other jobs."""
+    """Publish and claim a few jobs. Return the ids of the claimed jobs that it did not publish."""
     mine = [id for _round in range(5) for id in published(puller.consumer, 3)]
     return [id for _round in range(5) for id in ids(puller, 5) if id not in mine]
 
@@ -105,7 +108,7 @@ def test_floors_rise(puller: Puller) -> None:
 def test_a_job_that_commits_late_is_found(
     puller: Puller, consumer: Consumer, other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its transaction is open shortly: the floor waits for it."""
+    """The low-water mark stays below a job whose transaction is open for a short time."""
     monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta(minutes=10))
     late = publish_in(other, consumer)
     for _round in range(5):
@@ -132,7 +135,7 @@ def test_a_job_that_commits_long_after_is_found_below_the_floor(
 def test_all_that_commits_long_after_is_found_behind_many_jobs_of_few_keys(
     other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look sees only so many: it claims one of a key, and blocks the others."""
+    """A late job is found behind a hundred others of one key, which are blocked step by step."""
     monkeypatch.setattr(keyed, "LEAST_SEEN", 100)
     puller = Puller(USING, ConsumerFactory.create(exclusive_keys=True))
     work_on(puller)
@@ -170,7 +173,7 @@ def test_several_that_commit_late_are_found_each_after_its_commit(
 def test_a_look_below_the_floor_takes_nothing_before_its_time(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
-    """Its slices grow. None may reach into the future."""
+    """A search below the low-water mark claims no delayed job, however large its range of time."""
     [delayed] = published(consumer, delay=timedelta(minutes=10))
     work_on(puller)
     late = publish_in(other, consumer)
@@ -185,7 +188,7 @@ def test_a_look_below_the_floor_takes_nothing_before_its_time(
 def test_what_came_while_the_clock_was_set_back_is_found(
     puller: Puller, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And has caught up since: no claim saw that it was earlier, only that it went on by less."""
+    """A claimer notices such a clock by its monotonic clock, and searches below its mark again."""
     work_on(puller)
     [job] = published(consumer)
     before = floor_of(puller) - timedelta(milliseconds=1)
@@ -203,7 +206,7 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def another_server() -> Iterator[Callable[[], None]]:
-    """Call it, and this connection reports of another."""
+    """Return a function that makes this connection look as if it led to another server."""
 
     def change() -> None:
         query("CREATE SCHEMA elsewhere")
@@ -222,7 +225,7 @@ def another_server() -> Iterator[Callable[[], None]]:
 def test_what_a_failover_behind_a_pooler_undid_is_claimed_again(
     puller: Puller, consumer: Consumer, another_server: Callable[[], None]
 ) -> None:
-    """The pooler's connection stays. The claim was lost with the server that had committed it."""
+    """Low-water marks are forgotten when the server behind the same connection is another one."""
     [job] = published(consumer)
     assert ids(puller) == [job]
     work_on(puller)
@@ -257,7 +260,7 @@ def test_a_locked_job_is_passed_without_waiting_and_found_when_it_is_let_go(
 def test_a_locked_job_in_a_long_queue_is_found_when_it_is_let_go(
     puller: Puller, consumer: Consumer, other: Session, priorities: str
 ) -> None:
-    """It is older than any claim, so no open transaction holds the floor below it."""
+    """A claim that passes a locked job returns to it, even if the job is older than any claim."""
     left = published(consumer, 1_000)
     if priorities == "several":
         published(consumer, priority=-1)
@@ -314,7 +317,7 @@ def test_a_claim_of_another_process_that_fails_gives_its_jobs_to_us(
 def test_a_locked_job_below_the_floor_is_found_when_it_is_let_go(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
-    """Found late and locked just then: the look below comes back to it."""
+    """A late job that is locked while a search below the mark finds it is claimed afterwards."""
     work_on(puller)
     late = publish_in(other, consumer)
     work_on(puller, low_water_marks.PATIENCE.total_seconds() * 1.5)
@@ -360,7 +363,7 @@ def test_jobs_given_back_are_above_every_floor(puller: Puller, consumer: Consume
 
 
 def test_statements_that_make_jobs_available_have_their_transaction_before_the_clock() -> None:
-    """The order the floors rely on: see `pulljobs.engine.low_water_marks`."""
+    """Low-water marks rely on transactions that get their id before they read the clock."""
     publishing = ("publish", "publish_batch", "publish_one", "publish_staged")
     for name in (*publishing, "finish", "free_keys", "replace"):
         assert "pg_current_xact_id()" in statement(name), name

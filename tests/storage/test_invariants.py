@@ -274,7 +274,7 @@ def test_every_promise_is_broken_here() -> None:
 
 
 def test_sound_tables_keep_every_promise() -> None:
-    """Jobs have every state. Those with keys run, wait, or wait for their retry."""
+    """`verify` finds nothing wrong in jobs of every state, with and without keys and delays."""
     for state in State:
         made(state)
     running, waiting = exclusive(), exclusive(retry_strategy="constant:60")

@@ -40,7 +40,7 @@ LATER = timedelta(hours=1)
 
 @pytest.fixture(autouse=True)
 def nothing_is_stuck(db: None) -> Iterator[None]:
-    """After every test: no blocked job whose key is free. And whatever waits for a lock fails."""
+    """Assert after each test that no blocked job has a free key, and let waits for locks fail."""
     with lock_timeout():
         yield
     assert stuck() == []
@@ -135,7 +135,7 @@ class TestClaim:
     def test_free_keys_do_not_wait_behind_those_that_others_have_locked(
         self, what: str, seen: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """And those are claimed once they are let go."""
+        """Claims pass keys or jobs that other transactions lock, and find them afterwards."""
         monkeypatch.setattr(keyed, "LEAST_SEEN", seen)
         monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
         monkeypatch.setattr(low_water_marks, "CLAIM_SPACING", timedelta())
@@ -160,7 +160,7 @@ class TestClaim:
 
     @committed
     def test_one_puller_finds_what_it_had_to_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Its floor stays before it, however long it was locked."""
+        """A puller finds a job that it passed while its key was locked, however long that was."""
         monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
         monkeypatch.setattr(low_water_marks, "CLAIM_SPACING", timedelta())
         consumer = exclusive()
@@ -320,7 +320,7 @@ def test_blocked_jobs_are_counted_apart() -> None:
 class TestFreeing:
     @pytest.mark.parametrize("event", FREEING)
     def test_the_next_of_the_key_may_be_claimed(self, event: str) -> None:
-        """A DEAD job frees its key."""
+        """A job that ends, delivered or DEAD, frees its key for the next job."""
         consumer = exclusive(max_retries=0)
         _first, second, _third = queued(consumer, "aaa")
         [held] = claim(consumer)
@@ -330,7 +330,7 @@ class TestFreeing:
     @pytest.mark.parametrize("event", HOLDING)
     @pytest.mark.parametrize("hold", [True, False])
     def test_the_same_job_comes_again(self, event: str, hold: bool) -> None:
-        """Not the next of its key, after any holder."""
+        """A job that is queued again at once keeps its key, so that it precedes later jobs."""
         consumer = exclusive(hold_key_on_retry=hold)
         first, *_rest = queued(consumer, "aaa")
         [held] = claim(consumer)
@@ -349,7 +349,7 @@ class TestFreeing:
         assert ids(claim(consumer)) == [first]
 
     def test_a_retry_to_come_lets_others_pass_where_it_does_not_hold_its_key(self) -> None:
-        """Without the flag they pass, and it takes its turn when it is due."""
+        """Without `hold_key_on_retry`, later jobs are claimed until the retry is due."""
         consumer = exclusive(hold_key_on_retry=False)
         first, second, third = queued(consumer, "aaa")
         pulling.finish([outcomes.retry(claim(consumer)[0], "later", after=LATER)])
@@ -428,7 +428,7 @@ class TestFreeing:
 
     @committed
     def test_freeing_waits_for_a_claim_that_blocks(self) -> None:
-        """Or it would not see what was blocked behind its job a moment before."""
+        """The end of a job waits for a claim that is blocking jobs of its key, to unblock them."""
         consumer = exclusive()
         _first, second = queued(consumer, "aa")
         [held] = claim(consumer, 1)

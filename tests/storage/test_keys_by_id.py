@@ -72,7 +72,7 @@ class TestSweep:
         pulling.sweep_keys()
 
     def test_keys_whose_jobs_are_due_later_are_left_alone(self) -> None:
-        """This is the state after an outage, if retries let go of their keys."""
+        """The sweep skips keys all of whose jobs wait for a retry, as after an outage."""
         consumer = exclusive(hold_key_on_retry=False)
         queued(consumer, "ab")
         for held in claim(consumer):
@@ -138,7 +138,7 @@ class TestTake:
         assert isinstance(take(consumer, first), Held)
 
     def test_a_job_that_runs_is_not_refused_for_its_key(self) -> None:
-        """It is in another state: that is the answer."""
+        """Taking a job that is in flight returns None, because of its state, not BUSY_KEY."""
         consumer = exclusive()
         first, _second = queued(consumer, "aa")
         claim(consumer)

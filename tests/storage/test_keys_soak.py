@@ -1,4 +1,4 @@
-"""Everything at once on a few keys: never two of one in flight, in order, and none is forgotten.
+"""Everything at once on a few keys: never two jobs of a key in flight, in order, none forgotten.
 
 `PULLJOBS_TEST_JOBS=20000` is the full size.
 """
@@ -69,7 +69,7 @@ def watched() -> Iterator[None]:
 
 
 class Chaos:
-    """Let each thread publish and settle until all is done."""
+    """Threads that publish, claim, settle, kill, redrive and reap until all jobs have ended."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -133,7 +133,7 @@ class Chaos:
         time.sleep(0.01)
 
     def some(self) -> list[tuple[int, str]]:
-        """Return True while there is more to publish."""
+        """Return up to three random jobs with their states, or none once all are published."""
         rows = Job.objects.values_list("id", "state").order_by("?")
         return list(rows[:3]) if self.left > 0 else []
 
@@ -149,16 +149,16 @@ class Chaos:
 
 
 def no_lease() -> bool:
-    """Sweep until no key without jobs is left, as after jobs that ended at the same moment."""
+    """Reap, and return True if no lease is left."""
     pulling.reap()
     return not Lease.objects.exists()
 
 
 @pytest.mark.parametrize("hold", [True, False])
 def test_keys_under_everything_at_once(watched: None, hold: bool) -> None:
-    """Publishers stay open across claims, kills, redrives, revivals and takes.
+    """Each job is delivered at most once, in the order of its key, and no key is left held.
 
-    Nothing is swept, because no process crashes while it frees a key.
+    The test never sweeps, because no process crashes while it frees a key.
     """
     consumer = exclusive(
         hold_key_on_retry=hold, max_retries=99, max_deliveries=999, protocol_lease_duration=LEASE

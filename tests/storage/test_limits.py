@@ -143,7 +143,7 @@ def test_a_deleted_consumer_is_named_as_the_reason() -> None:
 
 class TestInFlight:
     def test_claims_fill_what_room_there_is(self) -> None:
-        """Redeliveries count like any job in flight."""
+        """A claim takes no more jobs than `max_in_flight` leaves, and reports this limit."""
         consumer = ConsumerFactory.create(max_in_flight=3)
         published(consumer, 10)
         puller = Puller(USING, consumer)
@@ -156,7 +156,7 @@ class TestInFlight:
         assert (len(third.jobs), third.refusal) == (1, Refusal.MAX_IN_FLIGHT)
 
     def test_a_finish_of_one_of_a_claim_makes_room(self) -> None:
-        """Though its id stays in the lease of the others."""
+        """A job that a retry gives back counts no longer, although the lease still lists its id."""
         consumer = ConsumerFactory.create(max_in_flight=2)
         published(consumer, 4)
         first, _other = held(Puller(USING, consumer).claim(2))
@@ -199,7 +199,10 @@ class TestInFlight:
 
     @committed
     def test_many_claimers_never_hold_more(self) -> None:
-        """Only three claim at a time: a claim waits for the lock for 2 s, and poolers are slow."""
+        """No instant has more jobs in flight than `max_in_flight`, whichever processes claim them.
+
+        Only three threads claim: a claim waits at most 2 s for the lock, and poolers are slow.
+        """
         consumer = ConsumerFactory.create(max_in_flight=5)
         made = published(consumer, 100)
         seen: list[int] = []
@@ -319,7 +322,7 @@ class TestRequests:
         assert held(Puller(USING, consumer).claim(3, request_id="r")) == jobs[1:]
 
     def test_a_claim_under_a_taken_id_took_nothing_and_learned_nothing(self) -> None:
-        """Or the floor would pass what it saw."""
+        """A claim that is refused as repeated moves no low-water mark past the jobs it saw."""
         consumer = ConsumerFactory.create()
         published(consumer, 4)
         assert claim_from_head(consumer, 2, request_id="r").taken
@@ -355,7 +358,7 @@ class TestRequests:
 
     @committed
     def test_a_repeat_waits_for_the_first_and_skips_none(self) -> None:
-        """Jobs that it found while it waited stay for the next claim, with or without marks."""
+        """A repeat gets the jobs of the first claim, and the next claim gets the others."""
         consumer = ConsumerFactory.create()
         published(consumer, 4)
         puller = Puller(USING, consumer)

@@ -33,7 +33,7 @@ def consumer() -> Consumer:
 
 
 def held_jobs(consumer: Consumer, *claims: int) -> list[list[Held]]:
-    """Publish and claim jobs, and return those of each claim."""
+    """Publish jobs, claim them in claims of these sizes, and return the jobs of each claim."""
     published(consumer, sum(claims))
     return [claimed(consumer, count, node_id=NODE) for count in claims]
 
@@ -125,7 +125,7 @@ def test_a_renewal_waits_neither_for_a_job_nor_for_another_lease(consumer: Consu
 
 @pytest.mark.own_session
 def test_a_loop_of_a_worker_waits_for_no_lock_without_a_bound(consumer: Consumer) -> None:
-    """A statement that is not made for locked rows fails, and its loop tries again."""
+    """A statement of a loop that waits for a locked row fails after a time limit."""
     [[locked]] = held_jobs(consumer, 1)
 
     def kill() -> None:
@@ -151,7 +151,7 @@ def test_an_operator_waits_for_a_locked_job_with_a_bound(
 
 @contextmanager
 def behind_a_pooler() -> Iterator[None]:
-    """Let this thread's connection be that of a loop behind a pooler, which keeps no setting."""
+    """Treat this thread's connection as that of a worker's loop behind a pooler."""
     known = connections[USING].settings_dict
     connections[USING].settings_dict = {**known, "DISABLE_SERVER_SIDE_CURSORS": True}
     statements.dedicate(USING)
@@ -191,7 +191,7 @@ def test_a_claim_in_a_loop_behind_a_pooler_waits_for_its_turn_with_a_bound() -> 
 def test_a_statement_of_djangos_own_in_a_loop_has_a_bound(
     consumer: Consumer, is_pooled: bool
 ) -> None:
-    """Even the first on its connection."""
+    """A query of the ORM on a worker's connection fails if it waits too long for a row."""
 
     def rename() -> None:
         with behind_a_pooler() if is_pooled else nullcontext():
@@ -206,7 +206,7 @@ def test_a_statement_of_djangos_own_in_a_loop_has_a_bound(
 
 
 def test_a_locked_row_of_a_process_or_of_its_waiters_keeps_no_loop() -> None:
-    """Its heartbeat comes later, and polls replace its wake-ups."""
+    """Heartbeats and registrations of waiters are left out while their rows are locked."""
     consumers = [ConsumerFactory.create().pk for _ in range(2)]
     nodes.register(USING, NODE, "host:1")
     listen.wait(USING, consumers[:1], NODE, timedelta(seconds=1))

@@ -77,7 +77,7 @@ def test_operators_may_give_public_ids() -> None:
 
 
 def test_operators_give_the_row_of_a_consumer() -> None:
-    """The name would be an AttributeError, or a pause that is lost."""
+    """Operations refuse the name of a consumer or channel and ask for its row, with a TypeError."""
     acts: list[Any] = [operating.purge, operating.redrive_all, operating.stats]
     for act in (*acts, operating.delete_exhausted):
         with pytest.raises(TypeError, match="Give a Consumer, the row itself, not 'orders/census'"):

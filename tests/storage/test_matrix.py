@@ -59,7 +59,7 @@ CASES = list(product(Event, State))
 
 
 def made(state: State | None, **options: object) -> MadeJob:
-    """Make a job in that state, with a stale lease that still lists it."""
+    """Make a job in this state. If it is not in flight, an old lease still lists its id."""
     consumer = ConsumerFactory.create(**options)
     if state is MISSING:
         return MadeJob(1, consumer, Held(1, uuid4()))

@@ -84,9 +84,9 @@ def test_days_are_made_ahead_once() -> None:
 
 
 def test_no_vacuum_pauses_before_that_of_the_jobs() -> None:
-    """One worker of autovacuum sees to one table after the other, a day of history among them.
+    """Autovacuum delays its work on no table, because one worker vacuums one after the other.
 
-    That one has no dead rows: new ones call for its vacuum, which is as short however big it is.
+    A day of history is vacuumed after so many new rows, whatever its size: it has no dead rows.
     """
     [*_] = partition_making.make_ahead(USING, 0)
     tables = [Partition(table, today()).name for table in partitions.PARTITIONED]
@@ -146,7 +146,7 @@ def test_both_kinds_of_rows_go_to_their_day() -> None:
 
 
 def test_partitions_have_what_their_parent_has() -> None:
-    """They have its columns, defaults, checks and indexes, and a plan needs no other."""
+    """A partition has the indexes, defaults and checks of its parent."""
     list(partition_making.make_ahead(USING, 0))
     for table in partitions.PARTITIONED:
         name = f"{table}_{today():%Y%m%d}"
@@ -175,7 +175,7 @@ def test_somebody_holding_the_lock_shortly_is_waited_for(
 def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Publishers behind the waiting lock go on between its attempts. Then it gives up."""
+    """Publishers go on between the short attempts to make a partition, which are then given up."""
     monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=20))
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(milliseconds=200))
     channel = ChannelFactory.create()
@@ -195,7 +195,7 @@ def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
 def test_a_vacuum_is_waited_for_longer_and_delays_no_publisher(
     monkeypatch: pytest.MonkeyPatch, *, is_dropped: bool
 ) -> None:
-    """Autovacuum gives way only after a second. No publisher waits during that time."""
+    """Making or dropping a partition waits for a vacuum, and blocks no publisher meanwhile."""
     monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=20))
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(0))
     channel = ChannelFactory.create()
@@ -222,7 +222,7 @@ def test_a_vacuum_is_waited_for_longer_and_delays_no_publisher(
 def test_a_vacuum_that_goes_on_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ten times, a worker's reaper would be away for longer than it may be."""
+    """Dropping a partition tries once if a vacuum goes on, since the reaper must not wait long."""
     monkeypatch.setattr(partition_locks, "VACUUM_TIMEOUT", timedelta(milliseconds=200))
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(milliseconds=100))
     caplog.set_level("INFO", "pulljobs.storage")
@@ -262,7 +262,7 @@ def test_several_who_make_the_same_days_at_once() -> None:
 
 
 def old_day(days: int = 40) -> Partition:
-    """Make an old partition with one message that no job needs."""
+    """Make the partition of a day so many days ago, with one message that no job needs."""
     day = today() - timedelta(days=days)
     publish_on(day)
     partition = Partition("pulljobs_message", day)
@@ -281,7 +281,7 @@ def test_old_days_go_and_the_others_stay() -> None:
 
 
 def test_several_who_drop_the_same_days_at_once() -> None:
-    """Workers that start together look after old days together."""
+    """Each old day is dropped once, and no process fails, if several drop them."""
     old = [old_day(days) for days in range(40, 50)]
     dropped = at_once(
         4, lambda _number: list(partition_dropping.drop_before(USING, timedelta(days=30)))
@@ -311,7 +311,7 @@ def test_a_day_that_a_live_job_needs_stays(state: str) -> None:
 def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Looked for again after the detach, when no transaction can add a row any more."""
+    """A day is kept if a job that needs one of its messages commits during the drop."""
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(days=1))
     consumer = ConsumerFactory.create()
     old = old_day()
@@ -332,7 +332,7 @@ def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it(
 def test_a_row_that_turns_up_while_a_day_is_dropped_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Looked for again after the detach: the copy elsewhere lacks it."""
+    """A day is kept if a row is written to it after the transaction up to which it was copied."""
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(days=1))
     old = old_day()
     with session() as other:
@@ -353,7 +353,7 @@ def test_a_row_that_turns_up_while_a_day_is_dropped_keeps_it(
 @pytest.mark.parametrize("table", partitions.PARTITIONED)
 @pytest.mark.parametrize("dedicated", [True, False], ids=["worker", "command"])
 def test_writes_to_a_day_are_found_by_block_ranges(table: str, *, dedicated: bool) -> None:
-    """Everybody waits for the second look: it must not read the whole day."""
+    """A drop finds new rows of a day by a BRIN index, because other sessions wait for its check."""
     day = Partition(table, today() - timedelta(days=40))
     assert partition_making._made(USING, day)
     plans: list[str] = []

@@ -74,9 +74,9 @@ STATISTICS = ("analyzed", "never analyzed", "analyzed when small", "churned")
 def filled(
     request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[str]:
-    """The tables with many rows, and what the planner knows of them.
+    """Fill the tables with many rows, and return which statistics the planner has of them.
 
-    A module that needs only some of them names their statements in `FILLS`.
+    A module that needs only some of the rows names the INSERT statements in `FILLS`.
     """
     texts = getattr(request.module, "FILLS", (FILL_ARCHIVE, FILL))
     with django_db_blocker.unblock(), session() as known:
@@ -187,7 +187,7 @@ def test_keys_are_found_by_their_own_index(planner: Session) -> None:
 
 
 def test_earlier_deaths_are_found_by_their_job(planner: Session) -> None:
-    """By their ids all settlements since the job was made would be read, of every job."""
+    """Earlier deaths of a job are looked up by its id, not among the settlements of all jobs."""
     conditions = [
         node.get("Index Cond") or node["Recheck Cond"]
         for node in plan(planner, "count_settlements")

@@ -25,7 +25,7 @@ FROM generate_series(1, %s) AS n
 
 @pytest.fixture(params=["analyzed", "never analyzed"])
 def consumer(request: pytest.FixtureRequest) -> Consumer:
-    """Its jobs have three priorities. Some are due later, some wait behind a key."""
+    """Return a consumer with many jobs: of three priorities, some due later, some blocked."""
     made: Consumer = ConsumerFactory.create(exclusive_keys=True)
     query(FORGET.replace("%", "%%"))
     query(FILL, [made.pk, JOBS])
@@ -56,7 +56,7 @@ def test_purging_reads_each_job_a_few_times(
 
 
 def rows(node: dict[str, Any]) -> float:
-    """Return the rows of the table that it read."""
+    """Return how many rows of the job table a node of a plan has read."""
     if node.get("Relation Name") != "pulljobs_job":
         return 0
     each = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)

@@ -1,7 +1,7 @@
 """Races of two processes: one wins, the other learns that it lost, nothing is written twice.
 
-The interleavings are built with a second session that stops after its statement. Nothing here is
-left to luck but the two tests with many threads.
+The interleavings are built with a second session that stops after its statement. Only the tests
+with many threads depend on chance.
 """
 
 from collections import Counter
@@ -55,7 +55,7 @@ def _fail_rather_than_hang(db: None) -> Iterator[None]:
 
 
 def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]:
-    """`finish` in another session, not yet committed."""
+    """Run the statement `finish` for one job in another session, which does not commit yet."""
     params = {
         "job_ids": [held.job_id],
         "lease_tokens": [held.lease_token],
@@ -74,7 +74,7 @@ def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]
 
 
 def expire_in(other: Session) -> None:
-    """Expire the lease as the reaper does, without a commit."""
+    """Expire the ended leases in another session, as the reaper does, without a commit."""
     for lease_id, token, job_ids, *_known in run(other, "expired", {"leases": 10}):
         for job_id in job_ids:
             settle_in(other, Held(job_id, token), Event.EXPIRE)
@@ -92,7 +92,7 @@ def renew_in(other: Session, held: Held) -> list[tuple[Any, ...]]:
 
 
 def while_open(other: Session, work: Callable[[], Any]) -> Any:
-    """Return the result of `work` after it waited for the other session's commit."""
+    """Start `work`, commit the other session once `work` waits for it, and return its result."""
     waiting = Thread(work)
     wait_until(lambda: blocked_by(other))
     other.commit()
@@ -128,7 +128,7 @@ def test_a_renewal_after_the_reaper_reports_the_job_as_lost() -> None:
 
 
 def test_an_outcome_before_the_reaper_stands() -> None:
-    """The reaper has the lease already, and finds one of its jobs gone."""
+    """A job whose outcome is written first stays settled, and the reaper expires the other one."""
     consumer = ConsumerFactory.create()
     published(consumer, 2)
     delivered, late = claimed(consumer, 2)
@@ -237,7 +237,7 @@ def test_an_outcome_before_a_kill_stands() -> None:
 
 
 def test_a_renewal_while_jobs_of_the_claim_are_settled_keeps_the_rest_leased() -> None:
-    """The settling sees the lease row locked, then changed: it is not to fail nor to drop it."""
+    """Settlements succeed during a renewal of their lease, and leave its row to the reaper."""
     consumer = ConsumerFactory.create()
     published(consumer, 2)
     first, other_job = claimed(consumer, 2)
@@ -301,7 +301,7 @@ def test_concurrent_flushes_claims_and_reapers_settle_each_job_once() -> None:
 
 
 def test_a_deadlock_of_two_batches_is_fought_out_by_the_database() -> None:
-    """Both in transactions of their own: the victim tries again, all is settled once."""
+    """Batches that lock the same jobs in opposite order all end, and settle each job once."""
     consumer = ConsumerFactory.create(max_retries=99)
     for _round in range(10):
         published(consumer, 40)

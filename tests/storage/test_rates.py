@@ -44,7 +44,7 @@ def held(claim: Claim) -> list[Held]:
 
 
 def fill(by: timedelta) -> None:
-    """Let the buckets fill for a time."""
+    """Move the buckets back in time, so that they gain the tokens of that time."""
     query("UPDATE pulljobs_flow_bucket SET filled_at = filled_at - %s", [by])
 
 
@@ -60,7 +60,7 @@ def tokens(consumer: Consumer) -> float:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the statements that claims ran."""
+    """Return the growing list of the names of the statements that ran."""
     names: list[str] = []
     genuine = statements.AliasSession.run
 
@@ -256,7 +256,7 @@ class TestGivenBack:
         assert puller.claim(10).taken is None
 
     def test_a_release_of_a_job_that_had_started_gives_no_token_back(self) -> None:
-        """A worker that stops cuts it off, or an operator takes it from its holder."""
+        """A started job keeps its token, whether a stopping worker or an operator gives it back."""
         consumer = limited()
         published(consumer, 10)
         puller = Puller(USING, consumer)

@@ -171,10 +171,7 @@ def blame() -> set[tuple[int, int, bool]]:
 
 
 def test_jobs_of_a_worker_that_ran_at_its_last_renewal_are_charged_suspects() -> None:
-    """Jobs that did not run are back at once.
-
-    Their deliveries count, or they might go on for ever.
-    """
+    """Jobs that ran are charged a retry and become crash suspects. Others are claimable at once."""
     consumer = ConsumerFactory.create(retry_strategy="constant:60")
     published(consumer, 3)
     held = claimed(consumer, 3, node_id=uuid4())
@@ -191,7 +188,7 @@ def test_jobs_of_a_worker_that_ran_at_its_last_renewal_are_charged_suspects() ->
 def test_jobs_that_never_ran_are_never_charged_but_run_alone_after_the_second_loss(
     max_deliveries: int,
 ) -> None:
-    """A machine that dies early in a lease leaves no word about what ran."""
+    """A machine that dies early in a lease has not reported which jobs ran."""
     consumer = ConsumerFactory.create(max_deliveries=max_deliveries)
     published(consumer)
     for _loss in range(max_deliveries + 2):

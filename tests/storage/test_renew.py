@@ -123,7 +123,7 @@ def test_jobs_of_several_claims_are_renewed_in_one_call() -> None:
 
 
 def test_settling_jobs_that_were_split_off_leaves_the_lease_of_the_others() -> None:
-    """Half of the jobs are renewed apart, which once made both rows look finished."""
+    """A renewal of some jobs moves them to a lease of their own, whose end keeps the first."""
     held = held_jobs(2)
     jobs.renew(USING, held[:1])
     jobs.finish(USING, [outcomes.deliver(held[0])])
@@ -151,7 +151,7 @@ def test_a_renewal_beside_another_of_the_same_claim_loses_nothing(
         assert jobs.still_held(USING, held) == set(held)
 
         def pauses() -> Iterator[float]:
-            """Let the other renewal commit before the second attempt."""
+            """Yield two pauses, and commit the other renewal before the second one."""
             yield 0.0
             other.commit()
             yield 0.001

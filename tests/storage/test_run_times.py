@@ -18,7 +18,7 @@ Settle = Callable[[Held], Settlement]
 
 
 def run_of(settlement: Settlement, seconds_ago: float | None, lasted: float | None) -> Settlement:
-    """Return the outcome of a run that began before now."""
+    """Return a settlement as of a run that began and lasted so many seconds, or None if unknown."""
     begun = None if seconds_ago is None else time.monotonic() - seconds_ago
     return settlement._replace(run=TimedRun(begun, lasted))
 
@@ -30,7 +30,7 @@ def held_jobs(count: int) -> list[Held]:
 
 
 def recorded(model: type[Model], held: Sequence[Held]) -> list[tuple[float | None, float | None]]:
-    """Return how long before now each run began, and how long it took, in the order of `held`."""
+    """Return the seconds since each run began and those that it took, in the order of `held`."""
     rows = model._default_manager.using(USING).filter(job_id__in=[job.job_id for job in held])
     at = nodes.clock(USING)
     runs = {

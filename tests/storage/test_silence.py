@@ -111,7 +111,7 @@ def test_connections_of_a_workers_loops_have_it_always() -> None:
 @pytest.mark.owner
 @pytest.mark.usefixtures("_short_silence")
 def test_days_are_made_and_leases_ended_on_any_connection() -> None:
-    """The upkeep of commands, and of workers behind a pooler: that keeps no setting."""
+    """Reaping and making partitions set the limit of silence themselves, for any connection."""
     consumer = ConsumerFactory.create()
     claimed(consumer, len(published(consumer)))
     pass_time()
@@ -146,7 +146,7 @@ def _short_claims(_short_silence: None) -> None:
 def test_claims_that_mind_keys_or_bounds_may_not_fall_silent(
     bounds: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    """Over HTTP, or behind a pooler: others wait for the row of a consumer, and pass its keys."""
+    """Such a claim limits the silence of its own transaction, because others wait for its locks."""
     consumer = ConsumerFactory.create(**bounds)
     published(consumer, key="a")
     assert Puller(USING, consumer).claim(1, **options).jobs
@@ -164,7 +164,7 @@ def test_a_claim_by_id_may_not_fall_silent() -> None:
 def test_a_connection_lost_as_a_key_is_freed_fails_no_finish(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its outcomes are committed, and the sweep frees the key."""
+    """`finish` reports committed outcomes if it loses its connection when it frees their keys."""
     consumer = exclusive()
     queued(consumer, "a")
     [held] = claim(consumer)

@@ -53,7 +53,7 @@ def _short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_of(raw: "psycopg.Connection[Any]") -> dict[str, int]:
-    """Return the bounds that the kernel knows of a connection."""
+    """Return the keepalive options and the timeout that the kernel has for a connection."""
     with socket.socket(fileno=raw.pgconn.socket) as borrowed:
         try:
             return {
@@ -107,7 +107,7 @@ def test_connections_that_listen_have_bounds(proxy: SilentProxy) -> None:
 
 
 def test_a_listener_that_is_refused_leaves_no_session() -> None:
-    """The frames of the error keep the connection, so that only `close` ends its session."""
+    """A listener whose LISTEN fails closes its session, which the traceback would keep open."""
     known = sessions()
     with pytest.raises(psycopg.Error) as refused:
         Listener(USING, others={"": lambda: None})
@@ -134,7 +134,7 @@ def test_connections_of_spark_have_bounds(proxy: SilentProxy) -> None:
 
 
 def work_on(session: Session, fall_silent: Callable[[], object], work: str) -> None:
-    """Do that work on a session of Spark, whose server is silent when it begins or ends."""
+    """Do a statement, a commit or a copy in a session of Spark whose server falls silent."""
     if work == "statement":
         fall_silent()
         session.run("server", {})
@@ -221,7 +221,7 @@ def test_a_server_of_long_polls_notices_that_its_listener_is_silent(proxy: Silen
 
 
 def use(proxy: SilentProxy, fall_silent: Callable[[], object]) -> None:
-    """Use the database on this thread before and after the proxy has fallen silent."""
+    """Run a query on this thread before and after the proxy falls silent, with a deadline."""
     with behind(proxy) as wrapper, wrapper.cursor() as cursor:
         cursor.execute("SELECT 1")
         fall_silent()
@@ -252,7 +252,7 @@ def test_a_watch_that_died_is_replaced(proxy: SilentProxy, monkeypatch: pytest.M
 def test_silent_connections_end_together(
     proxy: SilentProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server cannot be asked to cancel, and each try to ask it takes the whole grace."""
+    """Work on many silent connections ends at once, although each cancel request takes long."""
     monkeypatch.setattr(deadlines, "GRACE_SECONDS", GRACE)
     silenced = threading.Barrier(MANY, action=proxy.silence)
     threads = [Thread(lambda: use(proxy, silenced.wait)) for _ in range(MANY)]

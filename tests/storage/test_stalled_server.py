@@ -31,7 +31,7 @@ LARGE = 900_000
 
 @pytest.fixture
 def backend() -> Iterator[int]:
-    """The process of the server behind this connection, which a test may stop."""
+    """Yield the pid of the server process of this connection, which a test may stop."""
     [(pid,)] = query("SELECT pg_backend_pid()")
     try:
         os.kill(pid, 0)
@@ -85,7 +85,7 @@ def test_a_large_message_arrives_and_wakes_its_waiter(backend: int) -> None:
 
 
 def test_statements_that_run_together_arrive(backend: int) -> None:
-    """`deliver` of many large claims: most of its ids are unknown, so that it only reads them."""
+    """Statements sent together are all answered, even if the server reads nothing for a while."""
     unknown = "{" + ",".join(["9000000000000000000"] * (LARGE // 20)) + "}"
     run = {"run_clock": 0.0, "run_begins": "{}", "run_seconds": "{}"}
     claims = [{"lease_token": uuid4(), "job_ids": unknown, **run} for _ in range(3)]
@@ -110,7 +110,7 @@ def _short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_that_stays_away_costs_the_connection_and_not_the_caller(
     backend: int, size: int, messages: int
 ) -> None:
-    """The server reads nothing, or reads and does not answer: it misses the cancellation."""
+    """A statement raises at its deadline if the server does not react, even to a cancellation."""
     consumer = ConsumerFactory.create()
     os.kill(backend, signal.SIGSTOP)
     continuing = threading.Timer(60, os.kill, (backend, signal.SIGCONT))

@@ -222,7 +222,7 @@ class TestRanks:
 
 
 def behind_a_higher_rank(consumer: Consumer, key: str) -> Puller:
-    """Return a puller whose mark of rank 5 is above the turn of a key of rank 0."""
+    """Return a puller whose mark of priority 5 is above the turn of a key of priority 0."""
     queue(consumer, 2000, "a", priority=5)
     queue(consumer, 1, key)
     reader = puller(consumer)
@@ -239,7 +239,7 @@ def served(reader: Puller, claims: int) -> set[str | None]:
 
 
 def above_its_marks(consumer: Consumer) -> Puller:
-    """Return a puller that knows all waiting jobs, so that it meets none of them again."""
+    """Return a puller whose low-water marks are above all waiting jobs."""
     reader = puller(consumer)
     rise_above(reader, consumer)
     return reader
@@ -278,7 +278,7 @@ $$
 
 
 def blocks_read(consumer: Consumer, ring: Entry) -> int:
-    """Return how many blocks a claim of five jobs reads that enters the ring there."""
+    """Return how many blocks a claim of five jobs reads if its turns begin at `ring`."""
     params: dict[str, Any] = {
         "consumer_id": consumer.pk,
         "wanted": 5,
@@ -303,7 +303,7 @@ def blocks_read(consumer: Consumer, ring: Entry) -> int:
 @committed
 @pytest.mark.parametrize("name", ["discover_keys", "claim_turns"])
 def test_jobs_of_a_key_are_found_where_the_planner_knows_one_key_only(name: str) -> None:
-    """The index of the priorities, which is smaller, would lead through the jobs of all keys."""
+    """The plan uses the index of keys, not the smaller one of priorities, which has all jobs."""
     consumer = fair()
     query(QUEUE_MANY.format(consumer=consumer.pk, channel=consumer.channel_id))
     query("ANALYZE pulljobs_job")
@@ -400,7 +400,7 @@ class TestSlots:
 
     @committed
     def test_no_instant_has_more_jobs_of_a_key_in_flight(self) -> None:
-        """Four threads claim, release, retry and deliver jobs of four keys."""
+        """Four threads that claim and settle never have more than two jobs of a key in flight."""
         consumer = limited(2, retry_strategy="constant:0", max_retries=99)
         for _number in range(160):
             publish(consumer.channel.name, b"", key=random.choice("abcd"))
@@ -570,7 +570,7 @@ class TestTurnsLost:
     def test_a_higher_rate_counts_for_keys_without_a_token_at_the_next_sweep(
         self, fields: dict[str, Any]
     ) -> None:
-        """Their turns are a day away, as the lower rate had it."""
+        """The sweep moves the turns of such keys, which the lower rate put off by a day, to now."""
         consumer = rated("1/d", fair_by_key=True)
         first, second = (queue(consumer, 2, key) for key in "ab")
         assert ids(claim(consumer)) == [first[0], second[0]]

@@ -1,4 +1,4 @@
-"""Spans of a worker's processes, a line each in the file that the environment names."""
+"""App that writes the spans of a worker's processes to the file in the variable `SPANS`."""
 
 import os
 
