@@ -146,7 +146,7 @@ def _run_each(session: Session, name: str, every: Sequence[Params]) -> list[Row]
 
 
 def _free_delivered(session: Session, row: Row) -> None:
-    """Let other jobs have the keys and turns of the delivered jobs of a row of deliver.sql."""
+    """Free the keys and turns of delivered jobs for other jobs. `row` is that of deliver.sql."""
     freed = {(row.consumer_id, key) for key in row.freed_keys or ()}
     turned = {(row.consumer_id, key) for key in row.turn_keys or ()}
     _free(session, freed, row.keyed_ids or (), turned)

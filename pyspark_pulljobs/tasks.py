@@ -33,7 +33,10 @@ def call_in_tasks(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Function for `mapInArrow` that gets the indexes of parts, and yields the pickled results."""
+    """Function for `mapInArrow` that gets indexes of `parts`, and calls `function` with the parts.
+
+    It yields each result pickled, as a batch of one row.
+    """
 
     function: Callable[[Iterable[Any]], Iterable[Any]]
     parts: Sequence[Any]

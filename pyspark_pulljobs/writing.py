@@ -158,7 +158,7 @@ class _Days:
 
 
 def _as_logged(ranges: Ranges, schema: pa.Schema) -> dict[str, tuple[int | str, int | str]]:
-    """Return the ranges as the Delta log has them, with times as text in ISO 8601."""
+    """Return lowest and highest value by column as the Delta log has them, times in ISO 8601."""
 
     def to_value(name: str, number: int) -> int | str:
         if not pa.types.is_timestamp(schema.field(name).type):

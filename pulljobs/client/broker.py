@@ -123,7 +123,7 @@ class Broker:
                 await self.room.change()
 
     async def settle_locked_forever(self) -> None:
-        """Send outcomes again, once a second, whose rows were locked by other transactions."""
+        """Repeat, every second, outcomes of jobs whose rows another transaction had locked."""
         while True:
             await self._has_locked.wait()
             await asyncio.sleep(LOCKED_EVERY)

@@ -63,7 +63,7 @@ class Answer:
         return content
 
     def not_of_a_broker(self) -> NotFound:
-        """Return the error to raise for an answer that no broker gives."""
+        """Return the error to raise for this answer, because no broker answers like this."""
         return NotFound(self.status, "The answer is not that of a broker: check the URL.")
 
 

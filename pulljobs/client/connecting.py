@@ -69,7 +69,7 @@ class Connection:
         }
 
     def _tls(self, base_url: str) -> ssl.SSLContext | bool:
-        """Return the TLS context for an https URL, else False, which reads no certificates."""
+        """Return the TLS context for an https URL, or False for others, which need none."""
         if self.transport is not None or urlsplit(base_url).scheme != "https":
             return False
         context = ssl.create_default_context(cafile=self.ca_file)

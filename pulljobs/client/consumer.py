@@ -116,7 +116,7 @@ class Consumer:
 
     @property
     def max_in_flight(self) -> int:
-        """Limit of messages held at once: pulled, and their outcome not confirmed by a broker."""
+        """Largest number of messages held at once: pulled, but their outcome not confirmed yet."""
         return self._max_in_flight
 
     @property

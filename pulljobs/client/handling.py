@@ -135,7 +135,8 @@ class Handling:
     def _delay(self, message: Received[Any, Any], asked: float | None) -> float | None:
         """Return the seconds before a retry: those asked for, or else by `requeue_delay`.
 
-        None stands for the retry strategy of the consumer. It is used if the function fails.
+        None stands for the retry strategy of the consumer, which is also used if `requeue_delay`
+        fails.
         """
         if asked is not None:
             return bodies.delay(asked)

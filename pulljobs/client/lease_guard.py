@@ -65,7 +65,10 @@ class LeaseGuard:
                 resume, given = self._run.throw, error
 
     def _watch(self) -> None:
-        """Cancel the run if the lease is over, else check again when the lease ends by now."""
+        """Cancel the run if the lease is over, else check again when it is due to end.
+
+        A renewal may have moved the end of the lease since the last check.
+        """
         if self._message.lost:
             self._cut_off()
         elif not self._message.settled:

@@ -92,9 +92,10 @@ def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -
 
 
 def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
-    """Record a rebase: the next window begins at `now`, and ids of runs continue after `newest`.
+    """Record a rebase: exports to the lake go on from a database that replaced the former one.
 
-    `newest` is the number of the last export run in the lake. Joins the caller's transaction.
+    The next export run has a window that begins at `now`, and a number above `newest`, the number
+    of the last export run in the lake. Joins the caller's transaction.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(

@@ -46,11 +46,10 @@ def is_url(location: str) -> bool:
 
 
 def choose_storage_options(location: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return options of the object store besides those that it takes from the environment.
+    """Return options for the Delta library's access to the lake, which are empty for a directory.
 
-    The object store is that of the Delta library. If the address of the store in the environment
-    begins with `http://`, the options allow a connection without encryption. They are empty for a
-    directory.
+    The library takes other options from the environment by itself. If the address of the object
+    store there begins with `http://`, the result allows a connection without encryption.
     """
     if not is_url(location):
         return {}

@@ -17,7 +17,10 @@ from pulljobs.storage.selecting import Selection
 
 
 def add_filters(parser: ArgumentParser, *, has_reason: bool) -> None:
-    """Add the filters by consumer, key and age to a parser, and by the reason of DEAD jobs."""
+    """Add the filters by consumer, key and age to a parser.
+
+    With `has_reason`, also add the filter by the reason for which jobs are DEAD.
+    """
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="CHANNEL[/CONSUMER]", help="only their jobs"
     )

@@ -52,7 +52,7 @@ class LakeRun(models.Model):
 
 
 class LakeDay(models.Model):
-    """Day of a table that was equal in PostgreSQL and in the lake, was dropped or was restored."""
+    """Day of a table that was found equal in the lake, dropped from PostgreSQL, or restored."""
 
     location = models.CharField(max_length=2000)
     table = models.CharField(max_length=63)

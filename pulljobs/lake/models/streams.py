@@ -36,9 +36,9 @@ class Stream(models.Model):
 class StreamBatch(models.Model):
     """Jobs of one claim of a stream, recorded in the transaction of the claim.
 
-    Its jobs are leased while their `lease_token` is that of the batch. The row of the lease may be
-    deleted before, when it expires or its jobs are settled. The job ids stay until the batch is
-    acked, so that Spark can repeat the batch after a crash.
+    Its jobs are leased while their `lease_token` is that of the batch. The row of the lease is
+    deleted when it expires or all its jobs are settled. The job ids stay until the batch is acked,
+    so that Spark can repeat the batch after a crash.
     """
 
     class State(models.TextChoices):

@@ -53,7 +53,10 @@ class ErrorTally:
         errors.oldest = min(errors.oldest, row, key=itemgetter("id"))
 
     def end(self) -> None:
-        """Store the counts of the most frequent errors, after the last batch."""
+        """Put the totals by reason and the most frequent errors into the counts of each consumer.
+
+        The caller has added all batches before.
+        """
         for (key, shape, reason), errors in self._errors.items():
             counts, oldest = self._rows[key], errors.oldest
             sample = (oldest["error"] or "")[:LONGEST_SAMPLE]

@@ -56,7 +56,10 @@ class SettlementTally:
             sketch.update(np.sort(times[~np.isnan(times)]))
 
     def end(self) -> None:
-        """Store the sketches of the times, after the last batch."""
+        """Put the sketches of the times into the counts of each consumer and hour.
+
+        The caller has added all batches before.
+        """
         for key, times in self._times.items():
             arrow_sketches.store_times(self._rows[key].sketches, times)
 

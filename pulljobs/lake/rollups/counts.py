@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Key(NamedTuple):
-    """Consumer and start of the period, by which counts are kept."""
+    """Consumer and start of an hour, day or month, which identify its counts."""
 
     consumer_id: int
     starts_at: datetime

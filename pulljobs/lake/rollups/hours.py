@@ -45,7 +45,7 @@ class TableSnapshot:
         return cls(table, last_run, files)
 
     def since(self, run: int) -> list[LoggedFile]:
-        """Return the files that later export runs wrote."""
+        """Return the files that export runs after `run` wrote."""
         return [file for file in self.files if run_of(file) > run]
 
     @property

@@ -11,7 +11,7 @@ Groups = dict[Key, list[Counts]]
 
 
 def merged(counter: Counter, wholes: Sequence[Mapping[Key, Sequence[Counts]]]) -> list[Rows]:
-    """Return each mapping in `wholes` with its lists of counts merged: each key has their sum.
+    """Return each mapping in `wholes` with the sum of the counts in place of each list of counts.
 
     The sketches of all mappings are merged in one call, because each query of Spark is expensive.
     """

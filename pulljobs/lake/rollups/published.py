@@ -27,7 +27,7 @@ class Subscription(NamedTuple):
 
 
 class Addressed(NamedTuple):
-    """Number of messages that a bulk publish published to a single consumer of their channel."""
+    """Number of messages that a bulk publish published to only one consumer of a channel."""
 
     consumer_id: int
     channel_id: int
@@ -36,7 +36,7 @@ class Addressed(NamedTuple):
 
 
 class Audience(NamedTuple):
-    """Consumers with the times since which they get messages, and bulk publishes to single ones."""
+    """Consumers with the times in which they got messages, and publishes to single consumers."""
 
     subscriptions: Sequence[Subscription]
     addressed: Sequence[Addressed]

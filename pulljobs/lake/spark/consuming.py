@@ -131,10 +131,10 @@ def _release(
 
 
 def _release_by_progress(query: "StreamingQuery", stream: str, failure: str | None) -> None:
-    """Release the jobs of a query on a Spark Connect server by its progress.
+    """Release the jobs of a query on a Spark Connect server, whose checkpoint may be out of reach.
 
-    The server's checkpoint may be out of reach. The progress has the last batch that is done. If
-    the query failed, the next batch had begun.
+    The progress that the query reported last names the last batch that is done. If the query
+    failed, the next batch had begun.
     """
     progress = query.lastProgress
     done = _seq(json.loads(progress.sources[0].endOffset) if progress else None, stream)

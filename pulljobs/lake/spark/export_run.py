@@ -49,7 +49,7 @@ class ExportRun:
         """Write what is missing of the export run `lake_run`, mark it as done, and return its row.
 
         A table whose Delta log names the run is complete. The others are written. With
-        `is_interrupted`, files that an earlier process wrote for them are removed before.
+        `is_interrupted`, files that an earlier process wrote for these are removed first.
         """
         known = [table for table in map(self._table, TABLES) if table.last_run() >= lake_run.pk]
         left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]

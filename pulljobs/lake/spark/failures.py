@@ -49,7 +49,7 @@ def raising_lake_errors() -> Iterator[None]:
 def raising_store_errors(location: str) -> Iterator[None]:
     """Raise errors of the lake's files and of its Delta log as LakeError.
 
-    The message has the location.
+    The text of the LakeError names the location.
     """
     import pyarrow as pa
     from deltalake.exceptions import DeltaError

@@ -67,9 +67,9 @@ def _candidates(environment: MutableMapping[str, str]) -> Iterator[tuple[str, Pa
 def _is_known(java: Path, *, has_vector: bool) -> bool:
     """Return True if the `release` file of this Java is enough to know that Spark can use it.
 
-    The file must name a version that Spark supports. Its list of modules must have the vector
-    module with `has_vector`, and lack it without. If the result is False, Java has to be started to
-    find out.
+    The file must name a version that Spark supports, and list the modules of this Java. With
+    `has_vector` the vector module must be among them, else it must not. If the result is False,
+    Java has to be started to find out.
     """
     try:
         lines = (java.parent.parent / "release").read_text("utf-8").splitlines()

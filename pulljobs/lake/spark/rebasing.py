@@ -24,11 +24,11 @@ IDS: Final = ["id"]
 
 
 def rebase(using: str, location: str) -> dict[str, int]:
-    """Give all rows in PostgreSQL new transaction numbers, by which the next export finds the new.
+    """Renumber the transactions of rows in PostgreSQL: the next export takes what the lake lacks.
 
-    Return how many rows the next export run takes, by table of the lake. An interrupted export run
-    is given up: its files in the Delta log stay, and other files of it are removed. Raise LakeError
-    if another process writes to the lake.
+    Return how many rows it will take, by table of the lake. An interrupted export run is given up:
+    its files in the Delta log stay, and other files of it are removed. Raise LakeError if another
+    process writes to the lake.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):

@@ -156,7 +156,7 @@ def keep_session(
 
 
 def require() -> None:
-    """Raise ConfigurationError unless Spark in the version `SPARK` and its libraries are there."""
+    """Raise ConfigurationError unless Spark in version `SPARK` and its libraries are installed."""
     _refuse_missing(REQUIRED)
     installed = _find_version("pyspark") or ""
     if tuple(installed.split(".")[:2]) != tuple(map(str, SPARK)):
@@ -238,7 +238,7 @@ def share_password() -> None:
 
 
 def conninfo_keywords() -> frozenset[str]:
-    """Return the names of connection parameters that libpq knows, unlike those of psycopg."""
+    """Return the names of libpq's connection parameters, without those that psycopg adds."""
     from psycopg import pq
 
     return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())

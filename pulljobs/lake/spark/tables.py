@@ -208,9 +208,9 @@ def _encode(field: pa.Field, encoded: Collection[str]) -> pa.Field:
 
 
 def _logged(row: Mapping[str, Any]) -> LoggedFile:
-    """Return the data file of a row of `get_add_actions`.
+    """Return the data file that a row of the Delta library's `get_add_actions` describes.
 
-    `ranges` lacks the columns for which the file has no statistics.
+    Its `ranges` lacks the columns for which the file has no statistics.
     """
     ranges = {
         name: (row[f"min.{name}"], row[f"max.{name}"])

@@ -112,7 +112,7 @@ def _roll_up(sessions: Sessions, always_spark: bool) -> str:
 
 
 def _verify(sessions: Sessions) -> str:
-    """Compare past days not known to be equal on both sides. Return a line of text about them."""
+    """Compare past days that are not known to be equal in the lake. Return a text about them."""
     using, location = settings().DATABASE, tables.location()
     days = list_unverified(using, location)
     if not any(days.values()):
@@ -127,7 +127,7 @@ def _verify(sessions: Sessions) -> str:
 
 
 def list_unverified(using: str, location: str) -> Days:
-    """Return the days that are over, that PostgreSQL has, and that are not known to be equal."""
+    """Return past days in PostgreSQL that are not known to be equal in the lake, by table."""
     today, known = datetime.now(UTC).date(), verified_days.find_verified(using, location)
     return {
         table: [

@@ -44,8 +44,8 @@ def handle(file: Path, **options: Any) -> CommandResult:
 class BrokerLoad:
     """Creation or update of the rows of a file, in one transaction for each entry.
 
-    `done` has the entries by what changed, and `skipped` the reasons of the others. Loading a file
-    again changes nothing.
+    `done` has the entries by kind of change, and `skipped` the reasons why others were left out.
+    Loading a file again changes nothing.
     """
 
     def __init__(self, file: BrokerFile) -> None:
