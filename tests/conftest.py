@@ -31,9 +31,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep the garbage collector off the modules of the tests, which stay until the end.
+    """Keep the garbage collector from examining the modules of tests, which live until the end.
 
-    It would take a quarter of the collection, and seconds when pytest ends.
+    It would take a quarter of the time of the collection, and seconds when pytest ends.
     """
     gc.disable()
     try:
@@ -44,9 +44,10 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start long tests first, in their random order, so that none is left alone at the end.
+    """Order the tests: those with Spark, then groups of xdist, then slow tests, then the others.
 
-    Groups of xdist come before them, because each runs on one process. The longest is Spark's.
+    The longest start first, so that no process of xdist works alone at the end. With
+    PULLJOBS_TEST_EVERY, the tests that it does not choose are dropped.
     """
     every = int(os.environ.get("PULLJOBS_TEST_EVERY") or 1)
     if every > 1:
@@ -115,7 +116,7 @@ def _tables_are_emptied_quickly() -> Iterator[None]:
 def _no_reaper_stays() -> Iterator[None]:
     """End the reaper that a request of the test started: it would reap in the tests that follow.
 
-    It also counts, and commits that even if the test commits nothing.
+    The reaper also counts settlements and commits its progress, which is deleted here.
     """
     yield
     reaping = sys.modules.get("pulljobs.api.reaping")
@@ -140,7 +141,7 @@ def _threads() -> list[str]:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
-    """Keep the tables of the tests empty: the example's handlers declare channels."""
+    """Keep Django from creating the channels that handlers declare, so that tables begin empty."""
     sender = apps.get_app_config("pulljobs")
     post_migrate.disconnect(dispatch_uid="pulljobs.declared", sender=sender)
 

@@ -1,4 +1,4 @@
-"""Removal of partitions, which other tests and their workers make and no test empties."""
+"""Removal of the partitions of days that other tests and their workers have made."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,10 @@ from tests.sessions import query
 
 @contextmanager
 def no_days() -> Iterator[None]:
-    """Leave only the default partitions before and after, for tests with the mark `owner`."""
+    """Drop all partitions except the default ones before and after the block.
+
+    Only the owner of the tables may do that, so the test needs the marker `owner`.
+    """
     drop_days()
     try:
         yield

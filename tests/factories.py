@@ -48,7 +48,7 @@ class ConsumerFactory(DjangoModelFactory[Consumer]):
 
 @dataclass(frozen=True)
 class MadeJob:
-    """Job in some state. `held` is its lease, or the last one it had."""
+    """Job that `JobFactory` has made. `held` has the token of its current or last lease."""
 
     id: int
     consumer: Consumer
@@ -120,7 +120,7 @@ def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
 
 @dataclass
 class TimedRun:
-    """Begin of a run on the monotonic clock, and its duration."""
+    """Begin and duration of a run, in seconds of the monotonic clock, or None."""
 
     begun_at: float | None
     run_seconds: float | None
@@ -133,7 +133,10 @@ def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
 
 
 def claim_from_head(consumer: Consumer, wanted: int = 1, **options: Any) -> Claimed:
-    """Claim as a process does that knows no low-water mark. `options` are terms, or the entry."""
+    """Claim as a process does that knows no low-water mark.
+
+    `options` are fields of `Terms`, or `entry`, the position at which to enter the claim index.
+    """
     entry = options.pop("entry", LowWaterMarks().entry_above())
     terms = Terms(Lease.Via.WORKER, MAX_LEASE)._replace(**options)
     return plain.claim(AliasSession(USING), consumer.pk, wanted, terms, entry)

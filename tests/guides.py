@@ -31,20 +31,23 @@ def pages() -> list[Path]:
 
 @cache
 def blocks(page: str) -> list[Block]:
-    """Return the blocks of a page, in lists and quotations too. `page` starts at the root."""
+    """Return the code blocks of a page, whose path is relative to the repository."""
     text = (BASE_DIR / page).read_text("utf-8")
     return list(_blocks(page, text))
 
 
 def texts(page: str, kind: str) -> list[str]:
-    """Return all blocks of one kind, in order. A test cannot ask for some of them."""
+    """Return the texts of all blocks of one kind in order, so that no test can leave some out."""
     matching = [block.text for block in blocks(page) if block.kind == kind]
     assert matching, f"{page} has no block of {kind}"
     return matching
 
 
 def modules_of(guide: str) -> dict[str, ModuleType]:
-    """Import every block as the module that its first line names. Undo it with `forget`."""
+    """Run every Python block of a guide as the module that its first line names.
+
+    Return the modules by name. `forget` removes them from `sys.modules`.
+    """
     made = {}
     for code in texts(f"docs/{guide}", "python"):
         first = code.partition("\n")[0]
@@ -62,7 +65,10 @@ def forget(package: str) -> None:
 
 
 def assert_like(shown: Any, actual: Any) -> None:
-    """Check that a shown answer has the fields and types of the actual one. "..." ends a list."""
+    """Check that an answer in a guide has the fields and types of the actual answer.
+
+    If a list in the guide ends with "...", the actual list may have more elements.
+    """
     if isinstance(shown, dict):
         assert list(shown) == list(actual)
         for name, value in shown.items():

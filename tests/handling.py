@@ -8,7 +8,7 @@ from pulljobs import handlers, limit_groups
 
 @contextmanager
 def registry_of_its_own() -> Iterator[None]:
-    """Register no handler at first. Restore the previous ones at the end."""
+    """Empty the registries of handlers and limit groups, and restore them after the block."""
     handlers.autodiscover()
     before, groups = dict(handlers._registered), dict(limit_groups._declared)
     handlers._registered.clear()

@@ -26,7 +26,7 @@ WHERE job.state = 'QUEUED'
             AND other.available_at IS NOT NULL
     )
 """
-"""Blocked jobs whose key is free, and that no claim would ever meet."""
+"""Query of blocked jobs whose key is free, so that nothing would ever make them claimable."""
 
 
 def exclusive(**options: Any) -> Consumer:

@@ -71,7 +71,7 @@ def read_list(path: Path) -> list[Mutation]:
 
 
 class Trial(NamedTuple):
-    """Result of the test of a mutation."""
+    """Result of a mutation: caught, SURVIVED or NOT RUN, and the failure of its test."""
 
     fate: str
     failure: str = ""

@@ -9,7 +9,7 @@ import pytest
 
 
 def not_run(needed: str) -> NoReturn:
-    """Skip with the name of what to install. Fail with PULLJOBS_REQUIRE_ALL=1."""
+    """Skip the test, naming the program to install, or fail if PULLJOBS_REQUIRE_ALL is 1."""
     reason = f"not run: install {needed}"
     if os.environ.get("PULLJOBS_REQUIRE_ALL") == "1":
         pytest.fail(reason)
@@ -17,7 +17,7 @@ def not_run(needed: str) -> NoReturn:
 
 
 def require(program: str) -> Path:
-    """Return the path of a program, such as `require("pgbouncer")`."""
+    """Return the path of a program such as "pgbouncer". Without it, skip or fail the test."""
     path = os.environ.get("PATH", os.defpath)
     # Debian keeps servers in a directory that an ordinary user's PATH does not have.
     location = shutil.which(program, path=f"{path}{os.pathsep}/usr/sbin")
@@ -25,9 +25,9 @@ def require(program: str) -> Path:
 
 
 def chromium() -> Path:
-    """Return the browser, without its windows where Debian's package of that is installed.
+    """Return the path of Chromium, or of its shell without windows if Debian's package has that.
 
-    That takes a third of the processor time for a page.
+    The shell takes a third of the processor time for a page.
     """
     shell = shutil.which("chromium-headless-shell")
     return Path(shell) if shell else require("chromium")

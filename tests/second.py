@@ -42,7 +42,7 @@ def _placed(given: Any) -> Any:
 
 
 def open_to(items: Iterable[pytest.Item]) -> None:
-    """Open both databases to every test that has one."""
+    """Allow both databases in every test that may use one of them."""
     for item in items:
         if (marker := item.get_closest_marker("django_db")) and "databases" not in marker.kwargs:
             both = pytest.mark.django_db(*marker.args, **marker.kwargs, databases="__all__")
@@ -51,7 +51,7 @@ def open_to(items: Iterable[pytest.Item]) -> None:
 
 @contextmanager
 def entered() -> Iterator[None]:
-    """Log in as the role after the owner has made the tables, and at the end as the owner."""
+    """Create the role, grant its rights and use it within the block, and the owner afterwards."""
     known = connections[ALIAS].settings_dict
     owner, role = known["USER"], f"{known['NAME']}_role"
     _run(_made(role, owner))
@@ -76,7 +76,7 @@ def _run(statements: Iterable[str]) -> None:
 
 
 def log_in(*, is_owner: bool) -> None:
-    """Choose the role of the connections of this process and of those that it starts."""
+    """Connect as the owner or as the granted role, in this process and in those that it starts."""
     os.environ["JOBS_AS_OWNER"] = "1" if is_owner else ""
     if "JOBS_OWNER" in os.environ:
         _become(os.environ["JOBS_OWNER" if is_owner else "JOBS_APP"])
@@ -119,5 +119,5 @@ def _set_role(connection: Any, text: Any) -> None:
 
 
 def parameters(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a connection of the owner."""
+    """Return connection parameters with the owner of the tables as their user."""
     return {**known, "user": os.environ["JOBS_OWNER"]} if IS_ON else dict(known)

@@ -32,7 +32,10 @@ T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    """Look often at first. What takes long, as the start of a process, needs the processor."""
+    """Wait until the condition is true, and fail after `seconds`.
+
+    The pauses between its calls grow to 50 ms, to leave the processor to slow starts of processes.
+    """
     start = time.monotonic()
     while not condition():
         waited = time.monotonic() - start
@@ -41,10 +44,10 @@ def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS)
 
 
 def wait_for_other_transactions() -> None:
-    """Wait for the end of all transactions of others that are open now.
+    """Wait for the end of the writing transactions that autovacuum and other databases have now.
 
-    Tests of other processes have some in databases of their own, and autovacuum has some in ours.
-    The lake exports nothing that began after one of them.
+    Tests of other processes run in such databases. The lake exports no transaction that began
+    after one of those.
     """
     others = "datname <> current_database() OR backend_type = 'autovacuum worker'"
     going_on = (
@@ -64,12 +67,12 @@ TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message,
     pulljobs_publication, pulljobs_exclusive_key, pulljobs_scheduled_message;
 DELETE FROM pg_statistic WHERE starelid::regclass::text LIKE 'pulljobs%'
 """
-"""Plans depend on statistics that earlier tests left of rows that are gone."""
+"""Statements that delete the rows and statistics of earlier tests, on which plans would depend."""
 
 
 @contextmanager
 def session() -> Iterator[Session]:
-    """Open a transaction in a session of its own. Roll it back at the end unless committed."""
+    """Open another database session, and roll its transaction back at the end unless committed."""
     params = {**parameters(connection.get_connection_params()), "prepare_threshold": None}
     params.pop("cursor_factory", None)
     params.pop("context", None)
@@ -93,9 +96,9 @@ def query(text: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def lock_timeout(after: str = "60s") -> Iterator[None]:
-    """Let statements of the block fail after `after` in place of waiting for a lock.
+    """Let statements of the block fail that wait for a lock for longer than `after`.
 
-    A pooler would give a connection with the setting to another session: there nothing is set.
+    Behind a pooler this does nothing, because other sessions would get the changed connection.
     """
     if connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"]:
         yield
@@ -108,7 +111,10 @@ def lock_timeout(after: str = "60s") -> Iterator[None]:
 
 
 def contents(*tables: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Return every row with the transaction that wrote it, so that each rewrite shows."""
+    """Return every row with the id of the transaction that wrote it.
+
+    Two results differ even if a row was rewritten with the same values.
+    """
     return {
         table: query(f"SELECT xmin::text, t::text FROM {table} AS t ORDER BY 2")
         for table in tables or TABLES
@@ -124,7 +130,7 @@ def states() -> dict[int, str]:
 
 
 def pass_time(by: timedelta = timedelta(hours=1)) -> None:
-    """Let leases end sooner. Their hard ends stay in the future."""
+    """Move `leased_until` of all leases back by this time, but not their `hard_end`."""
     query("UPDATE pulljobs_lease SET leased_until = leased_until - %s", [by])
 
 
@@ -168,7 +174,7 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
 
 
 def blocked_by(other: Session) -> bool:
-    """Return True if a session waits for a lock of this one."""
+    """Return True if another session waits for a lock that this session holds."""
     [(count,)] = query(
         "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))",
         [backend(other)],

@@ -16,7 +16,7 @@ CHUNK: Final = 1 << 16
 
 
 class SilentProxy:
-    """Proxy on a TCP port of this machine. A connection that fell silent stays so."""
+    """Proxy on a TCP port of this machine. A connection that was once silenced stays silent."""
 
     def __init__(self, connect: Callable[[], socket.socket]) -> None:
         self._connect = connect
@@ -29,12 +29,12 @@ class SilentProxy:
         self._threads[0].start()
 
     def silence(self) -> None:
-        """Forget what arrives from now on, on new connections as well. Close none."""
+        """Discard everything that arrives from now on, also on new connections, but close none."""
         self._is_silent = True
         self._silences += 1
 
     def speak(self) -> None:
-        """Pass new connections on again."""
+        """Pass new connections on to the server again."""
         self._is_silent = False
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ def silent_proxy() -> Iterator[SilentProxy]:
 
 @contextmanager
 def behind(proxy: SilentProxy, **options: Any) -> Iterator[DatabaseWrapper]:
-    """Reach the test's database through the proxy on this thread."""
+    """Connect this thread to the test's database through the proxy, within the block."""
     known = connections[USING]
     options = {"sslmode": "disable", "gssencmode": "disable", **options}
     address = {"HOST": "127.0.0.1", "PORT": str(proxy.port), "OPTIONS": options}

@@ -75,6 +75,9 @@ FROM (
 
 
 def most_in_flight(consumer: Consumer) -> int:
-    """Return the highest number of jobs of a key that were in flight at once, by the archive."""
+    """Return the highest number of jobs of one key that were in flight at once.
+
+    It is computed from the archive and the attempts, so all jobs must be settled.
+    """
     [(most,)] = query(MOST_IN_FLIGHT, [consumer.pk, consumer.pk])
     return int(most)

@@ -12,7 +12,7 @@ from tests.emptying import empty_tables
 
 @pytest.fixture(scope="module")
 def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
-    """Committed once for a module whose tests are marked `django_db`, each in a transaction."""
+    """World that is committed once for a module, whose tests roll their own changes back."""
     with django_db_blocker.unblock():
         name = connection.settings_dict["NAME"]
         assert name.startswith("test_"), f"{name} is no database of tests: mark the module"

@@ -1,4 +1,4 @@
-"""Keys of tokens as settings hold them."""
+"""Keys that encrypt tokens (TOKEN_KEYS of the settings), for tests."""
 
 from contextlib import AbstractContextManager
 

@@ -14,7 +14,7 @@ urlpatterns = [path("broker/", include("pulljobs.api.urls"))]
 
 
 def test_the_checked_in_document_is_that_of_the_code() -> None:
-    """After a change: `python docs/openapi.py`."""
+    """To write the copy after a change of the API, run `python docs/openapi.py`."""
     assert json.loads(DOCUMENT.read_text("utf-8")) == json.loads(json.dumps(document()))
 
 

@@ -48,7 +48,7 @@ def test_a_copy_that_no_key_opens_shows_nothing_and_breaks_nothing(copy: str) ->
 
 
 def test_the_copy_of_another_is_not_shown() -> None:
-    """A writer of the table can't have a token shown with another row."""
+    """An encrypted token that was copied into another row does not fit the digest there."""
     channel = stored("mine", token_sealed=encryption.seal("of another"))
     assert (channel.shown_token(), channel.has_token("of another")) == (None, False)
 

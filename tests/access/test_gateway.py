@@ -45,7 +45,7 @@ def _gateway() -> Iterator[None]:
 
 
 def signature(body: bytes = BODY, *, secret: bytes = b"shared by both sides", at: float = 0) -> str:
-    """Sign as the reference does, at this number of seconds from now."""
+    """Return the X-Broker-Signature of a body, with a time that is `at` seconds from now."""
     seconds = int(time.time() + at)
     signed = f"{seconds}.".encode() + body
     return f"t={seconds},v1={hmac.new(secret, signed, hashlib.sha256).hexdigest()}"
@@ -106,7 +106,7 @@ def test_what_is_no_signature_is_401(signed: str | None) -> None:
     ids=["another body", "another secret", "empty", "no digits"],
 )
 def test_a_wrong_signature_is_403(signed: Callable[[], str]) -> None:
-    """Made now: that of when tests were collected would be too old."""
+    """Each signature is made here, because one made when tests are collected could be too old."""
     assert call(signed()).status_code == 403
 
 

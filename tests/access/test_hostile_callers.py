@@ -1,4 +1,4 @@
-"""Attempts of strangers and of hostile consumers."""
+"""Attempts of strangers and of hostile consumers to break a server or to reach foreign data."""
 
 import json
 import logging
@@ -77,7 +77,7 @@ def census(transactional_db: None) -> Iterator[Subscription]:
 
 @pytest.fixture
 def headers(census: Subscription) -> dict[str, str]:
-    """Every right there is."""
+    """Headers with the tokens of a superuser, a channel, its consumer and a producer."""
     producer = Producer(name="shop")
     producer.set_token("shop-token")
     producer.save()
@@ -96,7 +96,7 @@ def send(method: str, url: str, body: bytes, headers: dict[str, str], type: str 
 
 
 def test_odd_names_in_a_url_match_no_row(headers: dict[str, str]) -> None:
-    """The names come alone and behind names that are there, by every operation."""
+    """Every operation gets names with NUL, quotes, line breaks and so on. None writes or fails."""
     before = contents()
     good = {"channel": "orders", "consumer": "census"}
     for method, path in OPERATIONS:
@@ -129,7 +129,7 @@ def test_bad_json_is_never_a_500(headers: dict[str, str]) -> None:
 
 
 def test_no_body_is_read_beyond_its_limit(headers: dict[str, str]) -> None:
-    """A client that sends without end is cut off, not kept in memory."""
+    """A body that is a byte too long is refused, so that no client fills the memory of a server."""
     limits = {
         "/channel/orders/broadcast": 1024 * 1024,
         "/channel/orders/broadcast-batch": 8 * 1024 * 1024,
@@ -165,7 +165,7 @@ def test_headers_of_a_message_can_t_break_those_of_an_answer(
 def test_nothing_logs_tokens_or_payloads(
     headers: dict[str, str], census: Subscription, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Calls are refused, done or broken, at any level. SQL is another matter, and Django's."""
+    """Requests succeed, are refused and fail. Only Django's log of SQL statements is left out."""
     secrets = [census.channel_token, census.consumer_token, "shop-token", "the-payload"]
     logging.getLogger("django.db.backends").propagate = False
     try:
@@ -207,7 +207,7 @@ def test_a_page_of_an_error_has_no_secrets(
 
 
 def test_a_job_is_out_of_reach_for_every_other_consumer(headers: dict[str, str]) -> None:
-    """Consumers of the same name elsewhere and of the same channel try every route."""
+    """A consumer of the same name in another channel tries every route, with the lease token."""
     stranger = subscription("invoices", "census")
     job_id = job_in(State.INFLIGHT, stranger)
     token = str(Job.objects.get(pk=job_id).lease_token)
@@ -239,7 +239,7 @@ def test_a_job_is_out_of_reach_for_every_other_consumer(headers: dict[str, str])
 def test_a_stranger_does_not_say_where_others_shall_go(
     headers: dict[str, str], census: Subscription
 ) -> None:
-    """The host of a request without tokens is not given to clients that look up."""
+    """The Host header of a request without tokens is not an address in the answer of /lookup."""
     evil = {"Host": "evil.example"}
     url = "/channel/orders/consumer/census/pull"
     assert send("POST", url, b"", evil).status_code == 403
@@ -253,7 +253,7 @@ def test_a_stranger_does_not_say_where_others_shall_go(
 def test_an_invalid_port_is_not_passed_on_to_clients(
     headers: dict[str, str], census: Subscription
 ) -> None:
-    """The framework takes any number for one, and the clients of all channels would go there."""
+    """Django accepts any number as a port, and /lookup would send clients of all channels there."""
     url = "/channel/orders/consumer/census/pull"
     for host in ("testserver:99999", "testserver:0", "testserver:8000"):
         assert send("POST", url, b"", headers | {"Host": host}).status_code == 200

@@ -76,7 +76,7 @@ def test_who_can_t_be_opened_is_named_and_still_known(capsys: pytest.CaptureFixt
 
 
 def test_a_token_set_meanwhile_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the read of the row and its write, the channel gets a new token."""
+    """The channel gets a new token after the command read its row and before it writes the row."""
     old, new = new_key(), new_key()
     with sealed_by(old):
         Channel.objects.create(name="orders")

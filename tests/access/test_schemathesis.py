@@ -45,7 +45,7 @@ def api() -> OpenApiSchema:
 def test_an_operation_answers_as_documented(
     operation: str, api: OpenApiSchema, world: World
 ) -> None:
-    """Half of the requests are as the document has them, half are not."""
+    """Half of the requests follow the document and half violate it."""
     described = api.find_operation_by_id(operation)
 
     @FUZZED
@@ -57,7 +57,7 @@ def test_an_operation_answers_as_documented(
 
 
 def test_what_one_operation_answers_another_takes(api: OpenApiSchema, world: World) -> None:
-    """They follow the document's links: list, take and deliver, or pull and ack."""
+    """Chains of requests follow the document's links: list, take and deliver, or pull and ack."""
 
     class Walk(api.as_state_machine()):  # type: ignore[misc]  # made of the document
         def get_call_kwargs(self, case: Case[Any]) -> dict[str, Any]:

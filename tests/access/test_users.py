@@ -108,7 +108,7 @@ def test_tokens_are_shown_to_who_may_change_and_never_kept_by_a_cache(orders: Su
 
 
 def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
-    """Reading and a login by a header need no token, as in DRF."""
+    """Reading needs no CSRF token, as in Django REST framework."""
     client = Client(enforce_csrf_checks=True)
     client.force_login(get_user_model().objects.create_superuser("root"))
     assert client.get(CHANNEL).status_code == 200
@@ -125,7 +125,10 @@ def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
 def test_a_page_of_another_site_can_t_pause_in_a_user_s_name(
     type: str, orders: Subscription
 ) -> None:
-    """Browsers send a Basic login along with such forms. JSON they do not send unasked."""
+    """Types of forms are refused if they come from another site.
+
+    Browsers send a Basic login along with such forms. They send JSON only if the server allows it.
+    """
     client = Client(headers={"Authorization": f"Basic {b64encode(b'root:secret').decode()}"})
     get_user_model().objects.create_superuser("root", password="secret")
     pause, origin = b'{"Until": "2999-12-31T00:00:00Z"}', {"Origin": "https://elsewhere.example"}
@@ -211,7 +214,7 @@ def test_an_access_that_is_none_is_an_error() -> None:
     "name", ["rest_framework.authentication.SesionAuthentication", "nowhere.Ours", "Ours"]
 )
 def test_a_login_that_is_not_there_is_an_error(name: str) -> None:
-    """Every request of a user would fail for it."""
+    """A class that cannot be imported would make every request of a user fail."""
     with override_settings(PULLJOBS={"API_AUTHENTICATION": [name]}):
         [problem] = [check for check in run_checks() if check.id == "pulljobs.E023"]
     assert "PULLJOBS['API_AUTHENTICATION']: " in problem.msg

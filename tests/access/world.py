@@ -39,25 +39,25 @@ PLACES = {
     "signal": ["approval"],
     "group": ["stripe-api"],
 }
-"""Names for paths: those that exist, or the key of an id in `World.known_ids`."""
+"""Values for parameters of paths: names that exist, or keys of ids in `World.known_ids`."""
 
 EXCLUDED = [positive_data_acceptance, negative_data_rejection, ignored_auth]
-"""Checks that do not hold here.
+"""Checks of schemathesis that are left out, because they do not hold for this API.
 
-A precondition can refuse a good body, and any path and header is text in the end. Other tests show
+A precondition can refuse a good body, and any text can be a path or a header. Other tests show
 which requests are refused.
 """
 
 
 @serializer("application/x-ndjson")
 def lines(context: Any, value: Any) -> bytes:
-    """Twice, for a batch."""
+    """Return the value as two lines of NDJSON, the body of a batch of messages."""
     line = value if isinstance(value, bytes) else json.dumps(value).encode()
     return line + b"\n" + line
 
 
 def in_this_process(document: Path) -> OpenApiSchema:
-    """Load the API that the document describes."""
+    """Load the API that the document describes, to be called in this process."""
     described: dict[str, Any] = json.loads(document.read_text("utf-8"))
     schema = openapi.from_dict(described | {"servers": [{"url": "/"}]})
     schema.app = get_wsgi_application()
@@ -99,9 +99,10 @@ class World(NamedTuple):
         return cls(orders, ids_of(orders), headers, render_http_date(changed_at))
 
     def answer(self, case: Case[Any], named: int) -> Any:
-        """Send a request and check that the document describes the answer.
+        """Send the request of a case and check that the document describes the answer.
 
-        `named` 0 leaves the path as it is, which names nothing. Other values choose existing names.
+        `named` 0 leaves the random names in the path, which match no row. Other values choose names
+        of rows that exist.
         """
         for name in (case.path_parameters or {}) if named else ():
             there = PLACES[name][named % len(PLACES[name])]
@@ -116,7 +117,10 @@ class World(NamedTuple):
 
 
 def ids_of(orders: Subscription) -> dict[str, str]:
-    """Make a job in each state, one of them a run, many queued ones, and an open batch."""
+    """Make a job in each state, a run, many queued jobs and an open batch.
+
+    Return their ids by state, or by "WORKER" for the run and "BATCH" for the batch.
+    """
     publish("orders", b"\x89PNG\r\n\x1a\n", message_id="first")
     jobs: dict[str, int] = {state: job_in(state, orders) for state in State}
     jobs["WORKER"] = publish("orders", {"a": uuid4().hex})

@@ -34,7 +34,7 @@ def post_form(client: Client, url: str, data: dict[str, Any]) -> list[str]:
 
 
 def secrets(client: Client, url: str, data: dict[str, Any]) -> list[str]:
-    """Post a form. Return the secrets that its answer shows, which no cookie or session has."""
+    """Post a form. Return the secrets on its page, and check that no cookie or session has them."""
     answer = client.post(url, data)
     text = answer.content.decode()
     shown = [html.unescape(secret) for secret in re.findall(r'pulljobs-token">([^<]+)<', text)]
@@ -69,7 +69,7 @@ def rows(text: str) -> list[str]:
 
 
 def offered(text: str) -> set[str]:
-    """Return the actions of a list, or the buttons of a job."""
+    """Return the names of the actions on jobs that a page offers, as a menu or as buttons."""
     return set(re.findall(r'<option value="(redrive|requeue|reschedule|kill|delete)"', text)) | set(
         re.findall(r'name="_event" value="(\w+)"', text)
     )

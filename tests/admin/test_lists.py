@@ -33,12 +33,12 @@ def user_with(*permissions: str) -> Client:
 
 
 def xids(text: str) -> list[str]:
-    """Return the job of each row of a list."""
+    """Return the xid of the job in each row of a list."""
     return re.findall(r'field-xid"><a href="[^"]*">([^<]+)</a>', text)
 
 
 def older(text: str) -> str | None:
-    """Return the query of the next page."""
+    """Return the query of the link to older rows, or None on the last page."""
     link = re.search(r'<a href="(\?[^"]*)">(?:Older|Look further back)', text)
     return link[1].replace("&amp;", "&") if link else None
 
@@ -53,7 +53,7 @@ def test_a_list_names_reasons_in_plain_words(operator: Client, consumer: Consume
 
 
 def test_live_and_archived_jobs_are_in_one_list(operator: Client, consumer: Consumer) -> None:
-    """A job is there once, in its present state, and an archived job leads to its settlement."""
+    """A job is there once, in its present state, and an archived job links to its settlement."""
     made = {state: JobFactory.create(state=state, consumer=consumer).id for state in State}
     text = read_page(operator, listing("job"))
     assert xids(text) == [ids.encode(id) for id in sorted(made.values(), reverse=True)]
@@ -212,7 +212,7 @@ def test_a_list_shows_when_a_job_is_due_and_when_it_was_settled(
     ["shop.tasks.invoice", "Zoë", "customer", "ORDER", '"order 5"', "bad", "by a test", " Zoë "],
 )
 def test_a_text_is_found(term: str, model: str, operator: Client, consumer: Consumer) -> None:
-    """Task, JSON text with escapes, key, client message id and error. Other jobs are not found."""
+    """A search compares task, JSON text with escapes, key, client message id and error."""
     published(consumer, 2)
     [job] = published(consumer, payload=TASK, key="a customer", message_id="order 5")
     held = claimed(consumer, 3)
@@ -227,7 +227,7 @@ def test_a_text_is_found(term: str, model: str, operator: Client, consumer: Cons
 def test_a_search_says_what_range_it_compared_and_goes_on(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The link continues below the range, until the oldest row."""
+    """The page names the range of jobs that it searched, and its link continues with older jobs."""
     monkeypatch.setattr(searching, "SLICE", 4)
     monkeypatch.setattr(searching, "ROWS", 8)
     monkeypatch.setattr(searching, "SECONDS", PATIENCE_SECONDS)
@@ -302,7 +302,7 @@ def test_an_id_is_found_first_and_its_text_on_request(operator: Client, consumer
 def test_all_jobs_of_a_text_search_cannot_be_changed_at_once(
     operator: Client, consumer: Consumer
 ) -> None:
-    """The list shows a range, and the action would mean more than it shows."""
+    """The list shows matches from a range of jobs, and an action on all would reach beyond it."""
     [job] = published(consumer, payload=b"findme", delay=timedelta(hours=1))
     for term, offers in (("findme", False), (f'"{job}"', False), (str(job), True)):
         text = read_page(operator, listing("job"), q=term)

@@ -16,7 +16,7 @@ from tests.factories import JobFactory
 
 BY_HAND = sorted(OPERATIONS)
 AT_ONCE = [event for event in BY_HAND if event is not Event.RESCHEDULE]
-"""Events whose action asks for nothing first."""
+"""Events whose action applies at once, without a form to fill in."""
 SLUGS = {event: operation.slug for event, operation in OPERATIONS.items()}
 
 
@@ -30,7 +30,7 @@ def test_the_admin_offers_every_event_of_the_operator() -> None:
 def test_only_events_that_the_state_machine_allows_are_offered(
     state: State, operator: Client, consumer: Consumer
 ) -> None:
-    """Buttons of a job and actions of a list of one state follow the table."""
+    """Buttons of a job and actions on a list of one state follow the table of transitions."""
     job = JobFactory.create(state=state, consumer=consumer)
     allowed = {SLUGS[event] for event in BY_HAND if state in TRANSITIONS[event].sources}
     assert offered(read_page(operator, page("job", job.id))) == allowed

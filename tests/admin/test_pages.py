@@ -213,7 +213,7 @@ def test_the_page_of_a_job_escapes_its_payload_and_hides_its_lease_token(
 
 
 def test_each_job_of_a_claim_shows_its_own_lease(operator: Client, consumer: Consumer) -> None:
-    """A job that was renewed by itself has a deadline of its own."""
+    """A job that was renewed without the other jobs of its claim shows its own end of the lease."""
     published(consumer, 3)
     held = claimed(consumer, 3)
     jobs.renew(USING, held[1:2], timedelta(minutes=10))
@@ -281,7 +281,7 @@ def runs_in_timeline(text: str) -> list[str]:
 
 
 def test_the_page_of_a_settlement_shows_seconds(operator: Client, consumer: Consumer) -> None:
-    """Most jobs are created and settled within a minute."""
+    """Times in minutes would be equal for most jobs."""
     job = JobFactory.create(consumer=consumer, state=State.DEAD)
     [archived] = ArchivedJob.objects.filter(job_id=job.id)
     ArchivedJob.objects.filter(pk=archived.pk).update(
@@ -296,7 +296,7 @@ def test_the_page_of_a_settlement_shows_seconds(operator: Client, consumer: Cons
 
 
 def test_a_run_that_goes_on_has_a_begin_only(operator: Client, consumer: Consumer) -> None:
-    """Such a job was settled before its handler ran."""
+    """A job that was settled before its handler ended has no run time."""
     published(consumer)
     [held] = claimed(consumer)
     jobs.finish(USING, [outcomes.deliver(held, run=TimedRun(time.monotonic(), None))])

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 
 ROWS = 30_000
 MOST = 20_001
-"""Rows that a preview reads at most: its window and one more."""
+"""Highest number of rows that a preview reads: those of its window and one more."""
 BIG = {"pulljobs_job", "pulljobs_archived_job_default", "pulljobs_message_default"}
 FILL = """
 INSERT INTO pulljobs_message
@@ -46,7 +46,7 @@ FROM generate_series(1, %(rows)s) AS n
 
 @pytest.fixture
 def consumer() -> Consumer:
-    """Return the first of two consumers that share all rows. The tables are analyzed."""
+    """Return the first of two consumers that share the rows of large tables, which are analyzed."""
     channel = ChannelFactory.create()
     made = [ConsumerFactory.create(channel=channel, exclusive_keys=keys) for keys in (True, False)]
     query(FORGET.replace("%", "%%"))

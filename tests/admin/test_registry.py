@@ -26,7 +26,7 @@ def add_url(model: str) -> str:
 
 
 def filled(consumer: Consumer, **changes: Any) -> dict[str, Any]:
-    """Return the fields of the form of a consumer."""
+    """Return the fields of the form of a consumer, with these changes."""
     fields = {
         "name": consumer.name,
         "title": "",
@@ -181,7 +181,7 @@ def test_an_invalid_dedupe_window_is_refused(days: int, sentence: str, operator:
 def test_a_deleted_consumer_keeps_its_jobs_and_can_be_restored(
     operator: Client, consumer: Consumer
 ) -> None:
-    """It gets no new jobs. Its jobs and its history stay visible."""
+    """Its jobs stay visible, and after the restore it gets new jobs."""
     JobFactory.create(state=State.DEAD, consumer=consumer)
     operator.post(reverse("admin:pulljobs_consumer_delete", args=[consumer.pk]), {"post": "yes"})
     assert Consumer.objects.get().deleted_at is not None
@@ -276,7 +276,7 @@ def test_consumers_are_filtered_by_the_offered_filters(
 def test_secrets_of_a_callback_url_are_shown_to_users_who_may_change_it(
     operator: Client, reader: Client, consumer: Consumer
 ) -> None:
-    """No filter reveals them to other users."""
+    """Other users see a masked URL, and no filter reveals the secrets to them."""
     Consumer.objects.update(callback_url="https://us:er@example.com/hook?key=1")
     url = page("consumer", consumer.pk)
     assert "https://us:er@example.com/hook?key=1" in html.unescape(read_page(operator, url))

@@ -66,7 +66,7 @@ def test_a_scheduled_message_needs_the_permission_to_see_payloads(consumer: Cons
 def test_scheduled_messages_are_read_a_window_at_a_time(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page says that it looked through a window, and the next continues there."""
+    """A page looks through a bounded number of rows, and its link continues after them."""
     last = scheduled(consumer, "waits")
     ScheduledMessage.objects.bulk_create(
         ScheduledMessage(

@@ -1,4 +1,4 @@
-"""A producer of the protocol."""
+"""Client of the broker protocol that publishes, for tests."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from pulljobs.models import Channel, Producer
 
 
 class Announcer:
-    """Speaks for one producer. `headers` let it say more, or speak wrongly."""
+    """Client of one producer. A test changes its `headers` to send others or wrong ones."""
 
     def __init__(self, channel: Channel, channel_token: str, name: str = "shop") -> None:
         producer = Producer.objects.filter(name=name).first() or Producer(name=name)

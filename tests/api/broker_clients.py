@@ -1,7 +1,7 @@
-"""A producer and a consumer as they were written for the webhook-broker: they know nothing of ours.
+"""Clients of a producer and a consumer as written for the webhook-broker, without pulljobs in mind.
 
 They do what its own clients do: send bodies without a Content-Type, decode ids of jobs as xids and
-give up if they are none, look at status codes and never at texts.
+fail if they are none, look at status codes and never at texts.
 """
 
 import base64
@@ -62,7 +62,10 @@ class OldConsumer:
         return self._http.get(f"{self._root}{path}", params=query, headers=self._tokens)
 
     def work(self, do: Callable[[dict[str, Any]], bool]) -> list[str]:
-        """Take and deliver all queued jobs in turn. Return their message ids in order."""
+        """Take each queued job, and report it as DELIVERED if `do` returns True, or else as DEAD.
+
+        Return the message ids of the jobs in order.
+        """
         done = []
         while jobs := self.queued():
             for job in jobs:

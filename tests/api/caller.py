@@ -1,4 +1,4 @@
-"""A client of the protocol, and jobs in every state for it to meet."""
+"""Client of the broker protocol that pulls, and jobs in every state, for tests."""
 
 import json
 from datetime import timedelta
@@ -36,7 +36,7 @@ def subscription(channel: str, consumer: str, **fields: Any) -> Subscription:
 
 
 class Caller:
-    """Speaks for one consumer. `without` and `headers` let it speak wrongly."""
+    """Client of one consumer. A test changes its `tokens` or `root` to send wrong ones."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -71,12 +71,12 @@ class Caller:
 
 
 def publish(channel: str = "orders", payload: Any = b"x", **options: Any) -> int:
-    """Publish a message. Return its job of the channel's first consumer."""
+    """Publish a message. Return the id of its job for the channel's first consumer."""
     return publishing.publish(channel, payload, **options).job_ids[0]
 
 
 def job_in(state: State, subscription: Subscription) -> int:
-    """Make a job in that state, taken by a job POST if need be."""
+    """Make a job in this state and return its id. A job POST claims it unless it stays QUEUED."""
     job_id = publish(subscription.channel.name)
     if state == State.QUEUED:
         return job_id

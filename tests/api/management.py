@@ -38,7 +38,7 @@ class Manager:
         return self.client.get(url, headers=self.headers)
 
     def put(self, url: str, seen: Any = None, *, content_type: str = FORM, **fields: Any) -> Any:
-        """`seen`: an answer whose Last-Modified goes back, or a text to send instead."""
+        """Put a form. The precondition is `seen` as a text, or its Last-Modified as an answer."""
         return self._send("PUT", url, seen, urlencode(fields), content_type)
 
     def put_json(self, url: str, given: Any, seen: Any = None) -> Any:

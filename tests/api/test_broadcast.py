@@ -1,4 +1,4 @@
-"""POST broadcast: what is taken, in which order it is looked at, and what becomes of it."""
+"""POST broadcast: bodies and headers that it accepts, its checks in order, and what it stores."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -63,7 +63,7 @@ def test_a_message_without_an_id_gets_one(announcer: Announcer, manager: Manager
     ],
 )
 def test_any_body_of_any_type(payload: bytes, content_type: str, announcer: Announcer) -> None:
-    """Byte by byte as it came: no parser has seen it."""
+    """The payload is stored byte by byte as sent, because no parser reads it."""
     message = sent(announcer.post(payload, content_type))
     assert (bytes(message.payload), message.content_type) == (payload, content_type)
 
@@ -83,7 +83,7 @@ RUNGS = [
 
 @pytest.mark.parametrize("first", range(len(RUNGS)))
 def test_the_first_failing_check_answers(first: int, announcer: Announcer) -> None:
-    """All later checks would fail, too, and the body is empty. Nothing is written."""
+    """The request fails one check and all later ones: its status is that of the first."""
     before = counts()
     named = {}
     for rung, _status in RUNGS[first:]:
@@ -134,7 +134,7 @@ def test_the_payload_has_a_limit(announcer: Announcer) -> None:
 
 
 def test_a_payload_above_what_django_holds_in_memory(announcer: Announcer) -> None:
-    """Django would answer a page of its own above 2.5 MiB, but the limit is 1 MiB."""
+    """The answer is the 413 of the limit of 1 MiB, not Django's page for bodies above 2.5 MiB."""
     assert announcer.post(b"x" * 3_000_000).status_code == 413
 
 
@@ -154,7 +154,7 @@ def test_a_payload_above_what_django_holds_in_memory(announcer: Announcer) -> No
     ],
 )
 def test_priorities(given: str, priority: int, announcer: Announcer) -> None:
-    """They are absolute, and a priority that can't be read counts as 0."""
+    """The absolute value of the header is the priority. A text that is no number counts as 0."""
     assert sent(announcer.post(Message_Priority=given)).priority == priority
 
 
@@ -174,7 +174,7 @@ def test_the_cost_of_a_job(announcer: Announcer) -> None:
 
 
 def test_metadata_headers(announcer: Announcer) -> None:
-    """They are spelt as the producer lists them, not trimmed. Absent headers are left out."""
+    """Metadata-Headers lists the headers to store, spelt as in the list and not trimmed."""
     announcer.headers |= {"X-Trace": "t-1", "Lang": "Größe", "Other": "no"}
     message = sent(announcer.post(Metadata_Headers="x-TRACE,lang, Other,missing,,Lang"))
     assert message.headers == {"x-TRACE": "t-1", "lang": "Größe", "Lang": "Größe"}
@@ -205,7 +205,7 @@ def test_secrets_are_no_metadata(name: str, announcer: Announcer) -> None:
 
 
 def test_headers_in_utf_8(announcer: Announcer) -> None:
-    """Servers hand the bytes of a header over as Latin-1."""
+    """Servers decode headers as Latin-1, but the text of a producer is UTF-8."""
     answer = announcer.post(Message_ID="größe".encode().decode("latin-1"))
     assert sent(answer).client_message_id == "größe"
     assert answer["Location"] == "/channel/orders/message/gr%C3%B6%C3%9Fe"

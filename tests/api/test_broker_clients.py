@@ -1,4 +1,4 @@
-"""Clients of the other broker run unchanged against a server of ours, in a process of its own."""
+"""Clients of the webhook-broker run unchanged against a server process of pulljobs."""
 
 import os
 import re
@@ -33,7 +33,7 @@ PLACE = re.compile(r"http://127\.0\.0\.1:[1-9]\d*")
 
 @contextmanager
 def serving(kind: str, log: Path) -> Iterator[str]:
-    """Serve the test's database. Return the base URL."""
+    """Serve the test's database in a process, by a kind of server. Return the base URL."""
     known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     url = f"postgres:///{known['dbname']}?{urlencode(place)}"
@@ -69,7 +69,7 @@ class Operator:
         return self._http.get(path, headers=self._headers)
 
     def put(self, path: str, **fields: str) -> Any:
-        """Send ChangedAt as Last-Modified, as the other broker's integration client does."""
+        """Put a form with the row's Last-Modified, and check that the answer's is its ChangedAt."""
         seen = {"If-Unmodified-Since": self.get(path).headers.get("Last-Modified", "")}
         answer = self._http.put(path, data=fields, headers=self._headers | seen)
         assert answer.status_code == 200, answer.text
@@ -81,7 +81,7 @@ class Operator:
 
 @pytest.mark.parametrize("kind", list(SERVERS))
 def test_a_producer_and_a_consumer(kind: str, tmp_path: Path) -> None:
-    """Publish, list, take, settle, give up and requeue, by priority. Each message comes once."""
+    """Clients publish, list, take, settle and requeue by priority, and get each message once."""
     with (
         serving(kind, tmp_path / "server.log") as base,
         httpx.Client(base_url=base, timeout=60) as http,

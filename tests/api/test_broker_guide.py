@@ -79,7 +79,7 @@ def _statuses(output: str) -> list[str]:
 
 
 def _run(command: str, place: Path, url: str, **variables: str) -> str:
-    """Run a command and add a newline after each body, which curl does not write."""
+    """Run a command and return its output, with a newline after each body that curl prints."""
     known = {"USER_NAME": "boss", "PASSWORD": "secret", "BROKER": url, **variables}
     script = command.replace("BROKER=http://localhost:8000\n", "").replace(
         "curl -s", "curl -s -w '\\n'"

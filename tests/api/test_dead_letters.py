@@ -1,4 +1,4 @@
-"""Dead letters are listed, queued again and deleted, and one job is looked at."""
+"""Dead jobs are listed, queued again and deleted, and a job is read by its id."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -74,7 +74,7 @@ def test_the_shape(orders: Subscription, manager: Manager) -> None:
 def test_secrets_of_the_endpoint_are_shown_to_those_who_may_change_the_consumer(
     orders: Subscription, consumer: Caller, manager: Manager
 ) -> None:
-    """By the list, by the message and by the job."""
+    """Others see it masked, by the list and by the message. The job itself masks it for all."""
     whole, masked = "http://us:er@example.com/c?key=1", "http://***@example.com/c?***"
     Consumer.objects.update(callback_url=whole)
     dead = ids.encode(job_in(State.DEAD, orders))
@@ -109,7 +109,7 @@ def test_listing_needs_the_permission(orders: Subscription) -> None:
 
 
 def test_all_are_queued_again_as_new(orders: Subscription, consumer: Caller) -> None:
-    """Only this consumer's, and only the dead ones."""
+    """Dead jobs of other consumers stay dead."""
     made = [exhausted(orders) for _ in range(3)]
     other = job_in(State.DEAD, subscription("invoices", "census"))
     answer = call(consumer, "POST", "/dlq", requeue=orders.consumer_token)
@@ -156,7 +156,7 @@ def test_more_than_a_batch(
 
 
 def test_only_what_used_its_retries_up_is_deleted(orders: Subscription, consumer: Caller) -> None:
-    """A job that its consumer gave up at the first try can only be queued again."""
+    """A dead job that has retries left, because it was rejected, can only be queued again."""
     gone, stays = exhausted(orders), job_in(State.DEAD, orders)
     assert call(consumer, "DELETE", f"/job/{ids.encode(stays)}").status_code == 404
     answer = call(consumer, "DELETE", "/dlq")
@@ -186,7 +186,7 @@ def test_what_is_not_dead_is_not_deleted(
 
 @pytest.mark.parametrize("channel", ["orders", "invoices"])
 def test_another_s_job_is_not_deleted(channel: str, orders: Subscription) -> None:
-    """The answer is 404, also for a consumer of the same name elsewhere."""
+    """The answer is 404, also to a consumer of the same name in another channel."""
     job_id = exhausted(orders)
     other = subscription(channel, "census" if channel == "invoices" else "digest")
     assert call(Caller(other), "DELETE", f"/job/{ids.encode(job_id)}").status_code == 404

@@ -1,4 +1,4 @@
-"""Job POSTs by the holder of a lease and by others."""
+"""Job POSTs with the lease token of the holder, with other tokens and without one."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -75,7 +75,7 @@ def test_a_job_whose_row_stays_locked_is_settled_by_a_repeat(
 def test_a_lease_that_another_took_over_moves_nothing(
     target: State, by_worker: bool, census: Subscription, caller: Caller
 ) -> None:
-    """The first holder's lease expired and the job was taken again."""
+    """The first holder's lease has expired, and another holder has claimed the job since."""
     first = taken_by_post(census, publish())
     expire(first)
     (claimed_by_worker if by_worker else taken_by_post)(census, first.job_id)
@@ -155,7 +155,7 @@ def test_nothing_is_taken_while_paused(
 def test_of_takers_at_once_one_gets_the_lease(
     source: State, timeout: dict[str, int], census: Subscription
 ) -> None:
-    """The others get 202 without a token, as after it, or 400 if they asked for a timeout."""
+    """The others get 202 without a lease token, or 400 if they asked for an IncrementalTimeout."""
     takers = 8
     for _round in range(5):
         job_id = job_in(source, census)
@@ -190,7 +190,10 @@ def test_a_request_that_was_overtaken_overwrites_nothing(
     caller: Caller,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another request settles the job after the read. The answer is that of a later request."""
+    """Another request settles the job between the read and the write of this one.
+
+    This one gets the answer that it would get if it came later.
+    """
     held = taken_by_post(census, publish())
     finish = pulling.finish
 

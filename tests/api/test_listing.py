@@ -1,4 +1,4 @@
-"""A listing shows all that waits, though it starts where the one before ended."""
+"""A listing shows every available job, although it enters the index at the low-water mark."""
 
 import random
 import threading
@@ -32,7 +32,7 @@ def consumer() -> Consumer:
 
 
 def waiting(consumer: Consumer) -> list[int]:
-    """Return the available jobs in order, by the table."""
+    """Return the ids of the available jobs in the order of claims, as the table has them."""
     rows = query(
         "SELECT id FROM pulljobs_job WHERE consumer_id = %s AND state = 'QUEUED'"
         " AND available_at <= clock_timestamp() ORDER BY priority DESC, available_at, id",
@@ -42,7 +42,7 @@ def waiting(consumer: Consumer) -> list[int]:
 
 
 def listed(queue: ConsumerListing, size: int = 50) -> list[int]:
-    """List the jobs of all pages."""
+    """Return the ids of the jobs on all pages of a listing."""
     seen: list[int] = []
     after: Place | None = None
     while page := queue.list_jobs(size, after):
@@ -59,7 +59,7 @@ def settle(consumer: Consumer, wanted: int) -> None:
 
 
 def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> None:
-    """It is left behind by the floors. Its jobs are in the first listing after its commit."""
+    """Low-water marks rise above its rows while it is open, but the next listing shows its jobs."""
     queue = ConsumerListing(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     started: list[bool] = []
@@ -85,7 +85,7 @@ def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> Non
 
 
 def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
-    """LowWaterMarks stay below what is still being written, however often the queue is listed."""
+    """Low-water marks stay below rows that are not committed, however often jobs are listed."""
     queue = ConsumerListing(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     listed(queue)
@@ -108,7 +108,7 @@ def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
 
 
 def test_what_comes_back_is_seen(consumer: Consumer) -> None:
-    """Released, retried, expired, redriven: also below where it was taken."""
+    """Jobs that were released or retried are listed again."""
     queue = ConsumerListing(USING, consumer.pk)
     publish_many(consumer.channel.name, [b"x"] * 10)
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_what_comes_back_is_seen(consumer: Consumer) -> None:
 
 
 def test_a_listing_inside_a_transaction_learns_nothing(consumer: Consumer) -> None:
-    """A rollback gives back jobs that the listing saw taken."""
+    """It raises no low-water mark, because a rollback makes jobs available that it saw settled."""
     publish_many(consumer.channel.name, [b"x"] * 5)
     before = listing.queued(consumer.pk, 10)
     with transaction.atomic(USING):
@@ -135,7 +135,7 @@ def test_a_listing_inside_a_transaction_learns_nothing(consumer: Consumer) -> No
 
 
 def test_among_publishers_and_workers_nothing_is_left_out(consumer: Consumer) -> None:
-    """Transactions have any length and priority, claims give back. Then all is looked at."""
+    """Threads publish at several priorities, claim, release and list. Then every job is listed."""
     queue = ConsumerListing(USING, consumer.pk)
 
     def busy(number: int) -> None:
@@ -165,7 +165,7 @@ def _release_some(consumer: Consumer) -> None:
 
 @pytest.fixture
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
-    """Entries of listings into the index."""
+    """Positions at which listings have entered the index."""
     seen: list[Entry] = []
     queued = protocol.queued
 
@@ -179,7 +179,7 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
 
 @pytest.fixture
 def snapshot() -> Iterator[None]:
-    """Held open, so that nothing of what was settled can be cleaned away."""
+    """Open snapshot, because of which vacuum cannot remove the rows of settled jobs."""
     with session() as other:
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         other.execute("SELECT count(*) FROM pulljobs_job")
@@ -188,7 +188,7 @@ def snapshot() -> Iterator[None]:
 
 @pytest.mark.usefixtures("snapshot")
 def test_what_was_settled_is_not_waded_through(consumer: Consumer, entries: list[Entry]) -> None:
-    """Thousands taken and settled at the head of ten priorities, none of them clean yet."""
+    """A listing does not read the rows of thousands of settled jobs that vacuum has not removed."""
     for priority in range(10):
         publish_many(consumer.channel.name, [Draft(payload=b"x", priority=priority)] * 600)
     queue = ConsumerListing(USING, consumer.pk)
@@ -200,7 +200,10 @@ def test_what_was_settled_is_not_waded_through(consumer: Consumer, entries: list
     assert 2 * fresh < _blocks(consumer, entries[0])
 
     def is_quick_again() -> bool:
-        """Return True once no other transaction on the server holds the marks down."""
+        """Return True if a listing reads few blocks again.
+
+        Older transactions on the server keep the low-water marks down for a while.
+        """
         assert [job.id for job in queue.list_jobs(25, None)] == waiting(consumer)[:25]
         return _blocks(consumer, entries[-1]) < 2 * fresh
 
@@ -208,7 +211,7 @@ def test_what_was_settled_is_not_waded_through(consumer: Consumer, entries: list
 
 
 def _blocks(consumer: Consumer, entry: Entry) -> int:
-    """Read by a listing that enters there."""
+    """Return the number of blocks that a listing reads which enters the index at this position."""
     where = entry._asdict()
     del where["until"]
     params = {"consumer_id": consumer.pk, "wanted": 25, **where}

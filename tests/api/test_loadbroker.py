@@ -1,4 +1,4 @@
-"""`pulljobs loadbroker FILE`: the INI file of the other broker."""
+"""`pulljobs loadbroker FILE` reads the INI file of the webhook-broker."""
 
 import json
 from datetime import timedelta
@@ -59,7 +59,7 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def test_what_it_makes(file: Path) -> None:
-    """Ids are output apart by case. Options that hold for all consumers are set on each."""
+    """Each section makes a row, and every consumer gets the options that the file has for all."""
     output = load(file)
     assert sorted(output["made"]) == [
         "channel orders",
@@ -101,7 +101,7 @@ def test_the_same_file_again_changes_nothing(file: Path) -> None:
 
 
 def test_a_changed_file_changes_what_it_names(file: Path) -> None:
-    """A row that it names no more stays."""
+    """A row that the file no longer names stays as it is."""
     load(file)
     file.write_text(GOOD.replace("=channel-token", "=new").replace("shop=The shop", ""))
     output = load(file)

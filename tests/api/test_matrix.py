@@ -38,7 +38,7 @@ def test_without_a_timeout(
 
 @pytest.mark.parametrize(("source", "target"), MATRIX)
 def test_with_a_timeout(source: State, target: State, census: Subscription, caller: Caller) -> None:
-    """Only what takes a job may carry one, so that neither a lease nor a settled job is touched."""
+    """A request with a timeout that takes the job gets 202. Others get 400 and change nothing."""
     job_id = job_in(source, census)
     before = contents()
     answer = caller.move(job_id, target, IncrementalTimeout=10)
@@ -61,7 +61,7 @@ def test_a_timeout_of_0_counts_as_absent(
 def test_a_take_tells_its_lease(
     source: State, seconds: int, lease_duration: float, census: Subscription, caller: Caller
 ) -> None:
-    """Token and end in the headers, the end being stop timeout + rational delay + timeout away."""
+    """Headers have the lease token and its end, after the protocol's duration and the timeout."""
     job_id = job_in(source, census)
     answer = caller.move(job_id, State.INFLIGHT, IncrementalTimeout=seconds)
     job, row = Job.objects.get(id=job_id), Lease.objects.get()

@@ -1,4 +1,4 @@
-"""Messages of a channel, read back."""
+"""Messages of a channel are read over HTTP, one by one and in lists."""
 
 import base64
 from datetime import timedelta
@@ -61,7 +61,7 @@ def test_a_message(orders: Subscription, manager: Manager) -> None:
 
 @pytest.mark.parametrize("state", list(State))
 def test_the_state_of_its_jobs(state: State, orders: Subscription, manager: Manager) -> None:
-    """One a consumer, also when it is in the archive only."""
+    """A message shows one job per consumer, also a job that only the archive has."""
     subscription("orders", "digest")
     job_in(state, orders)
     [name] = manager.get(f"{ROOT}/messages").json()["Result"]
@@ -79,7 +79,7 @@ def test_a_job_that_was_deleted_is_not_shown(orders: Subscription, manager: Mana
 def test_a_job_whose_consumer_was_deleted_row_and_all_is_not_shown(
     state: State, orders: Subscription, manager: Manager
 ) -> None:
-    """The ORM lets go of a consumer that has only history, SQL of any."""
+    """The ORM deletes the row of a consumer that has only history, SQL that of any consumer."""
     job_in(state, orders)
     Consumer.objects.all()._raw_delete(USING)  # as SQL does it
     [name] = manager.get(f"{ROOT}/messages").json()["Result"]
@@ -126,7 +126,7 @@ def test_lists(orders: Subscription, manager: Manager) -> None:
     [(102, 1), ([101, 102], 1), ("x", 1), ("", 1), (101, 0), (7, 0), (["x", 7], 0)],
 )
 def test_lists_by_status(status: Any, matches: int, orders: Subscription, manager: Manager) -> None:
-    """Every message is DISPATCHED. A status that is no number is ignored."""
+    """Every message has the status 102, DISPATCHED. A filter by a text is ignored."""
     publish("orders", b"x")
     page = manager.get(f"{ROOT}/messages", status=status).json()
     assert len(page["Result"]) == matches
@@ -184,7 +184,7 @@ def test_who_may_read(path: str, orders: Subscription, manager: Manager) -> None
 
 
 def test_a_page_is_read_without_its_payloads(orders: Subscription, manager: Manager) -> None:
-    """And with as many statements as an empty one."""
+    """A page takes one statement, and that does not select the payloads."""
     publish("orders", b"x" * 100_000)
     with CaptureQueriesContext(connection) as captured:
         published.page(USING, orders.channel.pk, Cut())

@@ -38,7 +38,7 @@ def break_rung(rung: str, caller: Caller) -> None:
 @pytest.mark.parametrize("first", range(len(LADDER)))
 @pytest.mark.parametrize("endpoint", ["queued-jobs", "job"])
 def test_the_first_failing_check_answers(first: int, endpoint: str, caller: Caller) -> None:
-    """All later checks would fail, too: limit, job id and body."""
+    """The request fails one check and all later ones: its status is that of the first."""
     for rung, _status in LADDER[first:]:
         break_rung(rung, caller)
     answer = caller.queued(limit="-1") if endpoint == "queued-jobs" else caller.move("x", body=b"{")
@@ -76,7 +76,7 @@ def test_a_dead_job_that_was_deleted_is_unknown(census: Subscription, caller: Ca
 def test_a_job_of_another_consumer(
     source: State, channel: str, census: Subscription, caller: Caller
 ) -> None:
-    """The answer is 401 and nothing changes, also for a consumer of the same name elsewhere."""
+    """The answer is 401 and nothing changes, even if the consumers of two channels share a name."""
     other = subscription(channel, "census" if channel == "invoices" else "digest")
     job_id = job_in(source, census)
     before = contents()
@@ -92,7 +92,7 @@ def test_nul_in_a_name_is_an_unknown_name(place: str, caller: Caller) -> None:
 
 
 def test_names_are_free_text(transactional_db: None) -> None:
-    """Compared exactly: not by case, not by pattern."""
+    """Names may have spaces, % and letters with accents, and are compared exactly."""
     caller = Caller(subscription("Größe 1%", "a b"))
     assert caller.queued().status_code == 200
     caller.root = "/channel/größe 1%/consumer/a b"
@@ -106,7 +106,7 @@ def test_no_trailing_slash(caller: Caller) -> None:
 @pytest.mark.parametrize("call", ["queued", "move"])
 @pytest.mark.parametrize("status", [200, 404])
 def test_the_request_id_is_echoed_or_made(call: str, status: int, caller: Caller) -> None:
-    """Refusals have it, too. An id that could break a header or a log line is replaced."""
+    """Refusals have one, too. An id that is too long or not ASCII is replaced."""
 
     def request_id(sent: dict[str, str]) -> str:
         caller.tokens |= sent

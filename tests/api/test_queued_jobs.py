@@ -74,7 +74,7 @@ def test_nothing_waits(caller: Caller) -> None:
 
 
 def test_only_this_consumer_s_due_jobs(census: Subscription, caller: Caller) -> None:
-    """Not what is due later, blocked, in flight, dead, delivered, or another's."""
+    """Jobs that are delayed, blocked, in flight, dead, delivered or another's are not listed."""
     for state in State:
         job_in(state, census)
     [due] = Job.objects.filter(state=State.QUEUED).values_list("id", flat=True)
@@ -88,7 +88,7 @@ def test_only_this_consumer_s_due_jobs(census: Subscription, caller: Caller) -> 
 
 
 def test_by_falling_priority_then_by_the_time_available(caller: Caller) -> None:
-    """The longest available first, whichever was published first."""
+    """At one priority, the job that has been available longest comes first, whenever published."""
     for priority in (0, 5, -32768, 32767, 5):
         publish(priority=priority)
     late = publish(priority=5)

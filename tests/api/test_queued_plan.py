@@ -1,4 +1,4 @@
-"""Listing reads a page, however much waits behind it, before it, or later."""
+"""A listing reads only its page, however many jobs wait before or behind it, or are due later."""
 
 import re
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ FILL = """
 
 @pytest.fixture
 def consumer(db: None) -> Consumer:
-    """Tens of thousands due at two priorities, and as many due later at the highest of all."""
+    """Consumer with 10,000s of jobs due at two priorities, and as many delayed at a higher one."""
     _execute(FORGET)
     made = subscription("orders", "census").consumer
     for number, (priority, due) in enumerate([(9, "1 day"), (5, "-1 day"), (0, "-1 day")]):
@@ -54,7 +54,10 @@ ENTRIES = {"from the head": FROM_THE_HEAD, "in the middle": IN_THE_MIDDLE}
 
 @pytest.mark.owner
 def test_a_page_reads_a_page(consumer: Consumer) -> None:
-    """No sequential scan, no sort, a few blocks a job, never analyzed and analyzed."""
+    """The plan has no sequential scan and no sort and reads a few blocks for each job.
+
+    This holds with and without statistics of the table.
+    """
     for is_analyzed in (False, True):
         if is_analyzed:
             _execute("ANALYZE pulljobs_job")

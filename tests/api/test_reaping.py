@@ -35,7 +35,7 @@ OFF = {"REAP_WHILE_SERVING": False}
 
 @pytest.fixture
 def short(transactional_db: None) -> Subscription:
-    """Consumer whose leases are over after a second, however a job is claimed."""
+    """Consumer whose leases end after a second, however a job is claimed."""
     return subscription(
         "orders",
         "census",
@@ -55,7 +55,7 @@ def is_back(job_id: int) -> bool:
 def test_a_server_alone_ends_the_leases_of_its_clients(
     short: Subscription, kind: str, way: str, tmp_path: Path
 ) -> None:
-    """The client dies after its first request, and no other request follows."""
+    """A client claims a job and dies. The job is queued again although no other request follows."""
     job_id, caller = publish(), Caller(short)
     path, body = {
         "pull": ("/pull", {"Batch": 1}),

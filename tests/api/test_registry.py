@@ -1,4 +1,4 @@
-"""Producers, channels and consumers: GET, PUT and DELETE, and who may."""
+"""Producers, channels and consumers: GET, PUT and DELETE, and the permissions that they need."""
 
 import base64
 import re
@@ -87,7 +87,7 @@ def test_what_is_left_out_is_set_too(url: str, orders: Any, manager: Manager) ->
 
 @pytest.mark.parametrize("url", ITEMS)
 def test_preconditions(url: str, orders: Any, manager: Manager) -> None:
-    """Without it 400, with another text 412, even if it means the same time or a later one."""
+    """A PUT without If-Unmodified-Since is 400. With any but the row's Last-Modified it is 412."""
     made: Any = orders if url == "/channel/orders" else manager.put(url, **fields_of(url))
     last_modified = made["Last-Modified"]
     for seen, status in [(None, 400), ("", 400), ("x", 412), (f" {last_modified}x", 412)]:
@@ -100,7 +100,7 @@ def test_preconditions(url: str, orders: Any, manager: Manager) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("url", ITEMS)
 def test_of_writers_at_once_one_wins(url: str, orders: Any, manager: Manager) -> None:
-    """The precondition is checked under the row's lock, which also helps within one second."""
+    """The precondition is checked under the lock of the row, so the others get 412."""
     made: Any = orders if url == "/channel/orders" else manager.put(url, **fields_of(url))
 
     def put(number: int) -> Any:
@@ -128,7 +128,7 @@ def test_of_makers_at_once_one_makes_it(manager: Manager) -> None:
 def test_secrets_of_a_callback_url_are_shown_to_those_who_may_change_it(
     callback: str, shown: str, orders: Any, manager: Manager
 ) -> None:
-    """A masked URL is not stored if a reader puts it back."""
+    """Others see a masked URL, and a PUT of the masked URL is refused."""
     url = "/channel/orders/consumer/k"
     made = manager.put(url, callbackUrl=callback)
     user("reader", "view", "add")
@@ -144,7 +144,7 @@ def test_secrets_of_a_callback_url_are_shown_to_those_who_may_change_it(
     "url", ["ftp://user:pass@h/", "http://user:pass", "http://u:p?a@b/", "u:p@h"]
 )
 def test_of_a_callback_url_that_can_t_be_read_nothing_is_shown(url: str, orders: Any) -> None:
-    """The URL is one that code stored unchecked."""
+    """Code has stored a URL without a check, and the API masks all of it."""
     consumer = ConsumerFactory.create(callback_url=url)
     user("reader", "view")
     shown = Manager("reader").get(f"/channel/{consumer.channel.name}/consumer/{consumer.name}")
@@ -212,7 +212,7 @@ def test_bodies_and_names_that_are_too_long(manager: Manager) -> None:
     ["/hook", "example.com", "ftp://a/b", "mailto:x", "http://", "http://a b/", "http://[x"],
 )
 def test_the_callback_url_must_be_absolute(url: str, orders: Any, manager: Manager) -> None:
-    """A pull consumer may leave it out."""
+    """It is checked for a pull consumer as well."""
     path = "/channel/orders/consumer/k"
     assert manager.put(path, callbackUrl=url, type="pull").status_code == 400
     assert manager.get(path).status_code == 404
@@ -255,7 +255,7 @@ def test_a_name_that_paths_resolve_is_refused(name: str, manager: Manager) -> No
 
 @override_settings(PULLJOBS={"PROTOCOL_MAX_RETRIES": 7, "PROTOCOL_RETRY_STRATEGY": "1,2,3"})
 def test_new_consumers_have_the_retries_of_the_settings(orders: Any, manager: Manager) -> None:
-    """A later PUT leaves them to the operator."""
+    """A later PUT does not reset what an operator has changed."""
     path = "/channel/orders/consumer/k"
     made = manager.put(path, type="pull", token="t")
     consumer = Consumer.objects.get()
@@ -288,7 +288,7 @@ def test_another_type_changes_nothing(type: str, orders: Any, manager: Manager) 
 
 
 def test_the_order_of_checks_of_a_consumer(orders: Any, manager: Manager) -> None:
-    """Not a form, no channel, no precondition, another one, callbackUrl, type."""
+    """The order is: content type, channel, missing and wrong precondition, callbackUrl, type."""
     path = "/channel/orders/consumer/k"
     made = manager.put(path, callbackUrl=URL)
     bad = {"callbackUrl": "x", "type": "x"}
@@ -327,7 +327,7 @@ def test_ids_are_free_text(manager: Manager) -> None:
 
 @pytest.mark.parametrize("url", LISTS)
 def test_lists_page_by_25_newest_first(url: str, orders: Any, manager: Manager) -> None:
-    """A page that is not empty links both ways, the end is an empty one, and back is back."""
+    """Links lead from page to page until an empty one, and back to the same pages."""
     item = {"/producers": "/producer/", "/channels": "/channel/"}.get(url, url[:-1] + "/")
     names = [f"n{number}" for number in range(60)]
     for name in names:
@@ -613,7 +613,7 @@ def test_a_group_is_made_changed_listed_and_deleted(orders: Any, manager: Manage
 
 
 def test_a_consumer_with_jobs_stays(manager: Manager) -> None:
-    """The 409 says how many jobs there are, and how to end them."""
+    """The DELETE is refused with 409, the number of jobs and the request that ends them."""
     subscription("orders", "k")
     for _ in range(3):
         publish("orders", b"x")
@@ -636,7 +636,7 @@ def test_a_count_above_the_cap_says_so(manager: Manager, monkeypatch: pytest.Mon
 
 
 def test_a_consumer_goes_when_what_its_409_says_was_done(manager: Manager) -> None:
-    """Its DEAD jobs go with it, and its history stays."""
+    """Without jobs that are QUEUED or INFLIGHT, a DELETE succeeds. It keeps the archive."""
     path, there = "/channel/orders/consumer/k", subscription("orders", "k")
     theirs = job_in(State.DEAD, subscription("others", "k"))
     job_in(State.DEAD, there)
@@ -653,7 +653,7 @@ def test_a_consumer_goes_when_what_its_409_says_was_done(manager: Manager) -> No
 def test_a_delete_that_was_cut_off_amid_dead_jobs_can_be_repeated(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else over HTTP deletes those that are left."""
+    """The DELETE failed after some of the DEAD jobs, and its repeat deletes the others."""
     path, there = "/channel/orders/consumer/k", subscription("orders", "k")
     for _ in range(3):
         job_in(State.DEAD, there)

@@ -1,4 +1,4 @@
-"""X-Request-ID: on every answer of the site, and in every line that is logged for it."""
+"""X-Request-ID is on every answer of the site and in every log line of the request."""
 
 import logging
 from typing import Any
@@ -121,7 +121,7 @@ def test_unknown_paths_are_404_by_any_method(url: str, method: str, db: None) ->
     ],
 )
 def test_methods(url: str, allowed: str, db: None) -> None:
-    """The answer is 405 with Allow before authentication, also for HEAD. OPTIONS has Allow, too."""
+    """Any other method gets 405 with Allow, before authentication. OPTIONS gets Allow, too."""
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE"):
         if method not in allowed:
             answer = Client().generic(method, url)
@@ -141,7 +141,7 @@ def test_links_lead_back_wherever_the_api_is_mounted(manager: Manager) -> None:
 
 @override_settings(MIDDLEWARE=[])
 def test_a_check_misses_the_middleware() -> None:
-    """Only where the API is mounted."""
+    """A missing middleware is a warning only where the API is mounted."""
     assert [problem.id for problem in check_request_ids()] == ["pulljobs.W006"]
     with override_settings(ROOT_URLCONF="django.contrib.auth.urls"):
         assert check_request_ids() == []

@@ -40,7 +40,7 @@ def fall_due() -> None:
 
 
 def test_it_waits_at_a_place_of_its_own(announcer: Announcer, manager: Manager) -> None:
-    """It is no message and has no jobs. Its id does not take that of a plain message."""
+    """A scheduled message has no message and no jobs yet. A plain message may have the same id."""
     before = counts()
     answer = announcer.post(b"x", Message_ID="m-1", Message_Priority="3", Scheduled_For=LATER)
     assert (answer.status_code, answer["Location"]) == (201, f"{ROOT}/scheduled-message/m-1")
@@ -69,7 +69,7 @@ def test_without_an_id_it_gets_one(announcer: Announcer, manager: Manager) -> No
 
 
 def test_its_id_stays_taken(announcer: Announcer) -> None:
-    """Until it is forgotten."""
+    """Other scheduled messages cannot have its client message id, even after it was published."""
     announcer.post(b"x", Message_ID="m-1", Scheduled_For=LATER)
     assert announcer.post(b"y", Message_ID="m-1", Scheduled_For=LATER).status_code == 409
     fall_due()
@@ -120,7 +120,7 @@ def test_it_must_be_far_enough_ahead(
 
 
 def test_it_goes_to_the_consumers_of_then(announcer: Announcer, manager: Manager) -> None:
-    """It goes once, however often it is looked for, with everything it was sent with."""
+    """A scheduled message is published once, with all its fields, to the consumers of that time."""
     announcer.headers["X-Trace"] = "t"
     named = {
         "Message_ID": "m-1",
@@ -165,7 +165,7 @@ def test_a_plain_message_of_its_id_does_not_make_it_lost(announcer: Announcer) -
 def test_one_that_is_refused_does_not_stop_the_others(
     announcer: Announcer, orders: Subscription
 ) -> None:
-    """It is put off, and tried again."""
+    """A scheduled message that a full key refuses is delayed and tried again."""
     Consumer.objects.filter(pk=orders.consumer.pk).update(max_queued_per_key=1)
     publish("orders", b"in its way", key="k")
     announcer.post(Message_ID="full", Key="k", Scheduled_For=LATER)
@@ -242,7 +242,7 @@ def _listed(manager: Manager, **query: Any) -> list[str]:
 
 
 def test_the_reaper_dispatches(announcer: Announcer) -> None:
-    """Every worker does, at the pace of its reaper."""
+    """A pass of a worker's reaper publishes the scheduled messages that are due."""
     announcer.post(Scheduled_For=LATER)
     fall_due()
     Reaper(settings(), uuid4(), lambda: None, dict, lambda: None).tick()

@@ -95,7 +95,7 @@ def test_invalid_timeouts_are_refused(
 
 
 def test_a_longer_timeout_holds_for_one_lease(orders: Subscription, consumer: Caller) -> None:
-    """It ends at base + 100, not before, and the retry count rises. The next is plain."""
+    """With a timeout of 100 the lease ends 100 s later than usual, and the next one as usual."""
     job_id = publish()
     assert consumer.move(job_id, "INFLIGHT", IncrementalTimeout=100).status_code == 202
     pass_time(BASE + timedelta(seconds=30))
@@ -113,7 +113,7 @@ def test_a_longer_timeout_holds_for_one_lease(orders: Subscription, consumer: Ca
 
 
 def test_a_dead_job_can_be_taken_again(orders: Subscription, consumer: Caller) -> None:
-    """Retry count + 1, without an end to it, and a fresh token."""
+    """Each take of a dead job counts a retry, even beyond `max_retries`, and has a new token."""
     job_id, tokens = publish(), set()
     for times in range(1, 8):
         held = _taken(consumer, job_id)
@@ -131,7 +131,7 @@ def _taken(consumer: Caller, job_id: int) -> str:
 
 
 def test_a_job_is_dead_after_its_last_retry(orders: Subscription, consumer: Caller) -> None:
-    """Not QUEUED, and the archive has one row of it."""
+    """When its lease expires again it is DEAD, with one row in the archive."""
     Consumer.objects.update(max_retries=2)
     job_id = publish()
     for _ in range(3):
@@ -160,7 +160,7 @@ def test_a_job_is_dead_after_its_last_retry(orders: Subscription, consumer: Call
 def test_an_invalid_call_changes_no_job(
     wrong: str, status: int, orders: Subscription, consumer: Caller
 ) -> None:
-    """Another's job is 401, as the contract has it, and nothing changes."""
+    """Wrong tokens, a push consumer, another's job and broken JSON are refused."""
     job_id = publish()
     if wrong == "another's job":
         consumer = Caller(subscription("invoices", "census"))
@@ -176,7 +176,7 @@ def test_an_invalid_call_changes_no_job(
 def test_jobs_of_a_push_consumer_are_pulled_after_it_changes_its_type(
     orders: Subscription, consumer: Caller, manager: Manager
 ) -> None:
-    """Queued jobs can be pulled from then on. A push in progress ends normally."""
+    """A job that is being pushed is delivered, and the queued jobs can be pulled."""
     path = "/channel/orders/consumer/census"
     fields = {"callbackUrl": "http://example.com", "token": orders.consumer_token}
     manager.put(path, manager.get(path), type="push", **fields)
@@ -195,7 +195,7 @@ def test_jobs_of_a_push_consumer_are_pulled_after_it_changes_its_type(
 
 
 def test_from_pull_to_push(orders: Subscription, consumer: Caller) -> None:
-    """Taken jobs end under their leases. No job is taken, not even with a lease token."""
+    """Jobs in flight are settled with their lease tokens. No job can be taken any more."""
     held, other, dead = (taken_by_post(orders, publish()) for _ in range(3))
     assert pulling.finish([outcomes.reject(dead, "no good")]).states
     waits = publish()

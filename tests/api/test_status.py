@@ -22,7 +22,7 @@ PAGES = ["/_status", "/job-status", "/dlq-status", "/metrics"]
 
 @pytest.fixture(autouse=True)
 def as_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not as in the test before, and however busy the machine is."""
+    """Make status pages count again for each test, and wait for counts on a busy machine."""
     monkeypatch.setattr(gauges, "PATIENCE", timedelta(minutes=1))
     monkeypatch.setattr(gauges, "WAIT", PATIENCE_SECONDS)
     GAUGES.forget()
@@ -35,7 +35,7 @@ def orders(db: None) -> Subscription:
 
 @pytest.fixture
 def every(orders: Subscription) -> Subscription:
-    """A job in every state, and two more that wait."""
+    """Subscription with a job in every state and two more queued jobs, next to an idle consumer."""
     for state in (*State, State.QUEUED, State.QUEUED):
         job_in(state, orders)
     subscription("invoices", "idle")
@@ -54,7 +54,7 @@ def test_jobs_by_channel_and_by_the_consumer_s_row(every: Subscription, manager:
 
 
 def test_dead_ones(every: Subscription, manager: Manager) -> None:
-    """Only of consumers that have some."""
+    """The page `/dlq-status` counts the dead jobs of each consumer that has some."""
     assert manager.get("/dlq-status").json() == {
         "consumers": [
             {

@@ -12,21 +12,24 @@ from tests.sessions import PATIENCE_SECONDS
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[httpx.Client]:
-    """To be shared: the certificates that each reads take longer than a test."""
+    """HTTP client of the session, because a new one reads certificates for longer than a test."""
     with httpx.Client(timeout=2 * PATIENCE_SECONDS) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def base() -> Iterator[str]:
-    """Base URL of a server for the whole session, whose waiting pulls are those of one test."""
+    """Base URL of a server that runs for the whole session, in a thread."""
     with served() as url:
         yield url
 
 
 @pytest.fixture
 def emptied(transactional_db: None, settings: Settings) -> Iterator[None]:
-    """Start and end without a waiting pull, with polls too rare to replace wake-ups."""
+    """Make each test start and end without waiting pulls.
+
+    The waiters poll once a minute, so that only a notification can wake a pull within the test.
+    """
     settings.PULLJOBS = {"MAX_FETCH_INTERVAL": timedelta(minutes=1)}
     yield
     close_waiters()

@@ -23,14 +23,14 @@ class Site:
     base: str
 
     def stop(self) -> int:
-        """Send the signal of an operator's supervisor. Return the exit code."""
+        """Stop the process by SIGTERM, as process supervisors do. Return the exit code."""
         self.process.terminate()
         return self.process.wait(PATIENCE_SECONDS)
 
 
 @contextmanager
 def site(environment: Mapping[str, str]) -> Iterator[Site]:
-    """Start a site, wait until it is ready, and kill it at the end if it still runs."""
+    """Start a server process, wait until it is ready, and kill it at the end if it still runs."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         command = [sys.executable, "-m", "uvicorn", "example_project.asgi:application"]
         flags = ["--fd", str(listening.fileno()), "--lifespan", "off", "--log-level", "warning"]

@@ -24,12 +24,12 @@ from tests.factories import USING
 from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
 
 LONG = 50.0
-"""Seconds that a pull lingers which is to end for another reason."""
+"""Seconds for which a pull of a test waits that must end earlier, for another reason."""
 
 
 @contextmanager
 def served(wrap: Callable[[Any], Any] = with_pulls) -> Iterator[str]:
-    """Serve on a thread with the current middleware. Return the base URL."""
+    """Run an API server on a thread, with the current middleware. Return its base URL."""
     config = uvicorn.Config(wrap(get_asgi_application()), port=0, lifespan="off", log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
@@ -43,7 +43,7 @@ def served(wrap: Callable[[Any], Any] = with_pulls) -> Iterator[str]:
 
 
 class Puller:
-    """Speaks for one consumer."""
+    """HTTP client of one consumer that pulls by the lease protocol."""
 
     def __init__(self, client: httpx.Client, base: str, subscription: Subscription) -> None:
         channel, consumer = subscription.channel.name, subscription.consumer.name
@@ -62,13 +62,13 @@ class Puller:
         )
 
     def pull(self, **fields: Any) -> Any:
-        """Return the answer to a pull that is not refused."""
+        """Pull, check that the status is 200, and return the JSON of the answer."""
         answer = self.post("pull", **fields)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def taken(self, **fields: Any) -> Any:
-        """Return the jobs of a pull that is not refused."""
+        """Pull, check that the status is 200, and return the jobs of the answer."""
         return self.pull(**fields)["Result"]
 
     def ack(self, *results: Any, **fields: Any) -> Any:
@@ -98,7 +98,7 @@ class Puller:
 
     @contextmanager
     def hung_up(self, **fields: Any) -> Iterator[None]:
-        """Open a long poll, and close its connection at the end."""
+        """Start a long poll, and close its connection at the end of the block."""
         with self._one_more():
             client = self.send("pull", Expires=LONG, **fields)
         with closing(client):
@@ -123,7 +123,7 @@ class Puller:
 
 
 def claim_elsewhere(puller: Puller, request_id: str, jobs: int = 1) -> set[str]:
-    """Publish jobs and claim them at once as another process. Return their ids."""
+    """Publish jobs and claim them for a RequestID, as another process would. Return their ids."""
     PullWaiter.objects.all().delete()  # So that publishing wakes no waiter.
     elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Via.PULL)
     with transaction.atomic(using=USING):  # Nor does a poll find it.
@@ -133,12 +133,12 @@ def claim_elsewhere(puller: Puller, request_id: str, jobs: int = 1) -> set[str]:
 
 
 def outcome_of(job: Any, outcome: str, **more: Any) -> dict[str, Any]:
-    """Return an outcome of a pulled job."""
+    """Return an item of an ack that reports this outcome of a pulled job."""
     return {"ID": job["ID"], "LeaseToken": job["LeaseToken"], "Outcome": outcome, **more}
 
 
 def close_waiters() -> None:
-    """Close the waiters and wait for their thread, which would else write in the next test."""
+    """Close the waiters and wait for the end of their thread, which could disturb the next test."""
     waiters.close()
     wait_until(lambda: "pulljobs-waiting" not in {thread.name for thread in threading.enumerate()})
 
@@ -149,13 +149,13 @@ def wait_briefly(condition: Callable[[], bool]) -> None:
 
 
 def waiting_pulls() -> int:
-    """Count waiting pulls in this process."""
+    """Return the number of pulls that wait in this process."""
     running = waiters.running_waiters()
     return running.waiting if running else 0
 
 
 def waiting() -> int:
-    """Count waiting pulls in the rows of all processes."""
+    """Return the number of pulls that wait in all processes, by their rows in the database."""
     return PullWaiter.objects.aggregate(pulls=Sum("waiting"))["pulls"] or 0
 
 

@@ -63,7 +63,7 @@ def test_a_release_may_ask_for_a_delay_and_is_charged_nothing(puller: Puller) ->
 
 
 def test_a_repeated_ack_changes_nothing(puller: Puller) -> None:
-    """Both are ok, and there is one archive row."""
+    """The repeat is "ok" as well, and the archive has one row."""
     for outcome in ("DELIVERED", "DEAD"):
         publish()
         [job] = puller.taken()
@@ -73,7 +73,7 @@ def test_a_repeated_ack_changes_nothing(puller: Puller) -> None:
 
 
 def test_a_repeat_of_what_went_back_is_lost(puller: Puller) -> None:
-    """And so is another word on what was settled."""
+    """A repeated retry or release is "lease_lost", and so is another outcome of a settled job."""
     for first, second in (("RETRY", "RETRY"), ("RELEASE", "RELEASE"), ("DELIVERED", "DEAD")):
         publish()
         [job] = puller.taken()
@@ -93,7 +93,10 @@ def test_a_retry_without_delay_comes_again_at_once(puller: Puller) -> None:
 
 
 def test_a_waiter_learns_of_a_delay(puller: Puller) -> None:
-    """The first waiter may learn it by a look that follows the start of the notifications."""
+    """A long poll gets a retried job when its delay ends.
+
+    The first poll may find the job when the server starts to listen, so there is a second one.
+    """
     for _waiter in range(2):
         publish()
         [job] = puller.taken()
@@ -163,7 +166,7 @@ def test_delays_are_clamped_or_refused(puller: Puller) -> None:
 
 
 def test_a_retry_without_delay_takes_that_of_the_consumer(puller: Puller) -> None:
-    """Its delays follow each other, and the last repeats. A delay that is named stands alone."""
+    """A retry without delay waits for as long as the strategy says for its number of retries."""
     Consumer.objects.update(retry_delays=[100.0, 300.0, 500.0], retry_jitter=0, max_retries=10)
     publish()
     waits = []
@@ -181,7 +184,7 @@ def test_a_retry_without_delay_takes_that_of_the_consumer(puller: Puller) -> Non
 
 
 def test_a_renewal_extends_the_lease(puller: Puller) -> None:
-    """A full lease from now, by the database's clock."""
+    """A renewal without Seconds gives a full lease from now, and Seconds never shorten a lease."""
     publish()
     [job] = puller.taken()
     pass_time(timedelta(seconds=0.8 * LEASE))
@@ -215,7 +218,7 @@ def test_a_renewal_reports_progress_of_its_holder_only(puller: Puller) -> None:
 
 
 def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
-    """The remaining time shrinks. After the end no renewal works, and a delivery counts."""
+    """No renewal goes beyond the hard end. After it renewals fail, but a delivery succeeds."""
     publish()
     [job] = puller.taken()
     query("UPDATE pulljobs_lease SET hard_end = clock_timestamp() + interval '25 s'")
@@ -243,7 +246,7 @@ def test_renewals_that_are_refused(puller: Puller) -> None:
 
 
 def test_a_dead_job_keeps_its_reason(puller: Puller) -> None:
-    """The reason is stored as the error, and the key is free."""
+    """The archive has the client's reason and error, and the next job of the key can be pulled."""
     Consumer.objects.update(exclusive_keys=True)
     publish(key="k")
     publish(key="k")
@@ -271,7 +274,7 @@ def test_a_late_ack_counts_until_the_job_is_taken_back(puller: Puller) -> None:
 def test_tokens_of_other_jobs_and_consumers_settle_nothing(
     puller: Puller, is_remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing changes, and no consumer learns of another's jobs, whichever process claimed."""
+    """Nothing changes, and the answer for another consumer's job is that for a missing one."""
     if not is_remembered:
         monkeypatch.setattr(owned_items, "MOST_CLAIMS", 0)
     other = Puller(puller._client, puller.base, subscription("invoices", "census"))
@@ -323,7 +326,7 @@ def _counts_from_none() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_counts_from_none")
 def test_a_pull_in_an_ack_counts_as_a_pull(puller: Puller) -> None:
-    """A pull above the limit is refused, and the outcomes stay settled."""
+    """The throttle of pulls also refuses the pull in an ack, whose outcomes are settled."""
     publish()
     [job] = puller.taken()
     with override_settings(PULLJOBS={"THROTTLES": {"pull": "1/day"}}):
@@ -335,7 +338,7 @@ def test_a_pull_in_an_ack_counts_as_a_pull(puller: Puller) -> None:
 
 
 def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller: Puller) -> None:
-    """A push consumer may neither settle pushed jobs nor pull."""
+    """After a change to push, jobs that were pulled can be settled, but nothing can be pulled."""
     for _ in range(3):
         publish()
     first, second = puller.taken(Batch=2)
@@ -360,7 +363,7 @@ def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller:
 
 
 def test_deliveries_are_bounded(puller: Puller) -> None:
-    """Two deliveries, then DEAD, once, with any number of reapers and without another pull."""
+    """If the lease of its last delivery expires, the job dies once, by any number of reapers."""
     Consumer.objects.update(max_deliveries=2, retry_delays=[0.0])
     publish()
     for deliveries in (1, 2):
@@ -419,7 +422,7 @@ def test_the_pull_of_an_ack_waits(puller: Puller) -> None:
 
 
 def test_good_outcomes_are_committed_next_to_bad_ones(puller: Puller) -> None:
-    """A token that is stale is an answer, not an error."""
+    """An ack with stale and unknown items settles the others and reports a status for each."""
     Consumer.objects.update(retry_delays=[0.0])
     publish()
     [stale] = puller.taken()
@@ -438,7 +441,7 @@ def test_good_outcomes_are_committed_next_to_bad_ones(puller: Puller) -> None:
 
 
 def test_a_locked_row_delays_its_own_outcome_only(puller: Puller) -> None:
-    """Items that name its job again do not wait again. A repeat of the ack settles it."""
+    """The outcome of a locked job is "locked", and can be repeated. An ack waits once for the row."""
     for _ in range(2):
         publish()
     [locked, free] = puller.taken(Batch=2)
@@ -467,7 +470,7 @@ def test_a_locked_lease_delays_its_own_renewal_only(puller: Puller) -> None:
 
 
 def test_malformed_acks_change_nothing(puller: Puller) -> None:
-    """Valid items of the same ack are not settled either."""
+    """If one item is malformed, the valid items of the ack are not settled either."""
     publish()
     [job] = puller.taken()
     before = contents()

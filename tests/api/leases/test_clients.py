@@ -1,4 +1,4 @@
-"""Clients that pull over HTTP and name themselves are noted, within bounds, and no pull waits."""
+"""Clients that pull over HTTP and name themselves are recorded, within bounds, and no pull waits."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ NAMED = {"HTTP_X_WORKER_ID": "w-1", "HTTP_X_WORKER_HOST": "shop-3", "REMOTE_ADDR
 
 @pytest.fixture
 def beating(puller: Puller, settings: Settings) -> Puller:
-    """Return a puller of a server whose heartbeats are frequent."""
+    """Return a puller of a server that writes heartbeats, and with them its clients, often."""
     settings.PULLJOBS = {"HEARTBEAT_INTERVAL": timedelta(milliseconds=50)}
     return puller
 
@@ -122,7 +122,7 @@ def test_memory_is_bounded_by_consumer_and_by_process() -> None:
 
 @pytest.mark.django_db
 def test_the_newest_clients_of_a_consumer_stay() -> None:
-    """Clients of other consumers do not count."""
+    """A consumer keeps a bounded number of clients. Those of other consumers do not count."""
     busy, quiet = ConsumerFactory.create(), ConsumerFactory.create()
     clients.record(USING, [note(quiet, "w-1")])
     for start in (0, 60, 120):
@@ -135,7 +135,7 @@ def test_the_newest_clients_of_a_consumer_stay() -> None:
 
 @pytest.mark.django_db
 def test_clients_that_were_not_seen_for_a_day_are_deleted() -> None:
-    """The next note of their consumer deletes them, or maintenance if there is none."""
+    """The next record of a client of the same consumer deletes them, or maintenance does."""
     first, second = ConsumerFactory.create(), ConsumerFactory.create()
     clients.record(USING, [note(first, "old"), note(second, "old")])
     HttpClient.objects.update(seen_at=Now() - clients.KEPT - timedelta(seconds=1))

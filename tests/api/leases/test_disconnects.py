@@ -30,7 +30,7 @@ CLIENTS = 20
 class Late(NamedTuple):
     claimed: threading.Event
     gone: threading.Event
-    """To be set: the client is."""
+    """Set by the test once the client has closed its connection."""
 
 
 AT_WORK = """
@@ -43,7 +43,7 @@ WHERE datname = current_database()
 
 
 def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
-    """Their jobs go to the next puller with deliveries unchanged, and no pull waits any more."""
+    """Their pulls end, and the next job goes to another client as its first delivery."""
     with ExitStack() as clients:
         for _ in range(CLIENTS):
             clients.enter_context(puller.hung_up())
@@ -58,7 +58,7 @@ def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Late:
-    """Claims that bring something are answered late: their clients can go meanwhile."""
+    """Make claims with jobs return only when `gone` is set, so that clients can hang up before."""
     events = Late(threading.Event(), threading.Event())
     claim = WaiterQueue._claim
 
@@ -77,7 +77,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Late:
 def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
     asked: dict[str, str], puller: Puller, late: Late
 ) -> None:
-    """It went between its claim and the answer."""
+    """A client hangs up after the claim for it and before the answer. No delivery is counted."""
     with puller.hung_up(**asked):
         publish()
         wait_briefly(lambda: in_flight() == 1)
@@ -89,7 +89,7 @@ def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
 
 
 def test_jobs_that_a_repeat_received_are_not_given_back(puller: Puller, late: Late) -> None:
-    """Its client had gone between the claim and the answer, and came again."""
+    """A client hangs up before the answer. Its repeated request gets the jobs of the same claim."""
     with puller.hung_up(RequestID="r"):
         publish()
         wait_briefly(lambda: in_flight() == 1)
@@ -101,7 +101,7 @@ def test_jobs_that_a_repeat_received_are_not_given_back(puller: Puller, late: La
 
 
 def test_what_another_process_claimed_does_not_go_back(puller: Puller, late: Late) -> None:
-    """Its repeat came here, and has gone."""
+    """A pull that repeats a claim of another process hangs up, and the claim keeps its job."""
     with puller.hung_up(RequestID="r"):
         claim_elsewhere(puller, "r")
         wakes = Thread(puller.taken)
@@ -113,7 +113,7 @@ def test_what_another_process_claimed_does_not_go_back(puller: Puller, late: Lat
 
 
 def test_pulls_that_linger_hold_next_to_nothing(puller: Puller) -> None:
-    """No transaction, and few threads and connections, however many wait."""
+    """They hold no transaction, and few threads and connections, however many pulls wait."""
     before, there = threading.active_count(), sessions()
     with ExitStack() as clients:
         for _ in range(3 * CLIENTS):
@@ -135,7 +135,7 @@ def sessions() -> int:
 
 
 def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
-    """One job, a few claims, and of those that had come before: not one a pull."""
+    """One published job leads to a few claims, not to one for each waiting pull."""
     claims = []
     claim = WaiterQueue._claim
 
@@ -153,7 +153,7 @@ def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
 
 
 def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
-    """Long polls notice nothing. Other pulls are refused for the time being."""
+    """Long polls go on. Other pulls get 503 until the server has connected again."""
     waits = puller.long_poll()
     query(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -174,7 +174,7 @@ def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
 
 
 def test_a_server_that_stops_says_so(puller: Puller) -> None:
-    """Long polls are answered, available jobs are still given, and no row says that pulls wait."""
+    """Long polls are answered "server_shutdown". Jobs that are available are still given."""
     waits = [puller.long_poll(Batch=n) for n in (1, 2)]
     running = waiters.running_waiters()
     assert running is not None
@@ -194,7 +194,7 @@ def test_a_server_that_stops_says_so(puller: Puller) -> None:
 def test_without_notifications_it_polls(
     puller: Puller, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    """Polling replaces notifications, as behind a pooler in transaction mode."""
+    """Where notifications do not arrive, as behind a pooler, the server finds jobs by polling."""
     settings.PULLJOBS = {}
     monkeypatch.setattr("pulljobs.storage.listen.DATABASE_CHANNEL", "nobody_listens_here")
     waits = puller.long_poll()

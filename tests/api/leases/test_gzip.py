@@ -32,7 +32,7 @@ def test_a_body_may_be_compressed(puller: Puller) -> None:
 
 
 def test_all_members_are_read(puller: Puller) -> None:
-    """Two members in a row, as `cat` joins them."""
+    """A body of two gzip members, as `cat` joins files, is read as one."""
     publish()
     publish()
     status, body = pulled(puller, gzip.compress(b'{"Batch"') + gzip.compress(b": 2}"))
@@ -40,7 +40,7 @@ def test_all_members_are_read(puller: Puller) -> None:
 
 
 def test_members_are_of_any_length(puller: Puller) -> None:
-    """Below and above what is unpacked at once, and ending with it."""
+    """The lengths are below, at and above the size of a chunk of decompression."""
     publish()
     [job] = puller.taken()
     body = json.dumps(
@@ -82,7 +82,7 @@ def test_members_are_of_any_length(puller: Puller) -> None:
 def test_what_can_t_be_unpacked_takes_nothing(
     puller: Puller, body: bytes, coding: str, status: int
 ) -> None:
-    """However large it would be: no more of it is unpacked than may be sent plain."""
+    """The pull is refused, and no more is unpacked than an uncompressed body may have."""
     publish()
     assert pulled(puller, body, coding)[0] == status
     assert in_flight() == 0
@@ -90,7 +90,7 @@ def test_what_can_t_be_unpacked_takes_nothing(
 
 @pytest.mark.parametrize("verb", ["pull", "ack", "renew"])
 def test_nothing_is_unpacked_for_strangers(puller: Puller, verb: str) -> None:
-    """The body is not decompressed. A body that is too large is refused without that."""
+    """With a wrong token the answer is 403 or 413, even if the body is no gzip."""
     puller.tokens |= {"Content-Encoding": "gzip", "X-Broker-Consumer-Token": "guessed"}
     assert puller.post(verb, b"no gzip").status_code == 403
     assert puller.post(verb, b"x" * 3_000_000).status_code == 413

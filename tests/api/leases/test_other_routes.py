@@ -162,7 +162,7 @@ def test_pause(operator: Client, census: Subscription, tokens: dict[str, str]) -
 def test_pauses_that_are_refused(
     body: dict[str, Any], status: int, code: str, operator: Client, census: Subscription
 ) -> None:
-    """By a code that every version of Python knows."""
+    """The answer has a code, and the consumer stays as it was."""
     answer = _post(operator, "pause", **body)
     assert (answer.status_code, answer.json()["code"]) == (status, code)  # type: ignore[attr-defined]  # of the test client
     assert answer["Content-Type"] == "application/problem+json"
@@ -170,7 +170,7 @@ def test_pauses_that_are_refused(
 
 
 def test_operators_need_the_permission(census: Subscription, tokens: dict[str, str]) -> None:
-    """A consumer's tokens do not do, and nothing changes."""
+    """Tokens of a consumer and a user without permission are refused, and nothing changes."""
     publish()
     stranger = Client()
     stranger.force_login(User.objects.create_user("nobody"))
@@ -186,7 +186,7 @@ def test_operators_need_the_permission(census: Subscription, tokens: dict[str, s
 
 
 def test_purge(operator: Client, census: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queued jobs become DEAD as purged, in batches. Jobs in flight go on."""
+    """A purge makes queued jobs DEAD with the reason "purged", in batches. Jobs in flight stay."""
     monkeypatch.setattr("pulljobs.operating.BATCH", 2)
     held = claimed_by_worker(census, publish())
     for number in range(5):
@@ -202,7 +202,7 @@ def test_purge(operator: Client, census: Subscription, monkeypatch: pytest.Monke
 
 
 def test_purge_of_what_waits_behind_keys(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None follows the one that was ended before it."""
+    """A purge also ends blocked jobs: the end of one job makes no other claimable."""
     monkeypatch.setattr("pulljobs.operating.BATCH", 2)
     consumer = subscription("orders", "census", exclusive_keys=True).consumer
     for number in range(12):
@@ -256,7 +256,7 @@ def test_who_paused_and_purged_is_in_the_audit_trail(
 
 
 def test_lookup(puller: Puller, tokens: dict[str, str]) -> None:
-    """It lists the channel's consumers and processes that live, neither the dead nor workers."""
+    """The answer of /lookup has the channel's consumers and the addresses of live API servers."""
     for name, how in (
         ("http://live/", {}),
         ("http://silent/", {"heartbeat_at": Now() - timedelta(minutes=5)}),
@@ -276,7 +276,7 @@ def test_lookup(puller: Puller, tokens: dict[str, str]) -> None:
 
 
 def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> None:
-    """A bad line does not stop the others. The good lines are published as they say."""
+    """Valid lines of a batch are published with their fields, next to invalid lines."""
     lines = [
         {
             "Payload": "ä",
@@ -341,7 +341,7 @@ def test_batches_that_are_refused(census: Subscription, tokens: dict[str, str]) 
 def test_a_batch_of_empty_lines_takes_no_more_memory_than_its_body(
     census: Subscription, tokens: dict[str, str]
 ) -> None:
-    """A few kilobytes of gzip hold 8 MiB of them."""
+    """A few kilobytes of gzip can contain 8 MiB of empty lines."""
     body = gzip.compress(b"\n" * (8 * 1024 * 1024 - 16) + b'{"Payload": "x"}', 1)
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""A server of long polls that stops, and one whose database goes away."""
+"""A server process that stops during long polls, and one whose database is killed."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.processes
 def test_a_server_that_stops_answers_its_long_polls(
     client: httpx.Client, census: Subscription
 ) -> None:
-    """It does so at once, though it waits for its requests, and publishers wake it no more."""
+    """SIGTERM ends all long polls at once, and no row of the server asks publishers to notify it."""
     with site({"SERVED_DATABASE": str(connections["default"].settings_dict["NAME"])}) as served:
         puller = Puller(client, served.base, census)
         threads = [Thread(lambda: puller.pull(Expires=LONG)) for _ in range(3)]
@@ -146,7 +146,7 @@ class Load:
             self.delivered += sum(oks)
 
     def _answered(self, call: str, answer: httpx.Response, success: int) -> bool:
-        """Return True if the call succeeded. The only other answer may be a clear 503."""
+        """Return True if the call succeeded, and False for a 503 with Retry-After. Else fail."""
         if answer.status_code == success:
             self.served[call] += 1
             return True
@@ -162,7 +162,7 @@ def _entry(job: Any) -> Entry:
 
 
 def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
-    """Answers are 503 with Retry-After, then work goes on. The history breaks no promise."""
+    """Answers are 503 with Retry-After until it is back. The history of all jobs breaks no rule."""
     with project() as made:
         kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
         settings = {"DJANGO_SETTINGS_MODULE": "tests.api.leases.settings"}
@@ -208,7 +208,7 @@ def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
 
 
 def is_alone() -> bool:
-    """Return True if all other sessions have ended: a database in use can't be dropped."""
+    """Return True if the database has no other session, so that it can be dropped."""
     return not query(
         "SELECT FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"

@@ -146,14 +146,14 @@ def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, w
 
 
 def test_a_large_answer_is_encoded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once it would keep the interpreter from all other threads."""
+    """If it were encoded at once, all other threads would wait for the interpreter."""
     answer = {"Result": [JOB] * 20_000}
     monkeypatch.delattr(json.JSONEncoder, "encode")
     assert json.loads(asyncio.run(encode_answer(answer)).content) == answer
 
 
 def test_without_a_body_it_answers_at_once(puller: Puller) -> None:
-    """The broker's protocol would have it linger for ever."""
+    """A pull without a body or without Expires does not wait."""
     for body in (b"", b"  ", b"{}"):
         assert puller.post("pull", body).json()["Status"]["Reason"] == "no_messages"
 
@@ -182,7 +182,7 @@ def test_a_long_poll_takes_queued_jobs_at_once(puller: Puller) -> None:
 
 
 def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
-    """The first may be woken by a look that follows the start of the notifications."""
+    """The first poll may find the job when the server starts to listen, so there is a second one."""
     for _poll in range(2):
         polls = puller.long_poll()
         job, published = publish(), time.monotonic()
@@ -194,7 +194,7 @@ def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
 def test_a_client_that_settles_and_pulls_again_changes_no_row_of_waiters(
     puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row follows the number of waiting pulls one pass later."""
+    """The row of the server is written one pass after the number of its waiting pulls changed."""
     monkeypatch.setattr(waiters.Waiters, "_maintain", lambda self: asyncio.sleep(0))
     poll = puller.long_poll()
     publish()
@@ -216,7 +216,7 @@ def test_a_long_poll_ends_after_its_time(puller: Puller) -> None:
 
 
 def test_a_pull_without_wait_never_waits(puller: Puller) -> None:
-    """With Expires a pull neither waits nor returns a part late."""
+    """NoWait overrides Expires."""
     start = time.monotonic()
     assert puller.pull(NoWait=True, Expires=LONG)["Status"]["Reason"] == "no_messages"
     assert time.monotonic() - start < LONG / 2
@@ -229,7 +229,7 @@ def test_a_pull_gives_one_job_unless_it_asks_for_more(puller: Puller) -> None:
 
 
 def test_invalid_bodies_are_refused(puller: Puller) -> None:
-    """Each has its status, its code and a text on what is wrong, and nothing changes."""
+    """Each invalid body has its status, code and text in the answer, and nothing changes."""
     publish()
     before = contents()
     for body, status, code, text in REFUSED:
@@ -244,7 +244,7 @@ def test_invalid_bodies_are_refused(puller: Puller) -> None:
 
 
 def test_unknown_fields_are_ignored(puller: Puller) -> None:
-    """Idle heartbeats and priority groups of NATS are not offered. Keys are in any case."""
+    """Options of NATS that pulljobs lacks are ignored, and known fields may be in any case."""
     publish()
     publish()
     nats = {"idle_heartbeat": 1, "min_pending": 10, "priority": 10, "pin_id": "x", "group": "g"}
@@ -263,7 +263,7 @@ def test_max_bytes_gives_the_jobs_that_fit(puller: Puller) -> None:
 
 @pytest.mark.parametrize("expires", [0, LONG])
 def test_a_first_job_above_max_bytes_stays_queued(expires: float, puller: Puller) -> None:
-    """It stays as it was, and who comes without a limit gets it."""
+    """The job is unchanged, and a pull without MaxBytes gets it."""
     publish(payload=b"x" * 5000)
     before = contents("pulljobs_job")
     answer = puller.pull(MaxBytes=1000, Expires=expires)
@@ -273,7 +273,7 @@ def test_a_first_job_above_max_bytes_stays_queued(expires: float, puller: Puller
 
 
 def test_a_pull_above_the_limit_of_waiters_is_refused(puller: Puller) -> None:
-    """The third is refused, and its place is free again when one ends."""
+    """With max_waiting 2 a third long poll gets 429, until one of the others has ended."""
     Consumer.objects.update(max_waiting=2)
     both = [puller.long_poll(), puller.long_poll()]
     refused = puller.post("pull", Expires=LONG)
@@ -312,7 +312,7 @@ def test_pulls_of_other_processes_count(census: Subscription, puller: Puller) ->
 def test_a_refused_pull_is_not_counted(
     census: Subscription, puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other processes would refuse theirs for it. Its own count is looked after now and then."""
+    """Its process does not keep it in its count, or other processes would refuse pulls for it."""
     monkeypatch.setattr("pulljobs.api.leases.long_poll.waiters.PASS_SECONDS", LONG)
     Consumer.objects.update(max_waiting=2)
     waiter = {"consumer_id": census.consumer.pk, "waiting_until": Now() + timedelta(minutes=1)}
@@ -322,7 +322,7 @@ def test_a_refused_pull_is_not_counted(
 
 
 def test_pulls_take_no_more_than_max_in_flight(puller: Puller) -> None:
-    """A released job goes out again at the limit. NoWait answers at once there."""
+    """At the limit a pull with NoWait gets 409, and jobs that end or are released make room."""
     Consumer.objects.update(max_in_flight=3)
     for _ in range(5):
         publish()
@@ -405,7 +405,7 @@ def test_a_long_poll_of_a_limited_consumer_wakes_at_the_next_token(puller: Pulle
 def test_a_limited_consumer_is_claimed_for_seldom_however_much_is_published(
     puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each publish wakes the waiters, and no claim before the next token takes a job."""
+    """While the rate allows no job, many publishes lead to few claims."""
     limit(puller, "60/h", 1)
     publish()
     assert len(puller.taken()) == 1
@@ -450,7 +450,7 @@ def test_a_settlement_that_makes_room_wakes_a_waiter(puller: Puller) -> None:
 
 
 def test_returned_jobs_queue_behind_those_that_waited(puller: Puller) -> None:
-    """They come in the order in which jobs became available. NATS has redeliveries first."""
+    """Jobs are pulled in the order in which they became available, unlike in NATS."""
     returned, waited = publish(), publish()
     puller.taken()
     pass_time()
@@ -464,7 +464,7 @@ def test_returned_jobs_queue_behind_those_that_waited(puller: Puller) -> None:
 
 @pytest.mark.parametrize("gone", ["tombstone", "row"])
 def test_the_deletion_of_a_consumer_ends_the_wait(gone: str, puller: Puller) -> None:
-    """Within a second, for ever."""
+    """The long poll ends at once with 410, and later pulls get 401."""
     polls = puller.long_poll()
     deleted = time.monotonic()
     if gone == "row":
@@ -485,7 +485,7 @@ def test_a_consumer_that_is_turned_to_push_ends_the_wait(puller: Puller) -> None
 
 
 def test_a_paused_consumer_gives_no_jobs(puller: Puller, census: Subscription) -> None:
-    """Pulls give nothing, acks work. A pull that lingers gets the job when it is over."""
+    """Pulls get no job, acks work, and a waiting pull gets a job when the pause ends."""
     held_id = publish()
     [held] = puller.taken()
     operating.pause(census.consumer, _database_now() + timedelta(hours=1))
@@ -553,7 +553,7 @@ def test_incremental_timeout_makes_the_lease_longer(puller: Puller) -> None:
 
 @pytest.mark.parametrize("verb", ["pull", "ack", "renew"])
 def test_the_ladder_of_checks(verb: str, puller: Puller, census: Subscription) -> None:
-    """The checks of the broker protocol, each with a code, come before the body is read."""
+    """Checks come in the order of the broker protocol, each with a code, before the body is read."""
     census.consumer.type = Consumer.Type.PUSH
     census.consumer.save()
     codes = [_code(puller.post(verb, b"{"))]
@@ -603,7 +603,7 @@ def test_consumers_do_not_wait_for_each_other(
 
 @pytest.mark.own_session
 def test_a_notification_that_is_none_of_ours_ends_no_listener(puller: Puller) -> None:
-    """Any session of the database may send one, and the next poll would come after a minute."""
+    """Any session of the database can send a malformed notification, which the server ignores."""
     polling = puller.long_poll()
     query("NOTIFY pulljobs, 'nonsense'")
     publish()

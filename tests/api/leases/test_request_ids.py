@@ -41,7 +41,7 @@ def test_a_repeat_beside_the_first_gets_the_same(puller: Puller) -> None:
 
 
 def test_a_request_that_lingered_is_repeated(puller: Puller) -> None:
-    """Its answer was lost: the same jobs come again."""
+    """A long poll whose answer was lost is sent again and gets the same jobs and lease."""
     lingering = puller.long_poll(RequestID="r")
     publish()
     taken = lingering.result().json()["Result"]
@@ -61,7 +61,7 @@ def test_after_the_lease_a_request_claims_again(puller: Puller) -> None:
 
 @pytest.mark.parametrize("expires", [0.0, LONG])
 def test_a_repeat_does_not_stand_in_line(puller: Puller, expires: float) -> None:
-    """Nothing is there for those who wait before it, but what it was given is its own."""
+    """A repeat gets its jobs at once, although other pulls wait for jobs before it."""
     publish()
     first = puller.taken(RequestID="r")
     other = puller.long_poll(RequestID="s")
@@ -71,7 +71,7 @@ def test_a_repeat_does_not_stand_in_line(puller: Puller, expires: float) -> None
 
 
 def test_a_repeat_that_lingers_beside_the_first_gets_the_same(puller: Puller) -> None:
-    """With another between them."""
+    """A long poll and its repeat get the same job. A poll that waits between them gets the next."""
     first = puller.long_poll(RequestID="r")
     between = puller.long_poll()
     again = puller.long_poll(RequestID="r")
@@ -92,7 +92,7 @@ def test_a_repeat_without_held_jobs_says_so(puller: Puller, expires: float) -> N
 
 
 def test_a_repeat_without_held_jobs_delays_no_other_pull(puller: Puller) -> None:
-    """Its claim was made, and killed, in another process."""
+    """The jobs of the claim, which another process made, were killed: the repeat gets none."""
     repeat = puller.long_poll(RequestID="r")
     with transaction.atomic(using=USING):  # A poll follows each registration by 50 ms.
         [killed] = claim_elsewhere(puller, "r")
@@ -103,7 +103,7 @@ def test_a_repeat_without_held_jobs_delays_no_other_pull(puller: Puller) -> None
 
 
 def test_a_repeat_that_does_not_wait_ends_the_long_poll_that_it_repeats(puller: Puller) -> None:
-    """Its client has given it up, and a server under WSGI does not notice that."""
+    """The client has given up its long poll, which a server under WSGI cannot notice otherwise."""
     given_up = puller.long_poll(RequestID="r")
     start = time.monotonic()
     assert puller.taken(RequestID="r", MaxBytes=1) == []
@@ -114,7 +114,7 @@ def test_a_repeat_that_does_not_wait_ends_the_long_poll_that_it_repeats(puller: 
 
 
 def test_a_repeat_in_line_gets_the_whole_claim(puller: Puller) -> None:
-    """It gets all, however few it asks for. Its claim was made in another process."""
+    """A waiting repeat gets all jobs of a claim that another process made, even above its Batch."""
     repeat = puller.long_poll(RequestID="r", Batch=1)
     taken = claim_elsewhere(puller, "r", jobs=2)
     assert puller.taken() == []

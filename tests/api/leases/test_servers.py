@@ -1,4 +1,4 @@
-"""The ways in which a project may serve pulls."""
+"""Pulls work under ASGI with and without `with_pulls` or synchronous middleware, and under WSGI."""
 
 import io
 import logging
@@ -32,7 +32,7 @@ MIDDLEWARE = f"{__name__}.synchronous_only"
 
 
 def synchronous_only(get_response: Passed) -> Passed:
-    """Middleware as projects have it: Django runs it, and all behind it, on a thread."""
+    """Return synchronous middleware, because of which Django runs each request on a thread."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
@@ -43,7 +43,7 @@ def synchronous_only(get_response: Passed) -> Passed:
 
 
 def pulls_linger(puller: Puller, waits: int = 3) -> list[httpx.Response]:
-    """Start long polls, and wake each with a job of its own."""
+    """Start long polls, publish a job for each, and return their answers."""
     threads = [puller.long_poll() for _ in range(waits)]
     for _ in range(waits):
         publish()
@@ -55,7 +55,7 @@ def pulls_linger(puller: Puller, waits: int = 3) -> list[httpx.Response]:
 def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
     settings: Settings, client: httpx.Client, census: Subscription, emptied: None
 ) -> None:
-    """Each holds a thread. A client that goes away is still noticed."""
+    """The server still notices a client that hangs up. The check is W005."""
     del settings.ASGI_APPLICATION  # What startproject writes has none.
     assert check_middleware() == []
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
@@ -73,7 +73,7 @@ def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
 
 
 def test_the_log_names_it_too(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    """Servers check nothing when they start."""
+    """Servers log the name of synchronous middleware, because they run no checks at start."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None: ...
 
@@ -85,14 +85,14 @@ def test_the_log_names_it_too(settings: Settings, caplog: pytest.LogCaptureFixtu
 
 
 def test_middleware_that_is_not_there_is_left_to_django(settings: Settings) -> None:
-    """A check that runs before the setting is read must not fail."""
+    """The check of middleware skips a class that cannot be imported."""
     settings.MIDDLEWARE = ["nowhere.ours", MIDDLEWARE]
     [warning] = check_middleware()
     assert MIDDLEWARE in warning.msg
 
 
 def test_receivers_of_request_signals_have_a_thread(puller: Puller) -> None:
-    """Without a thread a synchronous receiver could not use the database."""
+    """Receivers of request signals run on a thread, so that they can use the database."""
     heard_on: list[str] = []
 
     def hears(**arguments: object) -> None:
@@ -118,7 +118,7 @@ def listening(hears: Callable[..., None]) -> Iterator[None]:
 
 
 def test_a_body_that_no_route_takes_is_not_kept() -> None:
-    """The rest of the body is dropped, so that a disconnect is noticed."""
+    """Of an endless body, 8 MiB reach the application. The rest is read and dropped."""
     chunk, kept = {"type": "http.request", "body": bytes(MIB), "more_body": True}, []
     sent = iter([*[chunk] * 20, {"type": "http.disconnect"}])
 
@@ -172,7 +172,7 @@ def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
 def test_log_lines_of_a_request_bear_its_id(
     puller: Puller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Log lines of any thread have it. Those of a queue of several requests have none."""
+    """Log lines have the X-Request-ID on any thread, except those for several requests at once."""
     caplog.handler.addFilter(RequestIdFilter())
     publish()
     [job] = puller.taken()
@@ -194,7 +194,7 @@ def test_log_lines_of_a_request_bear_its_id(
 def test_a_site_that_is_not_wrapped_gets_its_threads_back(
     client: httpx.Client, census: Subscription, emptied: None
 ) -> None:
-    """Django has a thread for every request. Requests that wait do not need theirs."""
+    """Without `with_pulls`, Django uses a thread for each request, but not while a pull waits."""
     with served(wrap=lambda application: application) as base, ExitStack() as clients:
         puller = Puller(client, base, census)
         before = threading.active_count()
@@ -204,7 +204,7 @@ def test_a_site_that_is_not_wrapped_gets_its_threads_back(
 
 
 def test_where_requests_are_transactions(settings: Settings, puller: Puller) -> None:
-    """ATOMIC_REQUESTS leaves the views alone that wait."""
+    """With ATOMIC_REQUESTS, views that wait are not wrapped in a transaction."""
     connection.settings_dict["ATOMIC_REQUESTS"] = True
     try:
         pulls_linger(puller, 1)
@@ -223,7 +223,7 @@ def by_wsgi(
 def test_under_wsgi_pulls_linger_on_threads_up_to_a_limit(
     by_wsgi: Puller, settings: Settings
 ) -> None:
-    """Above it the answer is 429 with Retry-After. A pull that does not linger is not counted."""
+    """Above it, long polls get 429 with Retry-After. Pulls without Expires are not counted."""
     setattr(settings, SETTING, {"MAX_LONG_POLL_THREADS": 2})
     threads = [by_wsgi.long_poll(), by_wsgi.long_poll()]
     refused = by_wsgi.post("pull", Expires=LONG)

@@ -29,7 +29,7 @@ EXECUTE FUNCTION cancel_the_end();
 
 @contextmanager
 def busy_threads() -> Iterator[threads.DatabaseThreads]:
-    """Keep all threads that serve requests busy while the block runs."""
+    """Keep the threads of the server busy for the block, so that requests arrive and wait together."""
     running, over = waiters.running_waiters(), threading.Event()
     assert running is not None
     began = threading.Barrier(threads.THREADS + 1)
@@ -49,7 +49,7 @@ def busy_threads() -> Iterator[threads.DatabaseThreads]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the calls that find callers and settle jobs."""
+    """Names of the functions that found callers or settled jobs, one for each call."""
     called: list[str] = []
     settling = ((pulling, "finish"), (pulling, "finish_together"))
     for module, name in ((protocol, "find_callers"), *settling):
@@ -69,7 +69,7 @@ def other(client: httpx.Client, base: str, puller: Puller) -> Puller:
 
 
 def settle(sender: Puller, *results: Any) -> Thread:
-    """Send an ack on a thread."""
+    """Send an ack on a thread, whose result is the answer."""
     return Thread(partial(sender.post, "ack", Results=results))
 
 
@@ -107,7 +107,7 @@ def test_requests_that_come_together_share_statements(
 def test_a_locked_row_delays_its_own_caller_only(
     puller: Puller, other: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests that come with it wait for nothing, and a thread is left for all others."""
+    """Other requests do not wait for it, and one thread always stays free for them."""
     # Until the test unlocks the rows.
     monkeypatch.setattr(ack, "LOCK_PAUSES", (0.05,) * 1000)
     monkeypatch.setattr(statements, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")
@@ -154,7 +154,10 @@ def test_a_locked_key_delays_its_own_caller_only(
     key: str | None,
     table: str,
 ) -> None:
-    """Jobs without a key share one where keys take turns."""
+    """A settlement waits for the row of its key, but those of other callers do not.
+
+    Where keys take turns, all jobs without a key share one.
+    """
     monkeypatch.setattr(statements, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")
     keyed = Puller(client, base, subscription("keyed", "k", **fields))
     publish("orders"), publish("keyed", key=key)
@@ -174,7 +177,7 @@ def test_a_locked_key_delays_its_own_caller_only(
 def test_an_error_of_the_database_stays_with_the_caller_who_caused_it(
     puller: Puller, other: Puller
 ) -> None:
-    """A client that hangs up takes no others with it. What others wrote counts once."""
+    """The acks of other callers in the same statement are settled once. One client may hang up."""
     publish("orders"), publish("orders"), publish("orders"), publish("invoices")
     [bad, retried, left], [theirs] = puller.taken(Batch=3), other.taken()
     query(CANCEL_THE_END_OF.format(ids.decode(bad["ID"])))
@@ -202,7 +205,7 @@ def _await_arrival(database: threads.DatabaseThreads, requests: int) -> None:
 
 
 def _answered_meanwhile(answer: Thread, holder: Session) -> int:
-    """Wait for an answer. Return how many sessions at most waited for locks meanwhile."""
+    """Wait for an answer. Return how many sessions waited for the holder's locks at most."""
     seen = [_count_waiting(holder)]
 
     def is_over() -> bool:
@@ -218,7 +221,7 @@ def _waits(holder: Session, sessions: int) -> bool:
 
 
 def _count_waiting(holder: Session) -> int:
-    """Count the sessions that wait for a lock of this one."""
+    """Return the number of sessions that wait for a lock of the holder."""
     [(count,)] = query(
         "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))",
         [backend(holder)],
@@ -227,6 +230,6 @@ def _count_waiting(holder: Session) -> int:
 
 
 def _report_of(answer: Thread) -> Any:
-    """Return the statuses of the items, or the code of a refusal."""
+    """Return the status of each item of an ack, or the error code if the request was refused."""
     content = answer.result().json()
     return content.get("code") or [result["Status"] for result in content["Results"]]

@@ -1,4 +1,4 @@
-"""A database that falls silent, without a reset, holds up a server for less than a lease."""
+"""A database that falls silent, without a reset, delays a server for less than a lease."""
 
 import time
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def is_ready(puller: Puller) -> bool:
 def test_a_server_answers_while_its_database_is_silent_and_goes_on_after(
     client: httpx.Client, census: Subscription, proxy: SilentProxy
 ) -> None:
-    """Connections of claims, of other work and of the listener fall silent together."""
+    """All its connections fall silent at once. Pulls are refused until the database is back."""
     environment = {
         "SERVED_DATABASE": str(connections[USING].settings_dict["NAME"]),
         "DATABASE_URL": url_of(proxy),
