@@ -1,4 +1,4 @@
-"""Actions on many jobs happen once to each, are recorded, and survive their process."""
+"""Actions on many jobs change each job once, are recorded, and go on after a crash."""
 
 from collections import Counter
 from datetime import timedelta
@@ -28,7 +28,7 @@ def asked(event: Event, selection: Selection) -> AuditEntry:
 
 
 def batches(entry: AuditEntry) -> Counter[int]:
-    """Count each job in the batches of the entry."""
+    """Return how many batches of an audit entry have each job, by its id."""
     rows = AuditedBatch.objects.filter(entry=entry).values_list("done", flat=True)
     return Counter(id for done in rows for id in done)
 
@@ -49,7 +49,7 @@ def test_an_action_takes_only_jobs_in_its_states(event: Event) -> None:
 
 
 def test_batches_add_up_and_no_job_is_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that dies again in the meantime is not redriven twice."""
+    """The batches of a redrive have each job once, even if jobs die again before it ends."""
     monkeypatch.setattr(auditing, "BATCH", 3)
     consumer, other = ConsumerFactory.create(), ConsumerFactory.create()
     jobs = made(consumer, DEAD=5)["DEAD"] | made(other, DEAD=5)["DEAD"]

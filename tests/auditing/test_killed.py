@@ -85,7 +85,10 @@ def test_each_job_is_redriven_once_and_the_audit_adds_up(witness: None) -> None:
 
 
 def kill_in_the_middle(entry: AuditEntry, halt: int) -> int:
-    """Kill a process at that job. Return how many jobs were done after the end of its batch."""
+    """Start a process that redrives the jobs of the entry, and kill it when it comes to a job.
+
+    Return how many jobs are recorded as done once the server has ended the batch.
+    """
     query("INSERT INTO halting VALUES (%s)", [halt])
     with session() as other:
         other.execute("SELECT pg_advisory_lock(%s)", [halt])

@@ -1,4 +1,4 @@
-"""Windows over jobs find each selected job once and in order, for all sizes."""
+"""A selection read in windows has each matching job once and in order, for all sizes of windows."""
 
 import json
 from itertools import product
@@ -76,7 +76,7 @@ def selected(meant: dict[str, Any], jobs: list[dict[str, Any]]) -> Selection:
 
 
 def find_ids(selection: Selection, wanted: int, scanned: int, upward: bool) -> list[int]:
-    """Collect the ids of a selection window by window."""
+    """Return the ids of the jobs of a selection, read window by window."""
     ids: list[int] = []
     first = 0 if upward else LARGEST_ID
     beyond: int | None = first

@@ -67,7 +67,10 @@ def doing(statement: str) -> Callable[[], object]:
 
 
 def test_a_worker_and_a_publisher_have_all_rights_that_they_need(role: str) -> None:
-    """With PULLJOBS_TEST_SECOND=1 the whole suite proves it."""
+    """The role publishes, claims, kills, redrives, reaps and maintains.
+
+    With PULLJOBS_TEST_SECOND=1, all tests run with these rights.
+    """
     consumer = ConsumerFactory.create()
     grant(role)
     with no_days(), being(role):
@@ -197,7 +200,7 @@ def rights(role: str) -> set[tuple[str, str]]:
 
 
 def test_every_table_belongs_to_a_profile() -> None:
-    """A migration that makes a table has to grant rights on it."""
+    """A new table needs a profile of `pulljobs grants` with rights on it."""
     models = [
         model
         for label in app_labels

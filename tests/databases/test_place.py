@@ -1,4 +1,4 @@
-"""Tables and roles under PULLJOBS_TEST_SECOND=1: without it there is one database."""
+"""Databases of the tables, and the roles of tests, with PULLJOBS_TEST_SECOND=1."""
 
 import os
 

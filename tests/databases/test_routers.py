@@ -1,4 +1,4 @@
-"""Alias of the database of jobs, the router to it, and checks of routers that miss it."""
+"""Alias of the database of jobs, its router, and the checks of projects that route elsewhere."""
 
 import ast
 import re
@@ -75,7 +75,7 @@ def test_an_alias_without_a_router_is_an_error() -> None:
 
 
 def test_a_replica_to_read_from_is_an_error() -> None:
-    """A claim must read the rows that it locks."""
+    """A router that reads jobs from a replica is an error, as a claim must read what it locks."""
     assert "send reads" in problems(f"{__name__}.Replica", ROUTER)["pulljobs.E016"]
 
 
@@ -88,13 +88,13 @@ def test_a_database_that_is_not_migrated_is_an_error() -> None:
 
 @pytest.mark.django_db
 def test_migrations_elsewhere_make_no_table() -> None:
-    """Django still records them there as applied."""
+    """In databases other than that of the jobs, migrations create nothing."""
     with override_settings(PULLJOBS={"DATABASE": OTHER}, DATABASE_ROUTERS=[ROUTER]):
         assert "CREATE" not in call_command("sqlmigrate", "pulljobs", "0001", stdout=StringIO())
 
 
 def test_the_product_always_names_its_database() -> None:
-    """A call without an alias would use `default`. Models follow `using` or the router."""
+    """No module uses a connection or transaction without an alias, which would be `default`."""
     files = sorted((BASE_DIR / "pulljobs").rglob("*.py"))
     assert not [f"{file.name}:{line}" for file in files for line in unnamed(file)]
 

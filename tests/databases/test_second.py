@@ -1,7 +1,7 @@
 """Tests pass with the tables of pulljobs in a second database, as a role that does not own them.
 
-A third of some of them runs here, and all that need two databases.
-`PULLJOBS_TEST_SECOND=1 python -m pytest` runs all.
+Here run a third of the tests of some folders, and all that need two databases.
+`PULLJOBS_TEST_SECOND=1 python -m pytest` runs all tests that way.
 """
 
 import os

@@ -66,24 +66,24 @@ class Project:
         return self._session.execute(sql.SQL(text), params).fetchall()
 
     def change(self, *texts: str) -> None:
-        """Run statements without parameters in one transaction."""
+        """Run these SQL statements in one transaction."""
         with self._session.transaction():
             for text in texts:
                 self._session.execute(sql.SQL(text))
 
     def number(self, text: str, *params: Any) -> int:
-        """Query a number. Return 0 while the tables do not exist."""
+        """Return the number that a query gives, or 0 while its tables do not exist."""
         try:
             return int(self.query(text, *params)[0][0])
         except psycopg.errors.UndefinedTable:
             return 0
 
     def starts(self) -> Counter[int]:
-        """Count the starts of the handler by job."""
+        """Return how often the handler was started for each job, by the id of the job."""
         return Counter(map(int, self._history.read_text().split()))
 
     def working(self) -> tuple[int, str] | None:
-        """Return the process group and the node of a worker that holds 20 jobs or more."""
+        """Return process group and node id of a worker with at least 20 jobs in flight, or None."""
         with suppress(psycopg.errors.UndefinedTable):
             for node, name in self.query(
                 "SELECT node.id::text, node.name FROM pulljobs_job AS job"
@@ -115,7 +115,7 @@ class Project:
         return groups
 
     def end(self) -> None:
-        """Kill what the test left: the commands first, or they would start workers again."""
+        """Kill commands and workers of the test, commands first: they would start workers again."""
         for demo in self._demos:
             demo.process.kill()
             demo.process.wait()
@@ -141,13 +141,13 @@ class Demo:
         self.out = self.err = ""
 
     def end(self) -> int:
-        """Wait for its end. Return the exit code."""
+        """Wait for the end of the process. Return its exit code."""
         out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
         self.out, self.err = self.out + out, self.err + err
         return self.process.returncode
 
     def says(self, pattern: str) -> re.Match[str]:
-        """Read the error stream up to the first match. Return the match."""
+        """Read stderr up to the first line that matches the pattern. Return the match."""
         assert self.process.stderr
         for line in self.process.stderr:
             self.err += line

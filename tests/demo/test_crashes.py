@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def kill_worker(project: Project) -> int:
-    """Kill a whole worker that holds 20 jobs or more. Return how many it held."""
+    """Kill all processes of a worker with 20 jobs or more in flight. Return how many it had."""
     while True:
         group, node = project.wait_for_work()
         os.killpg(group, signal.SIGSTOP)  # it claims no more between the count and the kill
@@ -23,7 +23,7 @@ def kill_worker(project: Project) -> int:
 
 
 def test_the_sum_adds_up_after_two_kills(project: Project) -> None:
-    """First the command restarts the worker. Then both are killed, and a new command resumes."""
+    """The command restarts a killed worker. After a kill of both, `--resume` finishes the jobs."""
     demo = project.demo("--limit=500", "--json")
     held = kill_worker(project)
     held += kill_worker(project)

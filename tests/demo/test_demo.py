@@ -32,7 +32,7 @@ def can_be_counted(path: Path) -> bool:
 
 
 def result_of(demo: Demo) -> dict[str, Any]:
-    """Wait for a demo to succeed. Return its line on stdout."""
+    """Wait for a demo to succeed. Return the JSON of its only line on stdout."""
     assert demo.end() == 0, demo.err
     [line] = demo.out.splitlines()
     summary: dict[str, Any] = json.loads(line)
@@ -40,10 +40,10 @@ def result_of(demo: Demo) -> dict[str, Any]:
 
 
 def test_the_summary_adds_up_and_the_check_reports_every_difference(project: Project) -> None:
-    """Messages, jobs, deaths and retries are right, and Python refuses the files that die.
+    """The summary has the right numbers, and dead jobs are of files that Python cannot compile.
 
-    Every row of the archive names a process that is not the command. The check agrees. Once rows
-    are changed, it exits with 1 and names wrong sums, effects, nodes, counts, digests and deaths.
+    Every row of the archive names a process other than the command. `--check` passes, and after
+    changes of rows exits with 1 and names wrong sums, nodes, counts, digests and failing files.
     """
     demo = project.demo("--json", "--limit=120", "--check")
     summary = result_of(demo)
@@ -113,7 +113,7 @@ def test_an_invalid_number_is_refused_before_anything_runs(flag: str, complaint:
 
 
 def test_a_signal_ends_the_worker_too(project: Project) -> None:
-    """After each of three signals nothing runs, no job is in flight, and a resume continues."""
+    """After each of three signals no process or job in flight is left, and `--resume` goes on."""
     settled = 0
     for number, flag in (
         (signal.SIGINT, "--limit=400"),

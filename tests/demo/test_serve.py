@@ -29,7 +29,7 @@ class Browser:
 
 
 def test_a_job_redriven_in_the_admin_dies_again(project: Project) -> None:
-    """Its page shows the error. Then Ctrl-C ends the site and the worker."""
+    """The page of the dead job shows its error, and Ctrl-C ends the site and the worker."""
     demo = project.demo("--limit=100", "--serve", "--no-lake", "--port=0")
     address, user, password = demo.says(r"(http://\S+) +user (\S+) +password (\S+)").groups()
     browser = Browser(address)

@@ -1,4 +1,4 @@
-"""`pulljobs doctor` reports each problem and nothing that is no problem."""
+"""`pulljobs doctor` reports every kind of problem, and nothing where all is well."""
 
 from datetime import timedelta
 from typing import Any
@@ -33,7 +33,7 @@ def findings(*arguments: str) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def _partitions() -> None:
-    """Create the partitions, which a worker does in production."""
+    """Create the partitions of the next days, as a worker does in production."""
     answer("maintain")
 
 
@@ -143,7 +143,10 @@ def test_a_group_whose_members_have_hours_of_work_together_is_reported() -> None
 def test_full_keys_are_searched_in_a_limited_number_of_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The search goes by key. Jobs in flight count only where the limit counts live jobs."""
+    """The doctor reads a limited number of jobs in the order of keys, and says so.
+
+    Jobs in flight count only where `key_limit_counts` is "live".
+    """
     consumer = ConsumerFactory.create(max_queued_per_key=2)
     for key in ("a", "b", "b", "c", "c"):
         published(consumer, key=key)
@@ -207,7 +210,7 @@ def test_a_consumer_without_a_worker_is_an_error_while_it_has_jobs() -> None:
 
 
 def test_jobs_due_later_need_no_worker_and_cost_no_reads() -> None:
-    """The number of delayed jobs does not matter: planning reads more blocks than the query."""
+    """The query for consumers without a worker reads no more blocks for 30,000 delayed jobs."""
     query(FORGET.replace("%", "%%"))
     consumer = ConsumerFactory.create()
     reads = []
@@ -240,7 +243,7 @@ def blocks_read() -> int:
 
 
 def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
-    """Jobs in flight still end, and dead jobs have ended."""
+    """Only queued jobs are reported: those in flight still end, and dead jobs have ended."""
     consumer: Consumer = ConsumerFactory.create()
     dead, _held, waiting = (published(consumer)[0] for _ in range(3))
     operating.kill([dead], by="a test")
@@ -256,7 +259,7 @@ def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
 
 
 def test_dead_jobs_of_a_deleted_consumer_are_reported() -> None:
-    """They keep the days of their messages, and no page of the API shows them."""
+    """They keep the partitions of their messages, and no page of the API shows them."""
     consumer: Consumer = ConsumerFactory.create()
     operating.kill(published(consumer), by="a test")
     assert "deleted_consumer_dead" not in findings()

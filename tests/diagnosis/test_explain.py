@@ -37,7 +37,7 @@ def reasons(job: int) -> dict[str, str]:
 
 @pytest.fixture
 def consumer() -> Consumer:
-    """Return a consumer that a waiter serves."""
+    """Return a consumer for which a process waits, so that no reason names a missing process."""
     made: Consumer = ConsumerFactory.create()
     listen.wait(USING, [made.pk], uuid4(), HOUR)
     return made
@@ -99,7 +99,7 @@ def test_a_job_waits_for_the_rate_of_its_consumer(consumer: Consumer) -> None:
 
 
 def time_of_claim(job: int, consumer: Consumer) -> datetime:
-    """Claim jobs one by one, as soon as one may be claimed, until the job is claimed."""
+    """Claim jobs one by one until the given job is claimed. Return the time of its claim."""
     puller = Puller(USING, consumer)
     while job not in {claimed.id for claimed, _message in puller.claim(1).jobs}:
         pass
@@ -111,9 +111,9 @@ def time_of_claim(job: int, consumer: Consumer) -> datetime:
 
 
 def assert_comes_true(job: int, consumer: Consumer, code: str, first: int | None = None) -> Any:
-    """Check that the time which is named for the job, as JSON and as text, comes true.
+    """Check that the job is claimed at the time that `explain` names, in JSON and in text.
 
-    `first` is another job that is claimed then. Return the reason of this code.
+    If `first` is given, that job must be claimed then. Return the reason that has this code.
     """
     content, _code = answer("explain", str(job))
     [reason] = [each for each in content["reasons"] if each["code"] == code]
@@ -200,7 +200,7 @@ def test_an_unknown_or_invalid_id_is_an_error() -> None:
 
 
 def test_a_job_whose_consumer_row_is_gone_says_how_to_kill_it(consumer: Consumer) -> None:
-    """SQL deletes the row here, because the ORM refuses to."""
+    """The row of the consumer was deleted by SQL, which the ORM would refuse."""
     [job] = published(consumer)
     query("DELETE FROM pulljobs_consumer")
     reason = reasons(job)["no_consumer"]
@@ -215,7 +215,10 @@ def test_a_job_whose_consumer_row_is_gone_says_how_to_kill_it(consumer: Consumer
 def test_a_position_beyond_the_limit_is_a_lower_bound(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jobs in flight use up the limit, but the job does not wait for them."""
+    """A position that is found within the limit of entries to read is exact, otherwise "or more".
+
+    Jobs in flight use entries up, but do not come before the job.
+    """
     *_others, job = published(consumer, 4)
     claimed(consumer, 2)
     positions = {}

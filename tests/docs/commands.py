@@ -21,14 +21,14 @@ EXTRAS = re.compile(r"(?:pulljobs|\.)\[([\w,]+)\]$")
 
 
 def commands(text: str, prompt: str = "$ ") -> Iterator[list[str]]:
-    """Split a block into its commands, without their output. A backslash joins lines."""
+    """Yield the words of each command in a block: of each line that begins with the prompt."""
     for line in text.replace("\\\n", " ").splitlines():
         if line.startswith(prompt) and line.strip() not in ("", prompt.strip()):
             yield shlex.split(line[len(prompt) :], comments=True)
 
 
 def mentioned(text: str) -> Iterator[list[str]]:
-    """Find commands of this project in the running text: `manage.py pulljobs doctor --json`."""
+    """Yield the words of each `manage.py` command that the prose of a page has in backticks."""
     for token in MarkdownIt().enable("table").parse(text):
         for child in token.children or ():
             command = re.match(r"(?:python )?manage\.py ([a-z_]+.*)", child.content)
@@ -44,7 +44,7 @@ def parser(name: str) -> argparse.ArgumentParser:
 
 
 def check(words: list[str]) -> None:
-    """Raise SystemExit, KeyError or AssertionError if the program does not accept these words."""
+    """Raise SystemExit, KeyError or AssertionError if a program refuses this command line."""
     for start, takes in PROGRAMS.items():
         if words[: len(start)] == list(start):
             takes(words[len(start) :])
@@ -83,24 +83,24 @@ def _prints(words: list[str]) -> None:
 
 
 def _contains(words: list[str]) -> None:
-    """Check that the container is a server that we know. Docker itself is not here."""
+    """Check that a `docker run` is of a PostgreSQL version that the project supports."""
     image, _colon, version = words[-1].partition(":")
     assert (image, int(version)) in {("postgres", tree) for tree in TREES}
 
 
 def _exports(words: list[str]) -> None:
-    """Check the variables: libpq reads them where Django's settings name no value, or our pages."""
+    """Check that an `export` sets only variables that libpq or Spark read."""
     known = {"PGHOST", "PGUSER", "PGPASSWORD", "SPARK_HOME"}
     assert {variable.partition("=")[0] for variable in words} <= known
 
 
 def _starts_spark(words: list[str]) -> None:
-    """Check that Spark as of pip has the class."""
+    """Check that a command starts a class of Spark's standalone cluster that pip installs."""
     assert words[0] in {MASTER, WORKER}
 
 
 def _serves_spark(words: list[str]) -> None:
-    """Check that Spark as of pip has the script, whose options are those of `spark-submit`."""
+    """Check that pip installs the script which starts a Spark Connect server."""
     assert Path(pyspark.__path__[0], "sbin", "start-connect-server.sh").exists()
     assert words[:2] == ["--wait", "--master"]
 

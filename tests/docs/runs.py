@@ -1,4 +1,4 @@
-"""Tests of the blocks of each page: a block that is not named here fails.
+"""Table of the tests that run the code blocks of each page: a block that is not in it fails.
 
 Kinds of blocks, by the text behind the fence:
 
@@ -88,6 +88,6 @@ RUN: Final = {
 
 
 def kinds_of_blocks() -> set[tuple[str, str]]:
-    """List every page with every kind of block that it has."""
+    """Return pairs of a page and a kind of code block that the page has."""
     names = [str(page.relative_to(BASE_DIR)) for page in pages()]
     return {(name, block.kind) for name in names for block in blocks(name)}

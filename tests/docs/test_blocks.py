@@ -14,7 +14,7 @@ def test_every_block_is_run() -> None:
 
 
 def test_handlers_are_in_apps() -> None:
-    """The `shop` of the quickstart is the project's package, where no worker finds a handler."""
+    """Pages show handlers in apps such as `orders`, not in the project package `shop`."""
     every = [block for page in pages() for block in blocks(str(page.relative_to(BASE_DIR)))]
     firsts = {block.text.partition("\n")[0] for block in every}
     assert "# orders/pull_handlers.py" in firsts
@@ -43,7 +43,7 @@ def test_every_block_that_is_named_exists() -> None:
 
 @pytest.mark.parametrize(("page", "kind"), RUN)
 def test_the_test_reads_all_blocks_of_that_kind(page: str, kind: str) -> None:
-    """It names the page and calls `texts`, `modules_of` or `blocks`, which skip no block."""
+    """A test of `tests/docs/runs.py` names the page and calls a function that skips no block."""
     code = (BASE_DIR / RUN[page, kind]).read_text("utf-8")
     assert page.rpartition("/")[2] in code
     assert any(way in code for way in ("modules_of(", f'"{kind}")', " blocks("))

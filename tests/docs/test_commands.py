@@ -28,7 +28,7 @@ def test_commands_of_blocks_are_accepted(page: str) -> None:
 
 @pytest.mark.parametrize("page", NAMES)
 def test_commands_in_the_text_exist(page: str) -> None:
-    """Their subcommands and flags exist, too."""
+    """Every `manage.py` command, subcommand and flag in the text of a page exists."""
     for words in mentioned((BASE_DIR / page).read_text("utf-8")):
         check_mentioned(words)
 
@@ -53,7 +53,7 @@ def test_commands_of_the_guide_on_diagnosing_print_what_it_says(
 
 
 def test_the_unit_file_of_the_guide_on_workers_starts_one() -> None:
-    """The worker accepts its command. The reader of systemd is not here."""
+    """`runpullworker` accepts the command of the unit, whose syntax `configparser` reads."""
     [text] = texts("docs/guides/workers.md", "ini")
     unit = configparser.ConfigParser()
     unit.optionxform = str  # type: ignore[method-assign, assignment]  # as its documentation has it

@@ -59,7 +59,7 @@ VARYING: Final = (
 
 
 def settled(text: str) -> list[str]:
-    """Replace what differs from run to run. Return the lines."""
+    """Return the lines of an output, with placeholders for ids, times and so on."""
     for pattern, placeholder in VARYING:
         text = re.sub(pattern, placeholder, text)
     return [line.strip() for line in text.strip().splitlines()]
@@ -69,7 +69,7 @@ def settled(text: str) -> list[str]:
 def world(
     transactional_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
-    """Small shop, with the ids that stand for names in the guide."""
+    """Values of the names that the commands in the guide use, for rows of a small shop."""
     monkeypatch.setattr("pulljobs.management.top.frame.PATIENCE", timedelta(minutes=1))
     monkeypatch.chdir(tmp_path)
     Path("webhook-broker.cfg").write_text(BROKER)
@@ -130,7 +130,7 @@ MAINTENANCE: Final = {
     "loadbroker webhook-broker.cfg": "RESULT ENTRY\nmade channel news\n"
     "elsewhere [scheduler]: see PULLJOBS['MIN_SCHEDULE_DELAY'].",
 }
-"""Output of the commands that the guide does not show."""
+"""Output of the commands whose output the guide does not show."""
 
 
 def ran(command: str, known: dict[str, str]) -> str:

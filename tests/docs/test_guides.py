@@ -35,7 +35,7 @@ def by_consumer(rans: list[DrainedJob]) -> dict[str, DrainedJob]:
 def test_a_team_goes_through_its_handlers(
     code: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A handler delivers with its effect, another asks for a retry, a third is settled first."""
+    """Handlers of the guide deliver, retry and return results, and one runs after its job ended."""
     handlers.sync_consumers()
     code["teams.founding"].found_team("red")
     team = Group.objects.get(name="red")

@@ -11,7 +11,7 @@ PAGES = {
 
 
 def test_pages_that_install_psycopg_name_its_libpq() -> None:
-    """The extra installs psycopg alone, which cannot be imported without libpq."""
+    """Such a page also installs `psycopg[binary]` or names libpq, without which psycopg fails."""
     installs = {
         name: set(re.findall(r'pip install "pulljobs\[django\]"( "psycopg\[binary\]")?', text))
         for name, text in PAGES.items()
@@ -22,7 +22,7 @@ def test_pages_that_install_psycopg_name_its_libpq() -> None:
 
 
 def test_pages_name_the_oldest_postgresql_of_each_django() -> None:
-    """Django 6.1 refuses PostgreSQL 14."""
+    """A page that allows PostgreSQL 14 also says that Django 6.1 needs a newer one."""
     pattern = r"(?s)14 or newer.{1,50}"
     phrases = [phrase for text in PAGES.values() for phrase in re.findall(pattern, text)]
     assert len(phrases) > 3

@@ -1,4 +1,4 @@
-"""Guides on moving from other systems: the new code works, and so does the code that moves."""
+"""Guides on moving from other systems: their new code and the code that moves data work."""
 
 import sys
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def shop(page: str) -> Iterator[dict[str, ModuleType]]:
 
 
 def test_a_task_of_celery_runs_by_celery_or_by_pulljobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The switch decides where the next job goes."""
+    """A setting of the guide decides which of them gets the next receipt."""
     sent: list[dict[str, Any]] = []
     celery: Any = ModuleType("orders.celery_tasks")
     celery.send_receipt = SimpleNamespace(delay=lambda **arguments: sent.append(arguments))
@@ -71,7 +71,7 @@ def test_a_receipt_is_sent_once_its_order_is_saved(page: str) -> None:
 
 
 def test_tasks_of_django_are_moved_where_they_wait() -> None:
-    """Their arguments, priority and time move along. A running task stays where it is."""
+    """Waiting tasks become jobs with their arguments, priority and time. A running task stays."""
     with modify_settings(INSTALLED_APPS={"append": "django_tasks_db"}), table() as results:
         never = timezone.now().replace(year=9999)
         later = timezone.now() + timedelta(hours=1)
@@ -91,7 +91,7 @@ def test_tasks_of_django_are_moved_where_they_wait() -> None:
 
 
 def test_tasks_of_django_keep_running_by_another_backend() -> None:
-    """The settings define both. Waiting tasks stay with the old backend under its new name."""
+    """The settings name both backends. Waiting tasks are renamed to the old backend's new alias."""
     with modify_settings(INSTALLED_APPS={"append": "django_tasks_db"}), table() as results:
         never = timezone.now().replace(year=9999)
         add(results, [], {}, run_after=never, backend_name="default")
@@ -115,7 +115,7 @@ def test_tasks_of_django_keep_running_by_another_backend() -> None:
 
 
 def test_times_of_celery_beat_become_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that cannot be moved are left alone with the reason, and the others are disabled."""
+    """Rows that become schedules are disabled. The others stay, and the reasons are returned."""
     monkeypatch.setattr(declaring, "_declared", {})
     rows = [
         beat_row("weekly", crontab=beat_crontab(day_of_week="mon")),
@@ -141,7 +141,7 @@ def test_times_of_celery_beat_become_schedules(monkeypatch: pytest.MonkeyPatch) 
 
 
 def beat_row(name: str, **given: Any) -> SimpleNamespace:
-    """Return a row as django-celery-beat has it."""
+    """Return an object with the fields of a PeriodicTask of django-celery-beat."""
     absent = dict.fromkeys(["crontab", "interval", "start_time", "expires", "expire_seconds"])
     fields = {"kwargs": '{"kind": "all"}', "args": "[]", "one_off": False, "enabled": True}
     return SimpleNamespace(name=name, save=lambda: None, **{**absent, **fields, **given})

@@ -22,7 +22,7 @@ NO_MODULES: Final = {
 }
 NAMES: Final = [str(page.relative_to(BASE_DIR)) for page in pages()]
 ROOTS: Final = (BASE_DIR, Path(pulljobs.__file__).parents[1])
-"""The checkout, and the directory of the installed packages."""
+"""Directories in which files that pages name may be: the checkout and the installed packages."""
 FOLDERS: Final = ("pulljobs/", "pyspark_pulljobs/", "tests/", "benchmarks/", "example_project/")
 
 
@@ -58,7 +58,7 @@ def statement_files() -> set[str]:
 
 
 def _exists(dotted: str) -> bool:
-    """Import the longest prefix that is a module. The rest must be attributes of it."""
+    """Return True if the name is a module, or a module followed by names of attributes."""
     module, _dot, attributes = dotted, "", ""
     while module:
         try:

@@ -33,7 +33,10 @@ TYPES = {
 
 
 def cells(head: str) -> list[list[str]]:
-    """Read the table with this head. Return the cells of each row without the last."""
+    """Return the cells of each row of a table of the page, without its last column.
+
+    `head` is the text of the table's first cells, by which it is found.
+    """
     table = PAGE[PAGE.index(f"| {head} |") :].partition("\n\n")[0]
     rows = [re.split(r"(?<!\\)\|", line)[1:-2] for line in table.splitlines()[2:]]
     return [[cell.strip().replace("`", "").replace("\\", "") for cell in row] for row in rows]

@@ -21,7 +21,7 @@ INSTALL = 'python -m pip install -e ".[demo]"'
 @pytest.mark.processes
 @pytest.mark.django_db
 def test_the_quickstart_works_literally() -> None:
-    """Each block prints what the page shows under it. Only the database has another name."""
+    """Each block prints what the page shows below it. Only the database has another name."""
     database = f"shop_{uuid4().hex}"
     steps = [_named(block, database) for block in blocks(PAGE)]
     with open_directory() as home, newcomer(database, home / "bin") as environment:
@@ -39,7 +39,7 @@ def test_the_quickstart_works_literally() -> None:
 
 
 def test_the_readme_has_the_commands_of_the_quickstart_and_of_ci() -> None:
-    """The first command is that of the quickstart. `.ci/run` reads the second."""
+    """The README has a command that installs and runs the demo, and that of the tests in CI."""
     demo, tests = texts("README.md", "sh")
     assert demo.strip() == f"{INSTALL} && python manage.py demo"
     assert INSTALL in texts(PAGE, "sh")[0]

@@ -38,7 +38,7 @@ def urls(module: str) -> Iterator[Client]:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_code_of_the_readme_works() -> None:
-    """It publishes, and the handler makes the invoice. The models of the shop are stand-ins."""
+    """The code publishes, and its handler makes an invoice. Stand-ins replace the shop's models."""
     [code] = texts("README.md", "python")
     invoices: list[dict[str, int]] = []
     invoice = SimpleNamespace(objects=SimpleNamespace(create=lambda **row: invoices.append(row)))
@@ -77,7 +77,7 @@ def test_the_recorder_of_the_page_on_events_counts() -> None:
 
 @pytest.mark.parametrize("code", texts("docs/guides/api-access.md", "python"))
 def test_settings_of_api_access_pass_the_checks(code: str) -> None:
-    """Each block passes alone, with keys from its environment."""
+    """Each block of settings in the guide passes the system checks."""
     made: dict[str, Any] = {"env": lambda _name: base64.b64encode(b"k" * 32).decode()}
     exec(code, made)
     with override_settings(PULLJOBS=made["PULLJOBS"]):
@@ -85,7 +85,7 @@ def test_settings_of_api_access_pass_the_checks(code: str) -> None:
 
 
 def test_the_signature_of_the_guide_on_api_access_opens_the_gateway() -> None:
-    """The gateway accepts the signature in the place of <> and no other."""
+    """The gateway accepts a header as the guide describes it, and no other signature."""
     [text] = texts("docs/guides/api-access.md", "http")
     name, _, value = text.splitlines()[1].partition(": ")
     now = str(int(time.time()))
@@ -104,7 +104,7 @@ def test_the_signature_of_the_guide_on_api_access_opens_the_gateway() -> None:
 
 @pytest.fixture
 def serving() -> Iterator[dict[str, ModuleType]]:
-    """Modules of the guide on serving the API, whose `asgi` changes the garbage collector."""
+    """Modules of the guide on serving the API. Changes of the garbage collector are undone."""
     before = gc.get_threshold()
     try:
         yield modules_of("guides/serving-the-api.md")
@@ -148,7 +148,7 @@ def test_the_application_of_the_guide_on_serving_tunes_the_garbage_collector(
 
 
 def test_the_logging_of_the_guide_on_workers_works() -> None:
-    """The logging of the guide shows what a worker logs at INFO."""
+    """The LOGGING of the guide shows log lines of workers from level INFO on."""
     try:
         shown = modules_of("guides/workers.md")["settings"].LOGGING
     finally:

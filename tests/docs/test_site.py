@@ -22,7 +22,7 @@ MISSING = "[...document.images].filter(i => i.complete && !i.naturalWidth).map(i
 
 
 class Links(HTMLParser):
-    """Targets of the links of a page, and the anchors in it."""
+    """Parser of an HTML page, with the targets of its links and the ids of its elements."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @ONE_SITE
 def test_no_internal_link_is_dead(site: Path) -> None:
-    """Pages, anchors, pictures, scripts and styles exist. Sphinx checks only some of them."""
+    """Each page, anchor, picture, script and style that a page refers to exists."""
     read = {page: Links(page) for page in site.rglob("*.html")}
     assert len(read) > 30
     dead = [
@@ -64,7 +64,7 @@ def test_no_internal_link_is_dead(site: Path) -> None:
 
 @ONE_SITE
 def test_generated_parts_are_on_the_built_pages(site: Path) -> None:
-    """Sphinx replaces the blocks by docs/conf.py, and test_generated.py checks the generators."""
+    """No placeholder of a generated part is left on the built reference pages."""
     pages = {page.stem: page.read_text("utf-8") for page in (site / "reference").glob("*.html")}
     assert "FLUSH_INTERVAL" in pages["settings"]
     assert pages["statements"].count("<strong>Locks</strong>") > 50
@@ -74,7 +74,7 @@ def test_generated_parts_are_on_the_built_pages(site: Path) -> None:
 @ONE_SITE
 @pytest.mark.processes
 def test_no_page_is_wider_than_a_phone(site: Path) -> None:
-    """Tables and code scroll on their own, and every picture is drawn."""
+    """At 360 pixels no page is wider, and every picture is drawn."""
     with sync_playwright() as started:
         browser = started.chromium.launch(
             executable_path=chromium(), args=FLAGS, timeout=STARTING_SECONDS * 1000
@@ -89,7 +89,7 @@ def test_no_page_is_wider_than_a_phone(site: Path) -> None:
 
 
 def test_targets_of_the_links_of_the_readme_exist() -> None:
-    """GitHub and PyPI show the README, and Sphinx does not check it."""
+    """Files that README and other pages link to exist, also where Sphinx checks no links."""
     dead = [
         target
         for page in pages()

@@ -65,7 +65,7 @@ def _alike(line: str) -> str:
 
 
 def copied(directory: Path) -> Path:
-    """Copy what a clone would have, without files that this checkout has made since."""
+    """Copy the checkout into a directory, without built and hidden files. Return the directory."""
     for asked in ("pyproject.toml", "pulljobs/apps.py"):
         if not (BASE_DIR / asked).exists():
             not_run("a checkout: this is a part of one")
@@ -76,7 +76,10 @@ def copied(directory: Path) -> Path:
 
 @contextmanager
 def newcomer(database: str, programs: Path) -> Iterator[dict[str, str]]:
-    """Give the environment of a user who has Python and an empty PostgreSQL, and nothing else."""
+    """Yield the environment of a new user, who has Python 3 and an empty PostgreSQL server.
+
+    `programs` is a new directory for its PATH. The database is dropped at the end.
+    """
     programs.mkdir()
     # This interpreter, because the `python3` of the system may be too old.
     python = Path(sys.base_prefix, "bin", "python{}.{}".format(*sys.version_info))

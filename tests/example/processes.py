@@ -1,4 +1,4 @@
-"""Processes that use an embedded server of their own, in a state directory of their own."""
+"""Processes of projects that use an embedded PostgreSQL server in a state directory."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class User:
-    """Process of a project that uses its server."""
+    """Process of an embedded project that connects to its server on demand."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class User:
 
 
 class EmbeddedProject:
-    """Directories of code and state of a project. `state` may lie outside of the code."""
+    """Project with an embedded server: directories of code and state, environment, processes."""
 
     def __init__(self, code: Path, state: Path, version: int = 18) -> None:
         self.code = code
@@ -142,7 +142,7 @@ def project(
 
 
 def postmaster(run: Path) -> int:
-    """Ask the server for its process id."""
+    """Return the process id of the server whose socket is in this directory."""
     with psycopg.connect(host=str(run), user="pulljobs", dbname="pulljobs") as connection:
         row = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone()
     assert row
@@ -150,7 +150,7 @@ def postmaster(run: Path) -> int:
 
 
 def kill_server(run: Path) -> None:
-    """Kill the server. Return once the kernel has closed its socket."""
+    """Kill the server whose socket is in this directory, and wait until the socket is closed."""
     os.kill(postmaster(run), signal.SIGKILL)
 
     def refuses() -> bool:
@@ -162,7 +162,7 @@ def kill_server(run: Path) -> None:
 
 @contextmanager
 def slow_recovery(cluster: EmbeddedProject) -> Iterator[None]:
-    """Let the next start of a stopped server last until the end of the block."""
+    """Make the next start of a stopped server take until the end of the block, by its recovery."""
     release, data = cluster.home / "release", cluster.home / "data"
     release.unlink(missing_ok=True)
     with (data / "postgresql.auto.conf").open("a") as settings:
@@ -177,7 +177,7 @@ def slow_recovery(cluster: EmbeddedProject) -> Iterator[None]:
 
 @contextmanager
 def sleeping(uid: int) -> Iterator[int]:
-    """Run an unrelated process of an account. Give its id."""
+    """Run an unrelated process of an account, and yield its process id."""
     process = subprocess.Popen(["sleep", "1000"], user=uid if os.geteuid() == 0 else None)
     try:
         yield process.pid

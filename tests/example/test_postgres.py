@@ -52,7 +52,7 @@ def cluster() -> Iterator[EmbeddedProject]:
 
 @pytest.fixture
 def shared(cluster: EmbeddedProject) -> Iterator[EmbeddedProject]:
-    """Cluster that is made once and whose server starts again for every test."""
+    """Embedded project whose data are made once, and whose server stops after every test."""
     yield cluster
     cluster.end_users()
 
@@ -137,7 +137,7 @@ def test_a_user_that_is_killed_while_the_server_starts_leaves_no_server(
 
 
 def test_recovery_may_take_its_time(shared: EmbeddedProject) -> None:
-    """The user gets a message without the advice to remove the data."""
+    """While a server recovers, its users wait and get a message that says so."""
     shared.user().connect()
     shared.end_users()
     with slow_recovery(shared):
@@ -179,7 +179,7 @@ def test_killed_watcher_is_replaced_by_the_next_user(shared: EmbeddedProject) ->
 
 
 def test_pid_file_of_a_dead_server_does_not_hinder(shared: EmbeddedProject) -> None:
-    """Its process id may belong to another process of the same account now."""
+    """A server starts although its old process id now belongs to another process."""
     user = shared.user()
     run = user.connect()
     kill_server(run)
@@ -219,7 +219,10 @@ def test_any_path_works(name: str) -> None:
 
 
 def test_copy_has_a_socket_of_its_own() -> None:
-    """The path of the state is too long for a socket, so a pointer file names the directory."""
+    """A copied state gets a server and a socket directory of its own.
+
+    The paths of these states are too long for sockets, so a pointer file names the directory.
+    """
     with project(state="x" * 120) as original, project(state="y" * 120) as copy:
         original.user().connect()
         original.end_users()

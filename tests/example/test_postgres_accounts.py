@@ -41,7 +41,7 @@ def odd_checkout() -> Iterator[EmbeddedProject]:
 
 
 def _checked_out(directory: Path) -> Iterator[EmbeddedProject]:
-    """Copy the launcher and its wheel, with a home of their own."""
+    """Copy the code that starts the server, and yield it as a project with a home of its own."""
     copy = EmbeddedProject(directory, directory / ".pulljobs")
     copy.environment["HOME"] = str(directory)
     del copy.environment["PULLJOBS_STATE_DIR"]
@@ -74,7 +74,7 @@ def test_an_ordinary_user_runs_the_server(checkout: EmbeddedProject) -> None:
 
 
 def test_an_ordinary_user_may_keep_the_state_at_home(odd_checkout: EmbeddedProject) -> None:
-    """A socket cannot have the project's path, and old files in the temporary one are deleted."""
+    """The server uses the account's state directory if the project's path is unfit for a socket."""
     home = odd_checkout.code.parent
     state = home / ".local" / "state"
     state.mkdir(parents=True)
@@ -97,7 +97,7 @@ def test_wheel_may_be_under_any_path(odd_checkout: EmbeddedProject) -> None:
 
 
 def _python_for(uid: int) -> str:
-    """Find a Python that this account may run: root's own may be closed to it."""
+    """Return the path of a Python that this account may run, or skip the test."""
     modern = "import sys; sys.exit(sys.version_info < (3, 11))"
     for python in (os.path.realpath(shutil.which("python3") or ""), "/usr/bin/python3"):
         try:
@@ -117,7 +117,7 @@ def test_root_with_everything_open_keeps_all_in_the_project(checkout: EmbeddedPr
 
 @root_only
 def test_root_with_a_closed_home_keeps_the_data_elsewhere(checkout: EmbeddedProject) -> None:
-    """EmbeddedProject, home and site-packages are all in the closed directory."""
+    """Its server runs as another account, which cannot enter the project directory of root."""
     checkout.code.chmod(0o700)
     first = checkout.user()
     run = first.connect()
@@ -131,7 +131,7 @@ def test_root_with_a_closed_home_keeps_the_data_elsewhere(checkout: EmbeddedProj
 
 @root_only
 def test_copy_of_a_closed_project_has_a_server_of_its_own(checkout: EmbeddedProject) -> None:
-    """The data is elsewhere, and the pointer of the copy names it as well."""
+    """Both have their data elsewhere, although the copied pointer file names the original's."""
     checkout.code.chmod(0o700)
     original = checkout.user()
     run = original.connect()
@@ -156,7 +156,7 @@ def test_moved_project_keeps_its_data(checkout: EmbeddedProject) -> None:
 
 @root_only
 def test_no_second_server_starts_over_the_data_of_a_live_one(checkout: EmbeddedProject) -> None:
-    """A copy does not start one either, after its original and the locks were removed."""
+    """A copy is refused while the server of its removed original runs, even without lock files."""
     checkout.code.chmod(0o700)
     run = checkout.user().connect()
     server = postmaster(run)

@@ -441,7 +441,7 @@ def test_good_outcomes_are_committed_next_to_bad_ones(puller: Puller) -> None:
 
 
 def test_a_locked_row_delays_its_own_outcome_only(puller: Puller) -> None:
-    """The outcome of a locked job is "locked", and can be repeated. An ack waits once for the row."""
+    """The outcome of a locked job is "locked" and can be repeated. An ack waits for it once."""
     for _ in range(2):
         publish()
     [locked, free] = puller.taken(Batch=2)

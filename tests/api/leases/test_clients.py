@@ -1,4 +1,4 @@
-"""Clients that pull over HTTP and name themselves are recorded, within bounds, and no pull waits."""
+"""Clients that pull over HTTP and name themselves are recorded, within bounds and without waits."""
 
 from datetime import timedelta
 

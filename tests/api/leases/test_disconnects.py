@@ -194,7 +194,7 @@ def test_a_server_that_stops_says_so(puller: Puller) -> None:
 def test_without_notifications_it_polls(
     puller: Puller, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    """Where notifications do not arrive, as behind a pooler, the server finds jobs by polling."""
+    """The server finds jobs by polling if no notification arrives, as behind a pooler."""
     settings.PULLJOBS = {}
     monkeypatch.setattr("pulljobs.storage.listen.DATABASE_CHANNEL", "nobody_listens_here")
     waits = puller.long_poll()

@@ -182,7 +182,7 @@ def test_a_long_poll_takes_queued_jobs_at_once(puller: Puller) -> None:
 
 
 def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
-    """The first poll may find the job when the server starts to listen, so there is a second one."""
+    """The first poll may find the job as the server starts to listen, so there is a second one."""
     for _poll in range(2):
         polls = puller.long_poll()
         job, published = publish(), time.monotonic()
@@ -553,7 +553,7 @@ def test_incremental_timeout_makes_the_lease_longer(puller: Puller) -> None:
 
 @pytest.mark.parametrize("verb", ["pull", "ack", "renew"])
 def test_the_ladder_of_checks(verb: str, puller: Puller, census: Subscription) -> None:
-    """Checks come in the order of the broker protocol, each with a code, before the body is read."""
+    """Checks come in the broker protocol's order, each with a code, before the body is read."""
     census.consumer.type = Consumer.Type.PUSH
     census.consumer.save()
     codes = [_code(puller.post(verb, b"{"))]

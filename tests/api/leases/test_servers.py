@@ -118,7 +118,7 @@ def listening(hears: Callable[..., None]) -> Iterator[None]:
 
 
 def test_a_body_that_no_route_takes_is_not_kept() -> None:
-    """Of an endless body, 8 MiB reach the application. The rest is read and dropped."""
+    """The application gets 8 MiB of a body without end. The server drops the rest."""
     chunk, kept = {"type": "http.request", "body": bytes(MIB), "more_body": True}, []
     sent = iter([*[chunk] * 20, {"type": "http.disconnect"}])
 

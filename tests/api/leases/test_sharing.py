@@ -29,7 +29,7 @@ EXECUTE FUNCTION cancel_the_end();
 
 @contextmanager
 def busy_threads() -> Iterator[threads.DatabaseThreads]:
-    """Keep the threads of the server busy for the block, so that requests arrive and wait together."""
+    """Keep the threads of the server busy for the block, so that requests queue up together."""
     running, over = waiters.running_waiters(), threading.Event()
     assert running is not None
     began = threading.Barrier(threads.THREADS + 1)
