@@ -133,9 +133,9 @@ def note(act: str, *, by: str, subject: str, at: datetime | None = None, done: i
 
 
 def noting(steps: Iterable[int], act: str, *, by: str, subject: str) -> Iterator[int]:
-    """Record an action that the iteration of `steps` carries out.
+    """Record an action that the caller carries out by iterating over `steps`, and yield each item.
 
-    Each item of `steps` is a number of changed jobs. It is yielded after the entry counted it.
+    An item is the number of jobs that a step changed. The audit entry counts it before the yield.
     """
     rows = AuditEntry.objects.using(settings().DATABASE)
     entry = rows.create(by=by, act=act, subject=subject, finished_at=Now())

@@ -128,7 +128,7 @@ def estimate(load: Load, costs: Costs) -> Needs:
 
 
 def highest_rate(load: Load, costs: Costs, machine: Machine) -> float:
-    """Return the highest rate of such jobs that one server carries, in jobs a second."""
+    """Return the highest rate of jobs like those of `load` that one server carries, per second."""
     rates = [MOST, USED * machine.cores / load.server_seconds(costs)]
     if machine.written_per_second is not None:
         rates.append(USED * machine.written_per_second / (costs.wal_bytes + load.payload))
@@ -144,7 +144,7 @@ def count_processes(needs: Needs, concurrency: int) -> int:
 
 
 def count_servers(load: Load, costs: Costs, machine: Machine) -> int:
-    """Return the number of databases, each on a server like this one, that carry the load."""
+    """Return the number of databases, each on a server like `machine`, that carry the load."""
     return ceil(load.rate / highest_rate(load, costs, machine))
 
 

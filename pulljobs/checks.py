@@ -84,9 +84,9 @@ def check_settings(
 
 
 def out_of_order(settings: Settings) -> list[CheckMessage]:
-    """Report values that are too low, too high, or contradict each other.
+    """Report settings whose values are too low, too high, or contradict each other.
 
-    Their types must be right. `runpullworker` checks the values of its flags by this, too.
+    All values must have the right types. `runpullworker` checks its flags by this function, too.
     """
     values = {field.name: getattr(settings, field.name) for field in fields(Settings)}
     problems: list[CheckMessage] = [
@@ -120,7 +120,7 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
 
 
 def _wrong_worker_id(name: str) -> list[CheckMessage]:
-    """Report a name that the database can't store, or that a log or a terminal can't show."""
+    """Report a WORKER_ID that the database can't store, or that a log or a terminal can't show."""
     if name.isprintable():
         return []
     problem = f"{SETTING}['WORKER_ID']: {name!r} is not printable text."

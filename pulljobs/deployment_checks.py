@@ -130,7 +130,7 @@ def check_connection_bounds(app_configs: Apps = None, **kwargs: Any) -> list[Che
 
 @register(Tags.security, deploy=True)
 def check_address(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
-    """Warn if the address of the API that clients get is the Host header of some request."""
+    """Warn if ADDRESS is empty: the API then sends clients to the Host header of some request."""
     try:
         is_known = bool(settings().ADDRESS) or not _is_api_mounted()
     except ConfigurationError:  # check_settings reports it
@@ -183,7 +183,7 @@ def check_reaping(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]
 
 @register
 def check_request_ids(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
-    """Warn if answers of Django itself have no request id, because our middleware is missing."""
+    """Warn if error pages of Django lack a request id, because our middleware is not installed."""
     if REQUEST_IDS in django_settings.MIDDLEWARE or not _is_api_mounted():
         return []
     return [

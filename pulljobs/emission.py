@@ -35,12 +35,12 @@ _PATH: Final = ("consumer__channel__name", "consumer__name")
 
 
 def no_paths() -> Mapping[int, ConsumerPath]:
-    """Return no consumer path, so that the events of the caller name no consumer."""
+    """Return an empty mapping, for callers whose events need not name channel and consumer."""
     return {}
 
 
 def paths_of(consumer: Consumer, settlements: Sequence[Settlement]) -> ConsumerPaths:
-    """Return a function that returns the consumer's path for the job of each settlement."""
+    """Return a function that returns the consumer's path by job id, for the jobs of settlements."""
     return lambda: {settlement.held.job_id: path_of(consumer) for settlement in settlements}
 
 
@@ -79,7 +79,10 @@ def emit_taken(using: str, consumer: Consumer) -> None:
 
 
 def emit_limited(using: str, consumer: Consumer, refusal: Taken | Refusal | NotYet | None) -> None:
-    """Emit the event of a claim that a limit kept from getting more. Other reasons emit nothing."""
+    """Emit ClaimLimited if a limit of the consumer kept a claim from getting more jobs.
+
+    `refusal` is the reason why the claim got no more. Other reasons emit nothing.
+    """
     reason = refusal.reason if isinstance(refusal, NotYet) else refusal
     seconds = refusal.next_due.total_seconds() if isinstance(refusal, NotYet) else 0.0
     if reason in LIMITS and is_counting():
@@ -149,7 +152,8 @@ def _ends(
 def emit_on_commit(using: str, event: object) -> None:
     """Emit the event once the caller's `atomic` block is committed, or at once outside of one.
 
-    Django reports no commit of a transaction that the caller manages without `atomic`.
+    In a transaction that the caller manages without `atomic`, the event is emitted at once as well,
+    because Django does not report its commit.
     """
     connection = connections[using]
     if connection.in_atomic_block:

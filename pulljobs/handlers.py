@@ -57,7 +57,7 @@ class AckPolicy(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Grant:
-    """Facts that the jobs of one claim share. Times are of this process's monotonic clock."""
+    """Lease, handler and circuit that the jobs of a claim share. Times are monotonic seconds."""
 
     handler: "Handler"
     lease_duration: timedelta
@@ -83,7 +83,10 @@ class Grant:
         self.deadline, self.renew_at = self.times(self.claimed_at, self.hard_end)
 
     def times(self, since: float, hard_end: float) -> tuple[float, float]:
-        """Return the end of a lease that runs from `since` on, and the time to renew it."""
+        """Return the end of a lease that is claimed or renewed at `since`, and when to renew it.
+
+        No lease ends later than `hard_end`.
+        """
         seconds = self.lease_duration.total_seconds()
         return min(since + seconds, hard_end), since + self.renew_after
 
@@ -134,7 +137,7 @@ class ClaimedJob:
 
     @property
     def limits(self) -> RunLimits:
-        """Limits of retries and time in the payload, in place of handler's and consumer's."""
+        """Limits of retries and time from the payload, in place of the handler's and consumer's."""
         if self._limits is None:
             limits_of = self.handler.limits_of
             self._limits = NO_LIMITS if limits_of is None else limits_of(self._message.payload)
@@ -146,7 +149,7 @@ class ClaimedJob:
         return self.limits.timeout or self.handler.timeout
 
     def limited(self, outcome: Settlement) -> Settlement:
-        """Return the outcome with the job's own `limits`: only a retry can change."""
+        """Return the outcome, changed by the job's own `limits` if it is a retry."""
         return self.limits.apply(outcome, self.retry_count)
 
     @property
@@ -338,7 +341,7 @@ class Handler:
 
     @property
     def names(self) -> set[str]:
-        """Values of `ONLY` and `EXCLUDE` that mean the handler: its channel and its path."""
+        """Values of the settings ONLY and EXCLUDE that select the handler: its channel and path."""
         return {self.channel, f"{self.channel}/{self.consumer}"}
 
 

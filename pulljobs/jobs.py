@@ -49,9 +49,10 @@ def wait(id: int | str, timeout: float | timedelta) -> JobView | None:
 
 
 def pauses(timeout: float | timedelta) -> Iterator[float]:
-    """Yield whenever the caller has to look again: now, after growing pauses, and at the timeout.
+    """Yield each time that a polling caller should check its condition, the last time at `timeout`.
 
-    The iteration sleeps in between. The values are the next pauses in seconds.
+    The generator sleeps between two yields, for pauses that grow. It yields the next pause in
+    seconds.
     """
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if not isinstance(seconds, int | float) or isnan(seconds):

@@ -46,9 +46,10 @@ class Runner:
         spread: float = 0.0,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """`spread` is the seconds over which the first passes of several processes are spread.
+        """Make the thread of a loop, without starting it.
 
-        The thread calls `prepare` before the first pass, which begins even if `prepare` fails.
+        `spread` is the seconds over which the first passes of several processes are spread. The
+        thread calls `prepare` before the first pass, which begins even if `prepare` fails.
         """
         self.name, self._loop, self._spread, self._prepare = name, loop, spread, prepare
         self._stopping = threading.Event()

@@ -283,7 +283,7 @@ class OldPartition(NamedTuple):
 
 
 def prunable(age: timedelta) -> list[OldPartition]:
-    """Return the partitions that `prune` would look at now, and why it would keep them."""
+    """Return the partitions wholly older than `age`, each with the reason if `prune` keeps it."""
     using = settings().DATABASE
     old = partitions.older(using, age)
     if partitions.not_owned(using):
@@ -297,8 +297,8 @@ def prune(
     """Drop partitions wholly older than `age`, and delete other rows of that age, in steps.
 
     Yields each partition that was dropped, and None for a step of another kind. `on_partition` is
-    called for each partition that was looked at. A role that does not own the tables leaves the
-    partitions alone.
+    called with each partition that is old enough, dropped or not. A role that does not own the
+    tables leaves the partitions alone.
     """
     using, keepers = settings().DATABASE, _active_keepers()
     is_owner = not partitions.not_owned(using)

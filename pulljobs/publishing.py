@@ -58,10 +58,10 @@ _BINARY: Final = bytes | bytearray | memoryview
 
 
 def _make_json_encoder() -> Callable[[Any], str]:
-    """Return a function like `encode` of Django's encoder without NaN, in less than half the time.
+    """Return a function like `encode` of Django's JSON encoder that takes less than half the time.
 
-    `encode` makes the encoder of Python's C code for each value. This makes it once. It looks for
-    no circles: in one it raises RecursionError.
+    `encode` makes an encoder in C for each value, and this function makes one for all. The result
+    refuses NaN, and raises RecursionError for a value that contains itself.
     """
     encoder = DjangoJSONEncoder(allow_nan=False)
     if c_make_encoder is None:

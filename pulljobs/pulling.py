@@ -57,7 +57,7 @@ class Claim(NamedTuple):
     """Result of a claim: jobs with their messages in claim order, and when to claim again.
 
     `taken` is the new lease, or None when nothing was claimed. A claim that repeats an earlier one,
-    by its request id, has the earlier lease and the jobs that this still holds, which may be none.
+    by its request id, has the earlier lease and the jobs that this lease still holds, maybe none.
     """
 
     taken: Taken | None
@@ -83,9 +83,10 @@ class Claim(NamedTuple):
 
     @property
     def retry_after(self) -> timedelta | None:
-        """Time until the limit that refused jobs allows one. None: no limit did, or it is unknown.
+        """Time until the limit that refused jobs allows the next one, or None.
 
-        That of a concurrency limit is not known: it allows a job as soon as another ends.
+        It is None if no limit refused jobs, and for a concurrency limit, which allows the next job
+        as soon as another one ends.
         """
         return self.next_due if self.refusal in TIMED else None
 
@@ -194,7 +195,7 @@ class Puller:
         return self._claimer.walk(request.wanted, partial(self._run, request, self._claimer))
 
     def _is_elsewhere(self) -> bool:
-        """Return True if the connection, or behind a pooler the server, is not the last claim's."""
+        """Return True if the connection, or the server behind a pooler, is not the last claim's."""
         session = statements.session(self.using)
         pooled = statements.behind_pooler(self.using)
         server = nodes.server_start(self.using) if pooled else None
@@ -306,7 +307,10 @@ def still_held(held: Sequence[Held]) -> set[Held]:
 
 
 def note_running(node_id: UUID, running: Collection[int]) -> None:
-    """Store which jobs run on a node that can't renew its leases itself, for their expiry."""
+    """Store which jobs run on a node that can't renew its leases itself.
+
+    If its leases expire, only these jobs are charged.
+    """
     jobs.note_running(settings().DATABASE, node_id, running)
 
 
@@ -361,7 +365,10 @@ def reap() -> int | None:
 
 
 def sweep_keys() -> bool:
-    """Repair some keys that a crash left occupied or without a turn. Return True if more may be."""
+    """Repair some keys that a crash left occupied or without a turn.
+
+    Return True if there may be more.
+    """
     swept = [sweep(settings().DATABASE) for sweep in (keys.sweep, turns.sweep)]
     return any(swept)
 
@@ -375,7 +382,7 @@ def abandon(node_id: UUID, started: frozenset[int]) -> int | None:
 
 
 def give_back(node_id: UUID, *, but: frozenset[UUID]) -> None:
-    """Release, uncharged, the jobs that a living node holds under other leases than these."""
+    """Release, uncharged, the jobs that a living node holds, except under lease tokens in `but`."""
     _announce(jobs.abandon(settings().DATABASE, node_id, frozenset(), but=but))
 
 

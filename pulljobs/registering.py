@@ -283,6 +283,7 @@ def delete_consumer(
 def _is_gone(consumer: Consumer, counted: Stats) -> bool:
     """Return True if a consumer is marked as deleted and `delete_consumer` has nothing left to do.
 
-    That is without DEAD jobs, or if the admin deleted it although jobs are queued or running.
+    Nothing is left to do if it has no DEAD jobs, or if the admin deleted it although jobs are
+    queued or running.
     """
     return consumer.deleted_at is not None and bool(counted.live or not counted.dead)

@@ -34,9 +34,10 @@ class RunLimits:
             _timeouts.add(self.timeout)
 
     def apply(self, outcome: Settlement, retry_count: int) -> Settlement:
-        """Return a retry with these limits, or any other outcome unchanged.
+        """Return the outcome with these limits if it is a retry, or else unchanged.
 
-        A delay that the handler has chosen stays. `retry_count` is that of the job before.
+        A delay that the handler has chosen stays. `retry_count` is the number of charged retries
+        before this one.
         """
         if outcome.event is not Event.RETRY:
             return outcome

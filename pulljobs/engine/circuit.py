@@ -115,7 +115,7 @@ class Circuit:
 
     @property
     def failing(self) -> int:
-        """Number of different jobs that failed without a success since, as far as remembered."""
+        """Number of different jobs that the circuit remembers as failing."""
         return len(self._failing)
 
     def room(self, now: float) -> int | None:

@@ -36,7 +36,7 @@ class _Full(NamedTuple):
 
     @property
     def giving_way(self) -> list[int]:
-        """Queued jobs that `overflow` drops or replaces to make room. They may be too few."""
+        """Ids of queued jobs that `overflow` drops or replaces to make room, maybe too few."""
         if self.overflow == REPLACE:
             return self.queued[-1:]  # The last one, because nothing may overtake.
         return self.queued[: self.surplus] if self.overflow == DROP_OLDEST else []

@@ -111,7 +111,7 @@ def retry(held: Held, error: str, *, after: timedelta | None = None) -> Settleme
 
 
 def time_out(held: Held, error: str) -> Settlement:
-    """Return the outcome that retries a job after its time limit, in place of its handler.
+    """Return the outcome that a worker reports for a job that ran over its time limit: a retry.
 
     When its retries are used up, the job is DEAD with the reason TIMED_OUT.
     """
@@ -141,7 +141,8 @@ def release(
 ) -> Settlement:
     """Return the outcome that queues a job again uncharged, by default without a delay.
 
-    With `started` the job may have run, so it does not get back its tokens of a rate limit.
+    With `started` the job may have run, so the tokens of rate limits that it took are not given
+    back.
     """
     return Settlement(held, Event.RELEASE, delay=after, started=started)
 
@@ -157,7 +158,7 @@ def suspend(held: Held, after: timedelta) -> Settlement:
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, Deliveries] | None:
     """Return the jobs and their runs by lease_token, if all outcomes fit deliver.sql, else None.
 
-    It takes deliveries without a result. Other outcomes need finish.sql.
+    The statement deliver.sql takes deliveries without a result. Other outcomes need finish.sql.
     """
     # Columns, because a loop over all jobs takes twice as long.
     helds, events, _reasons, _delays, _errors, results, _started, runs, _ = _columns(settlements, 9)
@@ -220,9 +221,9 @@ def parameters(settlements: Iterable[Settlement]) -> dict[str, Any]:
 
 
 def _run_times(runs: Sequence[ReportedRun]) -> dict[str, float | Floats]:
-    """Return parameters with the begins and durations of runs.
+    """Return the parameters of a statement that hold the start times and durations of runs.
 
-    The begins are monotonic times, for which the server also needs the present monotonic time.
+    Start times are of the monotonic clock, so the server also needs its present time.
     """
     return {
         "run_clock": time.monotonic(),

@@ -81,7 +81,7 @@ def traced(
 ) -> Callable[[Any], Any]:
     """Return the handler with a span around each call.
 
-    Its argument is a job of a worker or of a push delivery, or a message of `pulljobs.client`.
+    The handler gets a job of a worker or of a push delivery, or a message of `pulljobs.client`.
     """
     name, common = f"{operation} {channel}", _attributes(operation, "process", channel, consumer)
 

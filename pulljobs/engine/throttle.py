@@ -64,8 +64,8 @@ class Throttle:
     def ask(self, seconds: float, key: str | None = None) -> None:
         """Throttle the consumer, or only this key of it, for `seconds` from now on.
 
-        This process starts no such job from now on. Others claim none after `on_asked` has had the
-        time written.
+        This process starts no job that is held back from now on. Other processes claim none after
+        `on_asked` has had the time written to the database.
         """
         if key is not None:
             self.of_key(key).ask(seconds)

@@ -216,9 +216,9 @@ class Consumer(FlowLimits, TokenHolder):
             self._save_in_group(*args, **kwargs)
 
     def _save_in_group(self, *args: Any, **kwargs: Any) -> None:
-        """Save a consumer with a limit group. If the group is new, note the present time.
+        """Save a consumer with a limit group. If it was not in the group, note the present time.
 
-        A job that was claimed before took no token from that group, so it returns none.
+        Jobs that were claimed before this time took no token from the group, so they return none.
         """
         with transaction.atomic(using=kwargs.get("using") or self._state.db):
             rows = Consumer.objects.using(self._state.db).select_for_update().filter(pk=self.pk)

@@ -115,7 +115,7 @@ class FlowLimits(models.Model):
     def shared_rate(self) -> float | None:
         """Return the rate in jobs per second, or None if there is no rate.
 
-        A rate that each key has for itself (`rate_per_key`) is none, either.
+        With `rate_per_key` each key has a rate of its own, and None is returned as well.
         """
         return rates.parse_rate(self.rate)
 

@@ -47,7 +47,7 @@ def advance(
 
 
 def stop(using: str, entry_id: int, by: str) -> bool:
-    """End an action after its current batch, by order of `by`. Return False if it had finished."""
+    """End an action after its current batch, for the user `by`. Return False if it had finished."""
     rows = AuditEntry.objects.using(using).filter(pk=entry_id, finished_at=None)
     return bool(rows.update(finished_at=Now(), stopped_by=by))
 

@@ -15,7 +15,8 @@ from pulljobs.storage.statements import call_on_commit, run
 def publish(using: str, messages: Sequence[Mapping[str, Any]]) -> list[Published]:
     """Publish messages, given as parameters of publish_one.sql, and return a result for each.
 
-    Each is a transaction of its own, so several messages need the caller's transaction.
+    Each message is written in a transaction of its own, or in a savepoint of the caller's. To
+    publish several together, the caller opens a transaction.
     """
     if len(messages) > 1:
         key_bounds.lock(partial(run, using), messages)

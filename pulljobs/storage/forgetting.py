@@ -11,7 +11,7 @@ AT_ONCE: Final = 10_000
 
 
 def forget(rows: QuerySet[M]) -> int:
-    """Delete a batch of these rows, the lowest keys first. Return their number, 0 for no more."""
+    """Delete a batch of these rows, by rising primary key. Return their number, 0 at the end."""
     batch = rows.order_by("pk").values("pk")[:AT_ONCE]
     return rows.filter(pk__in=batch).delete()[0]
 

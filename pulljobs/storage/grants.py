@@ -165,9 +165,10 @@ def _composed(
     names: Mapping[str, sql.Composable],
     granted: Mapping[Privileges, sql.Composable],
 ) -> Iterator[sql.Composable]:
-    """Yield the statements of one transaction. REVOKE comes first, in case the role had others.
+    """Yield the statements of a transaction that gives a role the privileges of a profile.
 
-    `names` fills in identifiers. `granted` has the list of tables by their privileges.
+    Other privileges of the role are revoked first. `names` has the identifiers by placeholder, and
+    `granted` the list of tables for each GRANT by its privileges.
     """
     for text in FIRST:
         yield sql.SQL(text).format(**names)

@@ -124,7 +124,8 @@ def check(
 ) -> CheckResult:
     """Check every table. Check again after `patience` if an invariant of PASSING is broken.
 
-    It may be violated for a moment, and counts as broken if the same rows still violate it then.
+    Such an invariant may be broken for a moment. It counts as broken only if the same rows break it
+    in both checks.
     """
     result = check_once(using, limits, on_page)
     if suspected := result.only(PASSING):

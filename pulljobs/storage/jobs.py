@@ -72,7 +72,7 @@ _STATES = {state.value: state for state in State}
 
 
 def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:
-    """Return lease and held jobs of the pull that a request repeats by its id, or None."""
+    """Return the lease of the pull with this request id and the jobs that it holds, or None."""
     rows = run(using, "requested", {"consumer_id": consumer_id, "request_id": request_id})
     if not rows:
         return None
@@ -85,7 +85,10 @@ def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, lis
 
 
 def forget_request(using: str, token: UUID) -> bool:
-    """Clear the request id of a claim that is undone. Return False if a repeat got its jobs."""
+    """Clear the request id of a claim before its jobs are released, so that no repeat gets them.
+
+    Return False if a repeat of the request has got the jobs already, or the lease has ended.
+    """
     return bool(run(using, "forget_request", {"lease_token": token}))
 
 
@@ -295,7 +298,7 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
-    """Run finish.sql and return its rows. Jobs released unstarted give tokens of rates back."""
+    """Run finish.sql and return its rows. Give back the tokens of jobs released before a start."""
     params = parameters(settlements)
     released = [
         each.held

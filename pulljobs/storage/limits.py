@@ -103,8 +103,8 @@ def with_members(using: str, roomier: Collection[int], grouped: Collection[int])
 def throttle(using: str, seconds: Mapping[int, float]) -> None:
     """Throttle consumers, each for its number of seconds, and wake their waiters.
 
-    The next claim of a woken process gets no job and the throttle. The process then starts none of
-    the jobs that it claimed before.
+    The next claim of a woken process gets no job, and learns of the throttle. The process then
+    starts none of the jobs that it claimed before.
     """
     ids = sorted(seconds)
     params = {"consumer_ids": ids, "seconds": [seconds[id] for id in ids]}

@@ -76,7 +76,7 @@ def wait(
 
     From then on publishers notify it. The caller commits, claims once more, and only then waits, so
     that no publish in between is missed. `pulls` has the number of HTTP pulls that wait in this
-    process for each consumer. Return the numbers in other processes, by consumer id.
+    process for each consumer. Return the numbers of those that wait in other processes.
     """
     params = {
         "consumer_ids": list(consumer_ids),

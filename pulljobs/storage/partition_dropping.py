@@ -34,7 +34,8 @@ def drop_before(
 ) -> Iterator[Partition]:
     """Drop partitions whose rows are all older than `age` and that no live job needs. Yield each.
 
-    `copied` keeps those without a complete copy. `on_partition` is called for each checked one.
+    Partitions for which `copied` returns None, because they have no complete copy, are kept.
+    `on_partition` is called with each partition of that age, dropped or not.
     """
     for partition in older(using, age):
         high_xid = copied(partition) if copied else None

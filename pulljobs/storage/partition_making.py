@@ -111,9 +111,9 @@ def fill(
 
 
 def _attached_whole(using: str, partition: Partition, note: Callable[[], object]) -> bool:
-    """Attach a filled table as partition, and call `note` in the same transaction.
+    """Attach a filled table as a partition, and call `note` in the same transaction.
 
-    Return False, without either, if the default partition has rows of that day.
+    Do neither and return False if the default partition has rows of that day.
     """
     names = names_of(partition)
 
@@ -130,9 +130,9 @@ def _attached_whole(using: str, partition: Partition, note: Callable[[], object]
 
 
 def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
-    """Create and attach a partition, with the rows of its day in the default partition.
+    """Create and attach a partition, and move the rows of its day there from the default one.
 
-    Return False if it exists, or if there are such rows but `moving` is False.
+    Return False if the partition exists, or if there are rows to move but `moving` is False.
     """
     names = names_of(partition)
 

@@ -100,8 +100,8 @@ def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
 def _next_xid(ceiling: int, after_3: int) -> int:
     """Return the server's next transaction id in 64 bits.
 
-    `after_3` is that id less 3 in 32 bits. The upper half follows from `ceiling`, the end of the
-    snapshot in 64 bits, because the next id is not below it.
+    `after_3` is that id less 3, in 32 bits: `age('3'::xid)`. The upper half follows from `ceiling`,
+    the 64-bit end of a snapshot, because the next id is not below it.
     """
     return ceiling + (after_3 + 3 - ceiling) % 2**32
 

@@ -28,7 +28,7 @@ class Reading:
 
     @property
     def error(self) -> str:
-        """Advice about the first part that failed otherwise than by time, or an empty text."""
+        """Advice about the first part that failed, apart from time limits, or an empty text."""
         return next(iter(self.refused.values()), "")
 
     def part(self, part: str, read: Callable[[], T], otherwise: T) -> T:

@@ -81,7 +81,7 @@ def chosen(ids: Iterable[int], span: IdSpan) -> IdRun:
 
 
 def _within(selection: Selection, span: IdSpan) -> IdSpan:
-    """Return the span, begun at the first id that the selection allows."""
+    """Return the span, with its start moved to the first id that the selection allows."""
     if span.upwards:
         return span._replace(beyond=max(span.beyond, selection.first - 1))
     return span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
@@ -111,9 +111,10 @@ def _run(rows: QuerySet[Any, Row], selection: Selection, span: IdSpan) -> IdRun:
 
 
 def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> IdRun:
-    """Return the selected ids among rows that were read in order, as (id, meets the conditions).
+    """Return the selected ids among the rows that were read from an index.
 
-    No more is to be read if the index ended, or the ids have passed those that may be selected.
+    `seen` has the id of each row, in order, and True if the row meets the conditions. The index is
+    read to its end if fewer rows came than were asked for, or an id lies behind the selection.
     """
     first, last = selection.first, selection.last
     ids = [id for id, fits in seen if fits and first <= id <= last]
@@ -153,7 +154,7 @@ def _by_consumer(
 
 
 def _held(using: str, selection: Selection, span: IdSpan) -> IdRun:
-    """Return the ids of selected jobs in flight, of which the leases have lists."""
+    """Return the ids of selected jobs in flight, which are read from the lists of the leases."""
     leases = Lease.objects.using(using)
     if selection.consumer_ids is not None:
         leases = leases.filter(consumer_id__in=selection.consumer_ids)

@@ -15,7 +15,7 @@ SCANNED: Final = 10_000
 class IdSpan(NamedTuple):
     """Request for the next ids of a list: its start, its direction and its limits.
 
-    They begin beyond the id `beyond`. At most `wanted` ids are returned, and `scanned` rows read.
+    The ids begin beyond the id `beyond`. At most `wanted` are returned, and `scanned` rows read.
     """
 
     beyond: int

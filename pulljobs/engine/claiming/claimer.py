@@ -31,7 +31,10 @@ class Claimer:
     """Average cost of the jobs of the last claim."""
 
     def claim(self, session: Session, wanted: int, terms: Terms, entry: Entry) -> Claimed:
-        """Claim by the guards that are known. If the consumer has others, read them and repeat."""
+        """Claim up to `wanted` jobs by the known rules of the consumer (guards).
+
+        If the claim finds that the rules have changed, read them and repeat the claim.
+        """
         while True:
             ring = self.ring.entry_above()
             request = Request(self.consumer_id, wanted, terms, entry, ring, self.job_cost)
@@ -76,7 +79,7 @@ class Claimer:
         self.ring.forget()
 
     def _learn_ring(self, claimed: Claimed) -> None:
-        """Raise the low-water marks of the ring up to the first turns that a claim by key saw.
+        """Raise the low-water marks of the index of turns up to the first turns that a claim saw.
 
         A transaction has its id before it reads the clock for the time of a turn. So the rules of
         `LowWaterMarks` hold for turns as for jobs.

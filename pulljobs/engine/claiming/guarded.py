@@ -75,9 +75,10 @@ def _claim_unlimited(session: Session, request: Request, work: Work) -> Claimed:
 def _claim_limited(
     session: Session, request: Request, guards: Guards, work: Work, most: int, next_cost: float
 ) -> Claimed | None:
-    """Claim at most `most` jobs under locked limits. Return None if the guards are others.
+    """Claim at most `most` jobs while the limits are locked, or return None if the guards changed.
 
-    `next_cost` is that of the job behind them, or 1. NotEnoughTokens if the jobs cost too much.
+    `next_cost` is the cost of the job behind them, or 1 if it is not known. Raises NotEnoughTokens
+    if the jobs cost too much.
     """
     with session.atomic():
         allowance = limits.lock_allowance(session, request.consumer_id, guards.group_id)

@@ -66,7 +66,7 @@ def _try(
     """Claim from the first `most` jobs and `most_keys` keys of the claim index.
 
     Return the claim, and True if it got nothing because other transactions have these jobs locked,
-    so that a claim that looks at more may get some.
+    so that a try with higher numbers may get some.
     """
     walk = _find(session, params["consumer_id"], most, entry)
     is_full = len(walk.seen) >= most
@@ -134,9 +134,9 @@ def _claimed(walk: _Walk, row: Row, *, full: bool) -> Claimed:
 
 
 def _reached(seen: Sequence[_Seen], priority: int, gone: Collection[int]) -> Position | None:
-    """Return the last position of the seen jobs of a priority up to which all are in `gone`.
+    """Return the position up to which all seen jobs of a priority have their ids in `gone`.
 
-    Return None if the first one is not.
+    Return None if the id of the first of them is not in `gone`.
     """
     jobs = (job for job in seen if job.priority == priority)
     passed = list(takewhile(lambda job: job.id in gone, jobs))

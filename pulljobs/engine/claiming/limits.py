@@ -70,9 +70,9 @@ class Bucket(NamedTuple):
         return timedelta(seconds=max(seconds - passed, 0)) + ROUNDING
 
     def spend(self, session: Session, job_ids: Sequence[int]) -> "Bucket":
-        """Take the costs of these jobs and return the bucket with the rest.
+        """Take the costs of these jobs and return the bucket with the tokens that are left.
 
-        Raise NotEnoughTokens if they cost more than there is.
+        Raise NotEnoughTokens if the jobs cost more than there are tokens.
         """
         if not (job_ids or self.is_outdated):
             return self
@@ -119,18 +119,18 @@ class Allowance(NamedTuple):
 
     @property
     def spent(self) -> float:
-        """Tokens that the claim took out of each bucket, or its number of jobs without buckets."""
+        """Cost of the claimed jobs in tokens, or without rate limits their number."""
         return max((bucket.spent for bucket in self.buckets), default=float(self.taken))
 
     @property
     def refusal(self) -> Refusal | NotYet:
-        """Reason for a claim that may take no job, with the time until a token if it needs one."""
+        """Reason why a claim may take no job, with the time until a token if it lacks one."""
         if not self.buckets or self.room == 0:
             return Refusal.MAX_IN_FLIGHT
         return NotYet(Refusal.RATE_LIMITED, self.time_to(1))
 
     def spend(self, session: Session, job_ids: Sequence[int]) -> "Allowance":
-        """Take the costs of claimed jobs, in the transaction that claims them, and return the rest.
+        """Take the costs of claimed jobs in the transaction of their claim. Return what is left.
 
         Raise NotEnoughTokens if they cost more than there are tokens. The caller then rolls back.
         """
@@ -139,9 +139,9 @@ class Allowance(NamedTuple):
         return Allowance(left, buckets, len(job_ids))
 
     def name_limit(self, claimed: Claimed, next_cost: float) -> Claimed:
-        """Return the result of a claim with the limit because of which it got no more jobs.
+        """Return the result of a claim, completed by the limit that kept it from getting more jobs.
 
-        This allowance is the rest after the claim, which took as many jobs as were allowed.
+        This allowance is what the claim left after it took as many jobs as were allowed.
         """
         if self.room == 0 or not self.buckets:
             # The transaction that makes room wakes the waiters, so no claim has to come before.

@@ -177,5 +177,8 @@ class Claimed(NamedTuple):
     """Average cost of the jobs, of a consumer with a rate."""
 
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":
-        """Return this result for a claim that was rolled back: low-water marks learn nothing."""
+        """Return this result without lease and jobs, for a claim that was rolled back.
+
+        Low-water marks learn nothing from it.
+        """
         return self._replace(taken=None, jobs=[], reached={}, ring=None, refusal=refusal)

@@ -181,7 +181,7 @@ def _is_limited(row: Row) -> bool:
 
 
 def _next_due(discovery: _Discovery, row: Row) -> timedelta | None:
-    """Return the time until a pause ends, or else until a turn comes or a job is due."""
+    """Return the time until the next claim may get a job, or None if it is not known."""
     if row.pause_seconds is not None:
         return _to_timedelta(row.pause_seconds)
     contended = CONTENDED if row.is_contended else None

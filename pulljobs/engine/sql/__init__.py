@@ -69,9 +69,9 @@ def statement(name: str) -> LiteralString:
 def select_lines(text: LiteralString, name: str) -> LiteralString:
     """Return the lines of a text that belong to the statement `name`.
 
-    Statements that differ in a few lines are written once: the file of each other one includes the
-    first. There, lines that end with `-- only in A, B` belong to statements A and B, and lines that
-    end with `-- not in A, B` to all but these.
+    Statements that differ in a few lines are written once, in a file that the files of the others
+    include. In it, lines that end with `-- only in A, B` belong to the statements A and B, and
+    lines that end with `-- not in A, B` to all statements but A and B.
     """
     lines = (line for line in text.splitlines() if _is_line_of(line, name))
     return "\n".join(_MARK.sub("", line) for line in lines)
