@@ -118,7 +118,10 @@ def _publish(
     batch: SinkBatch | None,
     tasks: Collection[StagedTask],
 ) -> Store | None:
-    """Publish the staged rows in one transaction, or return None if an earlier run has done it."""
+    """Publish the staged rows in one transaction, and return the `Store` that has counted them.
+
+    Return None if an earlier run has published them.
+    """
     with session.atomic():
         if publish_ledger.lock(session, publish_id) == publish_ledger.DONE:
             return None

@@ -92,7 +92,7 @@ class Consumer:
     async def serve(self) -> None:
         """Run on the current event loop until `stop`, without signal handlers.
 
-        Raise what `run` raises.
+        Raise the errors that `run` raises.
         """
         session = self._session = Session(self._options, self._max_in_flight, self.counts, self)
         if self._stopped:

@@ -56,7 +56,7 @@ class Cost(NamedTuple):
 
 @dataclass(slots=True)
 class Sketches:
-    """Sketches of the measures and of frequent keys, or None for those without values."""
+    """Sketches of the wait, run and total times and of the keys, or None where none are known."""
 
     wait: bytes | None = None
     run: bytes | None = None

@@ -161,7 +161,7 @@ def _select(table: Table, column: str, predicate: str) -> Iterator[Any]:
 
 
 def _update(table: Table, days: Mapping[date, Collection[int]]) -> None:
-    """Empty the columns with contents in these rows of the lake, given by day and id.
+    """Empty the erased columns, such as the payload, in these rows of the lake, by day and id.
 
     This rewrites the files that hold the rows.
     """

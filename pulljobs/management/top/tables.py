@@ -108,7 +108,10 @@ def _consumer_row(frame: TopFrame, status: ConsumerStatus, size: ViewSize) -> li
 
 
 def _ready(status: ConsumerStatus) -> StyledText:
-    """Return the number of ready jobs as text, or above the cap an estimate of all queued ones."""
+    """Return the number of ready jobs as text.
+
+    If there are more than the frame counted, return an estimate of all queued jobs, if known.
+    """
     if not status.backlog.is_least("ready") or status.estimate is None:
         return _count(status.backlog, "ready")
     return StyledText(f"≈ {figures.compact(status.estimate)}")
