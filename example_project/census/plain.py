@@ -46,7 +46,7 @@ class Census:
 
 
 def count(path: Path) -> Counted:
-    """Count the functions and classes of a file.
+    """Count the functions, classes, lines and bytes of a Python file.
 
     Raise TooLarge, OSError or an error of Python's parser.
     """

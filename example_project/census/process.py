@@ -89,7 +89,7 @@ class Worker(Service):
 
 
 def watch_lake() -> Service:
-    """Return the process of `lake watch`, which exports the census and counts rollups."""
+    """Return the process of `lake watch`, which exports the history and computes rollups."""
     return Service("The service of the lake", ["pulljobs", "lake", "watch", "--every", "10"])
 
 

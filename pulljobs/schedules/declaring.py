@@ -205,7 +205,10 @@ def _write(
 
 
 def _differences(current: Definition, wanted: Definition) -> dict[str, tuple[Any, Any]]:
-    """Return what differs as (current, wanted) by name, without the default start of intervals."""
+    """Return the options that differ, as (current, wanted) by name.
+
+    The start of an interval differs only if the wanted definition sets one.
+    """
     message = wanted._message()
     stored = {name: getattr(message, name) for name in ("payload", "content_type", "headers")}
     options = {each.name: getattr(wanted, each.name) for each in fields(Definition)} | stored

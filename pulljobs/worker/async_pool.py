@@ -84,7 +84,7 @@ class HandlerContext:
             await sync_to_async(self._check)()
 
     def needs_tidying(self) -> bool:
-        """Return True if the thread of the context was used since the last call."""
+        """Return True if the thread of the context was used since the last call of this method."""
         was_used = self._calls.had_any and not self._is_tidy
         self._is_tidy = True
         return was_used

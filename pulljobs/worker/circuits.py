@@ -35,7 +35,7 @@ class ConsumerCircuit(ResultCounter):
         """Job that failed last by circuit, and the name of its exception if there was one."""
         self._lock = threading.Lock()
         self.is_calm = True
-        """True if only a failure changes anything."""
+        """True if only a failure changes a circuit, so that other results need not be counted."""
         self.ticket = 0
         """Ticket of the next claim, under which the results of its jobs count."""
 
@@ -48,7 +48,7 @@ class ConsumerCircuit(ResultCounter):
     def wait(self) -> float:
         """Return the seconds until a job may be claimed.
 
-        The result is 0 while one job runs as a probe, too: the next claim then waits for its end.
+        0 means now, or after the end of the job that runs as a probe.
         """
         circuit = self._whole
         return 0.0 if circuit is None else _wait(circuit)
@@ -70,7 +70,7 @@ class ConsumerCircuit(ResultCounter):
         return {job: wait for job, wait in zip(jobs, waits, strict=True) if wait}
 
     def note_result(self, ticket: int, job: ClaimedJob, result: Result) -> None:
-        """Count the result of a job, once. Any thread may call this.
+        """Count the result of a job in its circuit. Any thread may call this.
 
         `ticket` is the value that `self.ticket` had when the claim was sent. If the circuit has
         changed since, the result does not count.
@@ -103,7 +103,7 @@ class ConsumerCircuit(ResultCounter):
 
     @property
     def level(self) -> int:
-        """Highest level of the consumer's circuits, or 0 if all of them are closed."""
+        """Highest level of the consumer's circuits, which sets the pause; 0 if all are closed."""
         with self._lock:
             return max((self._circuits[task].level for task in self._open), default=0)
 

@@ -13,8 +13,8 @@ from pulljobs.handlers import ClaimedJob
 class JobQueue:
     """Jobs that wait for a thread, in their order.
 
-    Of the idle threads the one with the lowest number is woken first. So few jobs are run by few
-    threads, and need as few database connections: idle threads close old connections.
+    Idle threads with low numbers are woken first, so that few jobs need few threads and few
+    database connections: idle threads close old connections.
     """
 
     def __init__(self, threads: int) -> None:
@@ -40,7 +40,7 @@ class JobQueue:
         self._wake(1)
 
     def get(self, number: int, timeout: float) -> ClaimedJob | None:
-        """Return the next job for the thread of that number, or None once `end` was called.
+        """Return the next job for the thread of that number, or None after `end` if none is left.
 
         Raise Empty if there is none for `timeout` seconds.
         """
@@ -60,7 +60,7 @@ class JobQueue:
         return jobs
 
     def end(self) -> None:
-        """Let threads get None instead of waiting. Nothing may be queued afterwards."""
+        """Let `get` return None once no job is left. Nothing may be queued afterwards."""
         self._is_ended = True
         self._wake(len(self._wakers))
 
@@ -92,7 +92,7 @@ class JobQueue:
         return self._wakers[number].acquire(timeout=timeout) or self._is_woken(number)
 
     def _is_woken(self, number: int) -> bool:
-        """Return True if another thread is waking this thread, else remove it from the idle."""
+        """Return True if another thread is waking the thread, else remove it from the idle ones."""
         with self._lock:
             if number in self._idle:
                 self._idle.remove(number)

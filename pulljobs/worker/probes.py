@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
         self._end_waits(before=time.monotonic() - PATIENCE)
 
     def _end_waits(self, before: float) -> None:
-        """Stop reading from connections accepted before a time. They still get answers."""
+        """Stop reading from connections accepted before a time. Complete requests get answers."""
         for request, opened_at in self._opened_at.copy().items():
             if opened_at < before:
                 with suppress(OSError):  # The connection has ended by now.
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _address_family(host: str) -> socket.AddressFamily:
-    """Return IPv4 if the host has it, or else IPv6: names such as localhost mostly have both."""
+    """Return the family of a host's addresses: IPv4 if it has such an address, or else IPv6."""
     infos = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)
     families = {family for family, *_ in infos}
     return socket.AF_INET if socket.AF_INET in families else socket.AF_INET6

@@ -131,7 +131,7 @@ class PushPool:
         self.total_count = delivery.all
 
     def serve(self, consumer: Consumer) -> None:
-        """Deliver to the endpoint of this row from now on. Earlier deliveries keep theirs."""
+        """Deliver later jobs to the endpoint of this row. Claimed jobs keep their endpoint."""
         try:
             endpoint = endpoint_of(consumer)
         except NoEndpoint as error:

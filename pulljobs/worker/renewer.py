@@ -48,7 +48,7 @@ class Renewer:
         self._progress_at = float("-inf")
 
     def tick(self) -> float:
-        """Renew the due leases, one statement for each duration. Return the seconds to sleep."""
+        """Renew the due leases, one statement per lease duration. Return the seconds to sleep."""
         due = sorted(self._in_flight.due_for_renewal(), key=attrgetter("lease_duration"))
         for lease_duration, group in groupby(due, key=attrgetter("lease_duration")):
             jobs = list(group)

@@ -20,7 +20,7 @@ def build_report(
 ) -> Report:
     """Return the state of a process for JSON, with times in seconds and ids as text.
 
-    `added` has the parts of the report that other apps add, by name.
+    `added` has the parts of the report that other apps add, and `counts` further numbers, by name.
     """
     return {
         **added,

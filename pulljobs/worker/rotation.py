@@ -89,7 +89,7 @@ class FetchRotation:
             waiting.extend(self._take_notes(time.monotonic()))
 
     def soon(self, now: float) -> Collection[ConsumerSubscription]:
-        """Return the subscriptions that are due before `search_at`, from a search once a second."""
+        """Return the subscriptions that are due before the next search, which is once a second."""
         if now >= self.search_at:
             self.search_at = now + SEARCH_EVERY
             self._soon = {each for each in self.subscriptions if each.look_at < self.search_at}
@@ -100,7 +100,7 @@ class FetchRotation:
         return [subscription for subscription in self.soon(now) if subscription.look_at <= now]
 
     def find_polls(self) -> list[ConsumerSubscription]:
-        """Return the subscriptions of the last search that are still due before `search_at`."""
+        """Return the subscriptions from the last search that are still due before the next one."""
         return [each for each in self._soon if each.look_at < self.search_at]
 
     def plan_look(self, subscription: ConsumerSubscription, at: float) -> None:

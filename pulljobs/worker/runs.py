@@ -160,7 +160,7 @@ class HandlerRuns:
         return any(run.cancel(reason) for run in self.current() if run.job.held == held)
 
     def begun(self, slots: range) -> list[tuple[ClaimedJob, float]]:
-        """Return each job whose handler runs in one of these slots, with the time of its begin.
+        """Return each job whose handler runs in one of these slots, with the time of its start.
 
         Cancelled runs are included. The times are of the monotonic clock.
         """
@@ -176,7 +176,7 @@ class HandlerRuns:
 
 
 def end_now(job: ClaimedJob) -> None:
-    """Set the run time of a job whose run ends now. Ignore a run that has ended or not begun."""
+    """Set the run time of a job to the seconds until now, if it has begun and not ended yet."""
     if job.begun_at is not None and job.run_seconds is None:
         job.run_seconds = time.monotonic() - job.begun_at
 

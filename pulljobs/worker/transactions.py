@@ -10,7 +10,7 @@ from pulljobs.conf import settings
 
 
 def databases() -> list[str]:
-    """Return the alias of the jobs' database, and `default` if that is another configured one."""
+    """Return the alias of the jobs' database, then `default` if that is a second database."""
     using = settings().DATABASE
     is_apart = using != DEFAULT_DB_ALIAS and connections[DEFAULT_DB_ALIAS].vendor != "unknown"
     return [using, DEFAULT_DB_ALIAS] if is_apart else [using]

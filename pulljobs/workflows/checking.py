@@ -80,7 +80,7 @@ def replay(
     steps: Sequence[Step],
     message: StoredMessage,
 ) -> str:
-    """Replay a run without effects. Return where the code differs from its steps, or ''."""
+    """Replay a run without effects. Return where the code differs from the stored steps, or ''."""
     context = _make_context(workflow, run, job, steps, message)
     end: BaseException | None = None
     try:

@@ -34,8 +34,8 @@ def encode_failure(error: Exception) -> str:
 def decode_failure(name: str, stored: Mapping[str, Any]) -> Exception:
     """Return the stored exception of a step, or StepFailed if its class is not loaded.
 
-    `__init__` is not called, as `pickle` does it. No module is imported, because the code that
-    catches the exception has imported its class.
+    The exception is made without a call of `__init__`, as by `pickle`. No module is imported,
+    because the code that catches the exception has imported its class.
     """
     module, _, path = str(stored.get("class", "")).partition(":")
     kind: Any = sys.modules.get(module, builtins)

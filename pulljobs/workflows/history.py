@@ -6,20 +6,20 @@ from typing import Final
 from pulljobs.storage.statements import run
 
 AT_ONCE: Final = 5_000
-"""Old rows that are read at once."""
+"""Number of old rows that one call reads."""
 _marks: dict[tuple[str, str], int] = {}
 """Id after which the next call in this process goes on, by database and statement."""
 
 
 def forget_runs(using: str, age: timedelta) -> int:
-    """Delete the runs among the next old ones whose jobs are gone. Return their number."""
+    """Delete the runs whose jobs are gone, among the next `AT_ONCE` old ones. Return how many."""
     return _forget(using, "forget_runs", age)
 
 
 def forget_signals(using: str, age: timedelta) -> int:
-    """Delete the signals among the next old ones to jobs that were never claimed and are gone.
+    """Delete the signals to runs that ended before they began, among the next `AT_ONCE` old ones.
 
-    Return their number.
+    Return how many were deleted.
     """
     return _forget(using, "forget_signals", age)
 

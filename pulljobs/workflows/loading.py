@@ -22,7 +22,7 @@ AT_ONCE: Final = 200
 
 
 class BegunRun(NamedTuple):
-    """Columns of a run and its steps, read at the begin of a claim."""
+    """Columns of a run and its steps, read at the start of a claim."""
 
     version: int
     rounds: int

@@ -112,7 +112,7 @@ def store_result(context: "RunContext", step: Step, began: float, result: Any) -
 
 
 def do_sleep(context: "RunContext", name: str, until: timedelta | datetime) -> Operation:
-    """Suspend the run for a time or until a time, or wait in the claim for up to `SHORT` s."""
+    """Suspend the run for a time or until a time. A sleep of up to `SHORT` s keeps the claim."""
     step, wanted = (yield from begin(context, name, "sleep")), 0.0
     if not step.is_stored:
         if isinstance(until, datetime):

@@ -19,7 +19,7 @@ class StepView(NamedTuple):
 
     row: WorkflowStep
     seconds: float | None
-    """Time from its begin to its end, or until now while it goes on."""
+    """Time from the start of the step to its end, or until now while it goes on."""
     is_pending: bool
     """True while the run sleeps or waits in it."""
 

@@ -158,7 +158,7 @@ class Replay:
         raise ending
 
     def check_swallowed(self) -> None:
-        """Raise the suspension again, and note it as swallowed, if the workflow caught it."""
+        """Raise the ending of the claim again, and note it as swallowed, if the code caught it."""
         ending = self.ending
         if ending is not None and self._ended_in is _find_caller() and not _is_handled(ending):
             self.is_swallowed = True
@@ -193,7 +193,7 @@ def _find_caller() -> object:
 
 
 def _is_handled(ending: Ending) -> bool:
-    """Return True within an `except` or `finally` block that this ending passes through."""
+    """Return True while the caller is in an `except` or `finally` block that handles the ending."""
     error = sys.exception()
     while error is not None and error is not ending:
         error = error.__context__

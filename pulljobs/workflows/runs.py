@@ -117,7 +117,7 @@ class Run(RunBase):
         context.replay.end(step)
 
     def sleep(self, name: str, delay: timedelta) -> None:
-        """Suspend the run for a time. Over a second, it keeps neither its thread nor its lease."""
+        """Suspend the run for a time. A sleep of over a second keeps no thread and no lease."""
         drive(do_sleep(self._context, name, check_delay(name, delay)))
 
     def sleep_until(self, name: str, at: datetime) -> None:

@@ -43,8 +43,8 @@ def signal(
 ) -> bool:
     """Send a signal to a run, in the caller's transaction. Return False if nothing was sent.
 
-    It is kept until the run waits for `name` and consumes it, or until the run ends. It is not sent
-    if an earlier signal to the run had the same `dedupe_id`. Raise UnknownRun or RunEnded if the
+    A signal is kept until the run waits for `name` and consumes it, or ends. It is not sent if an
+    earlier signal to the run had the same `dedupe_id`. Raise UnknownRun or RunEnded if the
     run does not exist or has ended, unless `ignore_missing` is set. Raise TypeError or ValueError
     if the payload is not JSON, or larger than `MAX_RESULT_BYTES`. A database error outside of a
     transaction leaves open whether it was sent: send it again, with the same `dedupe_id`.
@@ -74,7 +74,7 @@ def signal(
 
 
 def is_alone(using: str) -> bool:
-    """Return True if a signal may wake its run before its commit is flushed to disk.
+    """Return True if a signal may wake its run before the commit of the signal is on disk.
 
     That is faster, and safe: `signal` flushes afterwards, and all that the run writes comes later
     in the write-ahead log, so no crash of the server keeps the effect of a lost signal. The sender
@@ -133,7 +133,7 @@ def make_due(using: str, run_ids: Sequence[int]) -> None:
 
 
 def sweep_all(using: str) -> bool:
-    """Wake all runs with new signals, in tests, where no commit does. Return True if any has."""
+    """Wake all runs with new signals, for tests, which commit nothing. Return True if any has."""
     [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": timedelta(seconds=-1)})
     wake(using, row.run_ids or [])
     return row.run_ids is not None

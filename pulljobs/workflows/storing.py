@@ -84,7 +84,7 @@ class RunStore:
     def atomic(self, step: Step, began: float, result: "StepResult") -> Iterator[None]:
         """Run the block in a transaction that ends with the write of the step.
 
-        The block sets `result`. `began` is the monotonic time of the step's begin.
+        The block sets `result`. `began` is the monotonic time at which the step began.
         """
         self.refuse_transaction(f"run.atomic({step.name!r})")
         with transactions.atomic():

@@ -163,7 +163,7 @@ def _make_due(run_id: int) -> None:
 
 
 def jump(waiting: QuerySet[Job]) -> list[int]:
-    """Set the ends of the sleeps and of the limited waits of these queued runs to the present.
+    """Let the sleeps of these queued runs, and their waits with a time limit, end now.
 
     Return the ids of those that wait for a signal without a limit, or for their children.
     """

@@ -17,7 +17,7 @@ from pulljobs.workflows.models import WorkflowRun
 REPORTED: Final = "workflows"
 """Name of the part of a worker's report that has its versions."""
 AT_ONCE: Final = 500
-"""Runs of a consumer that are taken up at once."""
+"""Largest number of runs of a consumer that one statement takes up."""
 ANY: Final = (1, definitions.HIGHEST_VERSION)
 """Range of a worker whose release reports no versions."""
 
@@ -126,7 +126,7 @@ def find_stranded(
 
 
 def read_accepted() -> dict[str, list[tuple[int, int]]]:
-    """Return the ranges of versions that living workers accept, by the consumers they serve."""
+    """Return the (oldest, newest) versions that living workers accept, by consumer path."""
     accepted: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     for node in serving.living():
         reported = _reported(node)

@@ -86,7 +86,7 @@ class SchedulesContent:
 
 
 def read_section(at: datetime, links: Links) -> Section | None:
-    """Return the section, or None without a schedule that is due later or had a recent slot.
+    """Return the section, or None if no schedule is waiting for a slot and none had one recently.
 
     Each statement reads a bounded part of an index, however many schedules there are.
     """

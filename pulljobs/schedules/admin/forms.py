@@ -163,9 +163,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
         return cleaned
 
     def _post_clean(self) -> None:
-        """Check the rule and the other options, in place of what a ModelForm does.
+        """Check the rule and the other options, without setting attributes of the row.
 
-        A ModelForm would set the attributes of the row here, which `create` or `update` write.
+        A ModelForm would set them here, but `create` or `update` writes the row.
         """
         if set(RULE_FIELDS) <= self.cleaned_data.keys():
             self._check(self._check_rule)

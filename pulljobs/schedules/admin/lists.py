@@ -41,7 +41,7 @@ class ScheduleChangeList(KeysetChangeList):
 
 
 class ConditionFilter(SimpleListFilter):
-    """Filter of which each choice stands for a condition. An unknown choice selects no row."""
+    """Filter of a list by a condition for each choice. An unknown choice selects no row."""
 
     def condition(self, choice: str) -> Q | None:
         """Return the condition of a choice, or None if there is no such choice."""

@@ -97,7 +97,7 @@ def may(request: HttpRequest, verb: str) -> bool:
 
 
 class _Reported:
-    """Context manager that shows an error of the action, such as RunEnded, as a message."""
+    """Context manager that shows an error of its block, such as RunEnded, as a message."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request

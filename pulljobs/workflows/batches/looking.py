@@ -48,7 +48,7 @@ noted: Final = NotedBatches()
 
 
 def listen(using: str, batch_ids: Collection[int]) -> None:
-    """Leave batches whose members changed to this worker's batch loop, or complete them here.
+    """Pass batches with changed members to the batch loop of this worker, or complete them here.
 
     They are completed here without such a loop, and in a worker that ends when the queue is empty,
     because a callback fills the queue again.
@@ -73,8 +73,8 @@ def look_at_noted(using: str) -> None:
 def sweep(using: str, after: int = 0) -> int | None:
     """Merge and complete the next batches above an id that have counts to be merged.
 
-    Return the last id, or None if there are no more. A sweep finds batches whose process died
-    between a settlement and the decision.
+    Return the last id, or None if there are no more. A sweep finds batches for which a process
+    crashed between a settlement and the decision.
     """
     rows = run(using, "batches_to_look_at", {"after": after, "wanted": SWEPT})
     look_at_each(using, [row.batch_id for row in rows if row.is_known])

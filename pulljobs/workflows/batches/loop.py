@@ -19,7 +19,10 @@ SWEEP_SECONDS: Final = 10.0
 
 
 class BatchLoop:
-    """Loop that merges and completes batches whose members changed, every 10 seconds all others."""
+    """Loop that merges the counts of batches and completes batches.
+
+    Batches whose members have ended in this process come first, and all others every 10 seconds.
+    """
 
     wake_channel = "pulljobs_batches"
 

@@ -15,7 +15,7 @@ LONGEST_NAME: Final = 200
 
 
 class StepKind(models.TextChoices):
-    """Method of a run that made a step."""
+    """Kind of a step, named after the method of the run that makes such steps."""
 
     STEP = "step"
     ATOMIC = "atomic"
