@@ -184,10 +184,7 @@ def _sync(using: str, definition: Definition, *, dry_run: bool, by: str | None) 
 def _write(
     definition: Definition, row: Schedule | None, changes: Mapping[str, tuple[Any, Any]]
 ) -> bool:
-    """Create or update the row of a declaration, and return True.
-
-    Return False, and log the reason, if another process created it or the definition is invalid.
-    """
+    """Create or update the row, and return True. If that is refused, log why and return False."""
     name, new = definition.name, {option: value for option, (_old, value) in changes.items()}
     try:
         if row is None:
@@ -205,10 +202,7 @@ def _write(
 
 
 def _differences(current: Definition, wanted: Definition) -> dict[str, tuple[Any, Any]]:
-    """Return the options that differ, as (current, wanted) by name.
-
-    The start of an interval differs only if the wanted definition sets one.
-    """
+    """Return differing options as (current, wanted) by name, except a default `starts_at`."""
     message = wanted._message()
     stored = {name: getattr(message, name) for name in ("payload", "content_type", "headers")}
     options = {each.name: getattr(wanted, each.name) for each in fields(Definition)} | stored

@@ -42,7 +42,7 @@ NEVER: Final = datetime(9500, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule of a schedule. Either `cron` or `every` is set. `make_rule` checks its arguments."""
+    """Rule of a schedule, with either `cron` or `every`. `make_rule` makes one that is checked."""
 
     cron: str = ""
     every: timedelta | None = None

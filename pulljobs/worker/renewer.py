@@ -60,7 +60,7 @@ class Renewer:
         return CHECK_EVERY
 
     def _write_progress(self) -> None:
-        """Write the progress that jobs have reported, if the last write was a second ago."""
+        """Write the progress that jobs have reported, but at most once a second."""
         now = time.monotonic()
         if progress.has_reports() and now >= self._progress_at:
             self._progress_at = now + PROGRESS_EVERY

@@ -50,7 +50,7 @@ class Throttles:
         return known
 
     def write(self, using: str) -> None:
-        """Write the throttles that handlers asked for, or try later if a row is locked."""
+        """Write the throttles that handlers asked for. If a row is locked, a later call does it."""
         if not self._asked or time.monotonic() < self._next_at:
             return
         asked = list(self._asked)

@@ -142,7 +142,7 @@ class RunStore:
             retrying(self.using, partial(self._continue, ending, version))
 
     def leave(self) -> None:
-        """Release the run until a worker that accepts its version takes it up."""
+        """Release the run. It is not claimed before a worker that accepts its version queues it."""
         retrying(self.using, self._leave)
 
     def _leave(self) -> None:

@@ -53,7 +53,10 @@ def report_versions() -> dict[str, list[int]]:
 
 
 def take_up(using: str) -> bool:
-    """Queue runs that other workers left and this one accepts. Return True if more may be left."""
+    """Queue runs whose version other workers refused and this one accepts.
+
+    Return True if more may be left.
+    """
     served = list(_read_served())
     if not served:
         return False
