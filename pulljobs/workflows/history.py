@@ -6,7 +6,7 @@ from typing import Final
 from pulljobs.storage.statements import run
 
 AT_ONCE: Final = 5_000
-"""Number of old rows that one call reads."""
+"""Number of rows that one call reads."""
 _marks: dict[tuple[str, str], int] = {}
 """Id after which the next call in this process goes on, by database and statement."""
 
