@@ -91,10 +91,7 @@ class Room:
         return max(wanted, 0) if is_worth_it or share.fresh else 0
 
     def long_poll_seconds(self, share: Share, longest: float) -> float:
-        """Return how long a pull may wait for messages without keeping room from other brokers.
-
-        Both the result and `longest`, its upper bound, are in seconds.
-        """
+        """Return the seconds that a pull may wait without keeping room from other brokers."""
         live = self._live
         if len(live) == 1:
             return longest
@@ -207,10 +204,7 @@ class Room:
         return each + (busy.index(share) < over)
 
     def _has_turn(self, share: Share, now: float) -> bool:
-        """Return True if this broker is the next to be asked: the one asked longest ago.
-
-        Brokers that had no messages come last until TURN seconds after they were asked.
-        """
+        """Return True if this broker was asked longest ago. Idle ones come last for TURN seconds."""
         waiting = [other for other in self._live if not other.asked]
         return share is min(
             waiting,
