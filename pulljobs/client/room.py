@@ -204,7 +204,10 @@ class Room:
         return each + (busy.index(share) < over)
 
     def _has_turn(self, share: Share, now: float) -> bool:
-        """Return True if this broker was asked longest ago. Idle ones come last for TURN seconds."""
+        """Return True if this broker is the next to be asked: the one asked longest ago.
+
+        For TURN seconds after an idle broker was asked, all others come first.
+        """
         waiting = [other for other in self._live if not other.asked]
         return share is min(
             waiting,
