@@ -15,7 +15,8 @@ from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import ClaimedJob, Grant, Handler
-from pulljobs.models import Consumer, FlowBucket, Job
+from pulljobs.models import Consumer, FlowBucket, FlowKey, Job
+from pulljobs.models.fields import ClockTime
 from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State
 from pulljobs.storage import progress
@@ -121,10 +122,20 @@ def claim_ready(puller: Puller, wanted: int, *, delayed: bool = False) -> Claim:
     """
     if delayed:
         _make_due(puller.consumer)
-    # A test does not wait for a rate: without its row the bucket is full.
-    rows = FlowBucket.objects.using(puller.using)
-    rows.filter(Q(consumer_id=puller.consumer.pk) | ~Q(group_id=0)).delete()
+    _fill_buckets(puller)
     return puller.claim(wanted)
+
+
+def _fill_buckets(puller: Puller) -> None:
+    """Give the rate limits of a consumer, its keys and all groups their full number of tokens."""
+    buckets = FlowBucket.objects.using(puller.using)
+    buckets.filter(Q(consumer_id=puller.consumer.pk) | ~Q(group_id=0)).delete()
+    keys = FlowKey.objects.using(puller.using)
+    short = keys.filter(consumer_id=puller.consumer.pk, tokens__isnull=False)
+    # The turn of a key that is short of tokens comes with its next token.
+    late = short.filter(turn_at__gt=ClockTime()).exclude(throttled_until__gt=ClockTime())
+    late.update(turn_at=ClockTime())
+    short.update(tokens=None, filled_at=None)
 
 
 def _make_due(consumer: Consumer) -> None:

@@ -52,6 +52,16 @@ class Handled:
             self.publish()
         assert len(drain()) == 3
 
+    def test_a_rate_of_each_key_delays_no_test(self) -> None:
+        self.consumer.rate, self.consumer.rate_per_key = "1/d", True
+        self.consumer.save()
+        self.handle(lambda job: None)
+        for key in ("a", "b") * 3:
+            self.publish(key=key)
+        assert len(drain()) == 6
+        self.publish(key="a")
+        assert len(drain()) == 1
+
     def test_a_failure_is_returned_and_waits_for_its_delay(self) -> None:
         self.handle(lambda job: 1 / 0)
         job = self.publish()
