@@ -85,7 +85,7 @@ def jobs_with_id(term: str, meant: Selection) -> tuple[int, ...]:
 
 
 def settlements_with_id(term: str, meant: Selection) -> tuple[int, ...]:
-    """Return the ids of the archive rows whose jobs a search term names and `meant` selects."""
+    """Return the ids of archive rows that `meant` selects and whose job the search term names."""
     meant = meant._replace(key=None)
     return _with_id(term, meant, ArchivedJob, "job_id", settlements.COLUMNS)
 
@@ -166,7 +166,7 @@ def _with_id(
     columns: tuple[str, ...],
     id_column: str = "id",
 ) -> tuple[int, ...]:
-    """Return the values of `id_column` of rows whose job a search term names and `meant` selects.
+    """Return `id_column` of the rows that `meant` selects and whose job the search term names.
 
     At most `search.MOST` rows are read. `field` is the column of the job's id.
     """

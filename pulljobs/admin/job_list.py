@@ -37,7 +37,7 @@ class SearchedChangeList(KeysetChangeList):
 
 
 class JobsChangeList(SearchedChangeList):
-    """Change list that sets `summary` and `listed_at` (the time of the read) of its rows."""
+    """Change list that sets the attributes `summary` and `listed_at` (time of reading) of rows."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)

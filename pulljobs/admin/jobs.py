@@ -117,7 +117,10 @@ class JobAdmin(JobRowsAdmin):
         return format_html(CHECKBOX, ACTION_CHECKBOX_NAME, obj.pk, label)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Omit fields that mean nothing in the job's state, such as the holder of a queued job."""
+        """Return the fieldsets without fields that mean nothing in the job's state.
+
+        For example, a queued job has no holder.
+        """
         absent = {
             State.QUEUED: {"holder"},
             State.INFLIGHT: {"why"},

@@ -30,7 +30,7 @@ class PublishedFilter(Choice):
 
 
 class ScheduledChangeList(KeysetChangeList):
-    """Change list that sets `summary` and `listed_at` (the time of the read) of its rows."""
+    """Change list that sets the attributes `summary` and `listed_at` (time of reading) of rows."""
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
         rows = self.root_queryset.select_related("channel").defer("payload", "headers")

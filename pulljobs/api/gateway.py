@@ -42,7 +42,7 @@ def guard(pattern: URLPattern, render: Render = error_answers.as_text) -> URLPat
 
 
 def _guard_view(view: View, render: Render) -> View:
-    """Return a view that checks the signature before it calls this one.
+    """Return a view that checks the signature of a request before it calls `view`.
 
     `wraps` copies the attributes of the view, such as the exemption from CSRF.
     """

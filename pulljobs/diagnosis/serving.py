@@ -90,7 +90,7 @@ def held_back(node: Node) -> list[HeldBack]:
 
 
 def held_back_of(nodes: Iterable[Node], path: str) -> list[HeldBack]:
-    """Return what these nodes hold back of the consumer with this path, `channel/consumer`."""
+    """Return the open circuits of these nodes for a consumer path, `channel/consumer`."""
     return [held for node in nodes for held in held_back(node) if held.path == path]
 
 

@@ -50,7 +50,7 @@ class Counted:
         self._with_others = with_others
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the counters and histograms of pulljobs and, if wanted, those of other code."""
+        """Yield the counters and histograms of pulljobs, with `with_others` those of other code."""
         if VARIABLE not in os.environ:
             for counted in recorder.metrics().values():
                 for metric in counted.collect():

@@ -41,7 +41,8 @@ def _consumers(using: str) -> Iterator[Sample]:
 def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
     """Count the live jobs of these consumers, each kind up to a cap that they share.
 
-    Consumers that reach the cap are counted once more, so that they alone share it.
+    The more consumers are counted, the lower the cap. So those that reach it are counted once more,
+    without the others.
     """
     counted = {row.consumer_id: row for row in backlog.backlogs(using, consumer_ids)}
     capped = [id for id, row in counted.items() if any(map(row.is_least, KINDS))]

@@ -91,7 +91,7 @@ class GaugeReading(threading.Thread):
         return self._ended is not None and time.monotonic() - self._ended <= seconds
 
     def samples(self, last: "GaugeReading | None" = None) -> list[Sample]:
-        """Return the samples that were read by now, and which parts are among them.
+        """Return the samples read by now, and samples that say which parts are among them.
 
         While this reading goes on, parts of the last one stand in for those to come. Otherwise a
         part that is always late would never be on the page.

@@ -134,7 +134,7 @@ def _with_query(handler: Handler) -> Handler:
 def _without_rows(handler: Handler, recorded: RecordedFunction) -> Handler:
     """Return the handler with options by which the executor writes no settlement.
 
-    Its job is in no table. Its function is `recorded`.
+    The job of `perform` is in no table. The handler gets the function `recorded`.
     """
     if handler.ack_policy is AckPolicy.ACK_FIRST:
         return replace(handler, function=recorded, ack_policy=AckPolicy.ACK)

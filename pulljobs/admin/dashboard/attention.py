@@ -44,7 +44,7 @@ def headline(findings: Sequence[Attention], *, is_whole: bool) -> str:
 
 
 def check_consumers(statuses: Sequence[ConsumerStatus]) -> Iterator[Attention]:
-    """Yield findings of consumers that no process serves, of pauses, and of all dead jobs."""
+    """Yield findings about consumers that no process serves, paused consumers and dead jobs."""
     for status in statuses:
         if status.is_unserved:
             text = _("Jobs of %s wait and no process serves it.") % status.path
@@ -59,7 +59,7 @@ def check_consumers(statuses: Sequence[ConsumerStatus]) -> Iterator[Attention]:
 
 
 def check_workers(workers: Sequence[Worker]) -> Iterator[Attention]:
-    """Yield findings of workers without heartbeat, of dead loops, and of open circuits."""
+    """Yield findings about workers without heartbeat, dead loops and open circuits."""
     for worker in workers:
         if not worker.is_alive:
             values = {"name": worker.node.name, "time": worker.silence_text}
@@ -96,7 +96,7 @@ def check_snapshots(snapshots: Sequence[PinnedSnapshot]) -> Iterator[Attention]:
 
 
 def check_partitions(partitions: Partitions) -> Iterator[Attention]:
-    """Yield findings of rows in default partitions, and of days from today on without partition."""
+    """Yield findings about rows in default partitions, and days from today on without partition."""
     for table, count in partitions.crowded.items():
         values = {"table": table, "count": count}
         text = _("%(table)s_default holds %(count)s rows: their day had no partition.") % values

@@ -139,7 +139,7 @@ def _serving(workers: Sequence[Worker]) -> Mapping[str, list[Worker]]:
 
 @dataclass(frozen=True)
 class Total:
-    """Sum of the counts of several consumers, as text with a plus if there may be more."""
+    """Sum of a count over several consumers. As text it has a plus if there may be more."""
 
     value: int
     is_least: bool
@@ -150,7 +150,7 @@ class Total:
 
 
 def total(statuses: Sequence[ConsumerStatus], count: str) -> Total:
-    """Return the sum of a count of the backlogs, such as `ready` or `dead`, over consumers."""
+    """Return the sum of a count, such as `ready` or `dead`, over the backlogs of consumers."""
     return Total(
         sum(getattr(status.backlog, count) for status in statuses),
         any(status.backlog.is_least(count) for status in statuses),

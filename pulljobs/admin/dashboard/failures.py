@@ -55,7 +55,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Failures:
-    """Largest groups of the dead jobs that were read, for the page."""
+    """Largest groups of dead jobs for the page, and how many groups and jobs were read."""
 
     shown: Sequence[Failure]
     more: int

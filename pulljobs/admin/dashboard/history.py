@@ -153,9 +153,10 @@ class _CountsTally:
         self._times_of_consumers: dict[int, Times] = defaultdict(Times)
 
     def take(self, row: Row) -> None:
-        """Add a row of settlement_history.sql to the step, total and consumer that it counts for.
+        """Add a row of settlement_history.sql to those sums of the history for which it was read.
 
-        A row without a span has settlements that are not in the stored counts yet.
+        A row without a span has settlements that are not in the stored counts yet. It counts for
+        all sums of its consumer.
         """
         number = min((row.starts_at - self._start) // self._step, len(self._history.points) - 1)
         if number < 0:

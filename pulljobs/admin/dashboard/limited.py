@@ -96,7 +96,7 @@ class Usage:
     """Number of jobs in flight by consumer."""
 
     def describe(self, name: str, limited: FlowLimits, of: Sequence[Consumer]) -> LimitedRow:
-        """Return the row of limits that the consumers in `of` share, with the sums over them."""
+        """Return the row of a consumer or limit group, with sums over the consumers in `of`."""
         settled = sum(self.pace.per_minute(consumer.pk) for consumer in of)
         in_flight = sum(self.held.get(consumer.pk, 0) for consumer in of)
         address = self.links.page(type(limited), "change", limited.pk)

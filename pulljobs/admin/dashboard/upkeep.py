@@ -152,7 +152,7 @@ class Partitions:
 
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
-        """Rows of a table, newest day first: the day, and a text for each partitioned table."""
+        """Rows for the page, newest day first: the day, and a text for each partitioned table."""
         return [
             (f"{row.day:%Y-%m-%d}", [_cell(row, table) for table in partitions.PARTITIONED])
             for row in reversed(self.days)

@@ -86,7 +86,7 @@ class Worker:
 
     @property
     def circuits(self) -> Mapping[str, Any]:
-        """Reports of open circuits by the paths of their consumers, whose jobs fail."""
+        """Reports of open circuits by consumer path, `channel/consumer`."""
         circuits: Mapping[str, Any] = self.report.get("circuits", {})
         return circuits
 
@@ -107,7 +107,7 @@ class Worker:
 
     @property
     def done(self) -> str | None:
-        """Number of jobs that the node has ended as text, or None if it does not report it."""
+        """Number of jobs that the node has ended, as text, or None if it is not reported."""
         done = self.report.get("done")
         return None if done is None else figures.number(done)
 

@@ -35,7 +35,7 @@ class RenewItem(NamedTuple):
 
 
 class RenewRequest(NamedTuple):
-    """Parsed body of a renewal."""
+    """Parsed body of a renewal: the jobs, and the time to the new end of their leases."""
 
     items: list[RenewItem]
     lease_duration: timedelta | None

@@ -95,7 +95,7 @@ class WaiterQueue:
 
     @property
     def consumer(self) -> Consumer:
-        """Consumer of the queue, as the newest request has read its row."""
+        """Consumer of the queue, with the values that the newest request has read."""
         return self._puller.consumer
 
     @property

@@ -89,7 +89,7 @@ class Waiters:
         self._loop.call_soon_threadsafe(self._join, pull, context=Context())
 
     def abandon(self, pull: PendingPull) -> None:
-        """Remove the pull of a disconnected client, and release the jobs that it got or gets."""
+        """Remove the pull of a disconnected client, and release the jobs of its answer, if any."""
         pull.future.cancel()
         submit = self._threads.submit
         pull.future.add_done_callback(lambda _: give_back_answered(pull, submit))
