@@ -20,7 +20,7 @@ LOOKED_THROUGH: Final = 10_000
 
 
 class QueuePosition(NamedTuple):
-    """Number of jobs of the consumer that come before a job."""
+    """Number of jobs of the consumer that claims take before a job."""
 
     before: int
     is_least: bool
@@ -61,7 +61,7 @@ def reasons(job: Job) -> list[WaitReason]:
 
 
 def position(job: Job) -> QueuePosition | None:
-    """Return how many jobs come before a job, or None if it is blocked or not QUEUED."""
+    """Return how many jobs claims take before a job, or None if it is blocked or not QUEUED."""
     if job.state != State.QUEUED or job.available_at is None:
         return None
     if job.consumer.takes_turns:
