@@ -1,4 +1,4 @@
-"""Check of a run against a plain loop: a difference is a bug of pulljobs or of the census."""
+"""Check of a census against a plain loop: a difference is a bug of pulljobs or of the demo."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ from pulljobs.states import State
 
 
 def problems(run: Run, summary: Summary, *, undisturbed: bool) -> list[str]:
-    """Return a sentence for each difference between a run and a plain loop over its files.
+    """Return a sentence for each difference between a census and a plain loop over its files.
 
     `undisturbed` means that no worker was killed, so that the number of retries is known, too.
     """
@@ -55,7 +55,7 @@ def _contents(run: Run, expected: Census) -> Iterator[str]:
 
 
 def _census(run: Run) -> Census:
-    """Return the results of a run from the database, for a comparison with the plain loop."""
+    """Return the results of a census from the database, to be compared with the plain loop."""
     paths = paths_of(run)
     counts = counts_of(run).values_list("message_id", *Counted._fields)
     digests = (

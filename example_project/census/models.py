@@ -16,7 +16,7 @@ class Run(models.Model):
 
 
 class File(models.Model):
-    """File that a run counts, and the id of the message that was published for it."""
+    """File that a census counts, and the id of the message that was published for it."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="files")
     path = models.TextField()

@@ -1,4 +1,4 @@
-"""Progress of a run, shown on standard error: standard output is for the result."""
+"""Progress of a census, shown on standard error: standard output is for the result."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ Show = Callable[[int], None]
 
 
 def follow(run: Run, at_each_look: Callable[[], None]) -> None:
-    """Show the progress of a run until all of its jobs are settled.
+    """Show the progress of a census until all of its jobs are settled.
 
     `at_each_look` is called each time that the jobs are counted.
     """

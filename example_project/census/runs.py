@@ -18,7 +18,7 @@ Publish = Callable[[str, list[Draft]], list[Receipt]]
 
 @transaction.atomic
 def begin(paths: Sequence[Path]) -> Run:
-    """Publish a message for each file, and return the new run, in one transaction."""
+    """Begin a census: publish a message for each file in one transaction, and return the row."""
     return _fill(Run.objects.create(), paths, publish_many)
 
 
@@ -42,12 +42,12 @@ def _fill(run: Run, paths: Sequence[Path], publish: Publish) -> Run:
 
 
 def live(run: Run) -> QuerySet[Job]:
-    """Return the jobs of a run that are queued, in flight or dead."""
+    """Return the jobs of a census that are queued, in flight or dead."""
     return Job.objects.filter(message_id__in=run.files.values("message_id"))
 
 
 def archived(run: Run) -> QuerySet[ArchivedJob]:
-    """Return the settlements of a run's jobs. A dead job that was redriven may have two."""
+    """Return the settlements of a census's jobs. A dead job that was redriven may have two."""
     return ArchivedJob.objects.filter(message_id__in=run.files.values("message_id"))
 
 

@@ -1,4 +1,4 @@
-"""Summary of a run, read from the database, as text and as JSON."""
+"""Summary of a census, read from the database, as text and as JSON."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ LARGEST_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Numbers of jobs of a run, what they counted, and which files failed."""
+    """Numbers of jobs of a census, what they counted, and which files failed."""
 
     published: int
     jobs: int
@@ -27,7 +27,7 @@ class Summary:
     duplicates: int
     """Deliveries and counts beyond one for each job. There must be none."""
     seconds: float
-    """Time from the start of the run to the last settlement."""
+    """Time from the start of the census to the last settlement."""
     jobs_per_second: float
     functions: int
     classes: int
@@ -89,7 +89,7 @@ def counts_of(run: Run) -> QuerySet[Count]:
 
 
 def paths_of(run: Run) -> dict[int, str]:
-    """Return the paths of the files of a run, by the id of their message."""
+    """Return the paths of the files of a census, by the id of their message."""
     return dict(run.files.order_by("id").values_list("message_id", "path"))
 
 

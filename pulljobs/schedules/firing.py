@@ -47,7 +47,7 @@ def fire_due() -> int:
 
 
 def fire_more() -> bool:
-    """Fire a batch of due schedules. Return False if no schedule was due."""
+    """Fire up to 200 due schedules. Return False if no schedule was due."""
     return fire_batch() is not None
 
 

@@ -7,5 +7,5 @@ from pulljobs.storage.statements import run
 
 
 def forget_slots(using: str, age: timedelta) -> int:
-    """Delete a batch of the oldest records of slots, if older than `age`. Return their number."""
+    """Delete up to `AT_ONCE` records of slots that are older than `age`. Return their number."""
     return len(run(using, "forget_slots", {"age": age, "wanted": AT_ONCE}))

@@ -1,4 +1,4 @@
-"""Deletion of outdated runs and signals, a page of rows at each call."""
+"""Deletion of outdated runs and signals, where each call reads a bounded number of rows."""
 
 from datetime import timedelta
 from typing import Final

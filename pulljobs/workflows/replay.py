@@ -138,7 +138,7 @@ class Replay:
         return Step(name=name, number=number, position=self._position, kind=kind, function=function)
 
     def end(self, step: Step) -> None:
-        """Note that a step has ended, so that `number_now` counts on to the next of its name."""
+        """Note that a step has ended, so that `number_now` returns the number after it."""
         self._ended[step.name] += 1
 
     def fail(self, step: Step, error: Exception, seconds: float) -> None:

@@ -25,7 +25,7 @@ COLUMNS: Final = {
 
 
 def verify_part() -> VerifiedPart:
-    """Check all runs, page by page, and return those that break an invariant."""
+    """Check all runs, and return those that break an invariant."""
     last, looked_at = 0, 0
     broken: defaultdict[str, list[str]] = defaultdict(list)
     while page := _read(last):

@@ -23,7 +23,7 @@ ANY: Final = (1, definitions.HIGHEST_VERSION)
 
 
 class LiveRuns(NamedTuple):
-    """Number of runs of a consumer with one version and one kind of `gauges.KINDS`."""
+    """Number of runs of a consumer with one version and one of the kinds in `gauges.KINDS`."""
 
     consumer_id: int
     version: int

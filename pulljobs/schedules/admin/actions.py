@@ -153,7 +153,7 @@ def _salt(request: HttpRequest, row: Schedule) -> str:
 
 @contextmanager
 def _reported(request: HttpRequest) -> Iterator[None]:
-    """Turn an error of an action, for example after a change by another user, into a message."""
+    """Show an error of the block, for example after a change by another user, on the next page."""
     try:
         yield
     except PulljobsError as error:

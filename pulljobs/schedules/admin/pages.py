@@ -173,7 +173,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         """Show or save the form, with a policy that allows only the site's own scripts.
 
         Payloads on the page come from outside. An error of `acting`, for example because another
-        user has just deleted the row, becomes a message.
+        user has just deleted the row, is shown on the next page.
         """
         try:
             response = super().changeform_view(request, object_id, form_url, extra_context)
@@ -235,7 +235,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         self._act_on_each(request, lambda name, by: acting.fire_now(name, by=by))
 
     def _act_on_each(self, request: HttpRequest, act: Any) -> None:
-        """Call `act(name, operator)` for each selected schedule, and report errors as messages.
+        """Call `act(name, operator)` for each selected schedule, and show errors on the next page.
 
         A selected row counts even if it no longer matches the filter of the list.
         """

@@ -97,7 +97,7 @@ def may(request: HttpRequest, verb: str) -> bool:
 
 
 class _Reported:
-    """Context manager that shows an error of its block, such as RunEnded, as a message."""
+    """Context manager that shows an error of its block, such as RunEnded, on the next page."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request

@@ -26,7 +26,7 @@ def cancel(id: int | str, *, by: str = "the program") -> int:
 
 
 def cancelling(batch: Batch, *, by: str) -> Iterator[int]:
-    """Cancel a batch in steps, and yield how many members each step killed."""
+    """Cancel a batch in chunks, and yield how many members were killed in each of them."""
     using = settings().DATABASE
     with brief(using):
         # Publishers share a lock that this one waits for, so their members are seen below.
@@ -53,7 +53,7 @@ def redrive(id: int | str) -> int:
 
 
 def redriving(batch: Batch) -> Iterator[int]:
-    """Redrive a batch in steps, and yield how many members each step queued."""
+    """Redrive a batch in chunks, and yield how many members were queued in each of them."""
     using = settings().DATABASE
     Batch.objects.using(using).filter(pk=batch.pk).update(cancelled_at=None)
     for nested in nested_in(using, batch.pk):
@@ -93,7 +93,7 @@ def job_ids_of(using: str, batch_id: int) -> Iterator[list[int]]:
 
 
 def dead_ids(using: str, batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[int]:
-    """Return the job ids of the next dead members of a batch above `after`, in order."""
+    """Return up to `limit` job ids above `after` of dead members of a batch, in order."""
     rows = Job.objects.using(using).filter(batch_id=batch_id, reason__isnull=False, id__gt=after)
     return list(rows.order_by("id").values_list("id", flat=True)[:limit])
 

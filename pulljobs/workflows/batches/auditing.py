@@ -8,13 +8,13 @@ from pulljobs.workflows.batches import acting, adding
 
 
 def cancel(batch_id: int, *, by: str) -> int:
-    """Cancel a batch and return how many members died. Raise UnknownBatch."""
+    """Cancel a batch and return how many members were killed. Raise UnknownBatch."""
     steps = acting.cancelling(acting.find(batch_id), by=by)
     return _note(steps, AuditEntry.Act.KILL, batch_id, by=by)
 
 
 def redrive(batch_id: int, *, by: str) -> int:
-    """Redrive the dead members of a batch and return how many. Raise UnknownBatch."""
+    """Redrive the dead members of a batch and return their number. Raise UnknownBatch."""
     steps = acting.redriving(acting.find(batch_id))
     return _note(steps, AuditEntry.Act.REDRIVE, batch_id, by=by)
 

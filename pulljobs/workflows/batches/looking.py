@@ -15,7 +15,7 @@ logger = logging.getLogger("pulljobs.workflows")
 LOOP: Final = "batches"
 """Name of the loop in `hooks.worker_loops`."""
 SWEPT: Final = 200
-"""Largest number of batches that one step of a sweep takes."""
+"""Largest number of batches that one call of `sweep` takes."""
 
 ALL: Final = 100_000
 """Limit of a sweep in tests, which make fewer batches."""

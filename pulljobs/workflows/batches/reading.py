@@ -152,7 +152,7 @@ def results(id: int | str) -> Iterator[MemberResult]:
 
 
 def read_dead(batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[DeadMember]:
-    """Return the next dead members with job ids above `after`, oldest first."""
+    """Return up to `limit` dead members with job ids above `after`, oldest first."""
     rows = Job.objects.using(settings().DATABASE).filter(
         batch_id=batch_id, reason__isnull=False, id__gt=after
     )

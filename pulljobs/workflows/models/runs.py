@@ -113,7 +113,7 @@ class RunSignal(models.Model):
     dedupe_id = models.CharField(max_length=LONGEST_NAME, null=True)  # noqa: DJ001  NULL: none
     consumed_at = models.DateTimeField(null=True)
     consumed_by = models.IntegerField(null=True)
-    """Number of the wait that consumed it, or NULL if that belongs to an earlier round."""
+    """Number of the wait that consumed it, or NULL if a `continue_as` has forgotten that wait."""
     is_new = models.BooleanField(default=True, db_default=True)
     """True until the run was woken for it. A sweep finds those whose sender died before that."""
 

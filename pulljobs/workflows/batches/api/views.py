@@ -78,7 +78,7 @@ class BatchList(BatchUserView):
     needs = {"GET": [VIEW], "POST": [ADD]}
 
     def get(self, request: Request) -> Response:
-        """List a page of batches, newest first."""
+        """Return a page of the list of batches, newest first."""
         query = {name: request.query_params.get(name, "") for name in ("name", "before")}
         if "\x00" in query["name"]:
             raise exceptions.bad_field("name must be printable text.")
