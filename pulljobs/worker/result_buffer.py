@@ -63,7 +63,7 @@ class ResultBuffer:
         self.results.append((job, outcomes.release(job.held, after=after)))
 
     def end(self, job: ClaimedJob, settlement: Settlement | None) -> None:
-        """Note that a job's handler ended, and add its outcome unless it was cancelled."""
+        """Note that a job's handler ended, and add its outcome unless the run was cancelled."""
         if self.runs.end(job) is None:
             self.add(job, settlement)
 

@@ -95,7 +95,7 @@ def replay(
 
 
 def _describe(end: BaseException | None, unknown: Sequence[Step]) -> str:
-    """Describe the problem of a replay that ended with `end` before these steps of the run."""
+    """Describe how the code differs, if a replay ended by `end` before the steps in `unknown`."""
     if isinstance(end, ReplayEnd):
         return f"The code asks for {end.step.kind} {end.step} where the run has {_names(unknown)}."
     if isinstance(end, Exception):

@@ -25,7 +25,7 @@ class StepView(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name of the step, with its number if it is a repeat."""
+        """Name of the step, with its number from the second step of that name on."""
         row = self.row
         return row.name if row.number == 1 else f"{row.name} ({row.number})"
 

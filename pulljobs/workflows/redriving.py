@@ -20,8 +20,8 @@ def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None
     """Let a DEAD, sleeping or waiting run go on, in the caller's transaction.
 
     `from_step`, a name or a name with its number, forgets that step and the steps after it: they
-    run again, and waits among them get their signals again. Their children that are queued are
-    killed after the commit, because these steps publish others. Raise UnknownRun, and WorkflowError
+    run again, and waits among them get their signals again. Queued children of these steps are
+    killed after the commit, because the steps publish new ones. Raise UnknownRun, and WorkflowError
     for a run that is in flight or DELIVERED, or that has no such step.
     """
     using, number = settings().DATABASE, ids.find_number(run_id)
