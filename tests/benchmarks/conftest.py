@@ -18,6 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def state() -> Iterator[Path]:
-    """State directory of a server with fsync."""
+    """Create a PostgreSQL server with fsync, and return the directory of its state."""
     with project() as made:
         yield made.cluster.parent

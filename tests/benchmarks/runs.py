@@ -33,7 +33,7 @@ def run(
 
 
 def measure(state: Path, command: str, *flags: str) -> dict[str, Any]:
-    """Run a command of `python -m benchmarks`. Return its figures, whatever it thinks of them."""
+    """Run a command of `python -m benchmarks` and return its figures, even if it exits with 1."""
     done = run(state, command, "--json", *flags)
     assert done.stdout, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)

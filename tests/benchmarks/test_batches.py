@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def test_each_batch_calls_back_once_a_round_while_workers_are_killed(state: Path) -> None:
-    """A dead member is redriven after the end. Two planted mistakes are seen."""
+    """The benchmark finds no wrong callback but the two that it plants itself."""
     arguments = ["--members", "600", "--rounds", "4", "--processes", "2", "--pause", "1.5"]
     report = measure(state, "batch-faults", *arguments)
     assert report["wrong_callbacks"] == []

@@ -16,7 +16,7 @@ PARTITIONS = 2 * (1 + 2 + 1 + 7)
 @pytest.mark.slow
 @pytest.mark.processes
 def test_history_of_a_small_day_levels_off() -> None:
-    """The benchmark fails if jobs of an hour are left at its end.
+    """From the third hour on, partitions are dropped, and the archive hardly grows.
 
     Tables that wait for autovacuum, which runs once a minute, still grow at the end.
     """

@@ -70,7 +70,7 @@ def test_pulljobs_is_measured(tmp_path: Path, state: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path, state: Path) -> None:
-    """The offered jobs were published and done. Only this table of the page changes."""
+    """Shares and latencies are recorded, and the other tables of the page do not change."""
     record = tmp_path / "record.json"
     written = "<!-- measured: rates -->\nold\n<!-- end -->\n"
     (tmp_path / "peers.md").write_text(f"{written}<!-- measured: held -->\nold\n<!-- end -->\n")
@@ -144,7 +144,7 @@ def test_publisher_that_cannot_keep_up_ends_in_time_with_fewer(
 
 
 def test_latencies_under_load_are_those_of_its_first_and_last_tenth() -> None:
-    """Waits by time of publish: 0.1 s without, 0.1 s at first, 7 s between, 0.3 s at the end."""
+    """Jobs wait 0.1 s before the snapshot. With it they wait 0.1 s, then 7 s, at last 0.3 s."""
     without = stretch([JobStart(0.0, 0.1), JobStart(1.0, 1.1)])
     waits = [0.1] * 5 + [7.0] * 40 + [0.3] * 5
     during = stretch([JobStart(100 + at / 5, 100 + at / 5 + wait) for at, wait in enumerate(waits)])

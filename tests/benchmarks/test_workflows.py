@@ -27,7 +27,7 @@ def test_steps_signals_and_starts_next_to_sleeping_runs_are_measured(state: Path
 
 
 def test_runs_keep_their_promises_under_faults_between_statements(state: Path) -> None:
-    """Violations that are planted at the end are named."""
+    """No rule is broken, and the violations that are planted at the end are all reported."""
     sizes = ("--times", "12", "--live", "8", "--workers", "1", "--lease", "1.5")
     report = measure(state, "workflow-faults", "--seed", SEED, *sizes)
     assert report["broken"] == {}

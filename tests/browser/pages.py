@@ -55,9 +55,10 @@ class DemoSite:
 def temporary_rows(
     project: Project, id: int, inserts: dict[str, int], places: Sequence[str]
 ) -> Iterator[None]:
-    """Insert rows by statements that take the id that many times. Delete the id's rows at the end.
+    """Insert rows for an id during the block, and delete them at its end.
 
-    `places` are texts as `pulljobs_run WHERE id`.
+    `inserts` has statements and how many times each takes the id as a parameter. `places` are the
+    tables and columns of rows to delete, such as `pulljobs_run WHERE id`.
     """
     for statement, times in inserts.items():
         project.query(statement, *[id] * times)
@@ -68,7 +69,7 @@ def temporary_rows(
 
 @dataclass(frozen=True)
 class Visitor:
-    """Opener of pages of the site. They close with their test."""
+    """Browser that opens pages of the demo site. The pages close at the end of the test."""
 
     site: DemoSite
     browser: Browser
@@ -114,7 +115,7 @@ class Visitor:
 
 @contextmanager
 def strict_policy(page: Page) -> Iterator[list[str]]:
-    """Apply a strict Content-Security-Policy in the block. Yield the errors of the browser."""
+    """Serve the page with a strict Content-Security-Policy in the block. Yield its errors."""
     complaints: list[str] = []
 
     def restrict(route: Route) -> None:
@@ -134,7 +135,7 @@ def strict_policy(page: Page) -> Iterator[list[str]]:
 
 
 def change_look(page: Page, theme: Theme, size: tuple[int, int]) -> None:
-    """Change the theme and the size of an open page, and end the transitions between colors."""
+    """Change the theme and size of an open page, and finish its color transitions at once."""
     width, height = size
     page.emulate_media(color_scheme=theme)
     page.set_viewport_size({"width": width, "height": height})
@@ -142,7 +143,7 @@ def change_look(page: Page, theme: Theme, size: tuple[int, int]) -> None:
 
 
 def violations(page: Page) -> list[str]:
-    """Return the serious violations that axe-core reports: each with its rule and elements."""
+    """Return the serious violations that axe-core reports, each with its rule and elements."""
     # Elements that pass would be listed, too: that takes longer than the checks.
     options = {"resultTypes": ["violations"]}
     reported = Axe().run(page, FIRST_ROWS, options).response["violations"]

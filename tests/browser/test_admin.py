@@ -60,7 +60,7 @@ def running(visitor: Visitor, place: Path) -> Iterator[int]:
 
 
 def opened(pipe: Path, writing: list[int]) -> bool:
-    """Open the pipe for writing. Return True once the worker has it open for reading."""
+    """Open the pipe for writing. Return True if that succeeds: the worker has it open to read."""
     with suppress(OSError):
         writing.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     return bool(writing)
@@ -241,7 +241,7 @@ def test_pages_are_accessible_and_fit_the_screen(visitor: Visitor) -> None:
 
 
 class Ids(dict[str, object]):
-    """Ids of rows that the demo created, by the name in `PATHS`."""
+    """Ids to fill into the paths of `PATHS`, of rows that exist or are created."""
 
     def __init__(self, visitor: Visitor) -> None:
         project = visitor.site.project
@@ -260,7 +260,7 @@ class Ids(dict[str, object]):
 
 
 def test_the_browser_never_runs_a_payload(visitor: Visitor) -> None:
-    """The page shows HTML as text, and the headers of the payload forbid to render it."""
+    """The page shows HTML as text, and the download of the payload has headers against it."""
     project = visitor.site.project
     [(settled, message)] = project.query(
         "SELECT id, message_id FROM pulljobs_archived_job WHERE state = 'DELIVERED' LIMIT 1"

@@ -55,7 +55,7 @@ LOOKS: Final = [("light", DESKTOP), ("dark", PHONE)]
 
 @pytest.fixture
 def batch(visitor: Visitor) -> Iterator[str]:
-    """Return the path of the page of a batch with one member that is due tomorrow."""
+    """Create a batch with a member that is due tomorrow. Return the path of its page."""
     with temporary_rows(visitor.site.project, BATCH, {ROW: 1, MEMBER: 2, PART: 2}, LEFT):
         yield f"pulljobs_workflows/batch/{BATCH}/change/"
 

@@ -23,7 +23,7 @@ LOOKS = {
 
 
 def test_the_dashboard_is_accessible_in_every_look_under_a_strict_csp(visitor: Visitor) -> None:
-    """A look has no serious violation, does not scroll sideways and logs no error."""
+    """In no theme and width does it violate axe-core rules, scroll sideways or log an error."""
     for name, (size, theme) in LOOKS.items():
         page = visitor.page(size=size, theme=theme)
         with strict_policy(page) as complaints:
@@ -88,7 +88,7 @@ def test_the_dashboard_refreshes_until_paused_and_keeps_focus_and_open_tables(
 
 
 def _alter(page: Page) -> None:
-    """Change the page, so that a refresh has something to replace."""
+    """Change the open page, so that a refresh can be seen to replace what was changed."""
     page.evaluate(
         """() => {
             for (const id of ["pj-moment", "pj-history"]) {

@@ -82,7 +82,7 @@ RECOUNT: Final = "UPDATE pulljobs_count_progress SET snapshot = NULL"
 
 
 class Work(NamedTuple):
-    """Settlements to make. Jobs after the first `delivered` die."""
+    """Settlements to insert. The first `delivered` jobs are delivered, and the others are dead."""
 
     settled: int
     delivered: int
@@ -91,12 +91,12 @@ class Work(NamedTuple):
 
     @property
     def is_recent(self) -> bool:
-        """True if jobs could have been settled like that since the last count."""
+        """True if all settlements are so recent that a worker may not have counted them yet."""
         return self.length + self.ago <= timedelta(seconds=10)
 
 
 class Figures(NamedTuple):
-    """Figures of a step, a consumer or a range. Times are p50, p95 and p99 in seconds."""
+    """Counts and times of a step, a consumer or a range. Times are p50, p95, p99 in seconds."""
 
     delivered: int
     dead: int
@@ -121,7 +121,7 @@ NOTHING: Final = Figures(0, 0, 0, None, None)
 
 @pytest.fixture
 def project(visitor: Visitor) -> Iterator[Project]:
-    """Project with a consumer that no worker serves."""
+    """Add a consumer that no worker serves to the demo. Return the demo's project."""
     project = visitor.site.project
     columns = ", ".join(row[0] for row in project.query(COLUMNS))
     project.query(
@@ -145,7 +145,7 @@ def project(visitor: Visitor) -> Iterator[Project]:
 def test_every_figure_is_that_of_sql_over_the_archive(
     visitor: Visitor, project: Project, name: str
 ) -> None:
-    """Settlements show at once. The figures stay the same when a worker has counted them."""
+    """Figures are right both before a worker has counted the new settlements and afterwards."""
     work = WORK[name]
     many = work.settled
     dead_after = (work.delivered, work.delivered)
@@ -167,7 +167,7 @@ def _compare_pages(page: Page, project: Project, address: str, names: Iterable[s
 
 
 def _open(page: Page, project: Project, url: str) -> None:
-    """Open a page that was read completely while nothing was settled."""
+    """Open the page until it was read in full and no job was settled in the meantime."""
 
     def is_read() -> bool:
         before = project.query(STAMP)
@@ -209,7 +209,7 @@ def _shown_counts(page: Page, chart: str) -> dict[str, tuple[int, ...]]:
 
 
 def _read_rows(page: Page, selector: str) -> list[list[str]]:
-    """Return the texts of the cells of a table's body."""
+    """Return the text of each cell in the body of a table, row by row."""
     rows: list[list[str]] = page.evaluate(
         """selector => Array.from(document.querySelectorAll(`${selector} tbody tr`)).map(
             row => Array.from(row.cells).map(cell => cell.textContent.trim()))""",
@@ -258,7 +258,7 @@ def _tile(page: Page, title: str) -> str:
 
 
 def _compare_row(page: Page, total: Figures) -> None:
-    """Compare the row of the consumer in the table of settlements by consumer."""
+    """Compare the consumer's row of the page with figures that were computed by SQL."""
     rows = _read_rows(page, "#settled")
     [(settled, dead, retries, *times)] = [row for name, *row in rows if name.endswith(f"/ {NAME}")]
     assert settled == f"{total.delivered + total.dead:,}"

@@ -53,7 +53,7 @@ LOOKS: Final = [("light", DESKTOP), ("dark", PHONE)]
 
 @pytest.fixture
 def run(visitor: Visitor) -> Iterator[str]:
-    """Return the path of the page of a run that waits for a signal."""
+    """Create a run that waits for a signal. Return the path of its page."""
     with temporary_rows(visitor.site.project, RUN, {JOB: 1, ROW: 1, STEPS: 1}, LEFT):
         yield f"pulljobs_workflows/workflowrun/{RUN}/change/"
 

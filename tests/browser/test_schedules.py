@@ -70,6 +70,6 @@ def test_a_schedule_is_previewed_created_fired_paused_and_backfilled(visitor: Vi
 
 
 def is_cut_off(page: Page) -> bool:
-    """Return True if a column of the next slots can be seen only by scrolling sideways."""
+    """Return True if the table of the next slots has to be scrolled sideways."""
     box = page.locator("section[aria-labelledby=pulljobs-upcoming] .pulljobs-scroll")
     return bool(box.evaluate("box => box.scrollWidth > box.clientWidth"))

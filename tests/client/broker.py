@@ -47,7 +47,11 @@ class Request:
 
 @dataclass
 class FakeBroker:
-    """`failing` may answer, or raise, in place of it, before or (`lost`) after it did its work."""
+    """Broker in memory. A test can set functions that make requests fail or lose answers.
+
+    `failing` is called before a request is carried out, and may answer or raise in its place.
+    After the broker did its work, the answer is lost if `lost` returns True.
+    """
 
     jobs: list[FakeJob] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
@@ -109,7 +113,7 @@ class FakeBroker:
         return asked
 
     def _respond(self, asked: Request, until: float) -> httpx.Response | None:
-        """Answer a request. Return None if there is no answer yet."""
+        """Return the answer to a request, or None if a long poll has nothing to answer yet."""
         if (failure := self.failing(asked)) is not None:
             return failure
         if refusal := self._refusal(asked):

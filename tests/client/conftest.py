@@ -15,7 +15,7 @@ LIVE = pytest.param("live", marks=pytest.mark.django_db(transaction=True))
 
 @pytest.fixture(scope="session")
 def served(django_db_setup: None) -> Iterator[Site]:
-    """The example project in a process of its own, over the test's database."""
+    """Run the example project in a process of its own, on the database of the tests."""
     name = str(connections["default"].settings_dict["NAME"])
     with site({"SERVED_DATABASE": name, "DJANGO_SETTINGS_MODULE": SETTINGS}) as running:
         yield running

@@ -18,7 +18,7 @@ INSTALLED = os.environ.get("PULLJOBS_TEST_INSTALL") == "1"
 
 
 def without_django(directory: Path) -> Path:
-    """Return the directory of its programs."""
+    """Create an environment that has only the client. Return the directory of its programs."""
     venv.create(directory, with_pip=INSTALLED, symlinks=True)
     programs = directory / "bin"
     if INSTALLED:
@@ -49,7 +49,7 @@ def _built(directory: Path) -> Path:
 
 
 def _borrow(site: Path) -> None:
-    """Copy the requirements of the extra from this interpreter."""
+    """Link the packages that the extra `client` requires from the environment of the tests."""
     (site / "pulljobs").symlink_to(BASE_DIR / "pulljobs")
     project = tomllib.loads((BASE_DIR / "pyproject.toml").read_text("utf-8"))["project"]
     asked_for = [*project["dependencies"], *project["optional-dependencies"]["client"]]
@@ -62,7 +62,7 @@ def _borrow(site: Path) -> None:
 
 
 def _with_its_own(text: str) -> set[str]:
-    """Return the names of a distribution and of its requirements."""
+    """Return the names of a required distribution and, with all levels, of its requirements."""
     needed = Requirement(text)
     if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
         return set()

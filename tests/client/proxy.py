@@ -12,7 +12,10 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Proxy:
-    """`resets`: the share of requests that are cut, before or after the broker did its work."""
+    """Proxy that cuts random requests, before or after the broker does their work.
+
+    `resets` is the share of requests that are cut.
+    """
 
     def __init__(self, target: str) -> None:
         place = urlsplit(target)

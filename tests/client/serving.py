@@ -16,7 +16,7 @@ from tests.sessions import wait_until
 
 @contextmanager
 def served_at(broker: FakeBroker, place: socket.socket | None = None) -> Iterator[str]:
-    """Serve a broker for the block, on a bound or a new socket. Give its URL."""
+    """Serve a broker during the block, on the given socket or a new one. Yield its URL."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         response = await broker.answer_async(await _request(scope, receive))

@@ -30,7 +30,7 @@ FAILURES = BEFORE + 4
 
 
 class Pulls(httpx.AsyncHTTPTransport):
-    """Remembers when it was asked for how many."""
+    """Transport that records when each pull was sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def shop() -> Iterator[str]:
 def test_ladder_probe_and_recovery_while_a_server_fails_on_purpose(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of 2, 4, 8 and 16 seconds (scaled) end with a probe. Then come 8, 4, 2, and on."""
+    """Pulls pause for 2, 4, 8 and 16 s (scaled) while probes fail, then for 8, 4 and 2 s."""
     publish_many("orders", [b"x"] * 300)
     monkeypatch.setattr(Shop, "failures", count())
     called: list[float] = []

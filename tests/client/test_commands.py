@@ -29,7 +29,7 @@ def published(broker: FakeBroker) -> list[str]:
 
 
 def test_one_id_is_of_one_message(tmp_path: Path, capsys: Capture) -> None:
-    """More of them were all duplicates of the first."""
+    """`--message-id` is refused for two messages, because the second would be a duplicate."""
     broker, file = FakeBroker(), tmp_path / "orders"
     file.write_text("one\ntwo\n")
     of_id = ("--message-id", "m-1")
@@ -73,7 +73,7 @@ def test_an_error_hides_no_id_from_before_it(tmp_path: Path, capsys: Capture) ->
 
 @pytest.mark.parametrize("count", ["0", "-1", "some"])
 def test_a_count_is_from_1(count: str, capsys: Capture) -> None:
-    """A count below 1 would never end."""
+    """With a `--count` below 1, the command `consume` would never end."""
     url = "http://broker/channel/orders/consumer/census"
     with pytest.raises(SystemExit) as ended:
         main(["consume", url, "--exec", "true", f"--count={count}"])

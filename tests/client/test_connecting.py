@@ -41,7 +41,7 @@ from tests.sessions import Thread
 
 
 def certificate(directory: Path, name: str) -> tuple[str, str]:
-    """Write a self-signed certificate for 127.0.0.1 and its key. Return the files."""
+    """Write a self-signed certificate for 127.0.0.1 and its key. Return the paths of both."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -83,7 +83,7 @@ class Info(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def secured(server_files: tuple[str, str], trusted: str) -> Iterator[str]:
-    """URL of a broker that requires a certificate of its clients."""
+    """Serve a broker that requires a certificate of its clients. Yield its URL."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*server_files)
     context.load_verify_locations(trusted)
@@ -105,7 +105,7 @@ def fetch_info(url: str, connection: Connection) -> Any:
 
 
 def test_TLS_is_verified_unless_turned_off(tmp_path: Path) -> None:
-    """Both sides need certificates that the other side trusts."""
+    """Client and server each need a certificate that the other side trusts."""
     ours, theirs = certificate(tmp_path, "client"), certificate(tmp_path, "server")
     with secured(theirs, trusted=ours[0]) as url:
         for unverified in (
@@ -180,7 +180,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
 def test_a_wrong_argument_is_refused_before_any_request(
     make: Callable[..., Any], wrong: dict[str, Any], message: str
 ) -> None:
-    """A variable that is not set is no AttributeError, and a timedelta no error at the stop."""
+    """Otherwise None for a token, or a timedelta for seconds, would fail only in use."""
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         make(**wrong)
 
@@ -188,7 +188,7 @@ def test_a_wrong_argument_is_refused_before_any_request(
 def test_what_can_not_be_sent_is_neither_quoted_nor_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An error of h11 about a header that was not checked before would quote it."""
+    """A header value that HTTP cannot carry is refused, and no error or log line contains it."""
     connection = Connection(worker_id="secret\n")
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
@@ -206,7 +206,7 @@ def test_tokens_are_in_no_repr() -> None:
 
 
 def test_what_is_exported() -> None:
-    """And the tree of errors is the one that its module draws."""
+    """`__all__` has every public name, and the errors are those that their module draws."""
     exported = {name: getattr(pulljobs.client, name) for name in pulljobs.client.__all__}
     assert sorted(exported) == pulljobs.client.__all__
     drawn = pulljobs.client.errors.__doc__ or ""
@@ -222,7 +222,7 @@ def test_what_is_exported() -> None:
 
 
 def test_strategies() -> None:
-    """Delays before the n-th repetition follow their strategy."""
+    """Each strategy returns the seconds to wait before the n-th repetition."""
     assert [REQUEUE(n) for n in (1, 2, 10, 11, 2000)] == [90, 180, 900, 900, 900]
     assert [linear(2, 5)(n) for n in (1, 2, 3)] == [2, 4, 5]
     assert [exponential(1, 60)(n) for n in (1, 2, 7, 5000)] == [1, 2, 60, 60]

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 
 def test_the_history_is_clean_under_resets_and_delay(served: Site, tmp_path: Path) -> None:
-    """Requests are cut, half of them after the commit, and each answer is late."""
+    """Requests are cut, half of them after the commit, and no rule of the checker is broken."""
     subscribe(
         lease_duration=timedelta(seconds=20), max_retries=100, max_deliveries=1000, retry_jitter=0.0
     )
@@ -103,7 +103,7 @@ def delivered() -> int:
 
 
 def job_ids() -> dict[str, int]:
-    """Match jobs with the ids that the producer gave their messages."""
+    """Return the ids of the jobs, by the ids that the producer gave their messages."""
     return dict(
         query(
             "SELECT client_message_id, job_id FROM pulljobs_archived_job AS archived"
@@ -114,7 +114,7 @@ def job_ids() -> dict[str, int]:
 
 @contextmanager
 def reaping() -> Iterator[None]:
-    """Reap as a worker next to the server does."""
+    """Reap expired leases during the block, as a worker next to the server does."""
     ended = threading.Event()
 
     def reap() -> None:

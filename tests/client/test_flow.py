@@ -37,7 +37,7 @@ OFF = Backoff(initial=0)
 
 
 class Brokers(httpx.AsyncBaseTransport):
-    """Several in memory, by the host of their URL."""
+    """Transport to several brokers in memory, which are found by the host of the URL."""
 
     def __init__(self, brokers: Sequence[FakeBroker]) -> None:
         self.brokers = {f"b{number}": broker for number, broker in enumerate(brokers)}
@@ -98,7 +98,7 @@ def batches(broker: FakeBroker) -> list[int]:
 
 
 def probes(broker: FakeBroker) -> list[Request]:
-    """Return pulls for one message, without those that release an interrupted pull."""
+    """Return the pulls that ask for one message, except those that take back an earlier pull."""
     asked = broker.asked("pull")
     return [
         request
@@ -112,7 +112,7 @@ def is_done(*brokers: FakeBroker) -> bool:
 
 
 def wait_for_lookups(broker: FakeBroker) -> None:
-    """Wait for two more lookups."""
+    """Wait until the broker has been asked for addresses two more times."""
     known = len(broker.asked("lookup"))
     wait_until(lambda: len(broker.asked("lookup")) >= known + 2)
 
@@ -202,7 +202,7 @@ def test_held_messages_never_exceed_max_in_flight() -> None:
 
 
 def test_two_brokers_share_the_room_and_an_idle_one_gives_it_up() -> None:
-    """A busy broker has nine of ten places. When both are busy, each has half."""
+    """A busy broker gets nine of the ten messages that may be held. Two busy ones get half each."""
     both, other = filled(60), filled(60)
     asked: list[list[int]] = []
 
@@ -248,7 +248,7 @@ def test_more_brokers_than_room_take_turns() -> None:
 def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are_over(
     auto_renew: bool,
 ) -> None:
-    """The one message that may be held could be held there. After its lease it is not."""
+    """Only one message may be held, and it may still be held there until its lease has ended."""
     away, other = filled(1), filled(0)
     for broker in (away, other):
         broker.limits = {"LeaseSeconds": 1.0}
@@ -268,7 +268,7 @@ def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are
 
 
 def test_max_in_flight_can_be_changed_while_it_runs() -> None:
-    """With 0 there are no pulls, held messages end, and a waiting pull is cancelled."""
+    """With 0, the consumer takes back its waiting pull, and sends no other until it is raised."""
     broker = FakeBroker()
     consumer, transport = consumer_of([broker], nothing, max_in_flight=5)
     with running(consumer):
@@ -286,7 +286,7 @@ def test_max_in_flight_can_be_changed_while_it_runs() -> None:
 
 
 def test_a_batch_ends_when_no_more_messages_can_come() -> None:
-    """No message waits forever if a broker is idle and the other has no multiple of a batch."""
+    """Even if one broker is idle, a handler that collects messages learns when to process them."""
     broker = filled(57)
     batch: list[Message] = []
     sizes: list[int] = []
@@ -314,7 +314,7 @@ def test_a_batch_ends_when_no_more_messages_can_come() -> None:
 def test_what_is_detached_is_given_back_at_the_end_unless_on_stop_ends_it(
     handles: str, stops: str, error: BaseException | None
 ) -> None:
-    """Its error is raised by the run after all messages were released."""
+    """An error of `on_stop` is raised by the run after all messages were released."""
     broker = filled(2)
     kept: list[Any] = []
 
@@ -360,7 +360,7 @@ def test_a_reconnect_that_fails_loses_no_broker(
     assert "reconnect failed" in caplog.text
 
 
-def test_a_back_off_whose_strategy_fails_loses_no_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_back_off_whose_strategy_fails_loses_no_outcome(caplog: pytest.LogCaptureFixture) -> None:
     broker = filled(3)
 
     def handle(message: Message) -> None:
@@ -418,7 +418,7 @@ def test_whatever_on_giving_up_raises_the_others_go_on(
 
 @pytest.mark.parametrize("resists", [False, True])
 def test_an_async_handler_that_is_not_done_in_time_is_cancelled(resists: bool) -> None:
-    """Its message goes back unharmed, unless it takes that for its own and returns."""
+    """Its message goes back without a retry, unless it suppresses the cancellation and returns."""
     broker = filled(2)
 
     async def handle(message: Any) -> None:
@@ -441,7 +441,7 @@ SLOW = 0.01
 
 
 def test_failures_raise_the_back_off_step_by_step() -> None:
-    """Three failures open it. Then single messages come after 0.2, 0.4, 0.8, 0.8 seconds."""
+    """Three failures open the circuit. Single messages then come after 0.2, 0.4, 0.8 and 0.8 s."""
     broker = filled(100)
 
     def handle(message: Message) -> None:
@@ -460,7 +460,7 @@ def test_failures_raise_the_back_off_step_by_step() -> None:
 
 
 def test_success_closes_the_circuit_step_by_step() -> None:
-    """While it is open nothing is pulled, then one message, and all there is when that succeeds."""
+    """While the circuit is open nothing is pulled, then one message. If it succeeds, all are."""
     broker = filled(100)
     failed: list[float] = []
 
@@ -482,7 +482,7 @@ def test_success_closes_the_circuit_step_by_step() -> None:
 
 
 def test_messages_that_fail_again_and_again_hold_back_no_others() -> None:
-    """They are fewer than open a circuit. With 60 s of back-off others would wait in vain."""
+    """Two failing messages do not open a circuit that opens after three different ones."""
     broker = filled(2)
 
     def handle(message: Message) -> None:
@@ -504,7 +504,7 @@ def test_messages_that_fail_again_and_again_hold_back_no_others() -> None:
 
 
 def test_a_message_that_is_known_to_fail_is_given_back_for_another_probe() -> None:
-    """The first messages come before all others, and fail for ever."""
+    """Otherwise messages that always fail would be the probe again and again, before all others."""
     broker = filled(LADDER.after)
     known = frozenset(job.id for job in broker.jobs)
 
@@ -535,7 +535,7 @@ def test_a_message_that_is_known_to_fail_is_given_back_for_another_probe() -> No
 
 
 def test_neutral_outcomes_open_nothing() -> None:
-    """Or nothing more would be pulled for as long as a test waits."""
+    """A Retry without back-off does not count for the circuit, which would open for 60 s."""
     broker = filled(30)
 
     def handle(message: Message) -> None:
@@ -569,7 +569,7 @@ def test_a_handler_throttles_its_consumer_or_its_key() -> None:
 
 
 def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
-    """The pull was on its way when the circuit opened, and its answer was not read any more."""
+    """A pull that waits when the circuit opens is taken back, and takes no deliveries."""
     broker, calls = filled(3), list[str]()
 
     def handle(message: Message) -> None:
@@ -592,8 +592,8 @@ def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
         assert [job.deliveries for job in broker.jobs] == [1, 1, 1, 0, 0, 0, 0, 0]
 
 
-def test_a_pull_under_way_when_the_circuit_opens_is_of_before_the_block() -> None:
-    """Answered too late to be taken back: none of its messages is the probe."""
+def test_a_success_from_before_the_circuit_opened_does_not_close_it() -> None:
+    """The answer of a pull that was sent before came too late for the pull to be taken back."""
     room = Room(10, Circuit(1, 120, 1))
     share = room.share()
     with room.asking(share, 5):
@@ -605,7 +605,7 @@ def test_a_pull_under_way_when_the_circuit_opens_is_of_before_the_block() -> Non
 
 @pytest.mark.parametrize("auto_renew", [False, True])
 def test_leases_are_renewed_only_on_request(auto_renew: bool) -> None:
-    """Without a renewal the broker hands the message out again after its lease."""
+    """Without `auto_renew`, the broker hands out the message again after its lease."""
     broker = filled(1)
     broker.limits = {"LeaseSeconds": 6.0}
     calls: list[int] = []
@@ -625,7 +625,7 @@ def test_leases_are_renewed_only_on_request(auto_renew: bool) -> None:
 
 
 def test_results_of_lost_leases_are_discarded() -> None:
-    """A renewal shows it, and the client sends no outcome any more."""
+    """After a renewal shows that the lease is lost, the client sends no outcome of the message."""
     broker = filled(1)
     broker.limits = {"LeaseSeconds": 4.0}
 
@@ -664,7 +664,7 @@ def test_an_outcome_that_is_refused_holds_up_no_other() -> None:
 
 
 def test_a_message_whose_lease_is_over_is_not_begun() -> None:
-    """A handler held up the event loop, so nothing renewed or released the messages that wait."""
+    """One handler blocks the event loop, and the leases of the messages that wait for it end."""
     broker = filled(3)
     broker.limits = {"LeaseSeconds": 3.0}
     begun: list[float] = []
@@ -705,7 +705,7 @@ def test_a_refusal_ends_the_run_with_its_reason() -> None:
 
 
 def test_a_consumer_that_is_deleted_meanwhile_ends_after_its_work() -> None:
-    """Messages of handlers that have begun are still settled."""
+    """The handlers that have begun finish, and their messages are settled."""
     broker, begun, refused = filled(1), list[str](), list[float]()
 
     def gone(request: Request) -> httpx.Response | None:
@@ -727,7 +727,7 @@ def test_a_consumer_that_is_deleted_meanwhile_ends_after_its_work() -> None:
 
 
 def test_what_is_held_of_a_consumer_turned_to_push_is_ended_after_a_reconnect() -> None:
-    """The broker takes that, and refuses `info` as it refuses pulls."""
+    """The broker refuses pulls and `info` of such a consumer, and still accepts outcomes."""
     broker, begun = filled(1), list[str]()
     pushed = httpx.Response(412, json={"detail": "Jobs are pushed to this consumer."})
 
@@ -747,7 +747,7 @@ def test_what_is_held_of_a_consumer_turned_to_push_is_ended_after_a_reconnect() 
 
 
 def test_a_pull_that_comes_too_often_waits_for_retry_after() -> None:
-    """Status 429 is no outage: acks continue."""
+    """Status 429 is not treated as an outage: the client does not reconnect."""
     broker = filled(1)
     refused: list[float] = []
 
@@ -767,7 +767,7 @@ def test_a_pull_that_comes_too_often_waits_for_retry_after() -> None:
 
 
 def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None:
-    """The brokers are the union of all lookups, and failed lookups do not matter."""
+    """All addresses of all lookups are used, and a lookup that fails does not matter."""
     brokers = [filled(2), filled(2), FakeBroker()]
     consumer, transport = consumer_of(
         brokers, nothing, base_urls=(), lookup_urls=["http://b0", "http://b2"], lookup_interval=0.3
@@ -807,7 +807,7 @@ def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None
     ],
 )
 def test_an_invalid_address_is_not_used(returned: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """A wrong address of one broker does not stop pulls from others."""
+    """An invalid address among those that a lookup returns does not stop pulls from others."""
     brokers = [FakeBroker(), filled(2)]
     brokers[0].addresses = returned
     consumer, _ = consumer_of(
@@ -821,7 +821,7 @@ def test_an_invalid_address_is_not_used(returned: Any, caplog: pytest.LogCapture
 
 
 def test_tokens_that_go_by_TLS_go_nowhere_without(caplog: pytest.LogCaptureFixture) -> None:
-    """A broker behind a proxy may take itself for one that has none."""
+    """A lookup by https may return http addresses, if a proxy before the broker adds the TLS."""
     brokers = [FakeBroker(), filled(1), filled(2)]
     brokers[0].addresses = ["http://b1", "https://b2"]
     consumer, _ = consumer_of(brokers, nothing, base_urls=(), lookup_urls=["https://b0"])
@@ -842,7 +842,7 @@ def test_tokens_that_go_by_TLS_go_nowhere_without(caplog: pytest.LogCaptureFixtu
 def test_a_lookup_that_refuses_ends_the_run_only_where_all_do(
     refusal: httpx.Response, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that is being replaced, say, or has become another's."""
+    """A single lookup address may be one that has just been replaced by another server."""
     brokers = [FakeBroker(), filled(2)]
     brokers[0].addresses = ["http://b1"]
     brokers[1].failing = lambda request: refusal if request.path == "/lookup" else None

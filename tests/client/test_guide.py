@@ -24,14 +24,14 @@ MARK = "=== "
 
 @pytest.fixture(scope="module")
 def programs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of the programs of an interpreter without Django."""
+    """Create an interpreter without Django, and return the directory of its programs."""
     return without_django(tmp_path_factory.mktemp("without_django"))
 
 
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_a_machine_without_django_does_it_all(live: Live, programs_dir: Path) -> None:
-    """Fetch, ack, nack, renew, publish, consume, synchronously and not."""
+    """A script fetches, acks, nacks, renews, publishes and consumes, in sync and async code."""
     script = Path(__file__).with_name("without_django.py")
     command = [str(programs_dir / "python"), "-I", str(script), live.base_url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -42,7 +42,7 @@ def test_a_machine_without_django_does_it_all(live: Live, programs_dir: Path) ->
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_the_commands_of_the_guide(live: Live, programs_dir: Path, tmp_path: Path) -> None:
-    """Run all commands and programs of the guides without Django."""
+    """All commands and programs of the guides run without Django, and print what they promise."""
     require("bash")
     for name, program in programs(live).items():
         (tmp_path / name).write_text(program)
@@ -68,7 +68,7 @@ def test_the_commands_of_the_guide(live: Live, programs_dir: Path, tmp_path: Pat
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_the_batch_handler_of_the_guide(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
-    """The handler writes all messages in batches, and the rest when it stops."""
+    """The program handles messages in batches, and the last ones when it stops."""
     program = programs(live)["batches.py"]
     made: dict[str, Any] = {}
     exec(compile(program, "batches.py", "exec"), made)
@@ -81,7 +81,7 @@ def test_the_batch_handler_of_the_guide(live: Live, capsys: pytest.CaptureFixtur
 
 
 def programs(live: Live) -> dict[str, str]:
-    """Return the programs by their file name, which is in their first line."""
+    """Return the programs of the guide by their file names, which are in their first lines."""
     named = [text.partition("\n") for text in texts(PYTHON_GUIDE, "python")]
     return {
         name.removeprefix("# "): code.replace(SERVED_AT, live.base_url) for name, _, code in named

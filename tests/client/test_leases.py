@@ -48,7 +48,7 @@ def sleeping(kind: str, seconds: float) -> Callable[[Any], Any]:
 
 
 def charges(*brokers: FakeBroker) -> list[tuple[str, int, int]]:
-    """Return the distinct states of jobs with their deliveries and retries."""
+    """Return the distinct triples of state, deliveries and retries that the jobs have."""
     jobs = [job for broker in brokers for job in broker.jobs]
     return sorted({(job.state, job.deliveries, job.retry_count) for job in jobs})
 
@@ -59,7 +59,7 @@ def charges(*brokers: FakeBroker) -> list[tuple[str, int, int]]:
 def test_a_message_that_waits_for_its_handler_keeps_nearly_its_full_lease(
     kind: str, brokers: int, auto_renew: bool
 ) -> None:
-    """Handlers take most of a lease each, and the last message waits for several leases."""
+    """Each handler takes most of a lease, and no message loses its lease while it waits."""
     given = [brief(JOBS // brokers) for _ in range(brokers)]
     handler = sleeping(kind, 0.7 * LEASE)
     consumer, _ = consumer_of(given, handler, max_in_flight=20, auto_renew=auto_renew)
@@ -71,7 +71,7 @@ def test_a_message_that_waits_for_its_handler_keeps_nearly_its_full_lease(
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_message_near_the_hard_end_of_its_lease_goes_back_uncharged(kind: str) -> None:
-    """A new claim then gives it a full lease."""
+    """A message that can no longer be renewed is released, and claimed again under a new lease."""
     broker = brief(JOBS)
     broker.longest_lease = 1.5 * LEASE
     consumer, _ = consumer_of([broker], sleeping(kind, 0.7 * LEASE), max_in_flight=20)
@@ -82,7 +82,7 @@ def test_a_message_near_the_hard_end_of_its_lease_goes_back_uncharged(kind: str)
 
 
 class Withholding:
-    """Transport to a broker. It withholds the answer to the pull of that number, from 1."""
+    """Transport to a broker that withholds the answer to one pull: the `number`-th, from 1 on."""
 
     def __init__(self, broker: FakeBroker, number: int) -> None:
         self._broker, self._left = broker, number
@@ -110,7 +110,7 @@ class Withholding:
 
 @pytest.mark.parametrize("pull", [1, 2])
 def test_a_cancelled_fetch_gives_its_jobs_back_uncharged(pull: int) -> None:
-    """Both those whose answer was on its way, and those of pulls before."""
+    """Jobs of the withheld answer are given back, and so are those of an earlier pull."""
     broker = brief(4)
     broker.limits |= {"MaxBatch": 2}
     withholding = Withholding(broker, pull)
@@ -158,7 +158,7 @@ def test_handlers_of_a_tenth_of_a_lease_share_renewals() -> None:
 
 
 def test_what_waits_while_the_broker_is_away_is_released_before_the_end_of_its_lease() -> None:
-    """The release reaches the broker when it is back, and no handler has begun."""
+    """No waiting message is begun, and the releases reach the broker when it is back."""
     broker = brief(4)
     begun: list[str] = []
     gate = threading.Event()
@@ -188,7 +188,7 @@ def test_what_waits_while_the_broker_is_away_is_released_before_the_end_of_its_l
 
 @pytest.mark.parametrize("is_away", [False, True])
 def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(is_away: bool) -> None:
-    """Its outcome is not sent: the broker ends the lease, and a run that began is charged."""
+    """The client then sends no outcome: the broker expires the job, and charges it."""
     broker = brief(1)
     ended: list[float] = []
 
@@ -214,7 +214,7 @@ def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(is_away: bool) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_run_that_an_outage_cuts_off_goes_back_uncharged(kind: str) -> None:
-    """A worker does the same. The handler was fast enough for a lease that is renewed."""
+    """A lease that could not be renewed while the broker was away is not the handler's fault."""
     broker = brief(1, lease=2 * LEASE)
     begun, ended = threading.Event(), threading.Event()
 
@@ -247,7 +247,7 @@ def test_a_run_that_an_outage_cuts_off_goes_back_uncharged(kind: str) -> None:
 
 
 def test_a_handler_that_holds_up_the_renewals_is_charged_even_in_an_outage() -> None:
-    """A release would run it for ever: its process can't renew while it runs."""
+    """If its job were released it would run for ever, because it blocks the renewals each time."""
     broker = brief(1)
     ended = threading.Event()
 
@@ -291,7 +291,7 @@ def test_an_async_handler_stops_when_a_renewal_shows_that_the_lease_is_lost() ->
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_result_after_the_end_of_the_lease_is_still_offered(kind: str) -> None:
-    """The broker accepts it, because no other client has the job yet."""
+    """The client sends it, and the broker accepts it as no other client has claimed the job."""
     broker = brief(1)
     was_lost: list[bool] = []
 
@@ -314,7 +314,7 @@ def test_a_result_after_the_end_of_the_lease_is_still_offered(kind: str) -> None
 
 
 def test_a_plain_handler_that_stops_for_a_lost_lease_is_charged() -> None:
-    """A release would run a handler that is too slow for its lease for ever."""
+    """If the job were released, a handler that is too slow for its lease would run for ever."""
     broker = brief(1)
 
     def handle(message: Message) -> None:
@@ -329,7 +329,7 @@ def test_a_plain_handler_that_stops_for_a_lost_lease_is_charged() -> None:
 
 
 def test_a_renewal_counts_from_its_request_and_not_from_a_late_answer() -> None:
-    """The process may have been frozen before it read the answer."""
+    """The lease may end earlier than if it counted from the answer, but never too late."""
     broker = brief(1)
 
     def late(request: httpx.Request) -> httpx.Response:
@@ -424,7 +424,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def thaw_past_the_lease(broker: FakeBroker, process: subprocess.Popen[bytes]) -> float:
-    """Let a stopped process continue after its leases have ended. Return when it continued."""
+    """Continue a stopped process after its leases have ended. Return the time of that."""
     broker.paused = True
     # The broker may still read a renewal that the process sent before it was stopped.
     wait_until(lambda: time.monotonic() > max(job.leased_until for job in broker.jobs) + 0.2)
@@ -445,7 +445,7 @@ def times(effects: Path, effect: str) -> list[float]:
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_frozen_client_does_nothing_after_it_continues(kind: str, tmp_path: Path) -> None:
-    """Not even the next step of a handler that was ready to run, nor a message that waits."""
+    """Its handler takes no further step, and no waiting message is begun."""
     broker, effects = brief(3, lease=3.0), tmp_path / "effects"
     effects.touch()
     with (
@@ -498,7 +498,7 @@ def is_running(process: Path) -> bool:
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_an_outcome_whose_row_is_locked_delays_no_other_and_keeps_its_lease(kind: str) -> None:
-    """It is sent again until the row is free, for longer than a lease."""
+    """The client sends the outcome again, and renews the lease, until the row is free."""
     broker = brief(10)
     [locked, *others] = broker.jobs
     broker.locked_jobs = {locked.id}
@@ -525,7 +525,7 @@ def ids_of(request: Request) -> set[str]:
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_lease_that_another_transaction_has_locked_ends_no_other_handler(kind: str) -> None:
-    """Its own handler ends when the lease does, and not at the first renewal."""
+    """The handler of the locked lease ends with the lease, and not at the first failed renewal."""
     broker = brief(2)
     [locked, other] = broker.jobs
     broker.locked_leases = {locked.id}

@@ -45,7 +45,7 @@ OUTAGE = float(os.environ.get("PULLJOBS_TEST_OUTAGE", "6"))
 
 
 def losing(broker: FakeBroker, what: str) -> None:
-    """Lose the answer to the first such request."""
+    """Make the broker lose the answer to the first request whose path ends with this text."""
     lost: list[Request] = []
 
     def loses(request: Request) -> bool:
@@ -112,7 +112,7 @@ def test_what_is_above_the_limit_of_a_broker_is_sent_in_parts(mocked: Mock) -> N
 
 
 def test_jobs_whose_rows_are_locked_are_settled_when_the_rows_are_free(mocked: Mock) -> None:
-    """The others are settled at once, and each keeps its result."""
+    """The other jobs are settled at once, and only outcomes of locked jobs are sent again."""
     side, broker = mocked
     broker.publish(3)
     broker.locked_jobs = {broker.jobs[1].id}
@@ -163,8 +163,8 @@ def test_limits_that_become_lower_are_asked_for_again(mocked: Mock) -> None:
     assert len(broker.asked("info")) == 3
 
 
-def test_what_was_said_of_some_outlasts_an_error_of_others(mocked: Mock) -> None:
-    """The client sends no outcome of lost jobs again."""
+def test_outcomes_that_were_accepted_before_an_error_are_not_sent_again(mocked: Mock) -> None:
+    """After a refused request, a repeat of the call sends only the outcomes of that request."""
     side, broker = mocked
     broker.publish(4)
     broker.limits = {"MaxBatch": 2}
@@ -185,7 +185,7 @@ def test_what_was_said_of_some_outlasts_an_error_of_others(mocked: Mock) -> None
 
 
 def test_a_message_that_is_too_large_for_a_proxy_is_refused_alone(mocked: Mock) -> None:
-    """The other messages of its request are published and have receipts."""
+    """The other messages of the same request are published and have receipts."""
     side, broker = mocked
     too_large = httpx.Response(413, json={"detail": "too large"})
     broker.failing = lambda request: too_large if "a large one" in str(request.body) else None
@@ -224,7 +224,7 @@ def test_an_answer_of_no_broker_is_a_clear_error(mocked: Mock, body: dict[str, s
 
 @pytest.mark.parametrize("published", [50, 100])
 def test_an_error_has_the_receipts_so_far(mocked: Mock, published: int) -> None:
-    """Receipts of earlier requests and of parts of a request are in the error."""
+    """The error of a publish has the receipts of all messages that were published before it."""
     side, broker = mocked
     broker.limits = {"MaxBatch": 50}
     refusal = httpx.Response(403, json={"detail": "no more"})
@@ -257,7 +257,7 @@ def test_each_request_of_a_long_publish_is_repeated(
 
 
 def too_often(broker: FakeBroker) -> None:
-    """Refuse the next request, which changes nothing."""
+    """Make the broker refuse the next request with status 429, without any effect."""
     known = len(broker.requests)
 
     def refuse(request: Request) -> httpx.Response | None:
@@ -288,7 +288,7 @@ def test_an_outcome_that_was_refused_as_too_early_may_be_too_late(mocked: Mock, 
 
 @pytest.mark.parametrize("verb", ["ack", "reject", "nack", "release"])
 def test_an_outcome_whose_answer_was_lost_is_sent_again(mocked: Mock, verb: str) -> None:
-    """A retry that was done already is answered as lost, and yet it was done."""
+    """A repeated nack, which the broker answers as a lost lease, counts as done."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
@@ -299,8 +299,8 @@ def test_an_outcome_whose_answer_was_lost_is_sent_again(mocked: Mock, verb: str)
     assert broker.jobs[0].retry_count == (verb == "nack")
 
 
-def test_a_word_that_was_refused_can_be_said_again(mocked: Mock) -> None:
-    """By a proxy, perhaps: the message is still held."""
+def test_an_outcome_that_was_refused_can_be_sent_again(mocked: Mock) -> None:
+    """If a proxy refused it, for example, the message is still held."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
@@ -371,7 +371,7 @@ def test_no_broker_sends_its_clients_away_for_long(given: str, seconds: float) -
 def test_refused_connections_give_few_attempts_and_then_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At most 15 come in 60 s, with growing waits. Recovery takes no longer than such a wait."""
+    """In 60 s there are at most 15 attempts, and then at most 60 s pass until messages come."""
     place = socket.socket()  # no other process gets the port, and connections are refused
     place.bind(("127.0.0.1", 0))
     port = place.getsockname()[1]
@@ -405,7 +405,7 @@ def noted(attempts: list[float], wait: float) -> float:
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_an_answer_lost_after_the_commit_costs_nothing(live: Live) -> None:
-    """By a proxy that cuts it: same jobs and tokens on the repeat, deliveries unchanged."""
+    """A repeated pull gets the same jobs under the same lease without another delivery."""
     side = Side(live, is_async=False)
     side.producer().publish_many([str(n) for n in range(5)])
     side.close()

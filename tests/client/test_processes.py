@@ -58,7 +58,7 @@ def delivered() -> int:
 
 
 def assert_nothing_leaked(published: int) -> None:
-    """Check that unfinished messages are queued as if never pulled."""
+    """Check that all messages that were not delivered are queued without a delivery."""
     untouched = Counter({("QUEUED", 0): published - delivered()})
     wait_until(lambda: Counter(Job.objects.values_list("state", "deliveries")) == untouched)
 
@@ -82,7 +82,7 @@ def test_a_broker_is_found_by_lookup(live: Live) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_SIGTERM_in_the_middle(live: Live, kind: str) -> None:
-    """Running handlers finish, waiting messages are released, and the exit code is soon 0."""
+    """Running handlers finish, waiting messages are released, and the worker exits with 0 soon."""
     publish_many("orders", [b"x"] * MANY)
     with started(sys.executable, "-m", "tests.client.worker", live.base_url, kind) as worker:
         wait_until(lambda: delivered() > 40, STARTING_SECONDS)
@@ -103,7 +103,7 @@ def test_a_stop_while_a_pull_lingers_leaves_nothing(live: Live) -> None:
 
 
 def test_consume_runs_a_command_for_each_message(live: Live, tmp_path: Path) -> None:
-    """Its stdin is the payload, exit code 0 acks, any other retries, and it gets no token."""
+    """The payload is its stdin. Exit code 0 acks, any other retries. It gets no token."""
     consumer = f"{live.base_url}/channel/orders/consumer/census"
     publish_many("orders", [f"order {number}".encode() for number in range(6)])
     script = (
@@ -137,7 +137,7 @@ def test_SIGTERM_lets_a_command_finish(live: Live, tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_it_at_once(live: Live, tmp_path: Path) -> None:
-    """And the command with it, whose message comes back when its lease is over."""
+    """The command of the running message is killed, too."""
     publish_many("orders", [b"x"] * 2)
     consumer = f"{live.base_url}/channel/orders/consumer/census"
     pid = tmp_path / "pid"

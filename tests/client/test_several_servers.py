@@ -17,7 +17,7 @@ URLS = ["http://one", "http://two", "http://three"]
 
 
 class Servers:
-    """Servers of one broker, of which some fail. `asked` counts the requests by server."""
+    """Transport to servers of one broker, some of which fail. `asked` counts their requests."""
 
     def __init__(
         self, failing: Callable[[httpx.Request], httpx.Response] | None, *down: str

@@ -59,7 +59,7 @@ def test_payloads(side: Side, payload: Any, arrives: bytes, content_type: str) -
 
 
 def test_fetch_gives_what_is_there_without_waiting(side: Side) -> None:
-    """They come by priority, and fewer than asked for is no reason to wait."""
+    """Messages come by priority, even if there are fewer than asked for."""
     side.producer().publish_many([Draft(payload=str(n), priority=n) for n in (1, 3, 2)])
     start = time.monotonic()
     messages = side.consumer().fetch(10, timeout=2 * PATIENCE_SECONDS)
@@ -82,13 +82,13 @@ def test_fetch_waits_for_the_first_message_and_no_longer_than_its_timeout(side: 
 
 
 def test_fetch_of_more_than_the_broker_gives_at_once(side: Side) -> None:
-    """Limits of `info` are respected: a pull above them would be refused."""
+    """The client pulls several times, because a pull above the limits of `info` is refused."""
     side.producer().publish_many([str(n) for n in range(120)])
     messages = side.consumer().fetch(120)
     assert sorted(int(message.payload) for message in messages) == list(range(120))
 
 
-def test_messages_end_as_was_said(side: Side) -> None:
+def test_each_message_ends_by_its_own_outcome(side: Side) -> None:
     side.producer().publish_many(["ack", "nack", "later", "reject", "release"])
     consumer = side.consumer()
     by_payload = {message.payload: message for message in consumer.fetch(5)}
@@ -133,7 +133,7 @@ def test_a_delay_below_0_is_none(side: Side) -> None:
     assert consumer.next().attempts == 3
 
 
-def test_a_delay_that_is_no_number_is_refused_where_it_is_said(side: Side) -> None:
+def test_a_delay_that_is_no_number_is_refused_by_nack(side: Side) -> None:
     side.producer().publish("x")
     message = side.consumer().next()
     for delay in (math.nan, timedelta(seconds=5)):
@@ -144,7 +144,7 @@ def test_a_delay_that_is_no_number_is_refused_where_it_is_said(side: Side) -> No
 
 
 def test_a_lost_lease_is_reported_and_other_messages_continue(side: Side) -> None:
-    """An outcome after the end of the lease changes nothing."""
+    """An outcome after the job was claimed by another holder raises and changes nothing."""
     side.producer().publish("x")
     consumer = side.consumer()
     late = consumer.next()
@@ -206,7 +206,7 @@ def test_what_is_refused_does_not_stop_the_others(side: Side) -> None:
 
 
 def test_large_bodies_are_sent_compressed(side: Side) -> None:
-    """Each text is above the limit. Together they would be above it a hundredfold."""
+    """Each text is larger than the size from which a body is compressed."""
     connection = side.world.connection(is_async=side.is_async)
     assert isinstance(connection, Connection)
     side.producer().publish_many(["grün " * 20_000] * 3)
@@ -223,7 +223,7 @@ def test_wrong_tokens_and_names_give_clear_errors(side: Side) -> None:
         side.producer(**{**SHOP, "channel_token": "wrong"}).publish("x")
 
 
-def test_info_tells_how_the_consumer_stands(side: Side) -> None:
+def test_info_has_the_counts_and_limits_of_the_consumer(side: Side) -> None:
     side.producer().publish_many(["a", "b"])
     consumer = side.consumer()
     consumer.next()
@@ -247,7 +247,7 @@ def test_a_consumer_handles_each_message_once(side: Side) -> None:
 
 
 def test_how_handlers_end_their_messages(side: Side) -> None:
-    """A return acks, Retry and Discard settle, errors retry, and methods of the message count."""
+    """A return acks, Retry and Discard settle, an error retries, and a message's methods win."""
     endings = ("return", "Retry", "Discard", "error", "reject", "ack")
     side.producer().publish_many(endings)
     seen: set[bytes] = set()
@@ -270,8 +270,8 @@ def test_how_handlers_end_their_messages(side: Side) -> None:
     assert side.world.states() == {"DELIVERED": 2, "QUEUED": 2, "DEAD": 2}
 
 
-def test_what_a_handler_says_wrongly_harms_no_other(side: Side) -> None:
-    """A delay or a text that cannot be used does not keep the job from its end."""
+def test_an_invalid_outcome_of_a_handler_harms_no_other_message(side: Side) -> None:
+    """A job with an invalid delay or reason is retried or rejected all the same."""
     endings = ("Retry", "nack", "error", "Discard", *map(str, range(20)))
     side.producer().publish_many(endings)
     seen: list[bytes] = []
@@ -300,7 +300,7 @@ def test_what_a_handler_says_wrongly_harms_no_other(side: Side) -> None:
 
 
 def test_a_job_is_given_up_once_after_its_last_call(side: Side) -> None:
-    """An error of the callback loses nothing."""
+    """An error of `on_giving_up` does not keep the job from becoming dead."""
     side.producer().publish("bad")
     calls: list[int] = []
     given_up: list[bytes] = []
@@ -343,7 +343,7 @@ def test_a_handler_may_keep_its_lease(side: Side) -> None:
 
 
 def test_on_stop_what_waits_goes_back_unharmed(side: Side) -> None:
-    """The one that runs finishes, the others are released, their deliveries given back."""
+    """The running handler finishes. The waiting messages are released without a delivery."""
     side.producer().publish_many([str(n) for n in range(5)])
     consumer = side.consumer()
 

@@ -42,7 +42,7 @@ class UnprintableReason:
 def test_no_exception_of_a_handler_ends_a_thread_or_a_task(
     error: type[BaseException], handles: str
 ) -> None:
-    """Its job is retried, and the others are done by the only thread."""
+    """The job is retried, and the only thread goes on to do the other jobs."""
     broker = filled(3)
 
     def handle(message: Message) -> None:
@@ -87,7 +87,7 @@ def test_a_reason_that_is_no_text_holds_up_no_other_outcome(handles: str) -> Non
 
 
 def test_an_exception_from_outside_ends_no_thread() -> None:
-    """Debuggers and time limits raise one in a thread, wherever the thread is."""
+    """Debuggers and time limits raise exceptions in a thread at any point of its code."""
     broker = FakeBroker()
     threads: list[int] = []
 
@@ -128,7 +128,7 @@ def test_the_defaults_apply_if_limits_cannot_be_read(limits: dict[str, Any]) -> 
 
 @contextmanager
 def trickling() -> Iterator[str]:
-    """Serve an answer without an end, a byte at a time. Give the URL."""
+    """Serve an answer without an end, one byte every 50 ms. Yield the URL."""
     done = threading.Event()
     server = create_server(("127.0.0.1", 0))
 
@@ -177,7 +177,7 @@ def send(url: str, call: Call) -> None:
 
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_an_answer_that_trickles_is_given_up(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every byte comes in time, and the answer never ends."""
+    """Each byte comes before the read time-out, but the answer as a whole takes too long."""
     monkeypatch.setattr(sending, "TRANSFER_SECONDS", 0.5)
     call = Call("GET", "info", b"", 0.5)
     with trickling() as url, pytest.raises(Unreachable):

@@ -48,7 +48,7 @@ subscribe()
 
 @pytest.fixture
 def other(served: Site) -> Iterator[Site]:
-    """A second server, whose database goes with it."""
+    """Run a second server with a new database, which is dropped at the end."""
     name = f"{connection.settings_dict['NAME']}_other"
     query(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
     query(f'CREATE DATABASE "{name}"')
@@ -72,7 +72,7 @@ def publish(served: Site, count: int) -> None:
 
 
 def test_the_room_moves_to_the_busy_broker(served: Site, other: Site) -> None:
-    """Sampled at both servers, held messages never exceed the limit, even if that is 1."""
+    """The messages held at both servers together never exceed the limit, even if it is 1."""
     subscribe()
     with ExitStack() as stack:
         looks = [stack.enter_context(looking(name)) for name in names()]
@@ -85,7 +85,7 @@ def test_the_room_moves_to_the_busy_broker(served: Site, other: Site) -> None:
 
 
 def moved(limit: int, jobs: int, sites: tuple[Site, Site], looks: list[Look]) -> tuple[Held, Held]:
-    """Measure held messages while the first broker is busy, and then the second."""
+    """Return the highest numbers of held messages with the first broker busy, then the second."""
     consumer = Consumer(
         lambda message: time.sleep(0.005),
         [site.base for site in sites],
@@ -119,7 +119,7 @@ def looking(name: str) -> Look:
 
 
 def sampled(looks: list[Look], busy: int) -> Held:
-    """Return the highest number of held messages until the busy broker is empty."""
+    """Return the highest numbers of held messages until the busy broker has no job left."""
     most = Held(0, 0, 0)
     deadline = time.monotonic() + 12 * PATIENCE_SECONDS + JOBS / 5
     while _count(looks[busy]):

@@ -33,15 +33,15 @@ class BrokerWorld(Protocol):
     def connection(self, *, is_async: bool = True) -> Connection: ...
 
     def states(self) -> Counter[str]:
-        """Count jobs by state."""
+        """Return the number of jobs in each state."""
         ...
 
     def error(self) -> str:
-        """Return the error of the only job."""
+        """Return the error text of the only job."""
         ...
 
     def expire(self) -> None:
-        """Let the leases of held jobs end, and reap them."""
+        """End the leases of held jobs, and reap them."""
         ...
 
     def pause(self) -> None: ...
@@ -98,7 +98,7 @@ class Live:
 
 
 class Blocking:
-    """The asynchronous side, called as the synchronous client."""
+    """Wrapper that gives the asynchronous client the methods of the synchronous one."""
 
     def __init__(self, inner: Any, run: Callable[[Any], Any]) -> None:
         self._inner, self._run = inner, run
@@ -124,7 +124,7 @@ def _bare(value: Any) -> Any:
 
 
 class Side:
-    """`sync` or `async`: what the suite calls is the same."""
+    """Synchronous or asynchronous client, with the same methods for the tests of the suite."""
 
     def __init__(self, world: BrokerWorld, *, is_async: bool) -> None:
         self.world, self.is_async = world, is_async
@@ -142,7 +142,7 @@ class Side:
         return self._opened(made, "orders", "shop", connection=connection, **{**SHOP, **options})
 
     def run(self, handle: Callable[[Any], Any], **options: Any) -> Consumer:
-        """Run a `Consumer` to its end with `handle` as a synchronous or an asynchronous handler."""
+        """Run a `Consumer` to its end, with `handle` as a plain or an async handler."""
 
         async def handle_async(message: Any) -> None:
             pending = handle(message)

@@ -21,7 +21,7 @@ news=secret
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests of this folder as the owner of the tables, as operators run most verbs."""
+    """Mark all tests of this folder as `owner`: operators run most verbs as the tables' owner."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.owner)
@@ -29,13 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the time limit of a frame's parts, which a busy machine exceeds."""
+    """Raise the time limit for reading each part of a frame, for busy machines."""
     monkeypatch.setattr("pulljobs.management.top.frame.PATIENCE", timedelta(minutes=1))
 
 
 @pytest.fixture
 def consumer(transactional_db: None) -> Consumer:
-    """Consumer in a database with partitions and one node."""
+    """Create partitions, a node and a consumer, and return the consumer."""
     answer("maintain")
     nodes.register(USING, uuid4(), "host:1")
     created: Consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
@@ -44,7 +44,7 @@ def consumer(transactional_db: None) -> Consumer:
 
 @pytest.fixture
 def no_archive(consumer: Consumer) -> Iterator[None]:
-    """Role of this session that may read all tables except the archive."""
+    """Make this session act as a role that may read all tables except the archive."""
     role = f"pulljobs_reader_of_test_{uuid4().hex[:8]}"
     query(f"CREATE ROLE {role}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
     query(f"REVOKE ALL ON pulljobs_archived_job FROM {role}; SET ROLE {role}")
@@ -54,7 +54,7 @@ def no_archive(consumer: Consumer) -> Iterator[None]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """Files by the placeholders of arguments."""
+    """Create the files that arguments name, and return their paths by placeholder."""
     (tmp_path / "broker.cfg").write_text(BROKER)
     (tmp_path / "lines").write_text('{"order": 1}\n\n{"order": 2}\n')
     return {"broker": str(tmp_path / "broker.cfg"), "lines": str(tmp_path / "lines")}

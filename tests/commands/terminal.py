@@ -34,7 +34,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def piped(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run `pulljobs` without a terminal."""
+    """Run `manage.py pulljobs` with its output in a pipe, not in a terminal."""
     return subprocess.run(
         [sys.executable, "-m", "django", "pulljobs", *arguments],
         cwd=BASE_DIR, env=environment(), capture_output=True, text=True, timeout=PATIENCE, **more,
@@ -42,7 +42,7 @@ def piped(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 class Terminal:
-    """Terminal that runs a verb: `with Terminal(["top"], 80, 24) as terminal:`."""
+    """Pseudo-terminal that runs a verb: `with Terminal(["top"], 80, 24) as terminal:`."""
 
     def __init__(self, arguments: Sequence[str], columns: int, rows: int, **environ: str) -> None:
         self._screen = pyte.Screen(columns, rows)
@@ -95,11 +95,11 @@ class Terminal:
 
     @property
     def is_restored(self) -> bool:
-        """True if the modes of the terminal, such as echo, are those of the start."""
+        """True if the modes of the terminal, such as echo, are again as before the verb began."""
         return termios.tcgetattr(self._master) == self.before
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size. The kernel sends SIGWINCH to the process."""
+        """Change the size of the terminal, and with it send SIGWINCH to the process."""
         with self._lock:
             self._screen.resize(rows, columns)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -108,11 +108,11 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def wait_for(self, text: str) -> None:
-        """Wait until the screen shows a text."""
+        """Wait until the screen shows a text. Fail if the process ends without it."""
         wait_until(lambda: text in self.text or self._is_over(text), PATIENCE)
 
     def wait_for_exit(self) -> int:
-        """Return the exit code after all output was read."""
+        """Wait until the process has ended and its output was read. Return the exit code."""
         code = self.process.wait(PATIENCE)
         self._reader.join(20)
         return code

@@ -92,7 +92,7 @@ def test_help_lists_the_verbs_and_the_exit_codes(
 
 
 def test_control_characters_are_escaped(consumer: Consumer) -> None:
-    """Keys and errors may contain text of any client."""
+    """Keys and errors come from clients, and could otherwise control the terminal."""
     call_command("pulljobs", "publish", "orders", "x", "--key", "a\x1b[2Jb", stdout=StringIO())
     result = json.loads(run_verb("publish", "orders", "x", "--key", "a\x1b[2Jb", "--json"))
     shown = run_verb("inspect", "job", result["jobs"][0])
@@ -164,7 +164,7 @@ MISSED: dict[str, tuple[list[str], str]] = {
 def test_parts_that_the_database_does_not_return_in_time_are_not_known(
     kind: str, consumer: Consumer
 ) -> None:
-    """Unknown nodes are not reported as absent, and parts that are not shown are not missed."""
+    """Nodes that were not read are not reported as absent. Parts not asked for are not missed."""
     given, expected = MISSED[kind]
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_node, pulljobs_pull_waiter")

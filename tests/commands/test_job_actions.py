@@ -25,7 +25,7 @@ RIGHT_TO_LEFT = "\u202e"
 
 @pytest.fixture
 def other(consumer: Consumer) -> Consumer:
-    """Consumer of another channel. Both have two dead jobs, a queued job and one in flight."""
+    """Create another channel's consumer. Give it and `consumer` four jobs, two of them dead."""
     other_consumer: Consumer = ConsumerFactory.create(channel__name="news", name="mailing")
     for owner in (consumer, other_consumer):
         for reason in ("rejected", "killed"):
@@ -173,7 +173,7 @@ def test_the_list_shows_the_newest_jobs_first(other: Consumer) -> None:
 
 
 def test_text_that_changes_its_direction_is_escaped(consumer: Consumer) -> None:
-    """It would show other text than there is, such as the name of another consumer."""
+    """Otherwise it could be displayed as other text, such as the name of another consumer."""
     make_dead(consumer, error=f"a{RIGHT_TO_LEFT}b", key="c\u2066d")
     shown = text("list")
     assert RIGHT_TO_LEFT not in shown

@@ -32,7 +32,10 @@ def _only_its_own_days(transactional_db: None) -> Iterator[None]:
 
 @pytest.fixture
 def other(consumer: Consumer) -> Consumer:
-    """Consumer of another channel: it has two dead jobs, `consumer` three and a queued one."""
+    """Create another channel's consumer, with two dead jobs.
+
+    The fixture `consumer` gets three dead jobs and a queued one.
+    """
     other_consumer: Consumer = ConsumerFactory.create(channel__name="news", name="mailing")
     for owner, count in ((consumer, 3), (other_consumer, 2)):
         for _ in range(count):
@@ -71,7 +74,7 @@ def test_dead_jobs_are_deleted_in_batches_and_their_history_stays(
 def test_prune_waits_for_a_worker_that_deletes_the_jobs(
     other: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers continue unfinished actions as well. `prune` reports the result at the end."""
+    """The action may be continued by a worker, and `prune` still reports its result at the end."""
     proceed, takes = auditing.proceed, iter(["SELECT FROM pulljobs_audit_entry FOR UPDATE"])
 
     def next_to_a_worker(seconds: float, entry_id: int) -> bool:
@@ -160,7 +163,7 @@ def test_history_is_dropped_by_days_except_those_that_live_jobs_need(consumer: C
 
 @override_settings(PULLJOBS={})
 def test_dropped_days_break_no_invariant(consumer: Consumer) -> None:
-    """A dead job keeps the day of its message, but not the days of its archive row."""
+    """The day of a dead job's message is kept, while the day of its archive row is dropped."""
     messages, archive = old_days(2)
     old_days(1)
     JobFactory.create(consumer=consumer, state="DEAD")
@@ -180,7 +183,7 @@ def test_dropped_days_break_no_invariant(consumer: Consumer) -> None:
 def test_dropped_partitions_differ_from_those_that_would_be_dropped(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day that is needed again after the confirmation is not reported as dropped."""
+    """A day that is not dropped after the confirmation, as it is needed again, is not counted."""
     messages, archive = old_days(100)
     sizes = [size.bytes for size in health.sizes(USING, [messages, archive])]
     labels, drop = [figures.size(size) for size in sizes], partition_dropping.drop

@@ -22,7 +22,7 @@ from pulljobs.progress import Progress, format_line
 
 
 class SmartTerminal(StringIO):
-    """Stream that is a terminal."""
+    """Text stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

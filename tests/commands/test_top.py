@@ -70,7 +70,7 @@ def test_the_screen_refreshes_obeys_keys_and_restores_the_terminal() -> None:
 
 
 def is_whole(lines: list[str]) -> bool:
-    """Return True if the screen is drawn completely."""
+    """Return True if the screen has every part of a frame."""
     return (
         any(line.endswith("not served") for line in lines)
         and any(line.startswith("and ") and line.endswith(" more") for line in lines)
@@ -219,7 +219,7 @@ def test_a_frame_shows_the_activity_of_nodes_and_problems() -> None:
 
 
 def test_a_frame_claims_nothing_about_parts_that_were_not_read() -> None:
-    """It reports neither that nothing needs attention nor that nothing waits."""
+    """It says neither that nothing needs attention nor that there is no consumer."""
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_pull_waiter, pulljobs_archived_job")
@@ -256,7 +256,7 @@ def test_the_screen_has_room_for_the_reason_of_a_refused_part() -> None:
 
 
 def test_run_times_are_those_of_the_heartbeat() -> None:
-    """The job may have ended since."""
+    """The time since the heartbeat is not added, because the job may have ended."""
     [job] = published(ConsumerFactory.create(channel__name="orders", name="invoicing"))
     node_id = uuid4()
     nodes.register(USING, node_id, "host:1")

@@ -37,7 +37,7 @@ def wheel_programs(version: int) -> Path:
 
 
 def server_user() -> int | None:
-    """Return the user for servers in place of root, as which neither of them runs."""
+    """Return the user id for PostgreSQL and PgBouncer if this is root, which both refuse."""
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
 
 
@@ -64,7 +64,7 @@ def own(directory: Path) -> Path:
 
 
 def reachable(programs: Path, directory: Path) -> Path:
-    """Return the programs, or those of a copy where the server's user may not read theirs."""
+    """Return the directory of the programs, or of a copy if the server's user cannot run them."""
     seen = subprocess.run(
         ["/bin/sh", "-c", 'test -x "$0"', programs / "postgres"], user=server_user(), check=False
     )
@@ -84,7 +84,7 @@ def reachable(programs: Path, directory: Path) -> Path:
 
 @contextmanager
 def postgres(programs: Path, directory: Path) -> Iterator[int]:
-    """Run a new server. Give its port."""
+    """Run a new server during the block. Yield its port."""
     directory.chmod(0o711)
     programs = reachable(programs, directory)
     data, log, port = own(directory / "data"), own(directory / "log"), free_port()
@@ -117,7 +117,7 @@ ignore_startup_parameters = extra_float_digits
 
 @contextmanager
 def pgbouncer(program: Path, host: str, port: int, directory: Path) -> Iterator[int]:
-    """Run a pooler in transaction mode in front of a server. Give its port."""
+    """Run PgBouncer in transaction mode before a server during the block. Yield its port."""
     directory.chmod(0o711)
     config, own_port = directory / "pgbouncer.ini", free_port()
     users = directory / "users.txt"
@@ -159,10 +159,9 @@ WITHOUT_SERVER: Final = "tests/publishing/test_refusals.py"
 
 
 def storage_suite(port: int, *, pooled: bool = False, plans: bool = False, every: int = 1) -> str:
-    """Run the storage tests on the server at that port, or every so many of them.
+    """Run the storage tests on the server at this port, all or one in `every`. Return the output.
 
-    Return the output. The tests of plans take long. They run here on the oldest server and
-    elsewhere on the newest.
+    Tests of plans run only with `plans`, because they take long. The main test run has them.
     """
     left_out = [WITHOUT_SERVER] if plans else [WITHOUT_SERVER, PLANS]
     return suite(
@@ -175,7 +174,7 @@ def storage_suite(port: int, *, pooled: bool = False, plans: bool = False, every
 
 
 def suite(*arguments: str, **environment: str) -> str:
-    """Run these tests in another environment. Return the output of pytest."""
+    """Run pytest with these arguments and environment. Check that it passes, return its output."""
     done = subprocess.run(
         # Databases go with their server, and a pooler would keep connections to dropped ones open.
         # One process, because a second one would collect all tests again and make a database.

@@ -38,7 +38,7 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def debian(directory: Path) -> Iterator[int]:
-    """Port of Debian's PostgreSQL 15, the oldest version here."""
+    """Run Debian's PostgreSQL 15, the oldest version that is tested. Return its port."""
     with postgres(debian_postgres(15), own(directory / "debian")) as port:
         yield port
 
@@ -50,20 +50,20 @@ def assert_passed(output: str, at_least: int = 100) -> None:
 
 
 def test_postgresql_16(directory: Path) -> None:
-    """A version between the oldest and the newest here, with a sixth of the tests."""
+    """Every sixth storage test passes on a version between the oldest and the newest."""
     with postgres(wheel_programs(16), own(directory / "16")) as port:
         assert_passed(storage_suite(port, every=EVERY))
 
 
 @of_debian
 def test_postgresql_15_of_debian(debian: int) -> None:
-    """The oldest version here, with a sixth of the tests and of the plans."""
+    """Every sixth storage test, and every sixth test of plans, passes on the oldest version."""
     assert_passed(storage_suite(debian, plans=True, every=EVERY), 250)
 
 
 @of_debian
 def test_claims_of_many_priorities_are_not_compiled(debian: int, directory: Path) -> None:
-    """Debian's server compiles a statement that it expects to be long, which takes seconds."""
+    """Debian's server compiles queries that it expects to take long, which would take seconds."""
     explained = "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0"
     claims = "tests/storage/test_claim.py::test_more_priorities_than_floors_are_kept_for"
     url = f"postgres://pulljobs@127.0.0.1:{debian}/postgres"
@@ -81,7 +81,7 @@ def test_another_postgresql(directory: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pooled(directory: Path) -> Iterator[int]:
-    """Port of a pooler in transaction mode."""
+    """Run a server behind PgBouncer in transaction mode. Return the pooler's port."""
     program = require("pgbouncer")
     server, pooler = own(directory / "server"), own(directory / "pooler")
     with (
@@ -98,7 +98,7 @@ def test_pgbouncer_in_transaction_mode(pooled: int) -> None:
 
 @behind_pgbouncer
 def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    """Workers prepare nothing and poll. PULLJOBS_TEST_SERVERS=1 runs all of their tests."""
+    """Some tests of the worker pass, and with PULLJOBS_TEST_SERVERS=1 all of them."""
     url = f"postgres://pulljobs@127.0.0.1:{pooled}/postgres"
     paths = ["tests/worker"] if WHOLE else WORKER
     output = suite(*paths, DATABASE_URL=url, DATABASE_POOLED="1")
@@ -107,7 +107,7 @@ def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
 
 @behind_pgbouncer
 def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    """Older versions accept no options of a connection."""
+    """Their settings arrive, though older versions of PgBouncer accept no options of a session."""
     dsn = connecting.parse_dsn(
         {"dsn": f"host=127.0.0.1 port={pooled} dbname=postgres user=pulljobs"}
     )

@@ -34,9 +34,10 @@ EVERY: Final = 1 if WHOLE else 3
 @pytest.mark.slow
 @pytest.mark.processes
 def test_the_core_passes_its_tests_without_the_lake_and_has_no_trace_of_it() -> None:
-    """The tests of `core.py` look for tables, pages, routes, metrics and commands of the lake.
+    """Every third of the chosen tests runs, or with PULLJOBS_TEST_SERVERS=1 all of them.
 
-    All of them run, and a third of the others. PULLJOBS_TEST_SERVERS=1 runs all.
+    The tests of `core.py`, which look for tables, pages, routes, metrics and commands of the lake,
+    run in either case.
     """
     output = run_python("-m", "tests.compat.without_lake", *CHOSEN, "-q", "-m", "not slow")
     passed = re.search(r"(\d+) passed", output)

@@ -36,7 +36,7 @@ ELSEWHERE: Final = (
 
 
 class Refusal(MetaPathFinder):
-    """Finder that fails as if the packages were not installed."""
+    """Import finder that refuses the modules of the lake and of Spark, as if not installed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -48,7 +48,7 @@ class Refusal(MetaPathFinder):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run pytest with these arguments where the refused modules cannot be imported."""
+    """Run pytest with these arguments and refused imports. Return its exit code."""
     sys.meta_path.insert(0, Refusal())
     chosen = arguments or ["tests", *(f"--ignore={folder}" for folder in ELSEWHERE)]
     return int(pytest.main(["--ds=tests.compat.core_settings", *chosen]))

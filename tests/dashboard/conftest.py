@@ -10,13 +10,13 @@ from tests.admin.conftest import browser_of
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait longer for the database, so that a busy machine does not leave parts out."""
+    """Raise the time limit for reading each part of a page, for busy machines."""
     monkeypatch.setattr("pulljobs.admin.dashboard.contents.PATIENCE", timedelta(minutes=1))
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_counted(db: None) -> None:
-    """Forget counts that a server process of tests before may have begun."""
+    """Delete the progress of counts, which a server process of an earlier test may have begun."""
     CountProgress.objects.all().delete()
 
 

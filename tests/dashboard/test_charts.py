@@ -26,7 +26,7 @@ def framed(columns: int, highest: float, tips: list[str] | None = None) -> Frame
 
 
 def heights(drawn: str, name: str) -> list[float]:
-    """Return the heights of the bars of a class."""
+    """Return the heights of the bars with this CSS class in the SVG of a chart."""
     return [
         float(rect.attrib["height"])
         for rect in ET.fromstring(drawn).iter("rect")
@@ -121,7 +121,7 @@ def test_a_sparkline_has_a_bar_for_each_step_with_settlements() -> None:
 
 
 def test_steps_are_named_once_for_all_charts_and_escaped_in_tables() -> None:
-    """Dates are what a page takes longest for: a week has 168 steps in four charts."""
+    """Formatting dates takes the longest on a page: a week has 168 steps in four charts."""
     named: list[datetime] = []
 
     def name_step(at: datetime) -> str:

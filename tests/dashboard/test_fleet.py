@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def hidden(monkeypatch: pytest.MonkeyPatch) -> Consumer:
-    """Return the last of three consumers, of which the table shows the first."""
+    """Create three consumers, of which the table shows only the first. Return the last."""
     monkeypatch.setattr(consumer_status, "SHOWN", 1)
     for name in ("a", "b"):
         ConsumerFactory.create(channel__name=name)

@@ -63,9 +63,9 @@ def consumer(db: None) -> Consumer:
 
 
 def settle(consumer: Consumer, start: datetime, count: int, *, every_ms: int) -> None:
-    """Archive jobs, every tenth of them dead after a retry.
+    """Insert settlements from `start` on, every tenth of them dead after a retry.
 
-    Each waited a second and ran 0, 1, 2 ... ms.
+    Each job waited for a second and ran 0, 1, 2 ... ms.
     """
     first = ids.first_of(start)
     query(ARCHIVED, [first, every_ms, consumer.pk, start, every_ms, count - 1])
@@ -85,7 +85,7 @@ def last_hour(now: datetime, consumer_id: int | None = None) -> history.History:
 
 
 def estimated_hour(now: datetime) -> history.History:
-    """Return the figures that `pulljobs top` shows of a time."""
+    """Return the history of the default range, read from the archive as `pulljobs top` does."""
     chosen = ranges.DEFAULT
     return history.read_archive(chosen.slices(now), chosen.step)
 
@@ -113,7 +113,7 @@ def test_every_settlement_of_a_minute_is_counted(
 def test_every_range_has_every_settlement_once(
     operator: Client, consumer: Consumer, now: datetime, name: str
 ) -> None:
-    """Some are counted, some came later, and some of each are of another consumer."""
+    """A part of the settlements is counted and a part is newer. Both have two consumers."""
     other = ConsumerFactory.create()
     week = ranges.choose("week").slices(now)[0].start
     settle(consumer, week + timedelta(days=1, minutes=1), 30, every_ms=1)
@@ -139,7 +139,7 @@ def test_every_range_has_every_settlement_once(
 
 @pytest.mark.parametrize("hour", [0, 1, 12, 23])
 def test_hours_and_whole_days_cover_a_week_without_gap_or_overlap(hour: int) -> None:
-    """A week that begins at midnight would hide days that begin at another hour."""
+    """The week may begin at any hour, not only at midnight."""
     start = datetime(2026, 5, 4, hour, tzinfo=UTC)
     end = start + timedelta(days=7)
     hours, days = history._cover(start, end, history.HOUR)
@@ -224,7 +224,7 @@ def test_the_cap_limits_the_rows_that_are_read_for_an_estimate(
 
 
 def rows_read(params: dict[str, Any]) -> float:
-    """Return the number of rows that the statement reads from the archive."""
+    """Return how many rows of the archive the statement `recent` reads with these parameters."""
     text = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement('recent')}"
     with connection.cursor() as cursor:
         cursor.execute(text, params)
@@ -237,7 +237,7 @@ def rows_read(params: dict[str, Any]) -> float:
 
 
 def test_a_redriven_job_adds_no_wait(consumer: Consumer, now: datetime) -> None:
-    """Its wait would include the time until an operator redrove it."""
+    """The wait of its second settlement would include the time until the redrive."""
     job = JobFactory.create(consumer=consumer, state=State.DEAD)
     jobs.redrive(USING, [job.id])
     jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, 1)])
@@ -296,7 +296,7 @@ def _crowd(consumer: Consumer, now: datetime, *, analyzed: bool) -> None:
 
 
 def test_no_query_of_the_page_scans_a_growing_table(operator: Client, crowded: None) -> None:
-    """The statements in SQL files are tested in tests/storage/test_plans.py."""
+    """Queries of the ORM are checked here, and the SQL files in tests/storage/test_plans.py."""
     for chosen in ("hour", "day", "week", "month"):
         assert scans(operator, chosen) == []
 

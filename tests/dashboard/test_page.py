@@ -60,7 +60,7 @@ def tile(page: str, title: str) -> str:
 
 
 def settled_counts(page: str) -> set[tuple[str, str]]:
-    """Return the counts of delivered and dead jobs in the tooltips of the chart, zeros left out."""
+    """Return the counts of delivered and dead jobs in the chart's tooltips, except zeros."""
     counts = re.findall(r"<title>[^<]*: (\d+) delivered, (\d+) dead", page)
     return {count for count in counts if count != ("0", "0")}
 
@@ -204,7 +204,7 @@ def test_the_oldest_snapshot_is_named_with_its_pid(operator: Client, consumer: C
 def test_a_replication_slot_is_not_hidden_by_young_transactions(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slot has no age, and keeps dead rows however young all transactions are."""
+    """A slot has no age, but it keeps dead rows as well as the oldest transactions."""
     pins = [Pin("session", str(number), 2.0 + number, "active") for number in range(9)]
     pins.append(Pin("replication slot", "standby_2", None, "inactive"))
     monkeypatch.setattr(blockers, "pins", lambda using, age: pins)
@@ -214,7 +214,7 @@ def test_a_replication_slot_is_not_hidden_by_young_transactions(
 
 
 def test_rows_in_a_default_partition_are_a_problem(operator: Client) -> None:
-    """Without upkeep there is no partition at all."""
+    """A day whose partition is missing is reported, too."""
     for [name] in query("SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_.*_[0-9]{8}$'"):
         query(f"DROP TABLE IF EXISTS {name} CASCADE")
     published(ConsumerFactory.create())
@@ -239,7 +239,7 @@ def test_a_capped_count_of_rows_in_a_default_partition_is_marked(
 def test_parts_that_are_not_read_in_time_are_left_out(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock that holds up one part leaves the others on the page."""
+    """If a lock holds up one part, the page has all the others."""
     monkeypatch.setattr("pulljobs.admin.dashboard.contents.PATIENCE", timedelta(seconds=3))
     published(consumer, 3)
     with session() as other:
@@ -266,7 +266,7 @@ def test_a_lock_timeout_of_the_role_costs_only_one_part(
 def test_parts_that_were_not_read_are_not_reported_as_healthy(
     operator: Client, consumer: Consumer
 ) -> None:
-    """The announcement for screen readers says so as well."""
+    """The page reports that parts are missing, and not that nothing needs attention."""
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")
         text = visible_text(read_dashboard(operator))
