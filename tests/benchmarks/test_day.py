@@ -36,6 +36,7 @@ def test_history_of_a_small_day_levels_off() -> None:
 
 
 def test_day_is_long_enough_for_retention() -> None:
+    """Fewer than 8 hours are refused, because retention would drop nothing to compare."""
     command = [sys.executable, "-m", "benchmarks", "day", "--hours", "7"]
     done = subprocess.run(command, cwd=BASE_DIR, capture_output=True, text=True)
     assert done.returncode == 2

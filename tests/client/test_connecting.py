@@ -121,6 +121,7 @@ def test_TLS_is_verified_unless_turned_off(tmp_path: Path) -> None:
 
 
 def test_a_broker_has_a_url() -> None:
+    """A text that is not an http or https URL with a valid host and port is refused."""
     wrong = ["http://[::1/", "http://broker:port", "http://broker:65536", "http://bro\nker"]
     wrong += ["http://broker:-1", "http://a..b", f"http://{'a' * 64}", "http://broker/\ud800"]
     for url in ("localhost:8000", "ftp://broker", "", "http://", "http://:80", *wrong):

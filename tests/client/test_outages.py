@@ -77,6 +77,7 @@ def test_a_pull_whose_answer_was_lost_is_repeated_under_its_request_id(mocked: M
 
 
 def test_a_repeat_lingers_for_what_is_left_of_the_time(mocked: Mock) -> None:
+    """A long poll that was cut is repeated, and waits only until the time-out of the fetch."""
     side, broker = mocked
 
     def reset(request: Request) -> httpx.Response | None:
@@ -195,6 +196,7 @@ def test_a_message_that_is_too_large_for_a_proxy_is_refused_alone(mocked: Mock) 
 
 
 def test_nothing_is_published_where_one_can_not_be_encoded(mocked: Mock) -> None:
+    """A message that is not valid raises before the first request is sent."""
     side, broker = mocked
     with pytest.raises(InvalidMessage, match="is not JSON serializable.: give bytes"):
         side.producer().publish_many([*map(str, range(150)), object()])
@@ -208,6 +210,7 @@ def test_nothing_is_published_where_one_can_not_be_encoded(mocked: Mock) -> None
 
 @pytest.mark.parametrize("body", [{"status": "fine"}, {"Result": "fine", "Results": "fine"}])
 def test_an_answer_of_no_broker_is_a_clear_error(mocked: Mock, body: dict[str, str]) -> None:
+    """JSON of another service, which has not the fields of a broker, raises NotFound."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
@@ -268,6 +271,7 @@ def too_often(broker: FakeBroker) -> None:
 
 
 def test_a_publish_that_came_too_often_may_be_a_duplicate(mocked: Mock) -> None:
+    """If a publish is repeated after status 429, an id that was known before is a duplicate."""
     side, broker = mocked
     producer = side.producer()
     producer.publish("first", message_id="m-1")
@@ -277,6 +281,7 @@ def test_a_publish_that_came_too_often_may_be_a_duplicate(mocked: Mock) -> None:
 
 @pytest.mark.parametrize("verb", ["nack", "release"])
 def test_an_outcome_that_was_refused_as_too_early_may_be_too_late(mocked: Mock, verb: str) -> None:
+    """If an outcome is repeated after status 429, and the lease has ended, it raises LeaseLost."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
@@ -363,6 +368,7 @@ def test_a_broker_that_fails_is_asked_less_and_less_and_at_full_rate_again(statu
     ("given", "seconds"), [("86400", 300.0), ("inf", 300.0), ("nan", 0.0), ("-5", 0.0), ("7", 7.0)]
 )
 def test_no_broker_sends_its_clients_away_for_long(given: str, seconds: float) -> None:
+    """A `Retry-After` counts as 300 s at most, and as 0 if it is not a number from 0 on."""
     with pytest.raises(Unreachable) as refused:
         checked(Answer(503, {"retry-after": given}, b"maintenance", 0.0, 0.0))
     assert refused.value.retry_after == seconds

@@ -93,6 +93,7 @@ def test_SIGTERM_in_the_middle(live: Live, kind: str) -> None:
 
 
 def test_a_stop_while_a_pull_lingers_leaves_nothing(live: Live) -> None:
+    """Messages that arrive for the long poll of a stopping worker go back without a delivery."""
     with started(sys.executable, "-m", "tests.client.worker", live.base_url, "plain") as worker:
         publish_many("orders", [b"x"])
         wait_until(lambda: delivered() == 1, STARTING_SECONDS)

@@ -48,6 +48,7 @@ def lost(request: httpx.Request) -> httpx.Response:
 
 @pytest.mark.parametrize("failing", [None, unavailable, lost])
 def test_a_publish_goes_to_the_next_server_and_stays_there(failing: Any) -> None:
+    """A server that failed once is not asked again while another one answers."""
     cluster = Servers(failing, "one", "two")
     with Producer(URLS, "orders", "shop", connection=cluster.connection, **SHOP) as producer:
         for number in range(5):
@@ -62,7 +63,7 @@ async def _publish_async(cluster: Servers) -> None:
         await producer.publish({"order": 1}, message_id="m-1")
 
 
-def test_an_asynchronous_producer_does_so_too() -> None:
+def test_an_asynchronous_producer_goes_to_the_next_server() -> None:
     cluster = Servers(None, "one")
     asyncio.run(_publish_async(cluster))
     assert cluster.broker.published == {"m-1"}

@@ -52,7 +52,9 @@ def test_a_message_arrives_as_it_was_published(side: Side) -> None:
         (b"bytes", b"bytes", "application/octet-stream"),
     ],
 )
-def test_payloads(side: Side, payload: Any, arrives: bytes, content_type: str) -> None:
+def test_text_json_and_bytes_arrive_with_their_content_type(
+    side: Side, payload: Any, arrives: bytes, content_type: str
+) -> None:
     side.producer().publish(payload)
     message = side.consumer().next()
     assert (message.payload, message.content_type) == (arrives, content_type)
@@ -126,6 +128,7 @@ def test_without_a_delay_a_retry_waits_90_seconds_times_attempts(side: Side) -> 
 
 
 def test_a_delay_below_0_is_none(side: Side) -> None:
+    """A negative delay of a nack, or of `requeue_delay`, queues the message at once."""
     side.producer().publish("x")
     consumer = side.consumer(requeue_delay=lambda attempts: -1.0)
     consumer.next().nack(-90)
@@ -159,6 +162,7 @@ def test_a_lost_lease_is_reported_and_other_messages_continue(side: Side) -> Non
 
 
 def test_a_lease_is_renewed_when_asked_for(side: Side) -> None:
+    """`in_progress` renews for the given seconds, and returns the seconds that are left."""
     side.producer().publish("x")
     message = side.consumer().next()
     message.progress(3, 10, "pages")
@@ -167,12 +171,14 @@ def test_a_lease_is_renewed_when_asked_for(side: Side) -> None:
 
 
 def test_statuses_are_no_messages(side: Side) -> None:
+    """A pull of a paused consumer returns no message."""
     side.producer().publish("x")
     side.world.pause()
     assert side.consumer().fetch(3, timeout=NOTHING) == []
 
 
 def test_many_end_in_one_request(side: Side) -> None:
+    """`release_all` and `ack_all` return no failures, even for a message that has an outcome."""
     side.producer().publish_many([str(n) for n in range(4)])
     consumer = side.consumer()
     messages = consumer.fetch(4)
@@ -189,6 +195,7 @@ def test_publishing_an_id_again_is_reported_and_does_nothing(side: Side) -> None
 
 
 def test_a_producer_s_id_is_text_of_any_kind(live: Live) -> None:
+    """A producer whose name has letters outside of ASCII can publish."""
     made = ProducerRow(name="größe")
     made.set_token("shop-token")
     made.save()
@@ -197,6 +204,7 @@ def test_a_producer_s_id_is_text_of_any_kind(live: Live) -> None:
 
 
 def test_what_is_refused_does_not_stop_the_others(side: Side) -> None:
+    """An empty payload is refused alone, and the other messages of its request are published."""
     producer = side.producer()
     receipts = producer.publish_many(["one", "", "two"])
     assert [receipt.status for receipt in receipts] == ["accepted", "invalid", "accepted"]
@@ -323,6 +331,7 @@ def test_a_job_is_given_up_once_after_its_last_call(side: Side) -> None:
 
 
 def test_a_handler_may_keep_its_lease(side: Side) -> None:
+    """A handler renews its own lease with `in_progress`, which an async handler awaits."""
     side.producer().publish("x")
     left: list[float] = []
 

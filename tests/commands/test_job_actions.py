@@ -97,6 +97,7 @@ def test_all_filters_have_to_fit(other: Consumer, flags: list[str], jobs: int) -
 
 
 def test_a_state_limits_a_kill(other: Consumer) -> None:
+    """With `--state QUEUED`, a kill leaves running jobs alone."""
     assert answer("kill", "--only", "news", "--state", "QUEUED", "--yes")[0]["killed"] == 1
     assert "INFLIGHT" in states(other)
 

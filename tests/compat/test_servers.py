@@ -75,6 +75,7 @@ def test_claims_of_many_priorities_are_not_compiled(debian: int, directory: Path
 
 @pytest.mark.skipif(not OTHER, reason="for PULLJOBS_TEST_POSTGRES, where its programs are")
 def test_another_postgresql(directory: Path) -> None:
+    """All storage tests pass on the server whose programs PULLJOBS_TEST_POSTGRES names."""
     with postgres(Path(OTHER), own(directory / "other")) as port:
         assert_passed(storage_suite(port, plans=True))
 
@@ -93,6 +94,7 @@ def pooled(directory: Path) -> Iterator[int]:
 
 @behind_pgbouncer
 def test_pgbouncer_in_transaction_mode(pooled: int) -> None:
+    """Every sixth storage test passes through PgBouncer, or with PULLJOBS_TEST_SERVERS=1 all."""
     assert_passed(storage_suite(pooled, pooled=True, every=EVERY))
 
 
