@@ -13,7 +13,7 @@ from tests.example.processes import project
 
 HERE: Final = Path(__file__).parent
 Report = Any
-"""Report of a run, or a list of reports of rounds."""
+"""Parsed JSON of `python -m benchmarks faults`: a report, or a list with one for each round."""
 Faults = Callable[..., Report]
 
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def state() -> Iterator[Path]:
-    """State directory of one server for all runs."""
+    """State directory of the embedded server that all runs of the session use."""
     with project() as made:
         yield made.cluster.parent
 

@@ -1,4 +1,4 @@
-"""The checker reports what is wrong and nothing else. Most histories here are of job 1."""
+"""The checker of histories finds each broken rule and no other. Most histories are of job 1."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +40,7 @@ from benchmarks.faults.spans import Span
 from benchmarks.faults.tables import Live, Settled, Tables
 
 A, B = 100, 200
-"""Processes."""
+"""Process ids in the histories."""
 PROCESS = {"a": A, "b": B, "c": 300, "d": 400}
 Lines = Sequence[Line]
 FAIR = KeyLimits(is_exclusive=False, is_fair=True)
@@ -120,7 +120,10 @@ def late_steps(*moments: float) -> Lines:
 
 
 def others(since: float, until: float) -> Lines:
-    """Return claims of other jobs by another process, and of two by this one at the ends."""
+    """Return a history in which process A is ready and claims nothing between two own claims.
+
+    Process B claims so many jobs meanwhile that A counts as deaf.
+    """
     count = DEAF_JOBS + 2
     step = (until - since) / count
     claims = [
@@ -498,12 +501,15 @@ def test_bad_history_is_reported(name: str) -> None:
 
 
 def queued_claims(count: int, every: float) -> list[TimedClaim]:
-    """Return claims of jobs that were all published at the begin, in equal steps."""
+    """Return claims, one every `every` seconds, of jobs that were all published at time 0."""
     return [TimedClaim(1, n * every, None, n, 0.0) for n in range(1, count + 1)]
 
 
 def turns(served: str, fresh_at: float) -> list[TimedClaim]:
-    """Return claims of two jobs each of these keys, one a second. The jobs of b are not old."""
+    """Return claims of two jobs of a key each second, in the order of the keys in `served`.
+
+    Jobs of the key b were available from `fresh_at` on, and those of other keys from 0.1 on.
+    """
     return [
         TimedClaim(1, number, None, 2 * number + job, fresh_at if key == "b" else 0.1, key)
         for number, key in enumerate(served, 1)
@@ -537,7 +543,10 @@ def test_killed_process_is_charged_for_no_more_than_its_threads_may_have_begun()
 
 
 def test_a_frozen_client_is_charged_for_what_it_held() -> None:
-    """Its server does not know which jobs have started. A worker's supervisor does."""
+    """All jobs that a frozen client of the HTTP API holds may count a retry.
+
+    For a worker, only started jobs may, because its supervisor knows which ones have started.
+    """
     lines = [claim("a", 0, 1), *freeze(2, 15), claim("b", 12, 13, retry_count=1)]
     history = sorted([*lines, *settle("b", 14, 15)], key=lambda line: line.at)
     assert find_faults(Case(history, by("b"), clients=frozenset({A}))) == {}

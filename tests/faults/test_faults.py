@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 JOBS = os.environ.get("PULLJOBS_TEST_JOBS") or "1000"
 ONLY_CLAIMERS = ("--faults", "none", "--workers", "0", "--claimers", "3", "--lease", "0.5")
 LEASE = 3.0 + SLACK / 5
-"""Lease duration of the rounds in seconds, and the bound of all waits."""
+"""Lease duration of a round, and the longest time that a job may wait in it, both in seconds."""
 MIXED = "kill,stop,restart,terminate,cut,row"
 ROUNDS = os.environ.get("PULLJOBS_TEST_ROUNDS") == "1"
 PLANTED = [
@@ -26,7 +26,10 @@ PLANTED = [
 
 
 def test_mix_of_faults_breaks_no_promise(faults: Faults) -> None:
-    """A process that lost a lease settles late in one of three runs: faults also hit idle ones."""
+    """No job is lost, and in one of three runs a settlement after the loss of its lease is refused.
+
+    A fault may hit an idle process, so a single run need not have such a settlement.
+    """
     late = 0
     for _run in range(3):
         report = faults(
@@ -53,7 +56,7 @@ def test_mix_of_faults_breaks_no_promise(faults: Faults) -> None:
 def test_checker_reports_what_is_broken_on_purpose(
     faults: Faults, broken: str, rules: set[str]
 ) -> None:
-    """One of six runs shows it: on a busy machine all claimers of a run may be equally slow."""
+    """One of six runs shows the defect: on a busy machine all claimers may be equally slow."""
     runs = (faults("--break", broken, "--jobs", JOBS, *ONLY_CLAIMERS) for _ in range(6))
     assert any(rules <= set(report["broken"]) for report in runs)
 
@@ -98,7 +101,10 @@ def test_checker_reports_a_throttle_that_only_its_own_process_knows(faults: Faul
 
 
 def test_a_round_of_errors_delays_and_charges_no_unrelated_job(faults: Faults) -> None:
-    """The clean rounds of other kinds take minutes: `python -m benchmarks faults --rounds 10`."""
+    """In a round whose handlers raise errors, other jobs wait for less than a lease.
+
+    Rounds of other faults take minutes: `python -m benchmarks faults --rounds 10`.
+    """
     [report] = faults("--rounds", "1", "--faults", "raise", "--lease", str(LEASE))
     assert (report["broken"], report["complaints"]) == ({}, [])
     assert report["longest wait"] < LEASE < report["jobs"]

@@ -1,4 +1,4 @@
-"""Processes of a run end with their director, however it ends."""
+"""Processes of a run of faults end with the process that started them, even if that is killed."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def test_no_process_outlives_its_director(tmp_path: Path, is_killed: bool) -> No
 
 
 def is_alive(pid: int) -> bool:
-    """Return False for a zombie, too: its new parent may take a while."""
+    """Return True if the process exists and is no zombie, which waits only for its new parent."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Files of histories."""
+"""Histories of runs of faults are written to files and read again."""
 
 from pathlib import Path
 

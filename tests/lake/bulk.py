@@ -41,9 +41,9 @@ def writer(channel: Channel, *, schema: pa.Schema = SCHEMA, **options: Any) -> A
 def publish(
     channel: Channel, *tasks: Sequence[pa.RecordBatch], schema: pa.Schema = SCHEMA, **options: Any
 ) -> None:
-    """Run one publish whose tasks have these rows.
+    """Run one bulk publish, with a task for each sequence of batches of rows.
 
-    As in Spark, a failure is raised after the abort.
+    As in Spark, a failure is raised after the abort of the publish.
     """
     made = writer(channel, schema=schema, **options)
     messages: list[Any] = []
@@ -56,9 +56,9 @@ def publish(
 
 
 def let_go() -> None:
-    """Wait until no session holds the lock of a publish.
+    """Wait until no session holds the lock of a bulk publish.
 
-    The server ends a session a moment after it was closed.
+    The server ends a session a moment after its connection was closed.
     """
     held = (
         "SELECT FROM pg_locks WHERE locktype = 'advisory'"

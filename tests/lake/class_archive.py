@@ -1,7 +1,7 @@
-"""Parts that let sessions of Spark start with half of the processor time.
+"""Files with which sessions of Spark start in half of the processor time.
 
-They are an archive of the classes that a JVM loads and a home of Spark without its archive of
-Python modules.
+They are an archive of the classes that a JVM loads, and a home directory of Spark without its
+archive of Python modules.
 
 `python -m tests.lake.class_archive DIRECTORY` makes both. Java ignores an archive of another Java.
 """
@@ -25,7 +25,10 @@ PARTS: Final = ("bin", "jars", "sbin")
 
 
 def variables_of(directory: Path, *, has_archive: bool) -> dict[str, str]:
-    """Return variables of processes that start sessions. The first caller makes the parts."""
+    """Return environment variables for processes that start sessions with the files in a directory.
+
+    The first caller makes the files. With `has_archive` they include the archive of classes.
+    """
     home = home_without_archive(directory)
     archive = directory / ARCHIVE
     java = f"{JAVA} {QUIET} -XX:SharedArchiveFile={archive}" if has_archive else JAVA
@@ -36,9 +39,10 @@ def variables_of(directory: Path, *, has_archive: bool) -> dict[str, str]:
 
 
 def home_without_archive(directory: Path) -> Path:
-    """Make a home of Spark whose Python workers load the modules that are installed and compiled.
+    """Make a home directory of Spark without its archive of Python modules, and return it.
 
-    Spark puts an archive of its modules before them, which every process would compile again.
+    Python workers then load the installed modules. They would compile those of the archive again
+    in every process.
     """
     home = directory / "home"
     home.mkdir(parents=True, exist_ok=True)
@@ -49,7 +53,7 @@ def home_without_archive(directory: Path) -> Path:
 
 
 def make(directory: Path) -> None:
-    """Make the parts, or wait until another process has made them."""
+    """Make both parts in a directory, or wait until another process has made them."""
     os.environ["SPARK_HOME"] = str(home_without_archive(directory))
     archive = directory / ARCHIVE
     with (directory / "lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""Spark session of these tests.
+"""Fixtures of tests of the lake: the Spark session that they share, and places of lakes.
 
 A session takes seconds to start, many more until its JVM is warm, and its memory. Under xdist one
 process runs all files here, and nothing else before they are done.
@@ -35,7 +35,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Start sessions quickly. An archive of classes pays off in runs of many tests, as of xdist."""
+    """Set variables with which Spark sessions start quickly.
+
+    Under xdist, with its many tests, an archive of Java classes pays off as well.
+    """
     is_of_many = "PYTEST_XDIST_WORKER" in os.environ
     own = tmp_path_factory.getbasetemp()
     place = os.environ.get("PULLJOBS_TEST_SPARK") or (own.parent if is_of_many else own) / "spark"
@@ -48,16 +51,20 @@ def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def quick_spark_where_needed(request: pytest.FixtureRequest) -> None:
-    """Let no process wait for the archive of classes before it runs a test with Spark."""
+    """Set the variables of quick starts before a test with Spark, and not before other tests.
+
+    So no process waits for the archive of classes that does not need it.
+    """
     if request.node.get_closest_marker("spark"):
         request.getfixturevalue("quick_spark")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def store_port() -> Iterator[int]:
-    """Port of the S3 server, which runs only for tests that need it.
+    """Port of the S3 server of the session, which runs only for tests that need it.
 
-    The variables are set early, because Spark's Python workers have those of its JVM's start.
+    Its environment variables are set early, because Spark's Python workers have the variables with
+    which its JVM was started.
     """
     port = object_store.choose_port()
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
@@ -70,7 +77,7 @@ def store_port() -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path) -> Iterator[Place]:
-    """Place of the test's own lake, in the bucket if PULLJOBS_TEST_LAKE has its scheme."""
+    """Place of a lake for one test, a directory, or in the bucket if PULLJOBS_TEST_LAKE is set."""
     with lakes.lake_at(tmp_path / "lake") as path:
         yield path
 
@@ -87,7 +94,7 @@ def store(store_port: int) -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def python_of_workers() -> Iterator[None]:
-    """Path on which Spark's Python workers find what these tests pickle."""
+    """Make Spark's Python workers find the modules of functions that these tests send to them."""
     path = os.pathsep.join(filter(None, [str(HERE.parent.parent), os.environ.get("PYTHONPATH")]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)

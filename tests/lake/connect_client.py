@@ -1,6 +1,6 @@
 """Client of a Spark Connect server: `python -m tests.lake.connect_client ORDERS_AS_JSON`.
 
-It publishes, reads and streams by the API, as the guide shows it, and by commands.
+It publishes, reads and streams with the Python API, as the guide shows, and with commands.
 """
 
 import json

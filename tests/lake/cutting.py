@@ -33,7 +33,7 @@ STEPS: Final[dict[str, tuple[str, Place]]] = {
     "before the ledger": ("before", (ledger, "end_run")),
     "after the ledger": ("after", (ledger, "end_run")),
 }
-"""First call before or after which the process dies, for each step."""
+"""For each step, the call of a function before or after which the process kills itself."""
 CONF: Final = (
     ("spark.executorEnv.PYTHONPATH", str(BASE_DIR)),  # where this is not installed
     ("spark.executor.memory", "512m"),
@@ -61,7 +61,7 @@ def prepare(step: str) -> None:
 
 
 def die_once_there_are_files(location: str) -> None:
-    """Kill this process once a task has written a file. Other processes run the tasks."""
+    """Wait until another process has written a Parquet file there, and then kill this process."""
     lake, entries = open_location(location), fs.FileSelector("", True, recursive=True)
     while not any(entry.path.endswith(".parquet") for entry in lake.get_file_info(entries)):
         time.sleep(0.002)

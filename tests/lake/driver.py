@@ -24,7 +24,7 @@ def main(orders: dict[str, Any]) -> None:
 
 
 def publish(spark: SparkSession, orders: dict[str, Any]) -> None:
-    """Publish the numbers from 0 up to, but not including, `count`."""
+    """Publish a message for each number below `count`, through Spark."""
     spark.dataSource.register(DefaultSource)
     rows = spark.range(0, orders["count"], 1, orders["tasks"]).selectExpr(
         "cast(id AS string) AS payload"
@@ -33,7 +33,7 @@ def publish(spark: SparkSession, orders: dict[str, Any]) -> None:
 
 
 def failing() -> Any:
-    """Make a function for `mapInArrow` in which every third task fails.
+    """Return a function for `mapInArrow` that makes every third task fail twice.
 
     Such a task fails once before its rows and once after them.
     """
@@ -54,7 +54,7 @@ def failing() -> Any:
 
 
 def sink(spark: SparkSession, orders: dict[str, Any]) -> None:
-    """Stream files to the sink, one file per batch.
+    """Stream files to the sink that publishes, one file per micro-batch.
 
     The driver is killed between the commit of the sink and that of Spark.
     """

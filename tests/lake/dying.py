@@ -35,9 +35,9 @@ OURS = ("points", "marks", "driver")
 class Fate:
     points: frozenset[str]
     marks: str
-    """Directory with a file for each point that was met."""
+    """Directory with an empty file for each point at which the driver was killed."""
     driver: int
-    """Process group of the driver."""
+    """Process group of the driver, which is killed."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "Fate":
@@ -45,7 +45,7 @@ class Fate:
         return cls(points, options["marks"], int(options["driver"]))
 
     def meet(self, point: str) -> None:
-        """Kill the driver and its processes at one of its points, met for the first time."""
+        """Kill the driver and its processes if this is one of the points and its first time."""
         if point in self.points and not Path(self.marks, point).exists():
             Path(self.marks, point).touch()
             self.kill()

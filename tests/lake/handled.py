@@ -36,7 +36,7 @@ def returns_payloads(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def waits_payloads(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the payloads as delays, in seconds."""
+    """Return each job with its payload as the delay of a retry, in seconds."""
     return frame.assign(after=frame["payload"].astype(float))[["job_id", "after"]]
 
 

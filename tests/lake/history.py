@@ -27,7 +27,7 @@ NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
 
 @dataclass
 class History:
-    """Rows as the engine writes them, with ids that contain their time."""
+    """Maker of messages and settlements at given times, with ids that contain the times."""
 
     numbers: "count[int]" = field(default_factory=count)
 
@@ -44,9 +44,9 @@ class History:
     def settle(
         self, consumer: Consumer, at: datetime, *, wait: float = 1.0, run: float = 2.0, **given: Any
     ) -> ArchivedJob:
-        """Archive a job that was settled at a time, with its seconds of waiting and running.
+        """Write the settlement of a job that waited and ran for these seconds before `at`.
 
-        A field given as None is NULL, as for a job that was not claimed or did not run.
+        Other fields can be given. None is NULL, as for a job that was not claimed or did not run.
         """
         started_at = at - run * SECOND
         claimed_at = started_at - AHEAD
@@ -73,7 +73,7 @@ class History:
 @dataclass
 class Lake:
     spark: SparkSession | None = None
-    """Session of counts by Spark, which a test that needs none goes without."""
+    """Session by which Spark counts, or None if the test counts in its own process."""
 
     def export(self) -> Exported:
         wait_for_other_transactions()

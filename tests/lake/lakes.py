@@ -1,4 +1,4 @@
-"""Contents of the lake and of PostgreSQL, compared without the readers under test."""
+"""Contents of the lake and of PostgreSQL, read by other means than those under test."""
 
 import json
 import os
@@ -47,12 +47,12 @@ Sums = tuple[int, int, int]
 
 Place = Path | StorePlace
 SCHEME: Final = os.environ.get("PULLJOBS_TEST_LAKE", "")
-"""Scheme of the bucket in which all lakes are, in place of directories."""
+"""URL scheme of the bucket in which all lakes of the tests are, or "" for directories."""
 
 
 @contextmanager
 def lake_at(place: Place) -> Iterator[Place]:
-    """Set `PULLJOBS['LAKE']` to this place within the block, or to one in the bucket."""
+    """Set `PULLJOBS['LAKE']` within the block to this place, or to one in the bucket. Yield it."""
     if SCHEME and isinstance(place, Path):
         place = StorePlace(SCHEME)
     with override_settings(PULLJOBS={**django_settings.PULLJOBS, "LAKE": setting_of(place)}):
@@ -60,7 +60,7 @@ def lake_at(place: Place) -> Iterator[Place]:
 
 
 def setting_of(place: Place) -> str:
-    """Return the setting of a lake at this place, whose URL may have another form in the ledger."""
+    """Return the value of `PULLJOBS['LAKE']` for a place. In the ledger its URL may differ."""
     return str(place) if isinstance(place, Path) else place.setting
 
 
@@ -86,7 +86,7 @@ def files(lake: Place, table: str) -> list[str]:
 
 
 def read_rows(lake: Place, table: str, columns: str) -> list[tuple[Any, ...]]:
-    """Read columns of the files that the log names, with duckdb."""
+    """Read columns of all rows of a table of the lake, by DuckDB from the files in its log."""
     if not (paths := files(lake, table)):
         return []
     with TemporaryDirectory() as directory, duckdb.connect() as duck:
@@ -126,7 +126,7 @@ def assert_same(lake: Place) -> None:
 
 
 class Cutter:
-    """Exports that are killed at a step, each in a fork of one process that has loaded all."""
+    """Process that runs exports in forks of itself, so that each can be killed at a step."""
 
     def __init__(self, *flags: str) -> None:
         self._process = subprocess.Popen(
@@ -139,7 +139,7 @@ class Cutter:
         )
 
     def cut(self, step: str) -> int:
-        """Run an export up to a step and return the signal that ended it, 0 if none did."""
+        """Run an export that is killed at this step. Return the signal that ended it, or 0."""
         wait_for_other_transactions()
         assert self._process.stdin
         assert self._process.stdout
@@ -158,9 +158,9 @@ class Cutter:
 
 
 def environment(password: str = "") -> dict[str, str]:
-    """Return the environment of a process, with this password if the server needs none.
+    """Return the environment of a process that uses the lake and the database of this test.
 
-    The process has the lake and the database of this test.
+    If the server needs no password, its URL has the given one.
     """
     known = {"password": password, **connections["default"].get_connection_params()}
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}

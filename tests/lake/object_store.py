@@ -1,4 +1,4 @@
-"""S3 server of these tests, on the loopback, and places of lakes in its bucket."""
+"""S3 server for tests of the lake, on this machine, and places of lakes in its bucket."""
 
 import os
 import socket
@@ -42,7 +42,7 @@ def environment_of(port: int) -> dict[str, str]:
 
 @contextmanager
 def serve(port: int) -> Iterator[None]:
-    """Run the server, with an empty bucket."""
+    """Run the S3 server with an empty bucket at this port, within the block."""
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -69,7 +69,7 @@ def request(method: str, path: str, port: int, body: bytes | None = None) -> byt
 
 @dataclass(frozen=True)
 class Key:
-    """Object below a place, with the methods of a path that these tests use."""
+    """Object of the bucket below a place, with methods like those of `Path`."""
 
     place: "StorePlace"
     path: str
@@ -93,7 +93,7 @@ class Key:
 
 
 class StorePlace:
-    """Place of a lake in the bucket. Its text is the one form that the ledger has."""
+    """Place of a lake in the bucket. `str` gives its URL as the ledger has it."""
 
     def __init__(self, scheme: str) -> None:
         self.folder = uuid4().hex
@@ -106,7 +106,7 @@ class StorePlace:
         return Key(self, path)
 
     def download(self, url: str, directory: Path) -> str:
-        """Copy an object to a file of the same name, and return its path."""
+        """Copy an object into a directory, under the same name, and return the path of the file."""
         target = directory / url.rpartition("/")[2]
         target.write_bytes((self / url.removeprefix(f"{self}/")).read_bytes())
         return str(target)

@@ -15,7 +15,7 @@ from example_project.postgres.place import PORT, Place
 
 @contextmanager
 def serve_standby() -> Iterator[Path]:
-    """Copy the server, start the copy as a standby, and return the directory of its socket."""
+    """Copy the server, run the copy as a standby, and yield the directory of its socket."""
     primary = Path(connection.get_connection_params()["host"])
     version = int(_ask("SHOW server_version_num")) // 10_000
     data = Path(_ask("SHOW data_directory"))

@@ -23,7 +23,7 @@ def options(consumer: Consumer, **more: object) -> dict[str, str]:
 
 @contextmanager
 def source(consumer: Consumer, **more: object) -> Iterator["Source"]:
-    """Open the source of a driver, and drop its connection at the end as if the driver died."""
+    """Open the source of a stream, and drop its connection at the end as if its driver died."""
     made = Source(options(consumer, **{"maxRowsPerBatch": BATCH, **more}))
     try:
         yield made
@@ -32,7 +32,7 @@ def source(consumer: Consumer, **more: object) -> Iterator["Source"]:
 
 
 class Source:
-    """Spark's side of a stream, with the offset that it has reached."""
+    """Caller of a stream's source as Spark calls it, with the offset that it has reached."""
 
     def __init__(self, options: dict[str, str], at: Offset | None = None) -> None:
         self.reader: JobsReader = streaming.reader(options, batches.SCHEMA)
@@ -54,7 +54,7 @@ class Source:
         ]
 
     def run(self) -> list[dict[str, Any]]:
-        """Run one micro-batch up to the entry in Spark's log of commits."""
+        """Plan and read one micro-batch, and return its rows. Spark would then log its commit."""
         end = self.plan()
         rows = [] if end == self.at else self.rows(end)
         self.at = end

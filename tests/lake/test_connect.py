@@ -1,4 +1,4 @@
-"""Everything works by a server of Spark Connect, without a JVM of the client's own."""
+"""A client of a Spark Connect server publishes, reads and streams without a JVM of its own."""
 
 import json
 import os
@@ -30,7 +30,7 @@ ROWS = 20
 
 @pytest.fixture
 def server(tmp_path: Path, python_of_workers: None) -> Iterator[str]:
-    """Start a server as the guide does, and return its URL."""
+    """URL of a Spark Connect server, started as the guide does."""
     port, given = choose_port(), {**os.environ, **environment()}
     java.use(given)
     script = Path(pyspark.__path__[0], "sbin", "start-connect-server.sh")

@@ -37,7 +37,10 @@ def consumer() -> Consumer:
 
 
 def consume(consumer: Consumer, directory: Path, handler: str, *flags: str) -> dict[str, Any]:
-    """Run the command. With a lake in the bucket, its checkpoint is a temporary directory."""
+    """Run `pulljobs lake consume` with a handler of `handled.py`, and return its JSON.
+
+    If lakes are in a bucket, the command chooses a temporary directory for its checkpoint.
+    """
     output = StringIO()
     checkpoint = () if lakes.SCHEME else ("--checkpoint", str(directory / "checkpoint"))
     call_command(
@@ -191,7 +194,7 @@ def test_a_checkpoint_that_cannot_be_read_from_here_is_logged_and_the_query_goes
 def test_a_checkpoint_that_java_cannot_write_is_one_line_before_anything_is_claimed(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
-    """One that the caller did not name is in a temporary directory, if the lake is in a bucket."""
+    """If none is named and the lake is in a bucket, the checkpoint is a temporary directory."""
     published(consumer)
     with pytest.raises(CommandError, match=r"no filesystem for the checkpoint 's3://a/b'.*-aws:"):
         consume(consumer, tmp_path, "is_fine", "--checkpoint", "s3://a/b")
@@ -237,7 +240,7 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
 
 
 def test_a_release_has_the_password(consumer: Consumer) -> None:
-    """It runs in a process of its own, where no Spark session shares the password."""
+    """The command sets PGPASSWORD in its process from the settings of Django."""
     with source(consumer) as stream:
         stream.run()
     code = (

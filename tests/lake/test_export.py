@@ -144,7 +144,7 @@ def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_kill
 def test_files_of_a_run_that_was_cut_off_do_not_stay(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Plain readers of Parquet would see them."""
+    """The next run removes them, because plain readers of Parquet would see their rows."""
     settled(ConsumerFactory.create())
 
     def fail(*args: object) -> None:
@@ -328,7 +328,7 @@ TROUBLES = [cut_off_from_the_server, refused_by_the_server, *LOCAL_TROUBLES]
 def test_trouble_that_passes_is_reported_in_one_line_and_the_next_run_goes_on(
     place: Place, trouble: Callable[[Place], AbstractContextManager[None]]
 ) -> None:
-    """This lets `--watch` go on, too."""
+    """The error is a LakeError of one line, after which `--watch` goes on as well."""
     if not isinstance(place, Path) and trouble in LOCAL_TROUBLES:
         pytest.skip("an object store has no directories")
     settled(ConsumerFactory.create())
@@ -341,7 +341,7 @@ def test_trouble_that_passes_is_reported_in_one_line_and_the_next_run_goes_on(
 
 @pytest.mark.owner
 def test_a_watch_keeps_its_session_until_a_run_fails_in_it() -> None:
-    """Its JVM may be dead. The next run begins with another."""
+    """After a run that failed, the session is stopped and the next run opens another one."""
     calls: list[str] = []
 
     @contextmanager
@@ -378,7 +378,7 @@ def test_a_watch_outlives_a_connection_that_broke(monkeypatch: pytest.MonkeyPatc
 
 
 def test_another_cluster_is_refused_until_it_is_rebased(place: Place) -> None:
-    """After a dump and a restore, new transactions have lower numbers than the restored rows."""
+    """After a dump and a restore, new transactions have lower ids than those that the rows name."""
     consumer = ConsumerFactory.create()
     settled(consumer, 3)
     run("export")
@@ -401,7 +401,7 @@ def test_another_cluster_is_refused_until_it_is_rebased(place: Place) -> None:
 def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased(
     place: Place,
 ) -> None:
-    """After the restore of an older backup, export runs get numbers that the lake has already."""
+    """After a restore of an older backup, export runs get numbers that the lake already has."""
     consumer = ConsumerFactory.create()
     settled(consumer, 2)
     run("export")
@@ -459,7 +459,7 @@ def test_slices_hold_every_id_once() -> None:
 def test_tasks_of_spark_write_the_same(
     place: Place, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tasks write several slices, and leave nothing temporary."""
+    """An export by tasks of Spark writes several files, with equal rows and nothing temporary."""
     consumer = ConsumerFactory.create()
     settled(consumer, 300)
     monkeypatch.setattr(slices, "MIN_ROWS", 50)

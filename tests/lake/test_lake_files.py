@@ -20,7 +20,7 @@ DAYS = [date(2026, 11, 27)]
 def test_a_batch_is_bounded_by_rows_and_by_bytes(
     most_bytes: int, most_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each row has a text of 1,000 bytes, and one that is not asked for."""
+    """The bound of bytes counts only the columns that are read: here 1,000 bytes of each row."""
     monkeypatch.setattr(lake_files, "BATCH_BYTES", most_bytes)
     errors = [f"{number:01000}" for number in range(20)]
     rows = pa.table({"error": errors, "payload": ["x" * 50_000] * 20})

@@ -20,7 +20,7 @@ IMPORTED = (
 def test_tasks_import_everything_from_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has a module of the project, and a distribution that only the handlers need."""
+    """The archive also has the modules and packages that `--include` names."""
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").touch()
     (tmp_path / "shop" / "scoring.py").write_text("import duckdb\n")
@@ -36,7 +36,10 @@ def test_tasks_import_everything_from_the_archive(
 
 
 def import_on_worker(folder: Path) -> list[str]:
-    """Import the modules with what a worker of Spark has, and return their names."""
+    """Import the modules of tasks in a Python with the unpacked archive and without other packages.
+
+    Return the names of the modules that it has imported.
+    """
     spark = [str(path) for path in Path(pyspark.__path__[0], "python", "lib").glob("*.zip")]
     code = f"for name in {IMPORTED}: __import__(name); print(name)"
     ran = subprocess.run(

@@ -69,7 +69,7 @@ def answer(process: "subprocess.Popen[str]") -> dict[str, Any]:
 def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_next(
     place: Place, tmp_path: Path
 ) -> None:
-    """The export is killed in its write, while tasks run on the workers."""
+    """The export is killed while tasks write on the workers. The next export finishes its run."""
     settled(1500)
     with serve_cluster(tmp_path, workers=2) as cluster:
         cutter = Cutter(cluster.url)
@@ -86,7 +86,7 @@ def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_ne
 
 @contextmanager
 def endless_query() -> Iterator["subprocess.Popen[str]"]:
-    """Start a query in a process group of its own, which then holds five jobs."""
+    """Start `lake consume` with a handler that never ends, and wait until it holds five jobs."""
     consumer = ConsumerFactory.create()
     published(consumer, 5)
     flags = ("--channel", consumer.channel.name, "--consumer", consumer.name)
@@ -117,14 +117,17 @@ def test_a_query_whose_java_is_killed_gives_its_jobs_back() -> None:
 
 
 def rolled_up() -> int:
-    """Return the deliveries that all rollups of hours have."""
+    """Return the sum of deliveries in all rollups of hours."""
     return sum(Rollup.objects.filter(period="hour").values_list("delivered", flat=True))
 
 
 def test_a_watch_follows_new_rows_until_a_signal_to_its_process_group(
     place: Place, tmp_path: Path
 ) -> None:
-    """Java is not on PATH, and its warnings and those of Spark are not the user's."""
+    """`lake watch` exports and rolls up repeatedly, ends with status 0, and shows no Java warnings.
+
+    It finds Java although PATH does not have it.
+    """
     flags = ("--every", "0.2", "--rollup-every", "0.2", "--master", "local[1]")
     without_java = {"JAVA_HOME": "", "PATH": path_without_java(tmp_path / "bin")}
     with lake_command("watch", *flags, **without_java) as process:
@@ -142,7 +145,7 @@ def test_a_watch_follows_new_rows_until_a_signal_to_its_process_group(
 
 
 def exported() -> tuple[int, int]:
-    """Return the numbers of exported settlements and messages, in all runs."""
+    """Return how many settlements and how many messages all export runs have exported."""
     done = [run.rows for run in LakeRun.objects.filter(state="done")]
     return sum(rows["archive"] for rows in done), sum(rows["messages"] for rows in done)
 

@@ -25,7 +25,7 @@ from tests.sessions import blocked_by, query, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 JOBS = int(os.environ.get("PULLJOBS_TEST_JOBS", 3_000))
-"""Number of jobs. The promise is made for PULLJOBS_TEST_JOBS=1000000."""
+"""Number of jobs that are published. The full test has PULLJOBS_TEST_JOBS=1000000."""
 STAGED = "SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_staged_[0-9]+$'"
 modes = pytest.mark.parametrize("mode", WAYS)
 WRITTEN = '{"n": 1.50, "big": 12345678901234567890.10, "a":null , "u": "\\u00fc", "A": [1, 1e400]}'
@@ -61,7 +61,7 @@ def write(df: DataFrame, channel: str, **options: object) -> None:
 
 
 def exactly(count: int, consumer: Consumer) -> bool:
-    """Return True if each number is the payload of one message with one job of the consumer."""
+    """Return True if each number below `count` is the payload of one message with one job."""
     [counts] = query(
         "SELECT count(*), count(DISTINCT convert_from(payload, 'UTF8')::bigint),"
         " max(convert_from(payload, 'UTF8')::bigint), count(DISTINCT job.id)"
@@ -110,7 +110,7 @@ def test_bad_rows_are_reported_in_one_line(spark: SparkSession) -> None:
 
 
 def test_tasks_that_fail_and_runs_that_are_repeated(spark: SparkSession) -> None:
-    """In each mode tasks fail before and after their rows, and the whole run is repeated."""
+    """Each row is published once, in every mode, although tasks fail and the publish runs twice."""
     consumers = {mode: ConsumerFactory.create() for mode in WAYS}
     rows = numbers(spark, JOBS, tasks=4)
     rows = rows.mapInArrow(failing(), rows.schema)
@@ -123,19 +123,16 @@ def test_tasks_that_fail_and_runs_that_are_repeated(spark: SparkSession) -> None
 
 
 def next_publish_drops_what_is_left() -> bool:
-    """Publish, and return True if no staged table is left.
+    """Publish a message in bulk. Return True if no table of staged rows is left afterwards.
 
-    A Python worker that outlived the driver may hold such a table for a moment more.
+    A Python worker that outlived its driver may hold such a table for a moment more.
     """
     bulk.publish(ConsumerFactory.create().channel, [bulk.batch({})])
     return query(STAGED) == []
 
 
 def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSession) -> None:
-    """The driver's group is killed.
-
-    The next publish drops its table, and a second run succeeds.
-    """
+    """It publishes nothing. The next publish drops its staged rows, and a second run succeeds."""
     consumer = ConsumerFactory.create()
     options = {"channel": consumer.channel.name, "publishId": "1"}
     with (

@@ -40,7 +40,7 @@ def forget_patience() -> None:
 
 @modes
 def test_a_task_that_runs_twice_counts_once(mode: str) -> None:
-    """A second attempt, after a loss or by speculation, brings the same rows."""
+    """The rows of a task are published once, although a lost attempt wrote them before."""
     consumer = ConsumerFactory.create()
     writer = bulk.writer(consumer.channel, mode=mode)
     writer.write(iter(numbered(0, 5)))  # its message is lost
@@ -60,7 +60,7 @@ def test_a_publish_that_is_repeated_does_nothing(mode: str) -> None:
 
 
 def test_a_driver_that_commits_twice_publishes_once() -> None:
-    """Its first commit succeeded, but the driver got no answer."""
+    """A driver that got no answer to its commit can repeat it."""
     consumer = ConsumerFactory.create()
     writer = bulk.writer(consumer.channel)
     messages = [writer.write(iter(numbered(0, 5)))]
@@ -88,7 +88,7 @@ def test_an_aborted_publish_may_be_run_again() -> None:
 
 
 def test_a_killed_publish_is_taken_up_by_its_id() -> None:
-    """The rows that its tasks staged are not taken for rows of the new tasks."""
+    """A new run with the same id drops the rows that the killed run has staged."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, publishId="daily").write(iter(numbered(100, 3)))
     bulk.let_go()
@@ -115,7 +115,7 @@ def test_a_driver_that_is_gone_is_seen_on_its_host() -> None:
 
 @pytest.mark.parametrize("guarded", ["true", "false"])
 def test_the_next_publish_drops_what_a_killed_one_left(guarded: str) -> None:
-    """It does so at once if the end of the driver's session shows that it is gone, else later."""
+    """A lock of the driver's session shows at once that it is gone. Without a lock, time does."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, guarded=guarded).write(iter(numbered(0, 3)))
     assert len(tables()) == 1
@@ -184,7 +184,7 @@ class TestChunked:
         assert BulkPublish.objects.get().messages == 5
 
     def test_a_task_whose_rows_were_cut_off_goes_on_behind_them(self) -> None:
-        """A failure before the task ends its rows early: they look complete."""
+        """A new attempt continues after the rows that are published, and refuses other rows."""
         consumer = ConsumerFactory.create()
         writer = bulk.writer(consumer.channel, mode="chunked")
         whole = [*numbered(0, 3), *numbered(3, 4), *numbered(7, 2)]
@@ -204,7 +204,7 @@ class TestChunked:
             bulk.publish(consumer.channel, numbered(1, 5), mode="chunked", publishId="1")
 
     def test_two_attempts_at_a_time_take_turns(self) -> None:
-        """With speculation, the second attempt waits and takes its turn."""
+        """If Spark runs two attempts of a task at a time, one waits until the other has ended."""
         consumer = ConsumerFactory.create()
         writer = bulk.writer(consumer.channel, mode="chunked")
         publish = BulkPublish.objects.get()
@@ -244,7 +244,7 @@ def take(other: Any, channel_id: int, client_id: str) -> None:
 
 
 def test_staged_rows_are_not_logged() -> None:
-    """They are lost with the server, and so is their publish."""
+    """The table of staged rows is UNLOGGED. A crash of the server empties it."""
     writer = bulk.writer(ConsumerFactory.create().channel)
     [(persistence,)] = query("SELECT relpersistence FROM pg_class WHERE relname = %s", tables())
     assert persistence == "u"
@@ -261,7 +261,7 @@ def test_nothing_to_publish_is_done_too(mode: str) -> None:
 
 
 def test_what_a_crash_of_the_server_took_is_not_passed_over() -> None:
-    """It empties tables that are not logged."""
+    """A commit fails and publishes nothing if staged rows were lost in a crash of the server."""
     consumer = ConsumerFactory.create()
     writer = bulk.writer(consumer.channel)
     messages = [writer.write(iter(numbered(0, 3)))]

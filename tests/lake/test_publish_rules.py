@@ -1,4 +1,4 @@
-"""A bulk publish keeps the rules of `publish`: what it takes, refuses, and makes of each row."""
+"""A bulk publish accepts, refuses and stores each row by the rules of `publish`."""
 
 import re
 from collections.abc import Sequence
@@ -122,7 +122,7 @@ def test_the_bounds_are_those_of_the_settings() -> None:
 @pytest.mark.parametrize("overflow", ["reject", "drop_oldest", "replace"])
 @modes
 def test_keys_are_bounded(mode: str, overflow: str) -> None:
-    """Six jobs have two keys, with room for two of each."""
+    """A bulk publish applies `max_queued_per_key` and the overflow rule as `publish` does."""
     options = {"max_queued_per_key": 2, "key_overflow": overflow, "exclusive_keys": True}
     ours, theirs = two_alike(**options)
     sent = [{"key": key, "payload": str(n).encode()} for n, key in enumerate("aaabab")]
@@ -151,7 +151,7 @@ def test_refused_keys_are_kept_with_the_rejects(mode: str) -> None:
 
 @modes
 def test_bad_rows_stop_everything(mode: str) -> None:
-    """The error counts them, with an example of each kind, and shows no payload."""
+    """Nothing is published. The error has the number of bad rows of each kind, and no payload."""
     consumer = ConsumerFactory.create()
     secret = b"secret" * 200_000
     good, bad = batch({}), batch({"priority": 40_000}, {"key": ""}, {"payload": secret}, {})
@@ -177,7 +177,10 @@ def test_one_consumer_of_a_channel_only(mode: str) -> None:
 
 @modes
 def test_what_was_published_to_one_consumer_is_missed_by_no_other(mode: str) -> None:
-    """Messages to all consumers, before and after it, are still missed."""
+    """The invariant "each consumer has its job" leaves out messages published to one consumer.
+
+    It holds for messages to all consumers that were published before and after it.
+    """
     consumer = ConsumerFactory.create()
     other = ConsumerFactory.create(channel=consumer.channel)
     Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO)
@@ -190,7 +193,7 @@ def test_what_was_published_to_one_consumer_is_missed_by_no_other(mode: str) -> 
 
 
 def test_what_a_sink_sent_to_one_consumer_is_missed_by_no_other() -> None:
-    """Its first batches are forgotten."""
+    """This holds although the records of the first batches of a sink are deleted."""
     consumer = ConsumerFactory.create()
     ConsumerFactory.create(channel=consumer.channel)
     Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO)
@@ -279,7 +282,7 @@ def test_many_chunks_of_rows_keep_their_order(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", ["key", "message_id", "headers"])
 def test_text_that_is_no_utf8_is_a_bad_row(name: str) -> None:
-    """Parquet and `cast(binary AS string)` may contain such text, which is checked row by row."""
+    """Parquet and `cast(binary AS string)` may contain such text. Only its row is rejected."""
     schema = pa.schema({"payload": pa.binary(), name: pa.string()})
     values = pa.array([b"a", b"\xff", None], pa.binary()).view(pa.string())
     if name == "headers":
@@ -296,7 +299,7 @@ ROWS = {**{f"good {n}": row for n, row in enumerate(GOOD)}, **BAD}
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_rows_that_pass_at_a_glance_are_those_that_pass_the_check(row: dict[str, Any]) -> None:
-    """Plain rows skip the check for its cost: it would build equal messages."""
+    """A row that skips the check of single rows becomes the same message as with that check."""
     read, limits = batch(row), Bounds()
     [plain] = arrow_rows.flag_plain_rows(read, limits)
     if plain:
@@ -309,7 +312,7 @@ def test_rows_that_pass_at_a_glance_are_those_that_pass_the_check(row: dict[str,
 def test_chunks_are_bounded_by_rows_and_bytes_and_lose_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Plain rows are cut many at a time, between rows that are checked singly."""
+    """Chunks end at a bound of rows or bytes, also where plain rows and checked rows alternate."""
     monkeypatch.setattr(chunks, "CHUNK_ROWS", 4)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 50)
     sizes = [0, 1, 1, 1, 1, 30, 30, 1, 60, 1, 1, 1, 1, 1, 1, 1, 1]

@@ -29,12 +29,12 @@ class ExportedJobs(NamedTuple):
     consumer: Consumer
     dead: list[int]
     delivered: int
-    """Job that was dead before it was delivered."""
+    """Id of a job that was dead, redriven and then delivered."""
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[ExportedJobs]:
-    """Consumer and its jobs, exported to the lake except for one large payload."""
+    """Consumer and its jobs, exported to the lake. One payload is too large to be exported."""
     consumer: Consumer = ConsumerFactory.create(max_queued_per_key=1000)
     dead = [JobFactory.create(consumer=consumer, state="DEAD", payload="small").id]
     options: dict[str, Any] = {"key": "large", "priority": 3, "headers": {"h": "v"}}
@@ -79,7 +79,7 @@ def test_dead_jobs_are_counted_then_replayed_once(spark: SparkSession, world: Ex
 def test_what_was_accepted_once_is_replayed_whatever_the_limits_are_by_then(
     spark: SparkSession, world: ExportedJobs
 ) -> None:
-    """Headers of a trace, which are added later, may exceed the limits, too."""
+    """A replay ignores limits of payloads and headers that are lower than when it was published."""
     limits = {"MAX_PAYLOAD_BYTES": 10, "MAX_HEADERS": 0, "MAX_HEADER_BYTES": 0}
     with override_settings(PULLJOBS=django_settings.PULLJOBS | limits):
         assert run("replay", "--where", DEAD)["replayed"] == 2
@@ -87,7 +87,10 @@ def test_what_was_accepted_once_is_replayed_whatever_the_limits_are_by_then(
 
 
 def test_to_another_consumer_and_again(spark: SparkSession, world: ExportedJobs) -> None:
-    """Columns of the message can be conditions. Other consumers of the channel get nothing."""
+    """Jobs are replayed to the consumer of `--to` only, once, and with `--again` again.
+
+    The condition may use columns of the message.
+    """
     other = ConsumerFactory.create()
     neighbor = ConsumerFactory.create(channel=other.channel)
     to = ["--to", f"{other.channel.name}/{other.name}"]

@@ -1,4 +1,4 @@
-"""Rows are read from a standby server where one is named, and never before it has them."""
+"""The lake reads rows from a standby server if the settings name one, once it has those rows."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,7 +35,7 @@ def settled(count: int) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def alias() -> Iterator[None]:
-    """Add the alias before Django looks which databases a test may use."""
+    """Add the alias of the replica, before Django looks which databases a test may use."""
     given = connections.settings[USING]
     mirror = {**given["TEST"], "MIRROR": USING}  # so that no test empties it
     with pytest.MonkeyPatch.context() as patch:
@@ -91,7 +91,7 @@ def test_rows_are_read_from_a_replica_once_it_has_them(
 def test_a_replica_that_is_no_standby_is_one_clear_line(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It might have other transaction numbers, as after a dump or by logical replication."""
+    """A server with other transaction ids, such as a logical replica, is refused in one line."""
     settled(1)
     change_alias(monkeypatch)
     with (

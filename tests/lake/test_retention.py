@@ -86,7 +86,7 @@ def there() -> list[str]:
 
 
 def tamper(lake: Place, table: str, column: str, value: Any) -> None:
-    """Change one row of the lake where it lies."""
+    """Change a column of one row of a table of the lake, by writing its file again."""
     [path, *_] = files(lake, table)
     filesystem, path = open_location(str(lake)), path.removeprefix(f"{lake}/")
     rows = parquet.ParquetFile(path, filesystem=filesystem).read()
@@ -98,7 +98,7 @@ def tamper(lake: Place, table: str, column: str, value: Any) -> None:
 
 
 def verified(day: date, lake_: Place) -> None:
-    """Record that a day is equal, as `lake verify` does."""
+    """Record that a day is equal in the lake and the database, as `lake verify` does."""
     wait_for_other_transactions()
     now = ledger.read_horizon(USING)
     for table in partitions.PARTITIONED:
@@ -160,7 +160,7 @@ def test_a_day_whose_lake_was_tampered_with_stays_and_the_rows_are_named(
 
 @pytest.mark.usefixtures("spark")
 def test_a_day_that_was_dropped_between_others_is_no_difference(place: Place) -> None:
-    """It is one if the command names the day."""
+    """`lake verify` compares only days that the database has, unless the command names the day."""
     consumer = ConsumerFactory.create()
     for day in (OLD, OLDER, OLDEST):
         settled_on(day, consumer)
@@ -180,7 +180,7 @@ def session_of_tests(spark: SparkSession) -> Sessions:
 def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
     place: Place, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day may have more rows than a process has memory for."""
+    """Tasks compare the rows, because a day may have more than fit in the memory of a process."""
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     [first, *others] = [id for (id,) in query("SELECT id FROM pulljobs_archived_job ORDER BY 1")]
@@ -391,7 +391,7 @@ def test_a_database_that_is_down_is_one_clear_line(
 
 
 def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Django has no part in it, and does not translate its errors."""
+    """The copy runs without Django, so the command also reports errors of psycopg in one line."""
 
     def fail(*_args: object) -> None:
         raise psycopg.errors.AdminShutdown("terminating connection")
@@ -402,7 +402,7 @@ def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyP
 
 
 def test_spark_this_process_and_duckdb_read_the_same(place: Place, spark: SparkSession) -> None:
-    """Messages have every kind of value, so that both checksums meet all of them."""
+    """All three compute equal counts and checksums, for messages with every kind of value."""
     consumer = ConsumerFactory.create()
     published(consumer, payload=b"\xff", key="ü", headers={"a": "é"}, message_id="m 1", priority=3)
     settled_on(OLD, consumer, 7)

@@ -1,4 +1,4 @@
-"""Rollups equal a plain count over the archive, whatever comes late or twice."""
+"""Rollups equal a count by SQL over the archive, even if rows come late or are counted again."""
 
 from datetime import datetime, timedelta
 from random import Random
@@ -48,7 +48,7 @@ PIECES: Final = [
     *("'", '"', ".", ",", ":", "_", "-", "ä", "٢", "abc12def34ff", "aaaaaaaaaaaa"),
     "123e4567-e89b-42d3-a456-426614174000",
 ]
-"""Parts of errors that the patterns of fingerprints treat differently."""
+"""Texts from which errors are composed, and which fingerprints of errors treat differently."""
 COUNTED = """
 SELECT
     date_trunc(%s, settled_at, 'UTC'),
@@ -73,7 +73,7 @@ def history() -> History:
 
 @pytest.fixture
 def lake() -> Lake:
-    """Lake whose rows this process counts."""
+    """Lake whose rollups are counted by this process, not by Spark."""
     return Lake()
 
 
@@ -109,7 +109,7 @@ def row(period: str, starts_at: datetime, consumer: Consumer) -> Rollup:
 
 
 def some_history(history: History, *consumers: Consumer, rows: int = 200) -> None:
-    """Settle jobs around the end of a day, which is the end of a month."""
+    """Write settlements of these consumers around midnight at the end of a month."""
     random = Random(1)
     for _ in range(rows):
         retries = random.choice([0, 0, 0, 1, 3])
@@ -127,7 +127,7 @@ def some_history(history: History, *consumers: Consumer, rows: int = 200) -> Non
 
 
 def test_rows_equal_a_plain_count(lake: Lake, history: History, consumer: Consumer) -> None:
-    """Rows of hours, days and months do, and a second count gives equal rows."""
+    """Rollups of hours, days and months equal a count by SQL, and a recount changes nothing."""
     some_history(history, consumer, subscribed(NOON, channel=consumer.channel))
     lake.export()
     done = lake.roll_up()
@@ -161,7 +161,7 @@ def test_late_rows_touch_their_hour_only(lake: Lake, history: History, consumer:
 def test_rows_of_files_that_were_compacted_are_counted_once_they_are_new(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
-    """The compaction removed their files, and with them the names of their runs."""
+    """Hours with new rows are counted again although compaction moved the rows to other files."""
     some_history(history, consumer)
     history.message(consumer, NOON + 9.2 * HOUR)
     lake.export()
@@ -232,7 +232,7 @@ def test_it_knows_as_much_as_an_open_transaction_let_the_export_take(
 def random_history(
     history: History, consumers: list[Consumer], random: Random, hours: tuple[float, float]
 ) -> None:
-    """Settle and publish in these hours after noon, with everything that a rollup counts."""
+    """Write settlements and messages in these hours after noon, with all that a rollup counts."""
     dead: list[int] = []
     for number in range(150):
         at = NOON + random.uniform(*hours) * HOUR
@@ -278,7 +278,7 @@ def stored() -> dict[str, list[tuple[Any, ...]]]:
 def test_spark_and_this_process_count_equal_rows(
     lake: Lake, history: History, consumer: Consumer, spark: SparkSession
 ) -> None:
-    """Each merges the sketches of the other, and Spark is left with nothing of a rollup.
+    """Each also merges the sketches of the other, and Spark forgets the jobs of a rollup.
 
     Jobs that Spark still knows would keep the data sent to tasks, 64 MB for each rollup.
     """
@@ -316,7 +316,10 @@ def test_spark_and_this_process_count_equal_rows(
 
 
 def test_errors_that_are_counted_together_keep_their_fingerprint() -> None:
-    """Digits become equal before the count, and the patterns of fingerprints see no difference."""
+    """Errors are simplified before they are counted, for example their digits, to fewer texts.
+
+    The fingerprint of the simplified text is that of the error.
+    """
     random = Random(5)
     errors = ["".join(random.choices(PIECES, k=random.randrange(30))) for _ in range(5_000)]
     errors += ["a" * length + "0x12 7" for length in range(480, 510)]
@@ -372,7 +375,7 @@ def test_all_figures_of_an_hour_are_rolled_up(
 def test_run_times_are_those_of_handlers_and_not_of_leases(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
-    """Holders other than workers report no runs: they hide no figure, and have none."""
+    """Settlements without a run, as by HTTP clients, do not count in run times."""
     remote = subscribed(NOON - timedelta(days=1), channel=consumer.channel)
     unreported: dict[str, Any] = {"started_at": None, "run_seconds": None}
     for run in (1.0, 2.0, 6.0):
@@ -395,7 +398,7 @@ def test_run_times_are_those_of_handlers_and_not_of_leases(
 def test_what_was_published_for_one_consumer_is_not_the_others(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
-    """It is not subtracted from a consumer that was created later in that hour."""
+    """Messages for one consumer do not count for others, even if those were created later."""
     other, late = (
         subscribed(since, channel=consumer.channel) for since in (NOON, NOON + 1000 * SECOND)
     )
@@ -414,7 +417,7 @@ def test_what_was_published_for_one_consumer_is_not_the_others(
 def test_the_slower_of_two_runs_writes_nothing(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
-    """Runs that begin together must not count the same hours in two states of the lake."""
+    """If two runs began together, the one that ends last fails, so that no hour counts twice."""
     history.settle(consumer, NOON)
     lake.export()
     slower = _RollupRun.prepared(USING, tables.location(), recount=False)

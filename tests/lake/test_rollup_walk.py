@@ -1,4 +1,4 @@
-"""The lake after the demo, and the guide to the lake as written, on a census of real files."""
+"""Rollups after the demo, and the code and commands of the lake's guide, on real data."""
 
 import os
 import re
@@ -136,7 +136,10 @@ def test_the_walk_of_the_guide(
 
 
 def count_as_trino() -> list[tuple[str, str, int]]:
-    """Run the query for Trino, which reads tables of this version of the protocol, in DuckDB."""
+    """Return the rows of the reference's query for Trino, run in DuckDB over the same table.
+
+    Check that the table has a version of the Delta protocol that Trino reads.
+    """
     [code] = texts("docs/reference/lake.md", "sql")
     archive = DeltaTable(f"{tables.location()}/archive")
     assert archive.protocol().min_reader_version == 1

@@ -1,4 +1,4 @@
-"""A session starts on a machine with nothing but pip, and reports a failure in one line."""
+"""A Spark session starts with nothing but pip packages, and reports a failure in one line."""
 
 import json
 import os
@@ -111,7 +111,7 @@ MISSING = "Not installed: pyspark, pyarrow, pandas, adbc-driver-postgresql. pyth
 
 
 def test_what_is_not_installed_is_one_clear_line(without_spark: dict[str, str]) -> None:
-    """One process asks for every verb, because a process for each takes long to start."""
+    """Without Spark's packages, each verb of `pulljobs lake` says in one line what to install."""
     ran = subprocess.run(
         [sys.executable, "-S", "-c", EVERY_VERB],
         input=json.dumps(VERBS),
@@ -224,7 +224,7 @@ def test_an_error_in_spark_is_one_line(spark: SparkSession) -> None:
 
 
 def test_workers_are_forked_with_all_that_tasks_load(spark: SparkSession) -> None:
-    """They load compiled modules, not the archive that Spark puts on their path."""
+    """Python workers of Spark have the modules of tasks loaded, from the installed packages."""
 
     def look(_rows: object) -> list[tuple[str, list[str]]]:
         return [
@@ -239,7 +239,7 @@ def test_workers_are_forked_with_all_that_tasks_load(spark: SparkSession) -> Non
 def test_workers_take_the_installed_modules_and_not_their_archive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Spark puts its archive first, from which each process would compile all modules."""
+    """The archive of modules that Spark puts first on the path of workers is removed from it."""
     installed = Path(pyspark.__file__).parent
     archive = installed / "python" / "lib" / "pyspark.zip"
     assert archive.exists()
@@ -251,7 +251,10 @@ def test_workers_take_the_installed_modules_and_not_their_archive(
 
 
 def test_a_session_here_has_no_archive_of_modules_unless_the_user_chose_a_home() -> None:
-    """Every process of a data source would compile the modules in it."""
+    """A local session gets a home directory of Spark without the archive of Python modules.
+
+    Every Python process would compile the modules of the archive again.
+    """
     given = {"PYSPARK_PYTHON": sys.executable}
     home.use(given)
     assert Path(given["SPARK_HOME"], "jars").is_dir()
@@ -263,7 +266,7 @@ def test_a_session_here_has_no_archive_of_modules_unless_the_user_chose_a_home()
 
 
 def test_a_signal_to_the_process_group_does_not_reach_java(spark: SparkSession) -> None:
-    """The process stops its query and releases its jobs before Java ends."""
+    """Java has another process group, so that a query can release its jobs before Java ends."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     assert os.getpgid(gateway.proc.pid) != os.getpgrp()
@@ -360,7 +363,7 @@ print(json.dumps(seen))
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
 @pytest.mark.usefixtures("django_db_setup")
 def test_no_secret_is_among_the_arguments_of_a_process(tmp_path: Path) -> None:
-    """Every user can read those. The executors and the JVM get their secrets in another way."""
+    """The executors and the JVM get secrets, but not as arguments, which every user can read."""
     secret = "a token: \\u0041 = #ü"
     given = {
         "spark.master": "local-cluster[1,1,512]",
@@ -406,7 +409,7 @@ RIGHT_MASTERS = (
 
 @pytest.mark.parametrize("master", WRONG_MASTERS)
 def test_a_wrong_master_is_one_clear_line(master: str) -> None:
-    """Java would say nothing of it, or wait for ever, as for a cluster without workers."""
+    """The command refuses it before it starts Java, which would give no error or wait for ever."""
     start = re.escape(f"There is no Spark master {master!r}: use one like local[4], local-cl")
     with pytest.raises(CommandError, match=rf"\A{start}[^\n]+\Z"):
         call_command(*CONSUME, "--master", master)

@@ -36,7 +36,7 @@ def source(tmp_path: Path) -> str:
 
 
 def run(spark: SparkSession, source: str, checkpoint: Path, channel: str, **options: Any) -> None:
-    """Stream all files to the sink, and raise the error of a query that fails."""
+    """Publish all files through the sink of a channel. Raise the error if the query fails."""
     writing = stream(spark, source).writeStream.format("pulljobs")
     writing = writing.options(dsn=dsn(), channel=channel, **options)
     started = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
@@ -53,7 +53,7 @@ EVERY = [f"{file}-{row}" for file in range(FILES) for row in range(ROWS)]
 def test_every_batch_once_with_a_driver_killed_between_the_commits(
     spark: SparkSession, source: str, tmp_path: Path
 ) -> None:
-    """The sink has committed the batch. Spark has not, and asks for it again."""
+    """The driver dies after the sink's commit. Spark repeats the batch, which changes nothing."""
     channel = ConsumerFactory.create().channel.name
     checkpoint = tmp_path / "checkpoint"
     orders = {"source": source, "checkpoint": str(checkpoint), "die_after": 1}
@@ -96,7 +96,7 @@ def test_a_checkpoint_tells_no_secrets(spark: SparkSession, source: str, tmp_pat
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Function that publishes four batches without Spark and returns those in the ledger."""
+    """Function that publishes four batches of a stream and returns the numbers of recorded ones."""
     monkeypatch.setattr(atomic, "KEPT_BATCHES", 1)
 
     def run(to: Consumer, rows: pa.RecordBatch, **options: str) -> list[int]:

@@ -31,7 +31,7 @@ def consumer() -> Consumer:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short wait for owners that ended silently."""
+    """Shorten heartbeats and waits of streams, above all that for an owner which ended silently."""
     monkeypatch.setattr(ownership, "BEAT", timedelta(seconds=0.1))
     monkeypatch.setattr(ownership, "PATIENCE", timedelta(seconds=0.6))
     monkeypatch.setattr(ownership, "RETRY_SECONDS", 0.05)
@@ -68,7 +68,7 @@ def test_a_batch_is_acked_when_spark_asks_for_the_next(consumer: Consumer) -> No
 def test_of_many_jobs_a_batch_is_claimed_ahead_while_batches_are_quick(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the query stops, its jobs are released with the others."""
+    """While batches are quick, the next one is claimed already. After a slow batch it is not."""
     monkeypatch.setattr("pyspark_pulljobs.stream.AHEAD_SECONDS", 600.0)
     made = published(consumer, 45)
     with source(consumer) as stream:
@@ -132,7 +132,7 @@ def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> N
 def test_members_of_a_batch_are_delivered_with_other_jobs(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The statement for jobs without a batch leaves them to another."""
+    """An ack also delivers members that its statement for jobs without a batch leaves out."""
     monkeypatch.setattr(members, "_until", float("-inf"))
     published(consumer, 2)
     made = fill(consumer, 3)
@@ -271,7 +271,7 @@ def test_a_stream_outlives_an_outage_of_the_database(consumer: Consumer) -> None
 def test_an_outage_begins_with_its_first_failure(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time that the work took before does not count."""
+    """The time that a call took before its first error is not part of the outage."""
     clock = [0.0]
 
     def sleep(seconds: float) -> None:

@@ -31,7 +31,7 @@ JOBS = 25
 
 
 class Life:
-    """Spark's side of a query, up to the point where it is killed."""
+    """Process that does Spark's part of a query, up to the point where it is killed."""
 
     def __init__(self, directory: Path, options: dict[str, str], death: str) -> None:
         self.directory, self.options, self.death = directory, options, death

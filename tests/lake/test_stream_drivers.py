@@ -38,7 +38,7 @@ RULES = (checker.nothing_is_lost, checker.all_is_settled, checker.claims_settle_
 
 
 class Drivers:
-    """Drivers that are started one after another, until one of them is not killed."""
+    """Spark drivers of one query, started one after another until one of them is not killed."""
 
     def __init__(self, directory: Path, consumer: Consumer, points: str) -> None:
         self.directory, self.killed = directory, 0

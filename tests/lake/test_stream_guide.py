@@ -52,7 +52,7 @@ def test_the_query_copies_every_job_once(
 
 
 def test_failed_rows_are_settled_separately(code: dict[str, ModuleType]) -> None:
-    """A job without a payload is rejected, another is retried."""
+    """The code of the guide rejects a job without a payload and retries another one."""
     consumer = ConsumerFactory.create(name="lake", channel__name="orders")
     [empty] = publish("orders", b"").job_ids
     [busy] = publish("orders", b"x").job_ids

@@ -18,7 +18,7 @@ def _reaps_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def killed() -> Consumer:
-    """Consumer whose jobs a driver held that is dead, under leases that are over."""
+    """Consumer whose jobs are claimed by a dead driver, under expired leases."""
     consumer = ConsumerFactory.create()
     published(consumer, 25)
     with source(consumer) as query_of_killed:

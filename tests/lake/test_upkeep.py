@@ -1,4 +1,4 @@
-"""Small files become large ones, old ones go, and erased contents are nowhere."""
+"""Upkeep compacts small files and deletes old ones, and erased contents are in no file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,7 +88,10 @@ def test_many_exports_of_one_row_become_one_file_a_day(
 
 
 def secret(consumer: Consumer, *payloads: bytes) -> list[int]:
-    """Publish messages with the key, and settle their jobs with an error that quotes them."""
+    """Publish messages with the key KEY, and reject their jobs with an error that quotes it.
+
+    Return the ids of all messages of the key.
+    """
     for payload in payloads:
         publish(consumer.channel.name, payload, key=KEY, headers={"of": KEY})
     jobs.finish(USING, [outcomes.reject(held, f"no {KEY}") for held in claimed(consumer, 9)])
@@ -97,7 +100,7 @@ def secret(consumer: Consumer, *payloads: bytes) -> list[int]:
 
 
 def rolled_up(consumer: Consumer, message_id: int) -> None:
-    """Make a rollup that knows the key and an error."""
+    """Make a rollup whose hot keys and errors have the text KEY."""
     [(job_id,)] = query(
         "SELECT job_id FROM pulljobs_archived_job WHERE message_id = %s", [message_id]
     )
@@ -112,7 +115,7 @@ def rolled_up(consumer: Consumer, message_id: int) -> None:
 
 
 def found_in(place: Place, text: str) -> list[str]:
-    """Return the files with the text, which Parquet holds as it is where it is short."""
+    """Return the names of files that contain a text. Parquet stores short texts unchanged."""
     everything = [*place.glob("*/*"), *place.glob("*/*/*")]
     paths = [path for path in everything if not isinstance(path, Path) or path.is_file()]
     return [path.name for path in paths if text.encode() in path.read_bytes()]

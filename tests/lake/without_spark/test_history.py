@@ -53,7 +53,7 @@ def test_rollups_tell_what_the_archive_need_not_keep(
 def test_rollups_of_all_consumers_are_summed_and_only_those_shown_are_listed(
     consumer: Consumer, now: datetime
 ) -> None:
-    """There may be thousands of consumers, each with all hours of a week."""
+    """The history of the dashboard has totals of all consumers, and rows of those it shows."""
     other = ConsumerFactory.create()
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     for back, waits in ((3, (0.1, 0.5, 0.6)), (2, (0.2, 0.3, 0.4))):
@@ -84,7 +84,7 @@ def test_settlements_that_are_counted_are_not_taken_from_rollups(
 def test_a_day_of_rollups_bears_its_own_date(
     operator: Client, consumer: Consumer, now: datetime, zone: str
 ) -> None:
-    """The day is one of UTC, whatever the time zone of the operator."""
+    """The dashboard shows the UTC day of a rollup, whatever the time zone of the operator."""
     today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     rolled_up(consumer, today, delivered=7, dead=0, retries=0, waits=(0.1, 0.2, 0.3), period="day")
     counted_from(today + timedelta(days=1))
@@ -97,7 +97,7 @@ def test_a_day_of_rollups_bears_its_own_date(
 
 
 def counted_from(start: datetime) -> None:
-    """Let settlements be counted from this time on, even if a reaper has begun to count."""
+    """Set the time from which settlements are counted, also if a reaper has set it before."""
     progress = {"snapshot": "1:1:", "counted_at": start, "open_from": start, "counted_from": start}
     CountProgress.objects.update_or_create(id=1, defaults=progress)
 

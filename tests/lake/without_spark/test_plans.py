@@ -11,7 +11,7 @@ from tests.storage.test_plans import FILL_ARCHIVE, filled, planner
 __all__ = ["filled", "planner"]
 pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 FILLS: Final = (FILL_ARCHIVE,)
-"""They read no other table. To fill all takes ten times as long as the tests."""
+"""Fillings of the only table that the statements read: to fill all tables takes far longer."""
 PARAMS: Final[dict[str, dict[str, Any]]] = {
     "lake_lag": {"high_xid": 5},
     "lake_known": {"high_xid": 10**12, "high_id": 2**62},

@@ -1,4 +1,4 @@
-"""A day of history that the lake does not have stays."""
+"""`pulljobs prune` keeps a day of history that the lake does not have."""
 
 import pytest
 from django.test import override_settings
