@@ -146,7 +146,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         return response
 
     def _may(self, request: HttpRequest, entry: AuditEntry) -> bool:
-        """Return True if the user may begin such an action, and so may continue or stop it."""
+        """Return True if the user has the permission to begin, continue and stop such an action."""
         return entry.act in set(Event) and request.user.has_perm(
             OPERATIONS[Event(entry.act)].permission
         )

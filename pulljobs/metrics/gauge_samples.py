@@ -52,7 +52,7 @@ def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
 
 
 def _dead(using: str) -> Iterator[Sample]:
-    """Yield the numbers of dead jobs, for alerts. They are counted up to a cap of their own."""
+    """Yield the number of dead jobs of each consumer, counted up to a fixed cap."""
     rows = {row.pk: row for row in counts.consumers(using)}
     for id, count in dead.counts(using, list(rows)).items():
         yield "dead_job_count", (rows[id].channel.name, rows[id].name), count

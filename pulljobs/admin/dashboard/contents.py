@@ -118,7 +118,7 @@ class Contents:
 
     @property
     def shown_findings(self) -> list[Attention]:
-        """Findings that the page lists: the first ones."""
+        """First findings, which are those that the page lists."""
         return self.findings[: attention.SHOWN]
 
     @property

@@ -95,7 +95,7 @@ class History:
 
     @property
     def is_estimate(self) -> bool:
-        """True if the count of a step is an estimate."""
+        """True if the counts of any step are estimates."""
         return any(point.is_estimate for point in self.points)
 
 

@@ -52,7 +52,7 @@ def read_holds(
 def _find_full(
     using: str, consumers: Sequence[Consumer], in_flight: Mapping[int, int]
 ) -> Iterator[int]:
-    """Yield the consumers whose concurrency limit, or that of their limit group, is reached."""
+    """Yield the ids of consumers whose concurrency limit, or that of their group, is reached."""
     groups = {each.limit_group_id for each in consumers if each.limit_group_id is not None}
     rows = LimitGroup.objects.using(using).filter(pk__in=groups).exclude(max_in_flight=None)
     bounds = dict(rows.values_list("pk", "max_in_flight")) if groups else {}
@@ -78,7 +78,7 @@ def _find_held_keys(using: str, consumers: Sequence[Consumer]) -> dict[int, Limi
 
 
 def _find_empty(using: str, now: datetime, consumers: Sequence[Consumer]) -> set[int]:
-    """Return the consumers whose rate limit, or that of their limit group, has no token left."""
+    """Return the ids of consumers whose rate limit, or that of their group, has no token left."""
     own = {each.pk for each in consumers if each.rate_per_second is not None}
     groups = {each.limit_group_id for each in consumers if each.limit_group_id is not None}
     if not own | groups:

@@ -114,7 +114,8 @@ def _read_payload(given: LineBody) -> bytes | str:
 def _render_receipt(line: BatchLine, draft: Draft, receipt: Receipt) -> AcceptedBody:
     """Render the result of publishing a line.
 
-    If the message was not written because its key is full, its id is the client's own or null.
+    If the message was not written because its key is full, the id in the result is the client
+    message id or null.
     """
     if receipt.key_full:
         return {"Line": line.number, "MessageID": draft.message_id, "Status": LineStatus.KEY_FULL}

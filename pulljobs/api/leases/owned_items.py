@@ -74,7 +74,7 @@ class RecentClaims:
             self._owners.popitem(last=False)
 
     def find(self, consumer_id: int, lease_token: UUID) -> JobOwner | None:
-        """Return the owner of a claim's jobs, or None if it is no known claim of the consumer."""
+        """Return the owner of a claim's jobs, or None if it is no claim known of the consumer."""
         owner = self._owners.get(lease_token)
         return owner if owner is not None and owner.consumer_id == consumer_id else None
 

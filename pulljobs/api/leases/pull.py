@@ -75,7 +75,7 @@ async def pull(view: LeaseView[Any, Any], consumer: Consumer, asked: PullRequest
 
 
 async def find_claimed(waiters: Waiters, pending: PendingPull) -> PullAnswer | None:
-    """Return the answer of an earlier request with this RequestID, or None if none has a claim.
+    """Return the answer to an earlier request with this RequestID, or None if none got a claim.
 
     A repeated request thus gets its jobs without joining the queue.
     """

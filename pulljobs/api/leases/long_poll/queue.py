@@ -100,7 +100,7 @@ class WaiterQueue:
 
     @property
     def is_idle(self) -> bool:
-        """True if no pull came for a while and no row is left, so that the queue can be removed."""
+        """True if the queue can be removed: no pull came for a while, and its row is deleted."""
         is_empty = not self.pulls and not self.registered_until
         return is_empty and time.monotonic() - self.joined_at > IDLE_SECONDS
 
@@ -364,7 +364,7 @@ class WaiterQueue:
             return has_lapsed
 
     async def _write_row(self) -> int:
-        """Write the row of waiting pulls, and return the number of those in other processes."""
+        """Write the row of waiting pulls. Return how many pulls wait in other processes."""
         waiting, now = self.counted, time.monotonic()
         args = [self.consumer.pk], self._waiters.node_id, PATIENCE, [waiting]
         elsewhere = await self._on_thread(partial(listen.wait, self._using, *args))
@@ -374,7 +374,7 @@ class WaiterQueue:
     def _refuse_excess(self, elsewhere: int) -> int:
         """Refuse the newest long polls above the consumer's limit, and return their number.
 
-        `elsewhere` is the number of those that wait in other processes.
+        `elsewhere` is the number of long polls that wait in other processes.
         """
         room = max(self.consumer.max_waiting - elsewhere, 0)
         waiting = [pull for pull in self.pulls if pull.waits]

@@ -80,8 +80,8 @@ class DatabaseThreads:
     def run_if_free(self, work: Callable[[], None]) -> bool:
         """Run work that may wait for locks on this thread, and return True.
 
-        One thread is always kept free of such work. Return False, without running it, if that needs
-        the current thread, or if other such work is queued.
+        One thread is always kept free of such work. Return False, without running it, if all other
+        threads do such work or if some is queued.
         """
         if self._alone or not self._may_wait.acquire(blocking=False):
             return False
