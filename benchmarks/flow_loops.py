@@ -241,7 +241,7 @@ def measure_empty(loop: FlowLoop, wanted: int) -> tuple[int, float]:
 
 
 def _own_pages(loop: FlowLoop) -> int:
-    """Return the number of pages that reading this number itself reads."""
+    """Return the number of pages that a call of `read_pages` itself reads."""
     before = read_pages(loop)
     return read_pages(loop) - before
 

@@ -26,7 +26,7 @@ SHARE: Final = 4
 
 
 def run(options: argparse.Namespace) -> None:
-    """Time pulls and acks next to the bare SQL, and all requests next to the bare application."""
+    """Print the rates of the API, with ratios to the bare SQL and to the bare application."""
     tables: dict[str, Table] = {}
     with own_database(), served() as (_, port), served(BARE) as (_, bare):
         give_tokens()

@@ -27,7 +27,7 @@ TICKS: Final = 100
 
 
 def run(options: argparse.Namespace) -> None:
-    """Drain the free keys with and without a busy key in front, in turns."""
+    """Measure jobs of free keys, in turns with and without jobs of a busy key before them."""
     with own_database():
         Consumer.objects.update(exclusive_keys=True)
         dedicate("default")

@@ -82,7 +82,7 @@ def _filled(count: int, delayed: int, rounds: int) -> list[float]:
 
 
 def _settle(count: int, queued: int) -> None:
-    """Claim and deliver jobs as a worker does."""
+    """Claim and deliver `count` jobs as a worker does, or all `queued` jobs if those are fewer."""
     puller, settled = Puller("default", consumer()), 0
     while settled < min(count, queued):
         claim = puller.claim(CLAIM)

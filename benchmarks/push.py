@@ -61,7 +61,7 @@ def _row(name: str, measured: Deliveries) -> dict[str, Any]:
 
 
 def _measure(slow: int, quick: int, options: argparse.Namespace) -> Deliveries:
-    """Measure the quick endpoints while every slow endpoint has more messages than it can take."""
+    """Measure quick deliveries while every slow endpoint has more messages than it can take."""
     _empty()
     with _endpoints(options.seconds_each) as (port, arrived), _worker():
         names = _consumers(SLOW, slow, port), _consumers(QUICK, quick, port)

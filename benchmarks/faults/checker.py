@@ -285,7 +285,7 @@ def jobs_in_flight_keep_the_bound(case: Case) -> Iterator[str]:
 
 
 def throttles_hold(case: Case) -> Iterator[str]:
-    """Check that no job is claimed after the commit of a throttle and before its end."""
+    """Check that no job is claimed between the commit and the end of its consumer's throttle."""
     throttles: defaultdict[str, list[Line]] = defaultdict(list)
     for line in case.lines:
         if line.event == THROTTLED:

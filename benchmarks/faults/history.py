@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Fields of one job in a record, which may have several jobs."""
+    """Fields of one job in a record, which may be about several jobs."""
 
     job: int
     lease_token: object = "-"

@@ -140,7 +140,7 @@ THROUGH_THE_PROXY: Final = frozenset({"cut", "stall", "lose", "gone"})
 
 
 def repair(targets: Targets) -> None:
-    """Let the server write, and the archive take all rows, in case a fault could not undo it."""
+    """Undo refused writes and refused archive rows, in case an interrupted fault left them."""
     with targets.superuser() as connection:
         _reload(connection, WRITABLE)
         connection.execute(ALL_LUCKY)

@@ -17,7 +17,7 @@ class Span(NamedTuple):
 
 
 def find_queues(waits: Iterable[Span]) -> Iterator[Span]:
-    """Merge waits that overlap. Yield the spans in order, with time between them."""
+    """Merge spans that overlap or touch each other. Yield the merged spans in order."""
     queue: Span | None = None
     for wait in sorted(waits):
         if queue is not None and wait.since <= queue.until:
@@ -45,7 +45,7 @@ def overlap(first: Iterable[Span], second: Iterable[Span]) -> Iterator[Span]:
 
 
 def invert(spans: Iterable[Span]) -> Sequence[Span]:
-    """Return the spans between these spans, and the infinite ones before and after them."""
+    """Return the gaps between these spans, with the infinite gaps before and after them."""
     busy = list(find_queues(spans))
     begins = [float("-inf"), *(span.until for span in busy)]
     ends = [*(span.since for span in busy), float("inf")]

@@ -64,7 +64,7 @@ class Targets:
         return self.processes.client(self.web_port, kind)
 
     def start_web_server(self, *, behind_a_proxy: bool) -> None:
-        """Start the server of the HTTP clients, and its proxy."""
+        """Start the server of the HTTP clients, and a proxy before it if asked."""
         server = self.processes.web_server()
         self.web_port = server.port
         if behind_a_proxy:

@@ -35,7 +35,7 @@ def variables(database: str) -> dict[str, str]:
 
 
 def connect(database: str = CATALOG) -> Connection:
-    """Connect with autocommit."""
+    """Connect to a database on the project's server, with autocommit."""
     return psycopg.connect(make_conninfo(**parameters(database)), autocommit=True)
 
 

@@ -80,7 +80,7 @@ def compare_loads(during: OfferedLoad, without: OfferedLoad) -> Figures:
 
 
 def _ends(during: OfferedLoad) -> tuple[Sequence[JobStart], Sequence[JobStart]]:
-    """Return the jobs published in the first and in the last tenth of the time."""
+    """Return the jobs that were published in the first and in the last tenth of a load."""
     begin = min((start.published for start in during.starts), default=0.0)
     part = TENTH * during.seconds
     first = [start for start in during.starts if start.published < begin + part]

@@ -167,7 +167,7 @@ class _Marks:
         return _Mark(now, left, cpu, server_cpu, databases.wal_since(self._session, self._log))
 
     def figures(self) -> Figures:
-        """Return jobs a second, and costs of a job, between the first and the last note."""
+        """Return jobs a second, and costs of a job, between the first and the last count."""
         if not self._marks:
             raise RuntimeError("Too few jobs were done to measure a rate.")
         first, last = self._marks[0] if len(self._marks) > 1 else self._start, self._marks[-1]

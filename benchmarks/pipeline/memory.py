@@ -24,7 +24,7 @@ class DriverMemory(NamedTuple):
 
 
 def start() -> None:
-    """Reset the peak of the resident memory, from which the next measurement begins."""
+    """Reset the peak of the resident memory of this process, so that it counts from now on."""
     if RESET.exists():
         RESET.write_text("5")
 

@@ -202,7 +202,7 @@ class FaultLoop:
             time.sleep(LOOK_SECONDS)
 
     def _moves(self) -> bool:
-        """Return True unless no fault happened and no job moved for a long time."""
+        """Return False if no fault and no progress of the runs was seen for a long time."""
         seen = (self._processes.faults().total(), self._read(PROGRESS))
         if seen != self._seen:
             self._seen, self._moved_at = seen, time.monotonic()

@@ -50,7 +50,7 @@ class Unwanted(Exception):
 
 
 class Publisher:
-    """Publisher of random jobs, as many as the arguments of the process say."""
+    """Publisher of jobs with random keys, priorities, costs, delays and endings."""
 
     def __init__(self, script: dict[str, Any]) -> None:
         self.left: float = float("inf") if script["jobs"] is None else script["jobs"]
@@ -61,7 +61,7 @@ class Publisher:
         self.until = Path(script["until"])
 
     def run(self) -> None:
-        """Publish until the number of jobs is reached, or without one until the file exists."""
+        """Publish the wanted number of jobs, or without a number until the file `until` exists."""
         consumers: list[Consumer] = []
         while self.left > 0 and (self.left < float("inf") or not self.until.exists()):
             try:

@@ -51,9 +51,9 @@ def install(writer: HistoryWriter) -> None:
 
 
 def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that calls `watched`, and within it `genuine`, so as to record once.
+    """Return a function that records a call by `watched`, unless it is nested in another one.
 
-    The wrapped functions call themselves for parts of a batch.
+    The recorded functions call themselves for parts of a batch.
     """
 
     @wraps(genuine)
