@@ -15,9 +15,9 @@ OPTIONS = {"max_retries": 2, "retry_strategy": "constant:0"}
 
 @pytest.fixture
 def tasks(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """Tasks of a project with our backend, in a worker that has discovered its handlers.
+    """Yield the module with the tasks of a project, which the backend of pulljobs serves.
 
-    The parameter of the fixture, if any, is more OPTIONS.
+    The handlers are registered, as in a worker. A parameter of the fixture adds to the OPTIONS.
     """
     backends = {
         "default": {

@@ -1,4 +1,4 @@
-"""Tasks of a project, to be imported once `TASKS` is as `conftest.py` has it."""
+"""Tasks of a project, which the fixture `tasks` imports once it has set `TASKS`."""
 
 import time
 from datetime import timedelta
@@ -93,5 +93,5 @@ def wait_long(after: float | None = None) -> None:
 @task
 @task_options(timeout=timedelta(seconds=0.5), max_retries=0)
 def linger() -> None:
-    """Run for longer than its time limit, or than any test waits."""
+    """Run for a minute, which is longer than the time limit of the task."""
     time.sleep(60)

@@ -117,7 +117,7 @@ def test_queue_priority_and_time_are_those_of_the_job(tasks: ModuleType) -> None
 
 
 def test_results_have_the_task_as_it_was_enqueued(tasks: ModuleType) -> None:
-    """The context of a running task has it, too."""
+    """A result, and the context of the running task, have its priority and its time."""
     now = timezone.now()
     result = tasks.about.using(priority=7, run_after=now).enqueue()
     drain()
@@ -196,7 +196,7 @@ def test_no_signal_is_sent_for_a_task_that_is_rolled_back(tasks: ModuleType) -> 
 def test_an_error_has_an_exception_whatever_it_names(
     tasks: ModuleType, how: str, kind: type[Exception] | None
 ) -> None:
-    """The text of a handler is free, and an exception may be nested in a class."""
+    """An error text that names no exception gives PulljobsError. Nested exceptions are found."""
     result = tasks.end.enqueue(how)
     drain(delayed=True)
     [*_, error] = tasks.end.get_result(result.id).errors
@@ -303,7 +303,7 @@ def test_a_task_is_published_to_its_own_consumer_even_if_others_came_first(
 
 
 def test_the_handler_of_another_consumer_does_not_run_tasks(tasks: ModuleType) -> None:
-    """The process knows that handler already, and has not registered its own yet."""
+    """The task runs in its own handler, even if its process has registered only another one."""
     with registry_of_its_own():
         handlers.handler(channel="tasks-default-default", consumer="audit")(print)
         handlers.sync_consumers()
@@ -443,7 +443,7 @@ def test_queues_have_to_be_named() -> None:
 def test_a_check_reports_options_that_no_worker_could_serve(
     given: dict[str, Any], reason: str
 ) -> None:
-    """It is reported once, however many queues there are, and no handler stays registered."""
+    """A mistake is reported once for all queues, and the check leaves no handler registered."""
     backend = PullJobsBackend("default", {"QUEUES": ["default", "receipts"], **given})
     with registry_of_its_own():
         [error] = backend.check()
@@ -464,7 +464,7 @@ print([problem.id for problem in run_checks()])
 
 
 def test_the_check_runs_without_an_import_of_tasks() -> None:
-    """Before Django 6, the app of the package imports them."""
+    """Wrong OPTIONS are reported even if no code of the project has imported Django's tasks."""
     apps = [] if find_spec("django.tasks") else ["django_tasks"]
     process = subprocess.run(
         [sys.executable, "-c", BROKEN.format(apps=apps)], capture_output=True, text=True, check=True

@@ -34,14 +34,14 @@ def stage(transactional_db: None, tmp_path: Path) -> Iterator[Stage]:
 
 
 def held_back() -> dict[str, Any]:
-    """Return the circuits of the tasks that the worker holds back."""
+    """Return the reported circuits of the tasks that the worker holds back, by task."""
     node = Node.objects.first()
     circuits = node.report.get("circuits", {}) if node else {}
     return dict(circuits.get(PATH, {}).get("tasks", {}))
 
 
 def with_failing_tasks(stage: Stage, tasks: ModuleType, count: int) -> Worker:
-    """Return a worker that holds the failing task back, of which more than that are enqueued."""
+    """Enqueue `count` runs of a failing task, and return a worker once it holds the task back."""
     for _number in range(count):
         tasks.fail.enqueue("the other side is down")
     worker = stage.worker(*FLAGS)

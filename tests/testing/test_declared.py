@@ -22,7 +22,7 @@ from tests.handling import registry_of_its_own
 
 @pytest.fixture
 def _after_migrations(transactional_db: None) -> Iterator[None]:
-    """Create declared channels after migrations, as outside of these tests."""
+    """Let `migrate` create declared channels, as in a project, and declare one."""
     sender = apps.get_app_config("pulljobs")
     post_migrate.connect(create_declared, sender=sender, dispatch_uid="pulljobs.declared")
     with registry_of_its_own():

@@ -18,7 +18,7 @@ from tests.factories import USING, ConsumerFactory
 
 
 class Handled:
-    """Tests for both kinds of test case, in which jobs behave equally."""
+    """Tests that run in a TestCase and in a TransactionTestCase, with the same results."""
 
     consumer: Consumer
 

@@ -159,7 +159,7 @@ def test_transactional_effects_of_a_lost_job_are_rolled_back() -> None:
 def test_error_that_a_transactional_handler_swallows_fails_the_settle_as_in_a_worker(
     policy: AckPolicy, event: Event
 ) -> None:
-    """Its transaction can only be rolled back."""
+    """The error leaves the transaction unusable, so that the settlement in it fails."""
 
     def work(job: ClaimedJob) -> None:
         Group.objects.create(name="effect")
@@ -184,7 +184,7 @@ def test_error_that_a_transactional_handler_swallows_fails_the_settle_as_in_a_wo
 def test_the_outcome_of_a_transactional_handler_that_raises_is_that_of_a_worker(
     policy: AckPolicy, acked: Event, rejected: Event
 ) -> None:
-    """It delivers nothing without its effects."""
+    """The effects are rolled back. A reject stands, and after an ack the ack policy decides."""
 
     def work(job: ClaimedJob) -> None:
         Group.objects.create(name="effect")

@@ -10,7 +10,7 @@ JOBS = count()
 
 
 def claimed(circuit: Circuit, job: int | None = None, now: float = 0) -> tuple[int, int]:
-    """Claim a job now, by default one that was never claimed. Return the ticket and the job."""
+    """Admit a job, by default a new one. Return the circuit's ticket and the job's number."""
     job = next(JOBS) if job is None else job
     assert circuit.admit(circuit.ticket, job, now) == 0
     return circuit.ticket, job
@@ -26,9 +26,9 @@ def opened(*, initial: float = 1, longest: float = 120, after: int = 1) -> Circu
 
 
 def probe(circuit: Circuit, result: Result, now: float | None = None) -> float:
-    """Let one probe through as soon as the circuit permits.
+    """Let one probe end with this result, as soon as the circuit permits a probe.
 
-    Return the seconds blocked after it.
+    Return the seconds for which nothing may be claimed after it, or 0 if the circuit is closed.
     """
     now = circuit.blocked_until if now is None else now
     assert circuit.room(now) == 1
@@ -162,7 +162,7 @@ def test_a_job_that_is_known_to_fail_is_given_back_so_that_another_is_the_probe(
 
 
 def test_a_job_that_is_known_to_fail_runs_next_to_the_probe_if_it_is_drawn_again() -> None:
-    """Only one at a time, and others that are known wait longer each time."""
+    """One such job runs at a time. Others that are drawn meanwhile are given back."""
     first, second = next(JOBS), next(JOBS)
     circuit = opened_by(first, second)
     for job in (first, second):

@@ -1,4 +1,4 @@
-"""A claimer with floors never leaves an available job behind for ever.
+"""A claimer with low-water marks never leaves an available job behind for ever.
 
 The history of a database as a state machine: transactions take ids, read the clock, write and end
 in any order, jobs get locked and let go, while one process claims by `LowWaterMarks`. What
@@ -219,7 +219,7 @@ TestHistory.settings = settings(max_examples=100, stateful_step_count=60)
 
 @pytest.fixture
 def busy() -> Claimer:
-    """A claimer whose floor follows the clock."""
+    """Return a claimer whose low-water mark follows the clock, as after some work."""
     claimer = Claimer(Database())
     work(claimer, 30)
     return claimer
@@ -284,7 +284,7 @@ def test_what_full_claims_passed_is_found_in_time_while_they_stay_full(busy: Cla
 
 
 def passing(claimer: Claimer) -> list[Job]:
-    """Publish jobs of which full claims pass the locked first and do not look back."""
+    """Publish jobs, and let full claims pass the first one, which is locked. Return the jobs."""
     publish(claimer.database, 11)
     made = claimer.database.jobs[-11:]
     made[0].locked = True
@@ -302,7 +302,7 @@ def publish(database: Database, jobs: int) -> None:
 
 
 def test_a_look_below_ends_at_the_floors(busy: Claimer) -> None:
-    """Otherwise each claim would walk the jobs above them from far below again."""
+    """A search below the low-water marks ends at them, and leaves later jobs to other claims."""
     busy.marks.below = busy.database.now - timedelta(seconds=0.5)
     floor = busy.marks.positions[0]
     publish(busy.database, 20)

@@ -9,7 +9,7 @@ from pulljobs.engine.histograms import ERROR_PERCENT, GROWTH, ZERO, Histogram, s
 
 
 def bucket_of(seconds: float) -> int:
-    """Return what the statement computes."""
+    """Return the number of the bucket of a duration, as the statement that counts computes it."""
     return ZERO if seconds < 1e-5 else ceil(log(seconds) / log(GROWTH))
 
 

@@ -78,7 +78,7 @@ def test_a_burst_without_a_rate_or_out_of_bounds_is_refused(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The monotonic clock of a claim, whose only element is the time."""
+    """Replace the monotonic clock of claims. The only element of the list is its time."""
     time = [100.0]
     monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: time[0]))
     return time

@@ -14,7 +14,7 @@ PARTS = ("pulljobs", "pyspark_pulljobs", "benchmarks", "example_project")
 
 @pytest.fixture(scope="session")
 def older() -> Iterator[Path]:
-    """Tree of the last release, or before the first release a copy of this checkout."""
+    """Yield a directory with the last release, or with this checkout if there is none yet."""
     with open_directory() as directory:
         if RELEASE.exists():
             with tarfile.open(RELEASE) as archive:

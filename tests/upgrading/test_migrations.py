@@ -84,7 +84,7 @@ def _indexes(field: Any) -> set[str]:
 
 
 def _is_wider(old: Any, new: Any) -> bool:
-    """Return True if the new field accepts every value of the old one, and the same omissions."""
+    """Return True if the new field accepts every value of the old one, including NULL."""
     types = [field.db_type(connections[USING]).partition("(")[0] for field in (old, new)]
     longer = (new.max_length or 0) >= (old.max_length or 0)
     return types[0] == types[1] and longer and new.null >= old.null

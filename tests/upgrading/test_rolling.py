@@ -41,7 +41,7 @@ NEEDED = " AND is_nullable = 'NO' AND column_default IS NULL AND is_identity = '
 def test_workers_and_publishers_of_both_releases_break_no_promise(
     faults: Faults, older: Path
 ) -> None:
-    """They take each other's jobs while some are killed. Histories outside the database judge."""
+    """Workers of both releases take each other's jobs while some are killed, and none is lost."""
     report = faults(
         *("--older", str(older), "--faults", "kill", "--times", "2", "--every", "0.8"),
         *("--jobs", "1000", "--seconds", "0.02", "--workers", "4", "--claimers", "0"),
@@ -81,7 +81,7 @@ def _refused(other: "psycopg.Connection[object]", text: str) -> str:
 
 @pytest.mark.django_db
 def test_rows_of_the_older_release_have_all_required_columns(older: Path) -> None:
-    """Columns that it knows still exist, and the others may be left out."""
+    """All columns that it writes still exist, and rows may be inserted without any other."""
     done = subprocess.run(
         [sys.executable, "-c", COLUMNS], cwd=older, capture_output=True, text=True, check=True
     )

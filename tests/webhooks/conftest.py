@@ -10,7 +10,7 @@ Opened = Callable[..., Endpoint]
 
 @pytest.fixture
 def endpoint() -> Iterator[Opened]:
-    """Call it with an answer for an endpoint that gives that. It is closed at the end."""
+    """Yield a function that opens an endpoint with this answer until the end of the test."""
     opened: list[Endpoint] = []
 
     def open(answer: Answer | None = None, **how: Any) -> Endpoint:

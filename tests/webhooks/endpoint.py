@@ -51,7 +51,7 @@ def slow(seconds: float) -> Answer:
 
 
 class Endpoint:
-    """A server in a thread of its own, on one or more ports."""
+    """HTTP server on loopback, on one or more ports, which keeps the requests that it received."""
 
     def __init__(
         self,

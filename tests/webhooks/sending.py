@@ -1,4 +1,4 @@
-"""One delivery after the other, without a worker."""
+"""Push deliveries without a worker, one after the other."""
 
 import asyncio
 from dataclasses import replace

@@ -22,7 +22,7 @@ LIMITS: dict[str, Any] = {"PUSH_ALLOWED_NETWORKS": ["127.0.0.0/8", "::1/128"]}
 
 @pytest.fixture
 def code() -> Iterator[dict[str, ModuleType]]:
-    """Its models are of an app that is not installed, and in no registry that lasts."""
+    """Yield the modules of the guide, with models of an app that is not installed."""
     try:
         with isolate_apps(), pytest.MonkeyPatch.context() as patch:
             shop = SimpleNamespace(label="shop")

@@ -133,7 +133,7 @@ def test_a_message_speaks_neither_for_the_connection_nor_for_us(endpoint: Opened
     ],
 )
 def test_a_message_speaks_neither_for_a_proxy_nor_for_another_request(name: str) -> None:
-    """Servers that read names as CGI does take underscores for dashes."""
+    """Headers with a meaning for proxies or servers are not sent, also with underscores."""
     limits = replace(LIMITS, PUSH_TOKEN_HEADER="X-Secret")
     job = job_of(headers={name: "forged", "X-Own": "a"})
     sent = dict(headers_of(job, endpoint_of(consumer_at("http://a/")), limits))
@@ -142,7 +142,7 @@ def test_a_message_speaks_neither_for_a_proxy_nor_for_another_request(name: str)
 
 
 def test_nothing_is_sent_without_its_signature(endpoint: Opened) -> None:
-    """The key that encrypted the secret is gone."""
+    """A job is not delivered if the signing secret of its consumer can't be decrypted."""
     there = endpoint()
     with override_settings(SECRET_KEY="older"):
         consumer = consumer_at(there.url)
@@ -164,13 +164,13 @@ def test_nothing_is_sent_without_its_signature(endpoint: Opened) -> None:
     ],
 )
 def test_credentials_are_not_quoted(endpoint: Opened, secret: str) -> None:
-    """Credentials of the consumer, the URL and headers of the message are not quoted."""
+    """Errors quote no answer with credentials of the consumer, the URL or the message's headers."""
     error = refusal(_guarded(endpoint(answering(_refusing(secret))).url), JOB).reason
     assert error == "HTTP 400 Bad Request"
 
 
 def test_the_trace_may_be_quoted(endpoint: Opened) -> None:
-    """An endpoint names it, so that its error can be traced."""
+    """An answer with the `traceparent` of the request is quoted, so that it can be traced."""
     trace = JOB.headers["Traceparent"]
     error = refusal(_guarded(endpoint(answering(_refusing(trace))).url), JOB).reason
     assert error == f"HTTP 400 Bad Request: {trace}"
@@ -296,7 +296,7 @@ def test_an_error_of_the_connection_is_reported_for_every_payload(
 
 
 def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
-    """Each byte comes soon enough, all of them together don't."""
+    """The timeout bounds the whole answer, even if each byte of it comes soon enough."""
 
     async def drip(received: Received, writer: Writer) -> None:
         for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:
@@ -381,7 +381,7 @@ def test_a_port_without_a_listener_is_a_retry() -> None:
 
 
 def test_who_does_not_accept_ends_the_delivery() -> None:
-    """A server whose queue is full: the time to connect is bounded apart from the whole."""
+    """A delivery to a server that accepts no connection ends after PUSH_CONNECT_TIMEOUT."""
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -433,7 +433,7 @@ def test_the_login_of_a_url_that_leads_nowhere_is_not_quoted(url: str) -> None:
 
 
 def hosts_of(answers: dict[str, list[str]], asked: list[str]) -> Any:
-    """Replace the name servers of the machine: each look-up takes the next answer."""
+    """Return a replacement of `getaddrinfo` that gives the answers of each host in turn."""
 
     def getaddrinfo(host: str, port: int | None, *args: Any, **kwargs: Any) -> list[Any]:
         asked.append(host)
@@ -502,7 +502,7 @@ def test_name_server_that_hangs_holds_up_only_its_own_names(
     "host", ["127.0.0.2", "[::1]", "localhost", "0x7f000002", "127.2", "[::ffff:7f00:2]"]
 )
 def test_private_addresses_are_refused_by_any_name(endpoint: Opened, host: str) -> None:
-    """The endpoint is there. Only 127.0.0.1 itself is allowed."""
+    """An endpoint listens there, but of private addresses only 10.0.0.0/8 is allowed."""
     there = endpoint(host="127.0.0.2")
     retry = refusal(
         consumer_at(f"http://{host}:{there.port}/"), PUSH_ALLOWED_NETWORKS=["10.0.0.0/8"]

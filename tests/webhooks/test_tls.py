@@ -22,7 +22,7 @@ NAME = "shop.example"
 
 @pytest.fixture
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """Context of a server with a self-signed certificate for that name, which is trusted here."""
+    """Return a context for a server with a self-signed certificate for `NAME`, which is trusted."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     now = datetime.now(UTC)

@@ -71,7 +71,7 @@ def claim_of(
     consumer_circuit: ConsumerCircuit | None = None,
     **how: Any,
 ) -> list[ClaimedJob]:
-    """Publish jobs and claim them under one lease for that handler."""
+    """Publish jobs, and return them as claimed under one lease, to be run by `function`."""
     consumer = consumer or ConsumerFactory.create(retry_strategy="constant:60")
     published(consumer, count)
     claim = Puller(USING, consumer).claim(count)
@@ -100,7 +100,7 @@ def unclaimed(
     run_time: RunTime | None = None,
     payload: bytes = b"",
 ) -> ClaimedJob:
-    """Return a claimed job that is in no table."""
+    """Return a job as if it were claimed, without any row in the database."""
     handler = Handler(channel="c", consumer="c", function=lambda job: None)
     row = HeldJob(number, number, 0, 0, 1)
     message = StoredMessage(number, payload, "", {}, bytes(8), None)
@@ -118,7 +118,7 @@ def unclaimed(
 
 
 class FlusherBench:
-    """Flusher with jobs in flight, and with what it reports."""
+    """Flusher with jobs in flight, which collects the jobs that it queues again or gives up."""
 
     def __init__(self, jobs: list[ClaimedJob], **changed: Any) -> None:
         self.buffer = ResultBuffer()

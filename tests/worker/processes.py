@@ -36,7 +36,7 @@ class Worker:
         stage.workers.append(self)
 
     def ready(self) -> "Worker":
-        """Wait until a child has registered. `child` is its pid."""
+        """Wait until a child process has registered itself as a node. Return this worker."""
         wait_until(lambda: bool(self._nodes()) or self.process.poll() is not None)
         assert self.process.poll() is None, self.log
         return self
@@ -58,7 +58,7 @@ class Worker:
             return False
 
     def signal(self, number: int = signal.SIGTERM) -> float:
-        """Send a signal. Return the time of the monotonic clock."""
+        """Send a signal to the supervisor. Return the time of the monotonic clock after it."""
         self.process.send_signal(number)
         return time.monotonic()
 
@@ -84,7 +84,7 @@ class Worker:
 
     @property
     def _waits(self) -> int:
-        """Number of times that the supervisor has begun to wait, by the kernel."""
+        """Number of times that the supervisor has slept: its voluntary context switches."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 

@@ -29,7 +29,7 @@ def publish(seconds: float, count: int = 1, **script: Any) -> list[int]:
 
 
 def test_many_async_handlers_run_at_once_and_do_not_wait_for_threads(stage: Stage) -> None:
-    """The only thread is busy for good, and so are most slots of the event loop."""
+    """Forty run at once while the only thread is busy, and fifty more start after them."""
     awaiting()
     stage.consumer()
     stuck = stage.until_gate()
@@ -100,7 +100,7 @@ def test_a_stop_lets_async_handlers_end_and_releases_those_that_do_not(stage: St
 
 @pytest.mark.parametrize("what", ["cleanup", "block"])
 def test_a_stop_releases_handlers_that_take_long_to_end_as_well(stage: Stage, what: str) -> None:
-    """A handler may even not react to its cancellation. No lease is left."""
+    """Its job is released uncharged, even if the handler does not react to its cancellation."""
     awaiting()
     [job] = publish(600, **{what: 600})
     worker = stage.worker("--graceful-timeout", "0.5")

@@ -57,7 +57,7 @@ class AsyncBench:
     def decided_while_blocked(
         self, blocker: "Blocker", count: int = 1
     ) -> list[outcomes.Settlement | None]:
-        """Return the outcomes once the loop is found blocked, which takes more than a heartbeat."""
+        """Return `count` outcomes, which are reported once `blocker` blocks the loop."""
         assert blocker.blocked.wait(PATIENCE_SECONDS)
         self.patience = 1.2
         decided = self.decided(count)
@@ -65,7 +65,7 @@ class AsyncBench:
         return decided
 
     def _has_outcomes(self, count: int) -> bool:
-        """Check the loop as the watchdog does, again and again."""
+        """Check the loop as the watchdog does. Return True if there are that many outcomes."""
         self.loop.check(self.patience)
         return len(self.buffer.results) >= count
 
@@ -416,7 +416,7 @@ def test_a_job_that_was_lost_while_it_waited_is_not_run(bench: AsyncBench) -> No
 
 
 def test_a_handler_that_blocks_the_loop_makes_it_unhealthy(bench: AsyncBench) -> None:
-    """The patience is longer than a heartbeat: in between, a running loop is silent, too."""
+    """The loop is unhealthy once it is silent for longer than `patience`, until it runs again."""
     blocked, may_end = threading.Event(), threading.Event()
 
     async def block(job: ClaimedJob) -> None:
@@ -492,7 +492,7 @@ def test_all_running_jobs_are_suspects_if_an_unknown_task_blocks_the_loop(
 def test_no_job_is_charged_for_a_loop_that_goes_on_at_the_next_look(
     bench: AsyncBench, blocker: Blocker
 ) -> None:
-    """After a pause of the whole process, the watchdog may be the first thread to wake."""
+    """A loop that is silent at one check only was paused together with its whole process."""
     bench.take(blocker)
     assert blocker.blocked.wait(PATIENCE_SECONDS)
     wait_until(lambda: bench.loop.is_unhealthy(patience=1.2))

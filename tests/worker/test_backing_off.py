@@ -57,7 +57,7 @@ def test_one_bad_job_and_its_neighbours_are_not_held_back(stage: Stage) -> None:
 
 
 def test_poison_messages_hold_back_no_other_job(stage: Stage) -> None:
-    """Their retries count once: fewer than `--backoff-after` of them never open the circuit."""
+    """Each such job counts once, so fewer than `--backoff-after` never open the circuit."""
     stage.consumer(retry_strategy="constant:0.05", max_retries=1000)
     stage.publish(2, fail="poison")
     worker = stage.worker(*FLAGS, "--backoff-initial", "600", "--backoff-max", "1200")

@@ -23,7 +23,7 @@ def time_of(stage: Stage, event: str) -> float:
 
 
 def awaited(stage: Stage, **fields: object) -> int:
-    """Publish a job for the async handler that takes minutes."""
+    """Create the consumer of the async handler, and publish a job of ten minutes. Return its id."""
     channel = Channel.objects.create(name="awaited")
     ConsumerFactory.create(channel=channel, name="plain", **fields)
     return publish("awaited", {"seconds": 600}).job_ids[0]
@@ -79,7 +79,7 @@ def test_a_kill_ends_a_process_whose_only_thread_does_not_react(stage: Stage) ->
 def test_a_thread_over_its_time_limit_sees_its_job_lost_and_its_result_is_discarded(
     stage: Stage,
 ) -> None:
-    """One handler reacts to that. Another ends much later and returns."""
+    """This holds for a handler that reacts to `job.lost`, and for one that returns much later."""
     stage.consumer(retry_strategy="constant:60")
     [heeds], [goes_on] = stage.until_gate(heed=True), stage.until_gate()
     worker = stage.worker("--handler-timeout", "0.5")

@@ -180,7 +180,7 @@ def test_an_uneven_run_time_is_expected_with_a_margin() -> None:
 
 
 def test_claims_of_fair_keys_are_as_large_as_the_process_is_quick(pool: PoolByHand) -> None:
-    """One processor runs the jobs of all slots, so four of them are no quicker than one."""
+    """With fair shares, no more jobs wait than the process starts in `ahead` seconds."""
     fair, other = run_time(0.001), run_time(0.001)
     fair.ahead = 0.02
     assert pool.room(fair) > 70, "the pace is not known yet"

@@ -114,7 +114,7 @@ def test_outcome_by_policy(function: Callable[..., Any], policy: AckPolicy, stat
 def test_transactional_outcome_is_the_same(
     function: Callable[..., Any], policy: AckPolicy, state: str, request: pytest.FixtureRequest
 ) -> None:
-    """Exception: a job that was acked before its handler raised is not delivered."""
+    """The outcome is that of any other handler, but an exception undoes an earlier ack."""
     acked = request.node.callspec.id.startswith("acks, raises")
     if acked and policy in (AckPolicy.NACK_ON_ERROR, AckPolicy.MANUAL):
         state = "QUEUED"
@@ -129,7 +129,7 @@ def test_transactional_outcome_is_the_same(
 def test_a_cancelled_run_reports_no_second_failure(
     policy: AckPolicy, error: Exception | None, is_async: bool
 ) -> None:
-    """Its cancellation was reported. A handler that reacts to `job.lost` may well raise."""
+    """The cancellation was reported already, and a handler may raise when it notices it."""
 
     def heed(job: ClaimedJob) -> None:
         [run] = runs.current()
@@ -168,7 +168,7 @@ def test_outcomes_of_async_handlers_are_those_of_sync_handlers(
 @pytest.mark.parametrize("policy", AckPolicy)
 @pytest.mark.parametrize("is_async", [False, True])
 def test_success_ends_a_row_of_failures(policy: AckPolicy, is_async: bool) -> None:
-    """The circuit opens only after the last two."""
+    """The circuit opens at two failures in a row, and not at two with a success between them."""
 
     def function(job: ClaimedJob) -> None:
         if next(fails):

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_refused_outcome_does_not_hold_up_the_others() -> None:
-    """It is retried with the reason. The rest of the batch is written in the same pass."""
+    """Its job is retried with the reason. The rest of the batch is written in the same pass."""
     batch = claim_of(print, 20)
     bench = FlusherBench(batch)
     bad = batch[7]
@@ -54,7 +54,7 @@ def test_an_outcome_that_can_not_be_encoded_does_not_hold_up_the_others() -> Non
 
 @pytest.mark.own_session
 def test_while_a_row_is_locked_no_outcome_waits_for_another_locked_row() -> None:
-    """The second pass would wait for a minute."""
+    """An outcome whose row is locked is tried again later, and delays no later batch."""
     [first, second, free] = batch = claim_of(print, 3)
     bench = FlusherBench(batch)
 
@@ -132,7 +132,7 @@ def test_an_outcome_under_a_lost_lease_is_dropped_and_the_new_lease_untouched() 
 
 
 def test_a_job_that_was_lost_and_claimed_again_follows_its_new_lease_only() -> None:
-    """Both outcomes wait for one flush. The first one is lost, and an event reports that."""
+    """The outcome of the lost run is dropped with an event, and that of the new run is written."""
     [first] = claim_of(print)
     pass_time()
     while pulling.reap() is not None:

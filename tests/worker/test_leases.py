@@ -46,7 +46,7 @@ def test_leases_of_running_and_of_waiting_jobs_are_renewed(stage: Stage) -> None
 
 
 def test_jobs_in_flight_never_exceed_the_limit(stage: Stage) -> None:
-    """Jobs whose outcomes wait for the flusher count. The database is sampled."""
+    """Jobs whose outcomes are not written yet count towards `--max-held` as well."""
     stage.consumer()
     stage.publish(300, seconds=0.01)
     worker = stage.worker(

@@ -128,7 +128,7 @@ def test_errors_cause_longer_and_longer_pauses_until_a_pass_succeeds(
 
 
 def _fails_again(loop: Ticks) -> float:
-    """Return the longest gap around one more failure."""
+    """Let the loop fail once more. Return the longest pause since then, in seconds."""
     ticks, loop.failures = len(loop.at), 1
     wait_until(lambda: loop.failures == 0 and len(loop.at) > ticks + 2)
     return max(loop.gaps[ticks - 1 :])
@@ -156,7 +156,7 @@ def test_a_loop_that_can_not_prepare_says_so_and_begins_its_passes(
 
 
 def test_a_loop_that_is_about_to_start_is_not_reported_dead() -> None:
-    """Loops that start first report on all."""
+    """A loop that has started may report on all loops before the others have started."""
     runner = Runner("test", Ticks())
     assert runner.report()["alive"]
     assert not runner.is_unhealthy(0)

@@ -44,7 +44,7 @@ def test_an_idle_worker_does_not_poll_every_consumer_each_time(stage: Stage) -> 
 
 @pytest.mark.own_session
 def test_a_publish_wakes_the_worker_and_does_not_wait_for_other_consumers(stage: Stage) -> None:
-    """The poll interval is too long to matter."""
+    """It polls every ten minutes, and runs the job among the 6000 jobs of another consumer."""
     stage.environment |= {"WORKER_APPS": "tests.worker.many"}
     worker = stage.worker("--max-fetch-interval", "600")
     wait_until(lambda: PullWaiter.objects.count() == MANY)

@@ -142,14 +142,14 @@ def test_new_work_comes_before_backlogs_and_backlogs_go_on(bench: FetcherBench) 
 
 
 def test_a_claim_is_for_the_room_of_the_first_look(bench: FetcherBench) -> None:
-    """At the second look the room may be below zero, which no claim could use."""
+    """A pass asks a pool for its room once, because a second answer may be below zero."""
     _consumer, pool = bench.add(3, ShrinkingPool)
     bench.fetcher.tick()
     assert len(pool.taken) == 1
 
 
 def test_a_consumer_with_new_work_is_looked_at_once(bench: FetcherBench) -> None:
-    """A second look would claim nothing and delay the next consumer."""
+    """A pass tries such a consumer once, because a second try would only delay the others."""
     consumer, pool = bench.add(0)
     while bench.fetcher.tick() == 0:
         pass
@@ -210,7 +210,7 @@ def test_claims_stop_at_the_limit_of_payload_bytes_and_go_on_below_it() -> None:
 
 
 def test_a_pass_leaves_out_consumers_that_are_due_later(bench: FetcherBench) -> None:
-    """There may be thousands. One with new work is looked at, in the pass after the note."""
+    """A consumer that is due later is claimed for only once a notification has named it."""
     consumer, pool = bench.add(0, WidePool)
     bench.add(0, WidePool)
     while bench.fetcher.tick() == 0:
@@ -237,7 +237,7 @@ def test_one_statement_finds_the_consumers_with_jobs_if_many_are_due(
 
 
 def claimed_for(bench: FetcherBench) -> list[bool]:
-    """Return for each consumer if there was a claim for it."""
+    """Return for each consumer True if the fetcher has claimed for it."""
     return [each.puller._session is not None for each in bench.subscriptions]
 
 
@@ -300,7 +300,7 @@ def test_a_burst_ends_when_no_consumer_has_a_job(monkeypatch: pytest.MonkeyPatch
 
 
 def limited(bench: FetcherBench, rate: str) -> tuple[ConsumerSubscription, QuickPool]:
-    """Add a consumer with a burst of one job, and tick until there is nothing to claim."""
+    """Add a consumer with this rate and a burst of one job, and claim until the rate refuses."""
     consumer, pool = bench.add(5, WidePool)
     consumer.rate, consumer.rate_burst = rate, 1
     consumer.save()
@@ -349,7 +349,7 @@ def test_notifications_of_a_limited_consumer_wait_and_room_in_its_pool_does_not_
 def test_jobs_of_a_claim_whose_answer_was_lost_are_claimed_again_uncharged(
     bench: FetcherBench,
 ) -> None:
-    """The claim was committed: without that its jobs would wait for the end of their lease."""
+    """A repeated claim gets the jobs, which would otherwise wait for the end of their lease."""
     _consumer, pool = bench.add(3, WidePool)
     claim = Puller.claim
 

@@ -26,7 +26,7 @@ def planned() -> set[str]:
 
 
 def planned_by(prepare: Callable[[], object], work: Callable[[], object]) -> set[str]:
-    """Return what is planned in `work`, on a connection on which `prepare` was called before."""
+    """Return the statements that `work` plans on a connection after a call of `prepare`."""
 
     def compare() -> set[str]:
         statements.dedicate(USING)

@@ -24,7 +24,7 @@ ID_DAYS = DAY // timedelta(milliseconds=1) << 22
 
 @pytest.fixture
 def short_reaper(monkeypatch: pytest.MonkeyPatch) -> Reaper:
-    """Reaper whose parts have time for one batch of one row in each pass."""
+    """Return a reaper each of whose duties has time for one batch of one row in a pass."""
     monkeypatch.setattr(loops, "PART_SECONDS", 0.0)
     monkeypatch.setattr(scheduling, "BATCH", 1)
     monkeypatch.setattr(forgetting, "AT_ONCE", 1)
@@ -32,7 +32,7 @@ def short_reaper(monkeypatch: pytest.MonkeyPatch) -> Reaper:
 
 
 def do_a_pass_that_reaps(short_reaper: Reaper) -> None:
-    """Do a pass, in which an overdue lease expires, and after which more is to be done at once."""
+    """Do a pass. Assert that it expires an overdue lease, and that more is to be done at once."""
     consumer = ConsumerFactory.create()
     published(consumer)
     claimed(consumer)

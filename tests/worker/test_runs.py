@@ -46,7 +46,7 @@ def test_run_is_cancelled_once_and_listed_until_its_handler_ends() -> None:
 
 
 def test_quick_runs_are_sampled_by_their_begins() -> None:
-    """A long run must not be noted more often than a quick one, though it is awaited longer."""
+    """A run time is noted unless the run began soon after a noted one, however long it lasted."""
     runs, run_time = HandlerRuns(), RunTime()
     slot, start = runs.slot(0, lambda run: None), time.monotonic() - 60
     expected = list[float]()

@@ -109,7 +109,7 @@ def test_a_consumer_is_served_by_its_new_type_from_the_next_look_on() -> None:
 def test_consumers_are_read_again_only_after_a_change(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    """There may be thousands of them. A change of the channel counts, too."""
+    """Without a change there is no query. A change of the channel counts as well."""
     with registry_of_its_own():
         consumer = pushed(name="a")
         served = subscriptions_of(push_delivery())
@@ -154,7 +154,7 @@ def test_consumers_come_and_go() -> None:
 
 
 def test_a_changed_callback_makes_a_new_subscription_with_the_same_pool() -> None:
-    """Deliveries that are under way still count."""
+    """The pool still counts the deliveries that are under way."""
     consumer = pushed()
     with registry_of_its_own():
         served = subscriptions_of(push_delivery())

@@ -97,7 +97,7 @@ def listener(transactional_db: None) -> Iterator[Session]:
 
 @pytest.mark.own_session
 def test_only_waiters_are_notified(listener: Session) -> None:
-    """The first notification is for the waiter, although its message was published last."""
+    """A publish to a consumer without a waiter, or with an expired one, sends no notification."""
     unwatched, expired, awaited = (ConsumerFactory.create() for _ in range(3))
     for consumer, minutes in ((expired, -1), (awaited, 1)):
         PullWaiter.objects.create(

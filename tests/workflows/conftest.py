@@ -25,7 +25,7 @@ def report() -> Consumer:
 
 
 def fill(consumer: Consumer, members: int, report: Consumer | None = None) -> OpenBatch:
-    """Make a closed batch with members, and a callback for each event where there is a `report`."""
+    """Make a closed batch with that many members. Its callbacks, if any, go to `report`."""
     channel = "" if report is None else report.channel.name
     events = () if report is None else ("complete", "success", "dead")
     on: dict[str, Any] = {f"on_{event}": (channel, event) for event in events}
@@ -35,7 +35,7 @@ def fill(consumer: Consumer, members: int, report: Consumer | None = None) -> Op
 
 
 def settle(consumer: Consumer, delivered: int = 0, dead: int = 0) -> None:
-    """Settle members as a worker does, without the look that follows."""
+    """Settle members as a worker does, but do not check if the batch is complete."""
     held = claimed(consumer, delivered + dead)
     assert len(held) == delivered + dead
     good = [outcomes.deliver(each) for each in held[:delivered]]
@@ -49,7 +49,7 @@ def sweep() -> bool:
 
 
 def callbacks(report: Consumer) -> list[Message]:
-    """Return the messages of callbacks in their order."""
+    """Return the callbacks that were published to `report`, in the order of their ids."""
     return list(Message.objects.filter(channel=report.channel).order_by("id"))
 
 

@@ -61,7 +61,7 @@ def run_order(order: int, code: CodeType) -> Any:
 
 
 def work(code: CodeType) -> None:
-    """Run what is ready in a process of its own."""
+    """Run the jobs that are ready in a forked process, which may be killed."""
     connections.close_all()
     if process := os.fork():
         os.waitpid(process, 0)
@@ -78,7 +78,7 @@ def work(code: CodeType) -> None:
 
 
 def kill_at_line(frame: FrameType, event: str, result: Any) -> Any:
-    """Kill this process once, if the order of the run has the number of the line."""
+    """Kill this process once, before the line whose number is that of the run's order."""
     order = frame.f_locals["run"].input["order"]
     is_due = frame.f_lineno == order if event == "line" else event == "return" and result
     if is_due and (event == "line" or order == LAST) and not (FOLDER / str(order)).exists():

@@ -40,7 +40,7 @@ ONCE = [("complete", 1), ("success", 1)]
 
 @pytest.fixture(autouse=True)
 def _fail_rather_than_hang(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing looks at a batch but the test itself."""
+    """Let waits for locks fail, and let only the test itself decide about batches."""
     monkeypatch.setattr(hooks, "batch_listeners", [])
     with lock_timeout():
         yield

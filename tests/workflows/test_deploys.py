@@ -29,7 +29,7 @@ NEW_ONLY: Final = {**NEW, OLDEST: "2"}
 
 
 def check(stage: Stage, environment: dict[str, str]) -> tuple[int, Any]:
-    """Run `workflows check` with that code. Return its exit code and its answer."""
+    """Run `pulljobs workflows check` in this environment. Return its exit code and its JSON."""
     done = subprocess.run(
         [sys.executable, "-m", "django", "pulljobs", "workflows", "check", "--json"],
         cwd=BASE_DIR,
@@ -53,7 +53,7 @@ def results() -> dict[int, Any]:
 
 
 def test_check_names_runs_that_would_break_and_they_end_on_the_old_code(stage: Stage) -> None:
-    """The workers with the new code see the old run and leave it, and the other way round."""
+    """A worker with the new code leaves the old run to a worker with the old code."""
     old = stage.worker(**OLD).ready()
     begun = start_run()
     code, answer = check(stage, NEW)

@@ -122,7 +122,7 @@ def test_arguments_of_a_function_may_have_any_name(bench: Bench) -> None:
 
 
 def test_a_stored_step_gives_a_run_all_its_retries_again(bench: Bench) -> None:
-    """Each step fails twice, of three attempts that a job has."""
+    """Three steps that fail twice each succeed, although the job has only three attempts."""
     calls: list[int] = []
 
     def fail_twice() -> None:
@@ -209,7 +209,7 @@ def test_a_run_sleeps_until_a_time_of_the_databases_clock(bench: Bench) -> None:
 
 
 def test_a_result_has_the_same_order_of_keys_at_each_attempt(bench: Bench) -> None:
-    """PostgreSQL sorts the keys of an object by their length."""
+    """The first attempt has the order of a replay, where PostgreSQL has sorted the keys."""
     orders: list[list[str]] = []
 
     def ship(run: Run) -> None:

@@ -161,7 +161,7 @@ def test_a_signal_outside_of_a_transaction_wakes_its_run_in_the_same_statement(
 
 @pytest.mark.own_session
 def test_a_signal_is_on_disk_before_its_sender_goes_on(bench: Bench) -> None:
-    """The first sender of a dedupe id may not have come so far when the second one is answered."""
+    """A sender also waits for the disk if another one has just written that dedupe id."""
     run_id = bench.start()
     query("SET synchronous_commit = on")
 
@@ -258,7 +258,7 @@ def test_an_open_transaction_of_a_sender_blocks_no_claim(bench: Bench) -> None:
 
 
 def test_a_wake_up_without_the_lock_leaves_the_signal_of_a_run_in_flight_new(bench: Bench) -> None:
-    """The run may have suspended since the snapshot. If the sender dies, a sweep looks again."""
+    """Without the lock the run may have suspended meanwhile, so the sweep must find the signal."""
     run_id = bench.start()
     [held] = claimed(bench.consumer)
     RunSignal.objects.create(run_id=run_id, name="approval")

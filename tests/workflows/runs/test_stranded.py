@@ -26,7 +26,7 @@ def run_id(bench: Bench) -> int:
 
 
 def start_worker(bench: Bench, oldest: int, newest: int) -> None:
-    """Note a worker that accepts these versions."""
+    """Store the row of a living worker that accepts these versions of the workflow."""
     path = f"{bench.consumer.channel.name}/{bench.consumer.name}"
     report = {"serves": [path], "workflows": {path: [oldest, newest]}}
     Node.objects.create(name="w:1", started_at=Now(), heartbeat_at=Now(), report=report)
