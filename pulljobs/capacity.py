@@ -75,7 +75,7 @@ class Load:
         return self.publish_seconds(costs) + MICRO * costs.run_us
 
     def publish_seconds(self, costs: Costs) -> float:
-        """Return the processor time of the database server for one publish, in seconds."""
+        """Return the processor time of the database server to publish one message, in seconds."""
         alone = costs.publish_us - costs.batch_us
         payload = costs.payload_us * self.payload / 1_000
         return MICRO * (costs.batch_us + alone / self.batch + payload)

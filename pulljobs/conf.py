@@ -137,7 +137,10 @@ class Settings:
     BACKOFF_AFTER: int = 5
     """Different jobs that fail in a row before a consumer, or a Django task, is held back."""
     BACKOFF_INITIAL: timedelta = timedelta(seconds=1)
-    """First back-off, after which one job is tried. Its failure doubles the next. 0 disables it."""
+    """Half of the first back-off, after which one job is tried. Its failure doubles the back-off.
+
+    0 disables the back-off.
+    """
     BACKOFF_MAX: timedelta = timedelta(seconds=120)
     """Longest back-off. 0 disables the back-off."""
     BURST: bool = False

@@ -34,8 +34,8 @@ def get(id: int | str) -> JobView:
 def wait(id: int | str, timeout: float | timedelta) -> JobView | None:
     """Wait for the job to be DELIVERED or DEAD and return it, or None after `timeout`.
 
-    A `timeout` without a unit is in seconds. Raise PulljobsError inside a transaction, which would
-    never see the settlement.
+    A number as `timeout` is in seconds. Raise PulljobsError inside a transaction, which would never
+    see the settlement.
     """
     if in_transaction(settings().DATABASE):
         raise PulljobsError(

@@ -113,8 +113,8 @@ def publish(
     `payload` is bytes, text, or a value that JSON can represent. `message_id` is the client's own
     id: a second message with it inside the channel's dedupe window raises DuplicateMessage. A job
     takes `cost` tokens of the rate of its consumer. Raises UnknownChannel, InvalidMessage,
-    PayloadTooLarge, KeyFull if a consumer bounds the jobs of the key, and OperationalError if the
-    database does not answer for a minute. Nothing is written then.
+    PayloadTooLarge, KeyFull if a consumer takes no more jobs of the key, and OperationalError if
+    the database does not answer for a minute. Nothing is written then.
     """
     using = using or settings().DATABASE
     more = (key, message_id, headers, content_type, delay, available_at)

@@ -195,7 +195,7 @@ class Puller:
         return self._claimer.walk(request.wanted, partial(self._run, request, self._claimer))
 
     def _is_elsewhere(self) -> bool:
-        """Return True if the connection, or the server behind a pooler, is not the last claim's."""
+        """Return True if the connection, or a pooler's server, changed since the last claim."""
         session = statements.session(self.using)
         pooled = statements.behind_pooler(self.using)
         server = nodes.server_start(self.using) if pooled else None
@@ -360,7 +360,7 @@ def _announce_finished(
 
 
 def reap() -> int | None:
-    """Expire the jobs of some overdue leases. Return how many, or None if no lease is overdue."""
+    """Expire the jobs of some overdue leases. Return their number, None if no lease is overdue."""
     return _announce(jobs.reap(settings().DATABASE, REAPED_LEASES))
 
 

@@ -51,9 +51,9 @@ def schedule(
 ) -> ScheduledMessage:
     """Store a message to be published at that aware time, in the caller's transaction if any.
 
-    The other arguments are those of `publish`. A `message_id` may equal that of a published
-    message, but not that of another scheduled one, until `RETENTION` has passed since the latter
-    was published. Raises what `publish` raises, ScheduledTooSoon and DuplicateSchedule.
+    The other arguments are those of `publish`. A `message_id` may be that of a published message,
+    but not that of another scheduled message of the channel, which keeps its id until `RETENTION`
+    after its publish. Raises what `publish` raises, ScheduledTooSoon and DuplicateSchedule.
     """
     if not isinstance(channel, Channel):
         raise InvalidMessage(f"channel must be a Channel, the row itself, not {channel!r}.")

@@ -26,12 +26,12 @@ class Histogram(Counter[int]):
     """Numbers of durations by bucket. A bucket is an integer: see `seconds_of`."""
 
     def add(self, buckets: Iterable[int], counts: Iterable[int]) -> None:
-        """Add to each bucket the number of durations in `counts` at the same place."""
+        """Add numbers of durations to buckets: each item of `counts` to that of `buckets`."""
         for bucket, count in zip(buckets, counts, strict=True):
             self[bucket] += count
 
     def quantiles(self) -> Quantiles | None:
-        """Return the quantiles by nearest rank, or None if there are no durations."""
+        """Return the seconds at p50, p95 and p99 by nearest rank, or None without durations."""
         if not self:
             return None
         buckets = sorted(self)

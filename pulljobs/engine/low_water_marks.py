@@ -38,7 +38,7 @@ BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Position(NamedTuple):
-    """Place of a job within its priority, in claim order."""
+    """Position of a job in the claim order of its priority."""
 
     available_at: datetime
     id: int

@@ -27,7 +27,7 @@ def choose(name: str) -> str:
 
 
 def for_one(name: str) -> str:
-    """Return the result of `choose`, or its form for a single job if there is one."""
+    """Return the name of the form of a statement for a single job, or `name` if it has none."""
     return "deliver_member" if name == "deliver_members" else name
 
 

@@ -48,7 +48,7 @@ class ReportedRun(Protocol):
 
     @property
     def run_seconds(self) -> float | None:
-        """Seconds from the begin of the handler to its end, or None while it goes on."""
+        """Seconds from the start of the handler to its end, or None while it runs."""
 
 
 class UnreportedRun(NamedTuple):
@@ -150,7 +150,7 @@ def release(
 def suspend(held: Held, after: timedelta) -> Settlement:
     """Return the outcome that queues the run of a workflow again, due after the time `after`.
 
-    Its counts of retries and deliveries are reset.
+    Its count of retries is reset to 0, and that of deliveries to 1.
     """
     return Settlement(held, Event.SUSPEND, delay=after)
 

@@ -7,7 +7,7 @@ GAIN: Final = 1 / 8
 """Weight of a new run in the mean, as TCP weighs round trips (RFC 6298)."""
 DEVIATION_GAIN: Final = 1 / 4
 SAMPLE: Final = 0.001
-"""Least seconds between the begins of runs that are noted, because a note takes time itself."""
+"""Least seconds between the starts of runs that are noted, because a note takes time itself."""
 MARGIN: Final = 2
 """Number of deviations by which the expected run time is above the mean."""
 UNKNOWN: Final = float("inf")
@@ -27,9 +27,9 @@ class RunTime:
     expected: float = UNKNOWN
     """Seconds that the next run takes, with a margin, or infinity while no run has ended."""
     due: float = 0.0
-    """Monotonic time from which on the next run that begins is noted.
+    """Monotonic time from which on the next run that starts is noted.
 
-    Not every quick run is. The sample is chosen by the begins of runs: chosen by their ends, it
+    Not every quick run is. The sample is chosen by the starts of runs: chosen by their ends, it
     would have too many long runs, and the process would claim too little.
     """
     ahead: float = SECONDS_AHEAD

@@ -23,7 +23,7 @@ class Attempt(models.Model):
     via = models.CharField(max_length=8, choices=Lease.Via.choices)
     claimed_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
-    """Begin of the run, or NULL if none began or the holder does not report it."""
+    """Start of the run, or NULL if none started or the holder does not report it."""
     ended_at = models.DateTimeField()
     run_seconds = models.FloatField(null=True)
     """Seconds that the handler ran."""
@@ -57,7 +57,7 @@ class ArchivedJob(models.Model):
     created_at = models.DateTimeField()
     claimed_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
-    """Begin of the run, or NULL if none began or the holder does not report it."""
+    """Start of the run, or NULL if none started or the holder does not report it."""
     settled_at = models.DateTimeField()
     run_seconds = models.FloatField(null=True)
     """Seconds that the handler ran. It is NULL where `started_at` is, and if the run went on."""

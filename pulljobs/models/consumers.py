@@ -267,7 +267,7 @@ class Consumer(FlowLimits, TokenHolder):
             raise ValidationError(wrong)
 
     def check_keys(self) -> None:
-        """Raise ValidationError if fields such as `max_in_flight_per_key` contradict others."""
+        """Raise ValidationError if options for keys are invalid or contradict each other."""
         bounds = self._bounds_of_keys().items()
         if wrong := {name: text for name, (is_right, text) in bounds if not is_right}:
             raise ValidationError(wrong)
@@ -292,7 +292,7 @@ class Consumer(FlowLimits, TokenHolder):
     def set_signing_secret(self) -> str:
         """Set a new secret that signs push deliveries, without saving the row, and return it.
 
-        The previous secret signs as well until another is set, so that receivers can change it.
+        The previous secret signs as well until the next change, so that receivers can switch over.
         Raises ConfigurationError if the package cryptography is missing.
         """
         if not encryption.is_available():

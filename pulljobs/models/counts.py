@@ -20,8 +20,8 @@ class CountPeriod(models.TextChoices):
 class SettlementCount(models.Model):
     """Number of settlements of one consumer in one minute, hour or day of UTC.
 
-    Each settlement is counted in all three. Wait and run times are histograms: `_buckets` has the
-    numbers of buckets, and `_jobs` how many settlements each has. See `pulljobs.engine.histograms`.
+    Each settlement is counted in all three. Wait and run times are histograms: `_buckets` has their
+    buckets, and `_jobs` the number of settlements in each. See `pulljobs.engine.histograms`.
     """
 
     pk = models.CompositePrimaryKey("period", "consumer_id", "starts_at")

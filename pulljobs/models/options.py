@@ -135,7 +135,7 @@ def wrong_limits(limits: Mapping[str, Any]) -> list[str]:
 
 
 def _mistyped(name: str, value: object) -> list[str]:
-    """Return a list with a sentence if the value has another type than the field `name`, or empty.
+    """Return an error message in a list if the value has not the type of the field, else no item.
 
     Django's own check accepts text for numbers and durations, and raises TypeError for some types.
     """

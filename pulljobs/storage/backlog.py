@@ -115,7 +115,7 @@ def ready(using: str, consumer_ids: Sequence[int]) -> set[int]:
 
 
 def estimate(using: str, counted: Backlog) -> int | None:
-    """Return an estimate of QUEUED jobs where the counts are capped, or None if they are exact.
+    """Return an estimate of the number of QUEUED jobs, or None if their counts are exact.
 
     It is the estimate of PostgreSQL's planner, but at least the counted number.
     """

@@ -351,7 +351,7 @@ def reap(using: str, leases: int) -> Finished | None:
 def abandon(
     using: str, node_id: UUID, started: frozenset[int], *, but: frozenset[UUID] = frozenset()
 ) -> Finished | None:
-    """Take all jobs from a node that has ended, except those under the lease tokens in `but`.
+    """Take all jobs from a node, except those that it holds under the lease tokens in `but`.
 
     Jobs in `started` expire, which counts a retry. The others are released. Return None if the node
     had no lease.

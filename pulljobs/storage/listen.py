@@ -76,7 +76,7 @@ def wait(
 
     From then on publishers notify it. The caller commits, claims once more, and only then waits, so
     that no publish in between is missed. `pulls` has the number of HTTP pulls that wait in this
-    process for each consumer. Return the numbers of those that wait in other processes.
+    process for each consumer. Return by consumer id how many wait in other processes.
     """
     params = {
         "consumer_ids": list(consumer_ids),

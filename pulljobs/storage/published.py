@@ -73,7 +73,7 @@ def dead(using: str, consumer: Consumer, cut: Cut) -> list[Standing]:
 
 
 def standings(using: str, message_id: int) -> list[Standing]:
-    """Return the state of each job of a message, by consumer id. Deleted jobs are missing."""
+    """Return the states of a message's jobs in the order of consumer ids, without deleted jobs."""
     live = list(Job.objects.using(using).filter(message_id=message_id))
     # Read after the live jobs: a job that is delivered in between is in one of the two.
     archive = ArchivedJob.objects.using(using).exclude(job_id__in=[job.id for job in live])

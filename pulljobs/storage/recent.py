@@ -33,13 +33,13 @@ class Settled(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Range of time, without its end, for a column of a chart."""
+    """Range of time from `start` until before `end`, for a column of a chart."""
 
     start: datetime
     end: datetime
 
     def bounds(self) -> list[int]:
-        """Return the ids that divide the slice into SPANS equal spans, with both ends."""
+        """Return the ids at which SPANS equal spans of the slice begin, and the id of its end."""
         low, high = ids.first_of(self.start), ids.first_of(self.end)
         return [low + (high - low) * number // SPANS for number in range(SPANS + 1)]
 

@@ -104,7 +104,7 @@ class JobView(NamedTuple):
     claimed_at: datetime | None
     settled_at: datetime | None
     started_at: datetime | None
-    """Begin of the run that settled the job. None until then, or if the holder reports no runs."""
+    """Start of the run that settled the job. None until then, or if the holder reports no runs."""
     run_seconds: float | None
     """Seconds that the handler ran."""
     progress: Any = None

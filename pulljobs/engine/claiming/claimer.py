@@ -18,7 +18,7 @@ Look = Callable[[Entry], Claimed]
 
 @dataclass(slots=True)
 class Claimer:
-    """Low-water marks and guards of one consumer, for one thread."""
+    """Low-water marks and known rules (guards) of one consumer, for use in one thread."""
 
     consumer_id: int
     marks: LowWaterMarks = field(default_factory=LowWaterMarks)

@@ -51,7 +51,7 @@ class _Repeated(Exception):
 
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
-    """Put up to `wanted` jobs, each of another key, under one new lease."""
+    """Claim up to `wanted` jobs, at most one of each key, under one new lease."""
     params = {"consumer_id": consumer_id, "wanted": wanted, **terms._asdict()}
     claimed, is_contended = _try(session, params, entry, max(wanted, LEAST_SEEN), wanted)
     if is_contended and wanted:

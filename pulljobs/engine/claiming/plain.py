@@ -25,7 +25,7 @@ FRESH: Final = 0, 1, False
 
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
-    """Put up to `wanted` jobs under one new lease."""
+    """Claim up to `wanted` jobs under one new lease."""
     # Under the lock of a limited consumer claim_level.sql would claim nothing.
     if entry.is_level and terms.request_id is None and not terms.guarded:
         claimed = _claim_level(session, consumer_id, wanted, terms, entry)

@@ -74,7 +74,7 @@ class TurnClaim:
     def claim(
         self, session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
     ) -> Claimed:
-        """Put up to `wanted` jobs of the keys whose turns come first under one new lease."""
+        """Claim up to `wanted` jobs, of the keys whose turns come first, under one new lease."""
         params = {
             "consumer_id": consumer_id,
             "wanted": wanted,

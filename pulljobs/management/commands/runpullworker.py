@@ -40,7 +40,7 @@ FLAGS: Final = {
     "GRACEFUL_TIMEOUT": "seconds that running handlers may continue after SIGTERM",
     "HANDLER_TIMEOUT": "seconds that a handler without a timeout of its own may run",
     "BACKOFF_AFTER": "consecutive failures after which a consumer is held back for a while",
-    "BACKOFF_INITIAL": "seconds of such a pause, doubled by each further failure; 0: none",
+    "BACKOFF_INITIAL": "half the seconds of the first such pause; failures double it; 0: none",
     "BACKOFF_MAX": "seconds of the longest such pause; 0: none",
     "MAX_JOBS": "jobs after which a child is replaced",
     "MAX_MEMORY": "resident memory at which a child is replaced, such as 512M",
