@@ -332,9 +332,10 @@ def _active_keepers() -> list[HistoryKeeper]:
 
 
 def _copied(age: timedelta) -> Copied | None:
-    """Return a function that finds the transaction number below which all keepers have a partition.
+    """Return a function that finds the transaction number below which a partition is copied.
 
-    It returns None if a keeper has no complete copy. Without active keepers there is no function.
+    All active keepers of history have that copy. The function returns None if one of them has no
+    complete copy. Without active keepers, return None in place of the function.
     """
     using, keepers = settings().DATABASE, _active_keepers()
 

@@ -74,9 +74,9 @@ def not_owned(using: str) -> list[str]:
 
 
 def in_default(using: str) -> dict[str, int]:
-    """Return the number of rows, at most COUNT_CAP, of each default partition with rows, by table.
+    """Return by table the number of rows in its default partition, at most COUNT_CAP.
 
-    Such rows had no partition for their day.
+    Tables without such rows are left out. The rows had no partition for their day.
     """
     counted = {
         table: query(

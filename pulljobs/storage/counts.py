@@ -60,7 +60,7 @@ def _capped(
 def delivered(using: str) -> list[Count]:
     """Return the counts of DELIVERED jobs of all consumers among the newest 10,001 settlements.
 
-    If that does not reach the oldest settlement, every count is `capped`.
+    If there are older settlements, every count is `capped`.
     """
     rows = run(using, "delivered", {"settlements": CAP + 1})
     capped = any(row.consumer_id is None and row.jobs > CAP for row in rows)

@@ -117,10 +117,10 @@ def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> lis
 
 
 def changed_at(using: str, live: Iterable[Job]) -> dict[int, datetime]:
-    """Return by job id the time of the state of live jobs.
+    """Return by job id the time from which each live job has its state.
 
-    It is the time of the claim, of the death, or from which a QUEUED job can be claimed. Where none
-    is known, it is the time of publishing.
+    It is the time of the claim or of the death. For a QUEUED job it is the time from which the job
+    can be claimed. Where none is known, it is the time of publishing.
     """
     jobs = list(live)
     claimed = Lease.objects.using(using).filter(

@@ -26,9 +26,10 @@ def batches(using: str, consumer_id: int, *, below: int, size: int) -> Iterator[
 
 
 def _batches(rows: QuerySet[Job], size: int) -> Iterator[list[int]]:
-    """Yield ids in the order of the claim index, `size` at a time, as the caller removes them.
+    """Yield the ids of jobs in the order of the claim index, `size` at a time.
 
-    Each batch begins where the last one ended: index entries of removed jobs are not read again.
+    The caller removes the jobs of each batch before it takes the next, which begins where the last
+    one ended, so that index entries of removed jobs are not read again.
     """
     priority = _next(rows, ABOVE_ALL)
     while priority is not None:

@@ -27,7 +27,7 @@ def mark_dispatched(using: str, ids: list[int]) -> None:
 
 
 def put_off(using: str, id: int, by: timedelta) -> None:
-    """Move a message, which could not be published, to the time `by` from now."""
+    """Postpone a scheduled message that could not be published to the time `by` from now."""
     _rows(using, [id]).update(dispatch_at=Now() + by)
 
 

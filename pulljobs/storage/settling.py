@@ -102,7 +102,7 @@ def _settled_before(
 
 
 def _event_of(state: str, reason: str | None) -> Event:
-    """Return the outcome that the holder of a job must have reported for it to end like this."""
+    """Return the outcome after which a job has this final state and reason."""
     if state == State.DELIVERED:
         return Event.DELIVER
     return Event.RETRY if reason in _USED_UP else Event.REJECT

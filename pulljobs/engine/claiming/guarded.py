@@ -46,7 +46,7 @@ def read_guards(session: Session, consumer_id: int) -> Guards:
 
 
 def claim(session: Session, request: Request, guards: Guards) -> Claimed | None:
-    """Claim under these guards, or return None if the consumer has other guards."""
+    """Claim jobs by these rules (guards), or return None if the consumer has other rules."""
     if not guards.by_turn:
         return _claim(session, request, guards, keyed.claim if guards.exclusive else plain.claim)
     by_turn = turns.begin(session, request.consumer_id, request.entry, request.ring)

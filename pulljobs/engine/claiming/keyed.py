@@ -47,7 +47,7 @@ class _Walk(NamedTuple):
 
 
 class _Repeated(Exception):
-    """Sign that a lease has the request id of the claim already, to roll the claim back."""
+    """Signal to roll a claim back, because a lease with its request id exists already."""
 
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
