@@ -41,7 +41,7 @@ YEARS: Final = (datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UT
 
 
 class Changed(NamedTuple):
-    """Ids of the jobs that an action changed, and of those that it was refused for."""
+    """Ids of the jobs that an action changed, and of those that it could not change."""
 
     done: list[int]
     refused: list[int]

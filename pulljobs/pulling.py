@@ -376,7 +376,7 @@ def sweep_keys() -> bool:
 def abandon(node_id: UUID, started: frozenset[int]) -> int | None:
     """Expire the jobs in `started` of a node that is certainly dead, and release its others.
 
-    Return how many jobs it held, or None if it holds no lease.
+    Return how many jobs were taken from it, or None if it holds no lease.
     """
     return _announce(jobs.abandon(settings().DATABASE, node_id, started))
 

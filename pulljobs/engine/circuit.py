@@ -71,10 +71,13 @@ class ResultCounter:
     """True if only a failure changes the circuit, so that other results need not be noted."""
 
     def note_result(self, ticket: int, job: Any, result: Result) -> None:
-        """Note how a job ended that was claimed under that ticket. It is called once a job."""
+        """Note the result of a job. `ticket` is that of the circuit before the job was claimed.
+
+        The worker calls this once for each job.
+        """
 
     def holds_back(self, ticket: int, job: Any) -> bool:
-        """Return True if the circuit opened after the job was claimed: it must not start."""
+        """Return True if the circuit opened after the job was claimed: the job must not start."""
         return False
 
 
@@ -82,7 +85,7 @@ class ResultCounter:
 class Circuit:
     """Circuit that opens when `after` different jobs have failed in a row.
 
-    `initial` and `longest` are the seconds of the module's table. If one is 0, it never opens.
+    It is open for `initial` x 2^level seconds, at most `longest`. If one is 0, it never opens.
     """
 
     initial: float
@@ -139,9 +142,9 @@ class Circuit:
         return 0.0
 
     def count_result(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
-        """Count the result of a job that was claimed under that ticket.
+        """Count the result of a job. `ticket` is that of the circuit before the job was claimed.
 
-        Return True if it changed the level.
+        Return True if the result changed the level, which decides how long the circuit is open.
         """
         if not (self.initial and self.longest):
             return False
@@ -177,9 +180,9 @@ class Circuit:
         return seconds + self._given_back * SPREAD
 
     def _end_trial(self, job: Hashable, result: Result, now: float) -> bool:
-        """Count the end of the probe, or of the known failing job next to it.
+        """Count the result of the probe, or of a known failing job that runs next to it.
 
-        Return True if the level changed.
+        The probe is the job that a half-open circuit lets run. Return True if the level changed.
         """
         if job == self._probe:
             self._probe = None

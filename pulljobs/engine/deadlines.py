@@ -58,7 +58,7 @@ class Deadline:
             _watched.discard(self)
 
     def enforce(self) -> None:
-        """Ask the server to cancel the statement, or cut the connection when the grace is over."""
+        """Ask the server to cancel the statement, or cut the connection after GRACE_SECONDS."""
         with self._lock:
             raw, now = self._connection(), time.monotonic()
             if self not in _watched or raw is None or raw.closed or now < self.due:

@@ -133,7 +133,7 @@ class LowWaterMarks:
         return _make_entry(self.positions, until=None)
 
     def entry_below(self) -> Entry:
-        """Return the entry of a claim that scans the next slice below the marks."""
+        """Return the entry of a claim that scans a part (slice) of the range below the marks."""
         start = self.below or BEGINNING
         lowered = {
             priority: min(mark, Position(start, 0)) for priority, mark in self.positions.items()
@@ -178,10 +178,11 @@ class LowWaterMarks:
     def learn_below(
         self, *, started_at: datetime, full: bool, passed: bool, took: timedelta
     ) -> None:
-        """Go on to the next slice below the marks, after a claim that took `took` for a slice.
+        """Go on to the next part (slice) of the range below the marks that is scanned again.
 
-        With `full` the slice may have further jobs and is scanned again. `passed` means that the
-        claim skipped locked jobs. Slices grow while claims of them are quick.
+        The claim of the last slice took the time `took`: slices grow while claims are quick. With
+        `full` the slice may have further jobs and is scanned again. `passed` means that the claim
+        skipped locked jobs.
         """
         if self.below is None or full:
             return

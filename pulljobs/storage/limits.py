@@ -72,7 +72,8 @@ def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
 def _take(using: str, job: tuple[int, int], guards: Guards, work: Take) -> TakeResult:
     """Claim a job under the locks of `guards`, the limits that were read before.
 
-    Return UNGUARDED if the consumer has got another limit group since: the caller reads again.
+    Return UNGUARDED if the consumer has got another limit group since: the caller then reads the
+    limits again.
     """
     (consumer_id, job_id), session = job, AliasSession(using)
     allowance = lock_allowance(session, consumer_id, guards.group_id)

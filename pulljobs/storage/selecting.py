@@ -88,7 +88,7 @@ def _within(selection: Selection, span: IdSpan) -> IdSpan:
 
 
 def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[IdRun]:
-    """Yield the ids that each needed index gives. Together they are all selected jobs."""
+    """Yield ids of selected jobs, as one run for each index that has to be read for them."""
     states = set(selection.states)
     if selection.reason is not None:
         states &= {State.DEAD.value}

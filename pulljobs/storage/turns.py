@@ -88,7 +88,7 @@ TakeResult = Taken | Refusal | NotYet | None
 
 
 def free(using: str, freed: Collection[Key]) -> None:
-    """Give a turn to each key that had none because all its slots were taken, after jobs ended."""
+    """Give turns, after jobs ended, to keys that had none because of `max_in_flight_per_key`."""
     if freed:
         keys.run_after_settlement(using, len(freed), lambda: free_turns(AliasSession(using), freed))
 

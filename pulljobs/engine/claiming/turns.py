@@ -172,7 +172,7 @@ def _read_ring(row: Row) -> RingView:
 
 
 def _met_only_held_keys(row: Row) -> bool:
-    """Return True if a claim got no job, because the keys that it saw had no free slot or token."""
+    """Return True if a claim got no job, because the keys that it saw were all at their limits."""
     return row.has_turns and row.lease_token is None and row.refusal is None
 
 
@@ -194,7 +194,7 @@ def _to_timedelta(seconds: float | None) -> timedelta | None:
 
 
 def free_turns(session: Session, keys: Collection[Key]) -> bool:
-    """Free the slots of jobs of these keys that have ended. Return True if a key got a turn."""
+    """Stop counting ended jobs of these keys as in flight. Return True if a key got a turn."""
     rows = session.run("lock_turns", key_columns(keys))
     locked = [(row.consumer_id, row.key) for row in rows]
     if not locked:
