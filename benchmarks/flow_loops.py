@@ -205,7 +205,7 @@ class Drain:
 
 
 def drain_flow(loop: FlowLoop, wanted: int) -> Drain:
-    """Claim and finish until a claim gets nothing, at most `MOST_CLAIMS` times."""
+    """Claim and finish jobs until none can be claimed, in `MOST_CLAIMS` claims at most."""
     drain = Drain()
     cpu = _read_cpu(loop)
     while len(drain.claim_seconds) < MOST_CLAIMS:

@@ -31,7 +31,7 @@ BY_KEY: Final[Mapping[str, tuple[Peer, ...]]] = {
 
 
 def measure_peers(names: list[str], *, jobs: int, keys: int, seconds: float) -> Table:
-    """Drain with each named software, and return its rates with the ratio to its own without keys.
+    """Return rows of the jobs a second of each named peer, with keys and without, and ratios.
 
     A peer that does not run here is left out, with the reason on stderr.
     """

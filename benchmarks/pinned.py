@@ -21,7 +21,7 @@ def held_snapshot() -> Iterator[None]:
 
 
 def measure_pinned(jobs: int, designs: Sequence[str], *, batch: int, as_json: bool) -> None:
-    """Drain with one process of each contender, without and with a snapshot held."""
+    """Measure one process of each contender, without and with a snapshot held."""
     make_tables()
     store_messages(jobs)
     table: Table = []

@@ -31,7 +31,7 @@ def find_queues(waits: Iterable[Span]) -> Iterator[Span]:
 
 
 def overlap(first: Iterable[Span], second: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans that two series have in common. Each is in order, without overlaps."""
+    """Yield the spans that are in both series, each of which is in order and without overlaps."""
     left, right = iter(first), iter(second)
     span, against = next(left, None), next(right, None)
     while span and against:

@@ -89,5 +89,5 @@ def _ends(during: OfferedLoad) -> tuple[Sequence[JobStart], Sequence[JobStart]]:
 
 
 def _percentiles(starts: Sequence[JobStart]) -> tuple[float, float] | tuple[None, None]:
-    """Return the percentiles, or None for fewer than two jobs."""
+    """Return the 50th and 99th percentile of the waits in seconds, two None for under two jobs."""
     return percentiles(starts) if len(starts) > 1 else (None, None)

@@ -26,7 +26,7 @@ Note = Callable[[Peer, str, list[Figures] | str], None]
 
 
 def measure_held(group: Sequence[Prepared], sizes: Sizes, rounds: int, note: Note) -> None:
-    """Load all peers at once while snapshots are held. Then measure drains of each peer alone.
+    """Load all peers at once while snapshots are held. Then measure each peer alone.
 
     Every peer gets the same jobs at the same pace. `note` is called with each result.
     """
@@ -65,7 +65,7 @@ def _load(prepared: Prepared, sizes: Sizes, snapshots: ExitStack) -> list[Figure
 
 
 def _drain(prepared: Prepared, sizes: Sizes, rounds: int) -> list[Figures]:
-    """Measure drains of the jobs that the load left. Queue more before a drain if few are left."""
+    """Measure a worker on the jobs that the load left, and on new jobs if few are left."""
     name = databases.name_of(prepared[0], "held")
     figures = []
     for _round in range(rounds):

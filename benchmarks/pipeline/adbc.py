@@ -20,7 +20,7 @@ ALL: Final = {"low_xid": 0, "high_xid": 2**62}
 
 @contextmanager
 def start_readers(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Start processes that have loaded their modules."""
+    """Run reading processes during the block, which begins when all have loaded their modules."""
     context = get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=django.setup) as pool:
         list(pool.map(_ready, range(processes)))

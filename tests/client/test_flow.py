@@ -664,7 +664,7 @@ def test_an_outcome_that_is_refused_holds_up_no_other() -> None:
 
 
 def test_a_message_whose_lease_is_over_is_not_begun() -> None:
-    """One handler blocks the event loop, and the leases of the messages that wait for it end."""
+    """One handler blocks the event loop until the leases of the waiting messages have ended."""
     broker = filled(3)
     broker.limits = {"LeaseSeconds": 3.0}
     begun: list[float] = []

@@ -255,7 +255,7 @@ def test_a_consumer_handles_each_message_once(side: Side) -> None:
 
 
 def test_how_handlers_end_their_messages(side: Side) -> None:
-    """A return acks, Retry and Discard settle, an error retries, and a message's methods win."""
+    """Return and `ack` deliver, Retry and an error retry, Discard and `reject` make it dead."""
     endings = ("return", "Retry", "Discard", "error", "reject", "ack")
     side.producer().publish_many(endings)
     seen: set[bytes] = set()

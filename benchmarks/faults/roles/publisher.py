@@ -84,7 +84,7 @@ class Publisher:
         ]
 
     def publish(self, channel: str, count: int) -> None:
-        """Publish in a transaction that is sometimes rolled back, and record its end."""
+        """Publish in a transaction that is sometimes rolled back, and record the result."""
         drafts = [self.draft() for _ in range(count)]
         try:
             with transaction.atomic():

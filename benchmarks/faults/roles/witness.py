@@ -141,7 +141,7 @@ def _throttle(writer: HistoryWriter, genuine: Callable[..., None]) -> Callable[.
 
 
 def _watch_deliveries(writer: HistoryWriter) -> None:
-    """Record the begin and the end of each push delivery, as handlers record their own."""
+    """Record the start and the end of each push delivery, as handlers of workers do themselves."""
     genuine = PushDelivery.send
 
     async def send(delivery: PushDelivery, endpoint: Endpoint, job: ClaimedJob) -> None:

@@ -9,7 +9,7 @@ from pulljobs.workflows import Run, workflow
 
 @handler(channel="members", consumer="peer")
 def handle_member(job: ClaimedJob) -> None:
-    """End at once."""
+    """Return at once, which delivers the member."""
 
 
 @workflow(channel="runs", consumer="peer")
