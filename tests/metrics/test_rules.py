@@ -82,7 +82,7 @@ ALSO: list[tuple[str, dict[str, str]]] = [
     # A loop waits for 30 s before it fails, or a child slot pauses for as long.
     ("PulljobsLoopsFail", {LOOP: "0+2x90"}),
 ]
-"""Other series with which these alerts fire."""
+"""Pairs of an alert and further series with which it fires."""
 WELL = {
     OLDEST: "400x90",
     READY: "1x90",

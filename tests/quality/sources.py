@@ -120,7 +120,7 @@ class PythonFile:
 
 
 def parse(root: Path, path: Path) -> PythonFile:
-    """Read a file below the root."""
+    """Read and parse a file, whose path is kept relative to `root`."""
     return PythonFile(path.relative_to(root), path.read_text("utf-8"))
 
 
@@ -176,7 +176,7 @@ def _string(node: ast.stmt) -> ast.Constant | None:
 
 
 def _overrides(node: ast.AST) -> list[ast.stmt]:
-    """Return the statements in the body of a class that has a base."""
+    """Return the statements in the body of a class with a base, which may prescribe their names."""
     return node.body if isinstance(node, ast.ClassDef) and node.bases else []
 
 
@@ -188,7 +188,7 @@ def _name(node: ast.AST, *, is_override: bool) -> Name | None:
 
 
 def _stored(node: ast.AST) -> str | None:
-    """Return the name that a node other than a function gives to something."""
+    """Return the name that an assignment, a class, an argument, an import or a pattern defines."""
     match node:
         case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
             return name

@@ -34,7 +34,7 @@ FUNCTION_OPENINGS: Final = (
     "until", "up", "upon", "via", "when", "whenever", "wherever", "while", "with", "within",
     "without", "yet",
 )  # fmt: skip
-"""Openings that are no imperative verb."""
+"""Openings of a function's docstring that are no imperative verb."""
 
 FORBIDDEN_WORDS: Final[Mapping[str, str]] = {
     "albeit": "archaic: write although",
@@ -84,12 +84,12 @@ FORBIDDEN_NAMES: Final[Mapping[str, str]] = {
     "whoever": "name the actor: caller, worker, user",
     "whom": "name the actor: caller, worker, user",
 }
-"""Whole names of modules, classes, functions, arguments and variables."""
+"""Forbidden names of modules, classes, functions, arguments and variables, with reasons."""
 
 FORBIDDEN_PARTS: Final = frozenset(
     {"anew", "likewise", "nobody", "told", "upon", "whoever", "whom"}
 )
-"""Parts of names between underscores."""
+"""Forbidden parts of names, between underscores."""
 
 FORBIDDEN_FUNCTIONS: Final[Mapping[str, str]] = {
     "moment": "a verb says more: read_clock, next_run",
@@ -97,7 +97,7 @@ FORBIDDEN_FUNCTIONS: Final[Mapping[str, str]] = {
     "read": "an object says more: read_counts, read_plan",
     "shown": "a verb says more: render, format_value",
 }
-"""Whole names of functions. A method of a class with a base may have to be called that."""
+"""Forbidden names of functions, except for methods whose base class may prescribe the name."""
 
 VERBS_IN_S: Final = frozenset({"bias", "bus", "canvas", "focus", "has"})
 """Imperatives that end with one s, in place of the third person: none of them is a plural."""

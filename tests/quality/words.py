@@ -52,7 +52,7 @@ class Violation:
 
 
 Matches = Iterator[tuple[int, str]]
-"""Lines of violations, each with its text."""
+"""Violations of one rule in a file: the line and the text of each."""
 
 
 def first_line(source: PythonFile) -> Matches:
@@ -117,7 +117,7 @@ def semicolons(source: PythonFile) -> Matches:
 
 
 def forbidden_name(source: PythonFile) -> Matches:
-    """Check names of modules, classes, functions, arguments and variables."""
+    """Check names of modules, classes, functions, arguments and variables for forbidden ones."""
     for name in source.names:
         bare = name.name.strip("_").lower()
         reason = vocabulary.FORBIDDEN_NAMES.get(bare)
@@ -130,7 +130,7 @@ def forbidden_name(source: PythonFile) -> Matches:
 
 
 def case_code(source: PythonFile) -> Matches:
-    """Check that tests and docstrings state a promise in place of a code."""
+    """Check that names and docstrings refer to no case by a code of a letter and a number."""
     for docstring in source.docstrings:
         if CASE_CODE.search(docstring.text):
             yield docstring.line, docstring.first_line

@@ -119,10 +119,7 @@ def slots_of(cron: str, minutes: Sequence[tuple[datetime, datetime]]) -> list[da
 
 
 def _skipped(parsed: ParsedCron, first: datetime, end: datetime) -> Iterator[bool]:
-    """Yield for each local minute in [`first`, `end`) True if the rule has a slot in it.
-
-    The clock of the zone skipped these minutes.
-    """
+    """Yield for each local minute that the clock skipped, True if the rule has a slot in it."""
     while first < end:
         yield bool(_in_minute(parsed, first, first))
         first += MINUTE

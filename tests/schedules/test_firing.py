@@ -385,6 +385,6 @@ def make_due_again(row: Schedule) -> None:
 
 
 def fire_as_loop() -> int | None:
-    """Fire a batch on a connection like that of a worker's loop, which waits for no lock long."""
+    """Call `fire_batch` on a connection of a worker's loop, where waits for locks are short."""
     statements.dedicate(USING)
     return fire_batch()

@@ -222,7 +222,7 @@ def fill(count: int) -> None:
 
 
 def pages_read(name: str = "due_schedules") -> int:
-    """Return the pages that a statement reads, planned as on a worker's connection."""
+    """Return how many pages a statement reads, planned as on a worker's connection."""
     query(PLAN_FOR_QUEUES)
     try:
         text = statement(name).replace("%(wanted)s", "200")

@@ -21,7 +21,7 @@ from tests.storage.test_floors import floor_of, ids, lock, work_on
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LARGE = 51
-"""Claims of so many do not look back while they are full."""
+"""Number of jobs from which on full claims do not look for locked jobs that they passed."""
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 WAITING = 60_000
 WANTED = 20
 BLOCKS = 200
-"""Far more than twenty jobs need, far fewer than the index of those that wait has."""
+"""Blocks that a claim may read: far more than it needs, far fewer than the claim index has."""
 AGES_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 QUEUE = """
 INSERT INTO pulljobs_job

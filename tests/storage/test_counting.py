@@ -66,7 +66,7 @@ def consumer(db: None) -> Consumer:
 
 
 def archive(consumer: Consumer, count: int, length: timedelta = timedelta(minutes=5)) -> None:
-    """Archive settlements up to now, every seventh a death."""
+    """Archive settlements, spread over `length` up to now. Every seventh job has ended dead."""
     values: dict[str, Any] = {"consumer": consumer.pk, "count": count, "length": length}
     with connection.cursor() as cursor:
         cursor.execute(ARCHIVED, values | {"end": nodes.clock(USING)})

@@ -275,7 +275,7 @@ def publish_and_wait(consumer: Consumer, keys: str) -> list[int]:
 
 
 OPEN: list[bool] = []
-"""While a publisher's transaction stays open."""
+"""List that is not empty while the transaction of `publish_and_wait` stays open."""
 
 
 def kill(held: Held) -> None:

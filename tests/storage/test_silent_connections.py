@@ -81,7 +81,7 @@ def dsn_through(proxy: SilentProxy) -> str:
 
 
 def dedicated(proxy: SilentProxy, **options: int) -> dict[str, int]:
-    """Return the bounds of a connection that a loop of pulljobs opens."""
+    """Return the `bounds_of` a connection that a loop of pulljobs opens through the proxy."""
     with behind(proxy, **options) as wrapper:
         statements.dedicate(USING)
         wrapper.ensure_connection()

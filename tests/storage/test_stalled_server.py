@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.timeout(120),
 ]
 LARGE = 900_000
-"""Bytes that no socket takes at once."""
+"""Bytes of a payload that is larger than the buffer of any socket."""
 
 
 @pytest.fixture

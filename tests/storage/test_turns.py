@@ -198,7 +198,7 @@ class TestFairShares:
 
 @committed
 class TestRanks:
-    """Keys with jobs of higher priority come first, unless the keys share."""
+    """Keys with jobs of higher priority are served first, unless fair shares apply."""
 
     def test_a_key_that_rises_is_not_below_the_mark_of_its_new_rank(self) -> None:
         consumer = rated("1000000/s")
@@ -274,7 +274,7 @@ BEGIN
 END
 $$
 """
-"""Moves of 50 keys, as many claims would make them."""
+"""Statement that moves the turns of all keys 400 times, as that many claims would."""
 
 
 def blocks_read(consumer: Consumer, ring: Entry) -> int:

@@ -55,7 +55,7 @@ class Database:
     next_id: int = 1
     open: set[int] = field(default_factory=set)
     jobs: list[Job] = field(default_factory=list)
-    """QUEUED jobs."""
+    """All QUEUED jobs, including those of open transactions."""
 
     def begin(self) -> int:
         self.next_xid += 1

@@ -20,9 +20,9 @@ class Received(NamedTuple):
     headers: list[tuple[str, str]]
     body: bytes
     at: float
-    """On the monotonic clock."""
+    """Time of the monotonic clock."""
     connection: int
-    """Numbered from 0: those of one number came by the same connection."""
+    """Number of the connection by which the request came, from 0."""
     reader: asyncio.StreamReader
 
     def header(self, name: str) -> str | None:

@@ -126,7 +126,7 @@ class Stage:
         return [job for receipt in receipts for job in receipt.job_ids]
 
     def until_gate(self, count: int = 1, **script: Any) -> list[int]:
-        """Publish jobs that run until the gate is opened."""
+        """Publish jobs that run until the test calls `open_gate`. Return their ids."""
         return self.publish(count, until=str(self.gate), **script)
 
     def open_gate(self) -> None:

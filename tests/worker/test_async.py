@@ -78,7 +78,7 @@ def make_quick(stage: Stage) -> None:
 
 
 def test_a_stop_lets_async_handlers_end_and_releases_those_that_do_not(stage: Stage) -> None:
-    """They are cancelled and released: nothing is charged, and no lease is left."""
+    """Those that do not end in time are cancelled and released, uncharged and without a lease."""
     awaiting()
     worker = stage.worker("--graceful-timeout", "5", "--async-concurrency", "2")
     make_quick(stage)

@@ -16,7 +16,7 @@ from tests.worker.processes import Stage, in_flight
 
 pytestmark = pytest.mark.processes
 LEASE = timedelta(seconds=1)
-"""Rows stay locked for several leases."""
+"""Duration of a lease, which is short because rows stay locked for several leases."""
 
 
 def delivered() -> int:

@@ -11,7 +11,7 @@ from pulljobs.worker.in_flight import InFlightJobs
 from tests.worker.claiming import unclaimed
 
 ROOMY = 10**9
-"""Bytes that no test has in flight."""
+"""Limit of payload bytes that no test reaches."""
 
 
 def test_room_is_the_limit_less_the_jobs_in_flight() -> None:

@@ -28,7 +28,7 @@ AND relation = 'pulljobs_message'::regclass AND pid <> pg_backend_pid()
 
 
 def test_leases_of_running_and_of_waiting_jobs_are_renewed(stage: Stage) -> None:
-    """The second job waits in memory until its lease is renewed, and the first runs for longer.
+    """The only thread runs one job, and the other one waits in memory until its lease is renewed.
 
     Reaping is off, in case the machine is slow.
     """

@@ -13,7 +13,7 @@ from tests.sessions import PATIENCE_SECONDS, wait_until
 
 FOREVER = 1000.0
 TRIES = 10
-"""Attempts at what a busy machine may do too late."""
+"""Number of attempts at a check that fails if a busy machine is too slow."""
 
 
 class Ticks:

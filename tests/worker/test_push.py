@@ -103,7 +103,7 @@ def test_private_address_is_refused_unless_allowed(
 def test_claims_for_a_slow_consumer_never_exceed_its_deliveries(
     stage: Stage, endpoint: Opened
 ) -> None:
-    """Jobs that a slow endpoint can't take yet stay in the queue, also for other workers."""
+    """Jobs that a slow endpoint can't take yet stay in the queue, where other workers find them."""
     running, most, ended = [0], [0], [0]
 
     async def count(received: Received, writer: Writer) -> None:

@@ -47,7 +47,7 @@ def test_a_worn_process_retires_once(changed: dict[str, int], reason: str) -> No
 
 
 def test_a_process_that_has_done_nothing_is_not_worn() -> None:
-    """With a limit that is too low, the next process would do nothing either."""
+    """Otherwise too low a memory limit would replace every process before its first job."""
     reasons: list[str] = []
     watchdog_of(HandlerRuns(), reasons, done=0, MAX_MEMORY=1).tick()
     assert reasons == []

@@ -11,7 +11,7 @@ from tests.requirements import require
 
 MODELS: Final = Path(__file__).parent / "model"
 BREAKS: Final = re.compile(r"^ \*   ([A-Z_]+)  ", re.MULTILINE)
-"""Macros that the header of a model lists."""
+"""Pattern of the macros that the header of a model lists, each of which breaks the model."""
 NAMES: Final = ("run", "batch")
 BROKEN: Final = [
     (name, macro)

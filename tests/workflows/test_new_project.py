@@ -22,7 +22,7 @@ INSTALLED_APPS += ["django.contrib.postgres", "pulljobs", "pulljobs.workflows", 
 DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "NAME"}}
 """
 FALLBACK: Final = {"except WaitTimedOut:", 'approval = {"by": "timeout"}'}
-"""Lines that no approved order reaches."""
+"""Lines of the guide's workflow that an approved order does not reach."""
 
 
 def make_project(folder: Path, database: str) -> None:

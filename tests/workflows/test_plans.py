@@ -15,9 +15,9 @@ from tests.storage.planning import IDS, PARAMS, TOKENS, plan
 pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 ROWS: Final = 20_000
 MANY: Final = 60_000
-"""Rows of a table of which a statement reads a bounded number in the order of an index.
+"""Number of rows of each table from which a statement reads only the first ones of an index.
 
-Of fewer rows, and without statistics, the planner reads and sorts all, which is as quick.
+Without statistics the planner would read and sort a smaller table as a whole.
 """
 FILL: Final = f"""
 INSERT INTO pulljobs_job

@@ -9,7 +9,7 @@ from pulljobs.engine.telemetry import JobsClaimed, record_with
 from tests.worker.app import pull_handlers  # noqa: F401  registers them
 
 HOW = "SABOTAGE"
-"""Environment variable: `die` or `hang`, and a file that the first process creates."""
+"""Environment variable with `die:FILE` or `hang:FILE`. The first process creates the file."""
 
 
 def sabotage(event: object) -> None:
