@@ -40,7 +40,7 @@ class Blobs(bytes):
 
 
 def array(values: Iterable[Element]) -> str:
-    """Return the values as an array literal, which the statement casts. Datetimes are aware."""
+    """Return the values as an array literal, which the statement casts. Datetimes must be aware."""
     texts: list[str] = []
     for value, run in groupby(values):  # Tokens, events and NULLs come in runs.
         texts += [_element(value)] * len(list(run))

@@ -22,7 +22,7 @@ _until = float("-inf")
 
 
 def choose(name: str) -> str:
-    """Return the statement to run: `name`, or its form for members while they are expected."""
+    """Return `name`, or its form that settles members of batches while such jobs are expected."""
     return for_members(name) if time.monotonic() < _until else name
 
 
@@ -37,7 +37,7 @@ def for_members(name: str) -> str:
 
 
 def expect() -> None:
-    """Expect members for the next `EXPECTED_SECONDS`, because one was settled."""
+    """Expect members of batches for the next `EXPECTED_SECONDS`, because one was settled."""
     global _until
     _until = time.monotonic() + EXPECTED_SECONDS
 

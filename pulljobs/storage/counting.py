@@ -86,7 +86,7 @@ def recount(using: str) -> None:
 
 
 def forget(using: str) -> None:
-    """Delete counts that are older than pages show: of minutes, hours and days."""
+    """Delete counts of minutes, hours and days that are too old to be shown on pages."""
     for period, (_width, age) in KEPT.items():
         query(
             using,
