@@ -110,7 +110,7 @@ class Workers:
         self._starts = folder / "starts"
 
     def gather(self, processes: int) -> None:
-        """Wait until each process waits in its first job, or some time passes without a new one."""
+        """Wait until each process waits in its first job. After one does, limit the time."""
         self._wait("ready.*", 1, START_SECONDS)
         with suppress(TimeoutError):
             self._wait("ready.*", processes, GATHER_SECONDS)
