@@ -112,6 +112,7 @@ def test_a_wrong_signature_is_403(signed: Callable[[], str]) -> None:
 
 @pytest.mark.parametrize(("off", "status"), [(-320, 403), (-280, 200), (280, 200), (320, 403)])
 def test_its_time_must_be_near_ours(off: float, status: int) -> None:
+    """A signature counts for 300 s before and after its time, by the clock of the server."""
     assert call(signature(at=off)).status_code == status
 
 

@@ -59,6 +59,7 @@ def test_signing_secrets_are_resealed_too() -> None:
 
 
 def test_who_can_t_be_opened_is_named_and_still_known(capsys: pytest.CaptureFixture[str]) -> None:
+    """A token that no key decrypts stays as it is, and the output names its row."""
     with sealed_by(new_key()):
         *_others, billing = token_holders()
     Channel.objects.update(token_sealed="")

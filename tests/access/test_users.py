@@ -206,6 +206,7 @@ def test_a_deploy_check_names_an_address_that_callers_choose(
 
 
 def test_an_access_that_is_none_is_an_error() -> None:
+    """An unknown value of API_ACCESS is an error of the system checks."""
     with override_settings(PULLJOBS={"API_ACCESS": "readonly"}):
         assert "pulljobs.E009" in [check.id for check in run_checks()]
 
@@ -234,6 +235,7 @@ def test_without_the_app_of_tokens_the_other_logins_work(orders: Subscription) -
 
 
 def test_other_classes_can_take_the_place_of_ours(orders: Subscription) -> None:
+    """API_AUTHENTICATION replaces the default classes, so that no token logs in."""
     named = {"API_AUTHENTICATION": ["rest_framework.authentication.SessionAuthentication"]}
     client = by_token(get_user_model().objects.create_superuser("root"))
     with override_settings(PULLJOBS=named):

@@ -87,6 +87,7 @@ def test_archived_jobs_have_no_checkbox(operator: Client, consumer: Consumer) ->
 
 
 def test_the_checkbox_of_a_job_is_that_of_django(consumer: Consumer) -> None:
+    """The list of jobs renders the same checkbox as Django's `ModelAdmin`."""
     listed, job = site.get_model_admin(Job), Job(id=JobFactory.create(consumer=consumer).id)
     expected = ModelAdmin.action_checkbox(listed, job)
     assert parse_html(listed.action_checkbox(job)) == parse_html(expected)
@@ -289,6 +290,7 @@ def test_payloads_are_searched_only_for_users_who_may_see_them(consumer: Consume
 
 
 def test_an_id_is_found_first_and_its_text_on_request(operator: Client, consumer: Consumer) -> None:
+    """A term that is an id finds only its job. A link leads to a search of texts."""
     [named] = published(consumer, message_id="order 5", payload=b"x")
     [other] = published(consumer, payload=b"see order 5")
     text = read_page(operator, listing("job"), q="order 5")

@@ -34,6 +34,7 @@ def sent(answer: Any) -> Message:
 
 
 def test_its_jobs_are_there_with_the_answer(announcer: Announcer) -> None:
+    """Message and job are stored, with the fields of the headers, before the answer."""
     answer = announcer.post(b"{}", "application/json", Message_ID="m-1", Message_Priority="7")
     message = sent(answer)
     assert answer["Location"] == "/channel/orders/message/m-1"
@@ -69,6 +70,7 @@ def test_any_body_of_any_type(payload: bytes, content_type: str, announcer: Anno
 
 
 def test_no_type_is_bytes(announcer: Announcer) -> None:
+    """Without a Content-Type, the type of the message is application/octet-stream."""
     assert sent(announcer.post(b"x", "")).content_type == "application/octet-stream"
 
 
@@ -104,17 +106,20 @@ def test_the_first_failing_check_answers(first: int, announcer: Announcer) -> No
 
 @pytest.mark.parametrize("header", ["Channel-Token", "Producer-ID", "Producer-Token"])
 def test_a_missing_header(header: str, announcer: Announcer) -> None:
+    """A request without the id of the producer is 401, and one without a token 403."""
     del announcer.headers[f"X-Broker-{header}"]
     assert announcer.post().status_code == (401 if header == "Producer-ID" else 403)
 
 
 def test_a_token_of_another_channel(announcer: Announcer) -> None:
+    """The token of another channel is refused with 403."""
     other = subscription("invoices", "census")
     announcer.headers["X-Broker-Channel-Token"] = other.channel_token
     assert announcer.post().status_code == 403
 
 
 def test_too_soon_comes_before_the_body(announcer: Announcer) -> None:
+    """A time that is too near is refused with 412, before an empty body would be."""
     soon = (datetime.now(UTC) + timedelta(seconds=100)).isoformat()
     answer = announcer.post(b"", Scheduled_For=soon)
     assert (answer.status_code, b"120 seconds" in answer.content) == (412, True)
@@ -166,6 +171,7 @@ def test_a_priority_out_of_range_is_refused(given: str, announcer: Announcer) ->
 
 
 def test_the_cost_of_a_job(announcer: Announcer) -> None:
+    """X-Broker-Cost is the cost of the jobs. It must be a whole number from 1 on, or is 400."""
     assert announcer.post(Cost="7").status_code == 201
     assert Job.objects.get().cost == 7
     for given in ("0", "x", "1000001", "9" * 30):
@@ -212,12 +218,14 @@ def test_headers_in_utf_8(announcer: Announcer) -> None:
 
 
 def test_the_id_of_a_producer_in_utf_8(census: Subscription) -> None:
+    """The id of a producer is read as UTF-8, although servers decode headers as Latin-1."""
     announcer = Announcer(census.channel, census.channel_token, "größe")
     announcer.headers["X-Broker-Producer-ID"] = "größe".encode().decode("latin-1")
     assert announcer.post().status_code == 201
 
 
 def test_a_key(announcer: Announcer) -> None:
+    """X-Broker-Key is the key of the message."""
     assert sent(announcer.post(Key="customer-1")).key == "customer-1"
 
 
@@ -230,6 +238,7 @@ def test_a_key(announcer: Announcer) -> None:
     ],
 )
 def test_headers_out_of_bounds(name: str, value: str, announcer: Announcer) -> None:
+    """An id or key that is too long, or too many metadata headers, are 400 and store nothing."""
     before = counts()
     announcer.headers |= {f"H{number}": "x" for number in range(65)}
     announcer.headers[f"X-Broker-{name}"] = value
@@ -256,6 +265,7 @@ def test_a_duplicate_is_409_whatever_its_body(announcer: Announcer) -> None:
 def test_also_when_the_first_was_delivered(
     orders: Subscription, announcer: Announcer, caller_of_orders: Caller
 ) -> None:
+    """A client message id is refused again after the job of its message was delivered."""
     sent(announcer.post(Message_ID="m-1"))
     xid = ids.encode(Job.objects.get().pk)
     for state in ("INFLIGHT", "DELIVERED"):
@@ -269,6 +279,7 @@ def caller_of_orders(orders: Subscription) -> Caller:
 
 
 def test_ids_are_those_of_a_channel(announcer: Announcer) -> None:
+    """Two channels may have messages with the same client message id."""
     other = subscription("invoices", "census")
     elsewhere = Announcer(other.channel, other.channel_token)
     assert announcer.post(Message_ID="m-1").status_code == 201
@@ -277,6 +288,7 @@ def test_ids_are_those_of_a_channel(announcer: Announcer) -> None:
 
 @override_settings(PULLJOBS={"DEDUPE_WINDOW": timedelta(0)})
 def test_after_the_window_the_newest_answers(announcer: Announcer, manager: Manager) -> None:
+    """If the dedupe window is over, an id can be used again and names the newest message."""
     announcer.post(b"first", Message_ID="m-1")
     announcer.post(b"second", Message_ID="m-1")
     assert manager.get("/channel/orders/message/m-1").json()["Payload"] == "second"
@@ -300,6 +312,7 @@ def test_a_channel_without_consumers_takes_messages(db: None, manager: Manager) 
 
 @pytest.mark.parametrize("field", [{"X-Broker-Producer-ID": "a\x00b"}])
 def test_nul_in_a_producer_s_id(field: dict[str, str], announcer: Announcer) -> None:
+    """The id of a producer with a NUL character is unknown: 401."""
     announcer.headers |= field
     assert announcer.post().status_code == 401
 

@@ -49,6 +49,7 @@ def call(consumer: Caller, method: str, path: str, **form: str) -> Any:
 
 
 def test_the_shape(orders: Subscription, manager: Manager) -> None:
+    """The list of dead jobs has these fields, and no jobs in other states."""
     job_id = job_in(State.DEAD, orders)
     for state in (State.QUEUED, State.INFLIGHT, State.DELIVERED):
         job_in(state, orders)
@@ -87,6 +88,7 @@ def test_secrets_of_the_endpoint_are_shown_to_those_who_may_change_the_consumer(
 
 
 def test_pages(orders: Subscription, manager: Manager) -> None:
+    """Dead jobs are listed on pages of 25, the newest first, until an empty page."""
     made = [job_in(State.DEAD, orders) for _ in range(30)]
     first = manager.get(DLQ).json()
     second = manager.get(first["Pages"]["next"]).json()
@@ -125,6 +127,7 @@ def test_all_are_queued_again_as_new(orders: Subscription, consumer: Caller) -> 
 def test_it_takes_the_consumer_s_token_in_a_form(
     form: dict[str, str], status: int, orders: Subscription, consumer: Caller
 ) -> None:
+    """A requeue with a wrong token is 400, and without a form 415. Nothing changes."""
     job_in(State.DEAD, orders)
     before = contents()
     assert call(consumer, "POST", "/dlq", **form).status_code == status
@@ -132,6 +135,7 @@ def test_it_takes_the_consumer_s_token_in_a_form(
 
 
 def test_an_unknown_consumer(orders: Subscription, consumer: Caller) -> None:
+    """Requests for an unknown channel or consumer are 404."""
     for root in ("/channel/x/consumer/census", "/channel/orders/consumer/x"):
         consumer.root = root
         assert call(consumer, "POST", "/dlq", requeue="x").status_code == 404
@@ -142,6 +146,7 @@ def test_an_unknown_consumer(orders: Subscription, consumer: Caller) -> None:
 def test_more_than_a_batch(
     orders: Subscription, consumer: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A requeue and a deletion of all dead jobs go on after the first batch of rows."""
     monkeypatch.setattr("pulljobs.operating.BATCH", 2)
     made = [exhausted(orders) for _ in range(5)]
     assert call(consumer, "POST", "/dlq", requeue=orders.consumer_token).status_code == 202
@@ -166,6 +171,7 @@ def test_only_what_used_its_retries_up_is_deleted(orders: Subscription, consumer
 
 
 def test_one_is_deleted(orders: Subscription, consumer: Caller) -> None:
+    """A dead job without retries left is deleted once. A repeat of the request is 404."""
     path = f"/job/{ids.encode(exhausted(orders))}"
     answer = call(consumer, "DELETE", path)
     assert (answer.status_code, answer.content) == (204, b"")
@@ -203,6 +209,7 @@ def test_deleting_needs_both_tokens(
 
 
 def test_a_push_consumer_may_delete(orders: Subscription, consumer: Caller) -> None:
+    """Dead jobs of a push consumer can be deleted, one or all."""
     job_id, _other = exhausted(orders), exhausted(orders)
     Consumer.objects.update(type="push")
     assert call(consumer, "DELETE", f"/job/{ids.encode(job_id)}").status_code == 204
@@ -236,6 +243,7 @@ SINCE: dict[State, Callable[[Job], datetime]] = {
 def test_a_job_is_shown(
     state: State, orders: Subscription, consumer: Caller, manager: Manager
 ) -> None:
+    """In each state a job has these fields, working links and the time of its last change."""
     job_id = job_in(state, orders)
     answer = call(consumer, "GET", f"/job/{ids.encode(job_id)}")
     shown = answer.json()
@@ -267,6 +275,7 @@ def test_a_job_is_shown(
 
 
 def test_the_ladder_of_get_and_requeue(orders: Subscription, consumer: Caller) -> None:
+    """Both refuse a wrong id, another consumer, a wrong token and a push consumer."""
     path = f"/job/{ids.encode(job_in(State.DEAD, orders))}"
     other = Caller(subscription("invoices", "census"))
     for method, tail in (("GET", ""), ("POST", "/requeue-dead-job")):

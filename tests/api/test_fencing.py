@@ -121,6 +121,7 @@ def test_repeating_a_settlement_under_its_token_is_no_loss(
 
 
 def test_a_killed_job_is_lost(census: Subscription, caller: Caller) -> None:
+    """A holder whose job was killed gets 409 for its token, and 400 without a token."""
     held = taken_by_post(census, publish())
     kill(held.job_id)
     before = contents()

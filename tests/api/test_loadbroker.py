@@ -111,6 +111,7 @@ def test_a_changed_file_changes_what_it_names(file: Path) -> None:
 
 
 def test_what_it_does_not_tell_stays_as_it_is(file: Path) -> None:
+    """Options that a later file leaves out are not reset."""
     load(file)
     file.write_text("\n".join(GOOD.splitlines()[7:]))
     load(file)
@@ -209,6 +210,7 @@ def test_no_token_is_printed(file: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"orders=x\n", b"\xff\xfe[broker]", b"[broker\n"])
 def test_a_file_that_can_t_be_read(content: bytes, file: Path) -> None:
+    """A missing or malformed file is an error of the command that says so."""
     file.write_bytes(content)
     with pytest.raises(CommandError, match="can't be read"):
         load(file)
@@ -217,6 +219,7 @@ def test_a_file_that_can_t_be_read(content: bytes, file: Path) -> None:
 
 
 def test_a_file_without_entries(file: Path) -> None:
+    """An empty file makes nothing and is no error."""
     file.write_text("")
     assert load(file)["made"] == []
 

@@ -73,6 +73,7 @@ def test_a_take_tells_its_lease(
 
 
 def test_the_same_state_tells_no_token(census: Subscription, caller: Caller) -> None:
+    """A request for INFLIGHT on a job in flight does not get the lease token of the holder."""
     answer = caller.move(job_in(State.INFLIGHT, census), State.INFLIGHT)
     assert "X-Broker-Lease-Token" not in answer
 

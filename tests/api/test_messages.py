@@ -42,6 +42,7 @@ def orders(db: None) -> Subscription:
 
 
 def test_a_message(orders: Subscription, manager: Manager) -> None:
+    """A message is read by its id with its fields, headers and jobs."""
     announcer = Announcer(orders.channel, orders.channel_token)
     announcer.headers["Lang"] = "de"
     announcer.post(b"Hallo", "text/x", Message_ID="m-1", Metadata_Headers="Lang")
@@ -87,6 +88,7 @@ def test_a_job_whose_consumer_was_deleted_row_and_all_is_not_shown(
 
 
 def test_bytes_that_are_no_text(orders: Subscription, manager: Manager) -> None:
+    """A payload that is no UTF-8 is shown as base64."""
     publish("orders", b"\xff\x00", message_id="m-1")
     shown = manager.get(f"{ROOT}/message/m-1").json()
     assert shown["PayloadEncoding"] == "base64"
@@ -95,6 +97,7 @@ def test_bytes_that_are_no_text(orders: Subscription, manager: Manager) -> None:
 
 @pytest.mark.parametrize("name", ["x", "%00", "0" * 20, "m-", "m_1", "M-1"])
 def test_unknown_messages(name: str, orders: Subscription, manager: Manager) -> None:
+    """Ids are compared exactly, and an unknown message or channel is 404."""
     publish("orders", b"x", message_id="m-1")
     assert manager.get(f"{ROOT}/message/{name}").status_code == 404
     assert manager.get("/channel/x/message/m-1").status_code == 404
@@ -109,6 +112,7 @@ def test_a_message_of_another_channel_is_unknown(orders: Subscription, manager: 
 
 
 def test_lists(orders: Subscription, manager: Manager) -> None:
+    """Messages are listed on pages of 25, the newest first, by URLs."""
     for number in range(30):
         publish("orders", b"x", message_id=f"m-{number}")
     last = ids.encode(publish("orders", b"x").message_id)
@@ -135,6 +139,7 @@ def test_lists_by_status(status: Any, matches: int, orders: Subscription, manage
 
 
 def test_counts(orders: Subscription, manager: Manager) -> None:
+    """The status of a channel has the number of messages by status and the next scheduled time."""
     announcer = Announcer(orders.channel, orders.channel_token)
     assert manager.get(f"{ROOT}/messages-status").json() == {"counts": {}}
     for _ in range(3):
@@ -161,6 +166,7 @@ def test_counts(orders: Subscription, manager: Manager) -> None:
 def test_counts_are_capped(
     orders: Subscription, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A count ends at the cap and says that it is capped."""
     monkeypatch.setattr(published, "CAP", 3)
     monkeypatch.setattr("pulljobs.api.broker.resources.CAP", 3)
     for _ in range(5):
@@ -173,6 +179,7 @@ def test_counts_are_capped(
     "path", ["messages", "message/m-1", "messages-status", "scheduled-messages"]
 )
 def test_who_may_read(path: str, orders: Subscription, manager: Manager) -> None:
+    """Messages are read by users with the permission to view them, and by no others."""
     publish("orders", b"x", message_id="m-1")
     user("clerk", "view", models=("channel", "consumer", "job"))
     user("reader", "view", models=("message", "scheduledmessage"))

@@ -100,6 +100,7 @@ def test_names_are_free_text(transactional_db: None) -> None:
 
 
 def test_no_trailing_slash(caller: Caller) -> None:
+    """A path with a slash at its end is 404, not redirected."""
     assert Client().get(f"{caller.root}/queued-jobs/").status_code == 404
 
 

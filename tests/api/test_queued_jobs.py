@@ -24,6 +24,7 @@ def listed(answer: HttpResponse) -> list[str]:
 
 
 def test_the_shape(caller: Caller) -> None:
+    """A listed job has these fields, with those of its message."""
     job_id = publish(
         payload="Grüße", message_id="m-1", headers={"A": "b"}, priority=7, content_type="text/x"
     )
@@ -61,6 +62,7 @@ def test_a_payload_that_is_no_text_goes_as_base64(payload: bytes, caller: Caller
 
 @pytest.mark.parametrize("payload", ["", "a\x00b", "\u2028\U0001f600"])
 def test_text_goes_as_it_is(payload: str, caller: Caller) -> None:
+    """A payload in UTF-8 is shown as text, even if it has NUL or is empty."""
     publish(payload=payload.encode())
     message = _message(caller)
     assert message["Payload"] == payload
@@ -68,6 +70,7 @@ def test_text_goes_as_it_is(payload: str, caller: Caller) -> None:
 
 
 def test_nothing_waits(caller: Caller) -> None:
+    """Without queued jobs, the answer is an empty list without a link."""
     answer = caller.queued()
     assert answer.content == b'{"Result":[]}'
     assert "Link" not in answer
@@ -102,6 +105,7 @@ def test_by_falling_priority_then_by_the_time_available(caller: Caller) -> None:
     ("limit", "shown"), [(None, 25), ("", 25), ("0", 0), ("1", 1), ("100", 100), ("101", 100)]
 )
 def test_limits(limit: str | None, shown: int, caller: Caller) -> None:
+    """The parameter `limit` sets the number of jobs, from 0 to 100. The default is 25."""
     _many(105)
     query = {} if limit is None else {"limit": limit}
     assert len(listed(caller.queued(**query))) == shown
@@ -109,6 +113,7 @@ def test_limits(limit: str | None, shown: int, caller: Caller) -> None:
 
 @pytest.mark.parametrize("limit", ["-1", "1.5", "ten", "1e2", "0x10", " 5", "٣", "1_0", "9" * 5000])
 def test_a_limit_that_is_no_whole_number(limit: str, caller: Caller) -> None:
+    """Such a limit is refused with 400."""
     assert caller.queued(limit=limit).status_code == 400
 
 
@@ -147,6 +152,7 @@ def test_links_keep_names_escaped(transactional_db: None) -> None:
 
 @pytest.mark.parametrize("page", ["x", "1.2.3", f"0.1.{UNMADE}", f"0.{'9' * 18}.{UNMADE}"])
 def test_a_page_that_no_link_named(page: str, caller: Caller) -> None:
+    """A cursor that was not made by the server is refused with 400."""
     assert caller.queued(next=page).status_code == 400
 
 

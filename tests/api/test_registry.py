@@ -57,6 +57,7 @@ def test_a_put_makes_it_and_a_get_shows_the_same(url: str, orders: Any, manager:
 
 
 def test_the_shapes(orders: Any, manager: Manager) -> None:
+    """A producer, a channel and a consumer are shown with these fields and URLs."""
     manager.put("/producer/p")
     manager.put("/channel/orders/consumer/k", callbackUrl=URL, type="pull")
     assert list(manager.get("/producer/p").json()) == ["ID", "Name", "Token", "ChangedAt"]
@@ -111,6 +112,8 @@ def test_of_writers_at_once_one_wins(url: str, orders: Any, manager: Manager) ->
 
 @pytest.mark.django_db(transaction=True)
 def test_of_makers_at_once_one_makes_it(manager: Manager) -> None:
+    """If six PUTs make the same row, one succeeds and the others lack a precondition."""
+
     def put(number: int) -> Any:
         return Manager("boss").put("/producer/p", token=f"t-{number}").status_code
 
@@ -195,6 +198,7 @@ def test_the_media_type_ends_at_the_semicolon(manager: Manager) -> None:
     ],
 )
 def test_fields_out_of_bounds(fields: dict[str, str], manager: Manager) -> None:
+    """A token or name with wrong characters or length, or too many fields, make no row."""
     answer = manager.put("/producer/p", **fields)
     assert (answer.status_code, answer["Content-Type"]) == (400, "text/plain; charset=utf-8")
     assert not Producer.objects.exists()
@@ -278,6 +282,7 @@ def test_a_consumer_has_one_of_the_types(
 
 @pytest.mark.parametrize("type", ["Pull", "PUSH", "x", "pull "])
 def test_another_type_changes_nothing(type: str, orders: Any, manager: Manager) -> None:
+    """A type other than "pull" and "push" is refused, on creation and on change."""
     path = "/channel/orders/consumer/k"
     assert manager.put(path, callbackUrl=URL, type=type).status_code == 400
     assert not Consumer.objects.exists()
@@ -304,6 +309,7 @@ def test_the_order_of_checks_of_a_consumer(orders: Any, manager: Manager) -> Non
     "url", [*ITEMS, "/channel/orders/consumers", "/channel/orders/consumer/k/dlq"]
 )
 def test_unknown_ones_are_404(url: str, manager: Manager) -> None:
+    """A GET of a producer, channel or consumer that does not exist is 404."""
     answer = manager.get(url)
     assert (answer.status_code, answer["Content-Type"]) == (404, "text/plain; charset=utf-8")
 
@@ -373,6 +379,7 @@ def test_a_cursor_that_can_t_be_read_is_ignored(
 
 @pytest.mark.parametrize("url", LISTS)
 def test_both_cursors_are_400(url: str, orders: Any, manager: Manager) -> None:
+    """A list that is asked for the next and the previous page at once is refused."""
     assert manager.get(url, next="x", previous="y").status_code == 400
 
 
@@ -687,6 +694,7 @@ def test_live_jobs_of_a_deleted_consumer_are_left_to_the_admin(manager: Manager)
 
 
 def test_deleting_asks_for_what_is_there(orders: Any, manager: Manager) -> None:
+    """A DELETE of an unknown consumer or channel is 404."""
     assert manager.delete("/channel/x/consumer/k", "x").status_code == 404
     assert manager.delete("/channel/orders/consumer/x", "x").status_code == 404
 

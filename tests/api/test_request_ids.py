@@ -57,6 +57,7 @@ def test_every_answer_and_its_log_lines_bear_it(url: str, status: int, logged: A
 
 @override_settings(ROOT_URLCONF=__name__)
 def test_under_asgi_too(logged: Any) -> None:
+    """Async servers echo and log the X-Request-ID as well."""
     for url in ("/logs", "/nowhere"):
         answer = async_to_sync(AsyncClient().get)(url, headers={"X-Request-ID": "r-1"})
         assert answer["X-Request-ID"] == "r-1"
@@ -64,6 +65,7 @@ def test_under_asgi_too(logged: Any) -> None:
 
 
 def test_outside_of_requests_there_is_none(logged: Any) -> None:
+    """A log line outside of requests has "-" in place of a request id."""
     logger.warning("alone")
     assert [record.request_id for record in logged.records] == ["-"]
 

@@ -94,12 +94,14 @@ def test_its_id_stays_taken(announcer: Announcer) -> None:
     ],
 )
 def test_times_that_can_t_be_read(time: str, announcer: Announcer) -> None:
+    """A time that is not in RFC 3339, or too late, is refused with 400."""
     answer = announcer.post(Scheduled_For=time)
     assert (answer.status_code, ScheduledMessage.objects.count()) == (400, 0)
 
 
 @pytest.mark.parametrize("time", ["2060-01-01T01:30:00.5+01:30", "2060-01-01T00:00:00.500000000Z"])
 def test_times_in_other_zones(time: str, announcer: Announcer) -> None:
+    """Times with another offset or with nanoseconds are accepted."""
     assert announcer.post(Scheduled_For=time).status_code == 201
     at = datetime(2060, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
     assert ScheduledMessage.objects.get().dispatch_at == at
@@ -155,6 +157,7 @@ def test_dispatchers_at_once_publish_each_once(announcer: Announcer) -> None:
 
 
 def test_a_plain_message_of_its_id_does_not_make_it_lost(announcer: Announcer) -> None:
+    """Both are published, as they were both accepted."""
     announcer.post(b"later", Message_ID="m-1", Scheduled_For=LATER)
     announcer.post(b"now", Message_ID="m-1")
     fall_due()
@@ -193,6 +196,7 @@ def test_what_was_accepted_is_published_whatever_the_limits_are_by_then(
 
 
 def test_the_command_dispatches(announcer: Announcer) -> None:
+    """`pulljobs dispatch` publishes due messages and prints their number."""
     announcer.post(Scheduled_For=LATER)
     fall_due()
     output = StringIO()
@@ -202,6 +206,7 @@ def test_the_command_dispatches(announcer: Announcer) -> None:
 
 
 def test_the_upkeep_forgets_them_with_the_rest(announcer: Announcer) -> None:
+    """Maintenance deletes scheduled messages that were published before the retention."""
     for name in ("old", "new", "waiting"):
         announcer.post(Message_ID=name, Scheduled_For=LATER)
     done = ScheduledMessage.objects.exclude(client_message_id="waiting")
@@ -218,6 +223,7 @@ def test_the_upkeep_forgets_them_with_the_rest(announcer: Announcer) -> None:
 
 
 def test_lists(announcer: Announcer, manager: Manager) -> None:
+    """Scheduled messages are listed on pages of 25, the newest first, and filtered by status."""
     for number in range(30):
         announcer.post(Message_ID=f"m-{number}", Scheduled_For=LATER)
     ScheduledMessage.objects.filter(client_message_id="m-7").update(dispatched_at=Now())

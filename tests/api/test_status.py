@@ -43,6 +43,7 @@ def every(orders: Subscription) -> Subscription:
 
 
 def test_jobs_by_channel_and_by_the_consumer_s_row(every: Subscription, manager: Manager) -> None:
+    """The page `/job-status` counts jobs by channel, row id of the consumer and status code."""
     shown = manager.get("/job-status").json()
     [rows] = shown["orders"].values()
     assert list(shown["orders"]) == [str(every.consumer.pk)]
@@ -71,6 +72,7 @@ def test_dead_ones(every: Subscription, manager: Manager) -> None:
 def test_counts_are_capped(
     every: Subscription, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A count of `/job-status` ends at the cap and says that it is capped."""
     monkeypatch.setattr(counts, "CAP", 2)
     [rows] = manager.get("/job-status").json()["orders"].values()
     [queued] = [row for row in rows if row["status"] == 1001]
@@ -93,6 +95,7 @@ def test_what_waits_behind_its_key_is_queued(orders: Subscription, manager: Mana
 
 
 def test_the_app(every: Subscription, manager: Manager) -> None:
+    """The page `/_status` lists channels, producers and consumers."""
     Producer.objects.create(name="shop")
     shown = manager.get("/_status").json()
     assert shown["AppStatus"] == 3
@@ -108,6 +111,7 @@ def test_the_app(every: Subscription, manager: Manager) -> None:
 
 @pytest.mark.django_db(transaction=True)  # which is read aside
 def test_metrics(every: Subscription, manager: Manager) -> None:
+    """The page `/metrics` has the number of queued and of dead jobs of each consumer."""
     answer = manager.get("/metrics")
     assert answer["Content-Type"].startswith("text/plain")
     gauges = dict(re.findall(r"^(\w+_job_count{.*}) (\S+)$", answer.content.decode(), re.MULTILINE))
@@ -131,6 +135,7 @@ def test_without_the_package_metrics_say_what_to_install(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_tokens_and_not_for_everybody(page: str, every: Subscription, manager: Manager) -> None:
+    """Status pages contain no tokens, and are refused to users without the permissions."""
     assert manager.get(page).status_code == 200
     for token in (every.channel_token, every.consumer_token):
         assert token.encode() not in manager.get(page).content
@@ -141,4 +146,5 @@ def test_no_tokens_and_not_for_everybody(page: str, every: Subscription, manager
 
 @pytest.mark.parametrize("page", PAGES)
 def test_of_nothing(page: str, manager: Manager) -> None:
+    """Status pages work without any channel."""
     assert manager.get(page).status_code == 200

@@ -597,6 +597,7 @@ def test_the_default_burst_is_the_rate_of_a_second_and_at_least_one_job() -> Non
 def test_windows_and_costs_are_replayed(
     rate: ClaimRate, claims: list[tuple[float, float | None]], sentence: str | None
 ) -> None:
+    """The checker computes rates with windows and costs, and finds claims above them."""
     timed = [TimedClaim(1, at, released, job) for job, (at, released) in enumerate(claims)]
     sentences = list(find_overdrafts(timed, rate))
     assert (sentence is None) == (sentences == [])

@@ -81,6 +81,7 @@ def test_a_function_of_pandas_settles_what_it_names_and_spark_delivers_the_rest(
 def test_what_a_handler_raises_goes_for_all_it_was_given(
     spark: SparkSession, consumer: Consumer, tmp_path: Path, handler: str, state: State, error: str
 ) -> None:
+    """An error of a handler rejects or retries all jobs of its batch."""
     Consumer.objects.update(retry_delays=[3600.0])
     published(consumer, 3)
     assert consume(consumer, tmp_path, handler)["failed"] == 3
@@ -268,6 +269,7 @@ def write_checkpoint(place: Place, offset: dict[str, Any]) -> None:
 def test_a_run_counts_what_is_forgotten_of_it_too(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The counts of a run include batches whose records were deleted."""
     monkeypatch.setattr(stream_of_jobs, "KEPT_BATCHES", 1)
     name = f"{consumer.channel.name}/{consumer.name}"
     assert consuming._counts(name) == {"acked": 0, "failed": 0, "lost": 0}

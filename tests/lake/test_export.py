@@ -199,6 +199,7 @@ def test_a_job_that_is_redriven_has_two_rows(place: Place) -> None:
 
 @pytest.mark.parametrize("reader", ["adbc", "copy"])
 def test_values_come_as_they_are(place: Place, reader: str) -> None:
+    """Texts, bytes, NULL and numbers are equal in the lake, by both ways of reading."""
     consumer = ConsumerFactory.create()
     text = 'a "quoted", line\nand é 🎉 | \\N'
     publish(consumer.channel.name, b"\x00\xff\x10", key=text, headers={"a": text})
@@ -220,6 +221,7 @@ def test_values_come_as_they_are(place: Place, reader: str) -> None:
 
 
 def test_payloads_go_by_choice(place: Place) -> None:
+    """Payloads are exported for the named channel and up to the given size only."""
     small, other = ConsumerFactory.create(), ConsumerFactory.create()
     for payload in (b"1234", b"12345"):
         publish(small.channel.name, payload)
@@ -250,6 +252,7 @@ def test_one_export_at_a_time(place: Place) -> None:
 def test_one_who_lost_the_lock_publishes_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An export whose lock was lost fails, and the next one finishes its run."""
     settled(ConsumerFactory.create())
     written = writing.write
 

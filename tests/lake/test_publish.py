@@ -83,6 +83,7 @@ def test_every_row_becomes_a_message_once(spark: SparkSession, mode: str) -> Non
 
 
 def test_columns_of_spark(spark: SparkSession) -> None:
+    """Columns of Spark's types become the fields of the message and its job."""
     consumer = ConsumerFactory.create(exclusive_keys=True)
     row = spark.sql(
         "SELECT binary('x') AS payload, 'a' AS key, 3S AS priority, map('h', 'v') AS headers,"
@@ -201,6 +202,7 @@ class TestCommand:
         assert len(messages()) == 1
 
     def test_rows_as_a_whole(self, spark: SparkSession, tmp_path: Path, channel: str) -> None:
+        """With `--whole`, each row of a file is a payload in JSON."""
         path = tmp_path / "rows.csv"
         path.write_text("name,age\nAnn,7\n")
         self.run(path, "--channel", channel, "--whole")

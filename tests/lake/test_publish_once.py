@@ -168,6 +168,7 @@ def test_a_task_that_comes_too_late_is_refused() -> None:
 
 @pytest.mark.parametrize("options", [{"mode": "chunked"}, {"consumer": "second"}])
 def test_an_id_is_of_one_publish(options: dict[str, str]) -> None:
+    """A publishId cannot be used again with another mode or consumer."""
     consumer = ConsumerFactory.create()
     ConsumerFactory.create(channel=consumer.channel, name="second")
     bulk.publish(consumer.channel, numbered(0, 5), publishId="daily")
@@ -198,6 +199,7 @@ class TestChunked:
         assert (done.rows, done.messages, done.jobs) == (9, 9, 9)
 
     def test_other_rows_under_the_same_number_are_refused(self) -> None:
+        """A repeated task must bring the rows that it published before."""
         consumer = ConsumerFactory.create()
         bulk.writer(consumer.channel, mode="chunked", publishId="1").write(iter(numbered(0, 5)))
         with pytest.raises(LakeError, match="other rows"):
@@ -253,6 +255,7 @@ def test_staged_rows_are_not_logged() -> None:
 
 @modes
 def test_nothing_to_publish_is_done_too(mode: str) -> None:
+    """A publish without rows or tasks ends as done."""
     consumer = ConsumerFactory.create()
     bulk.publish(consumer.channel, mode=mode)
     bulk.publish(consumer.channel, [], mode=mode)

@@ -137,6 +137,7 @@ def test_keys_are_bounded(mode: str, overflow: str) -> None:
 
 @modes
 def test_refused_keys_are_kept_with_the_rejects(mode: str) -> None:
+    """Rows of full keys are stored with invalid rows, with reason and payload."""
     consumer = ConsumerFactory.create(max_queued_per_key=1)
     sent = batch({"key": "a"}, {"key": "a", "payload": b"second"}, {"priority": 40_000})
     bulk.publish(consumer.channel, [sent], mode=mode, onBadRow="reject")
@@ -208,6 +209,7 @@ def test_what_a_sink_sent_to_one_consumer_is_missed_by_no_other() -> None:
 
 @modes
 def test_who_waits_is_woken(mode: str) -> None:
+    """A bulk publish notifies the waiters of its consumers."""
     consumer = ConsumerFactory.create()
     listener = Listener(USING)
     try:
@@ -266,6 +268,7 @@ def test_a_channel_has_to_be_named() -> None:
 
 
 def test_an_unknown_channel() -> None:
+    """A bulk publish to a channel that does not exist is refused."""
     with pytest.raises(UnknownChannel, match="create it"):
         bulk.writer(Channel(name="nowhere"))
 

@@ -109,6 +109,7 @@ def test_pushed_filters_find_what_filters_of_spark_find(spark: SparkSession, con
 
 
 def test_an_empty_table(spark: SparkSession) -> None:
+    """The reader returns no rows for an empty table."""
     assert read_table(spark, "archive").count() == 0
 
 

@@ -227,6 +227,7 @@ def test_upkeep_drops_only_what_was_verified(place: Place) -> None:
 def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
     place: Place,
 ) -> None:
+    """A restored day is dropped only after the retention and a new verification."""
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
     drop_days()
@@ -247,6 +248,7 @@ def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
 
 
 def test_only_what_came_back_is_noted_so(place: Place) -> None:
+    """A restore marks only the tables of the day that it has written."""
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
     verified(OLD, place)

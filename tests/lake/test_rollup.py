@@ -143,6 +143,7 @@ def test_rows_equal_a_plain_count(lake: Lake, history: History, consumer: Consum
 
 
 def test_late_rows_touch_their_hour_only(lake: Lake, history: History, consumer: Consumer) -> None:
+    """A late settlement changes only the rollups of its hour, day and month."""
     some_history(history, consumer)
     lake.export()
     lake.roll_up()
@@ -215,6 +216,7 @@ def test_spark_counts_what_this_process_can_not(
 def test_it_knows_as_much_as_an_open_transaction_let_the_export_take(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
+    """A rollup run records the time up to which the lake was complete."""
     history.settle(consumer, NOON)
     with database_session() as writer:
         writer.execute("SELECT pg_current_xact_id()")

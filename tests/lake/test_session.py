@@ -46,6 +46,7 @@ def test_java_comes_from_pip_where_the_path_has_none(tmp_path: Path) -> None:
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    """A JAVA_HOME with Java 8 is ignored for a newer Java."""
     old = tmp_path / "java8" / "bin" / "java"
     old.parent.mkdir(parents=True)
     old.write_text('#!/bin/sh\necho "    java.specification.version = 1.8" >&2\n')
@@ -81,6 +82,7 @@ VERBS = {
 
 
 def test_every_verb_is_here() -> None:
+    """The table VERBS of these tests has each verb of `pulljobs lake`."""
     assert sorted(VERBS) == [module.name for module in iter_modules(verbs.__path__)]
 
 
@@ -421,6 +423,7 @@ def test_a_wrong_master_is_one_clear_line(master: str) -> None:
 
 
 def test_other_masters_are_left_to_spark() -> None:
+    """Masters that Spark can use are not refused."""
     for master in RIGHT_MASTERS:
         assert session.MASTERS.fullmatch(master), master
 

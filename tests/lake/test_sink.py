@@ -84,6 +84,7 @@ def test_bad_rows_stop_the_query_or_are_kept(
 
 
 def test_a_checkpoint_tells_no_secrets(spark: SparkSession, source: str, tmp_path: Path) -> None:
+    """The checkpoint of a query does not contain the DSN."""
     channel = ConsumerFactory.create().channel.name
     run(spark, source, tmp_path / "checkpoint", channel)
     written = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
@@ -117,6 +118,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 
 
 def test_the_ledger_remembers_the_last_batches(batches: Callable[..., list[int]]) -> None:
+    """Records of older batches of a query are deleted."""
     assert batches(ConsumerFactory.create(), bulk.batch({})) == [2, 3]
     assert Message.objects.count() == 4
 
@@ -130,6 +132,7 @@ def test_a_batch_is_remembered_while_its_refused_keys_are_kept(
 
 
 def test_a_batch_is_remembered_as_long_as_its_replays(batches: Callable[..., list[int]]) -> None:
+    """The record of a batch with replayed jobs is not deleted."""
     consumer = ConsumerFactory.create()
     schema = pa.schema({"payload": pa.binary(), "original_job": pa.int64()})
     rows = bulk.batch({"original_job": 7}, schema=schema)

@@ -115,6 +115,7 @@ def test_a_batch_is_renewed_while_it_runs(consumer: Consumer) -> None:
 
 
 def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> None:
+    """Jobs of an expired batch are counted as lost, not delivered."""
     made = published(consumer, 4)
     with source(consumer) as stream:
         stream.run()

@@ -37,6 +37,7 @@ MALFORMED: list[dict[str, Any]] = [
 
 
 def test_outcomes(puller: Puller) -> None:
+    """DELIVERED and DEAD settle a job, and RETRY and RELEASE queue it again."""
     for _ in range(4):
         publish()
     jobs = puller.taken(Batch=4)
@@ -146,6 +147,7 @@ def test_a_delayed_job_is_not_given(puller: Puller) -> None:
 
 
 def test_delays_are_clamped_or_refused(puller: Puller) -> None:
+    """A delay of a retry is cut to an hour. A negative one or a text is refused with 400."""
     for asked, kept in ((0, 0), (3600, 3600), (1e9, 3600), (10**300, 3600)):
         publish()
         [job] = puller.taken()
@@ -231,6 +233,7 @@ def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
 
 
 def test_renewals_that_are_refused(puller: Puller) -> None:
+    """Malformed renewals get 400. A wrong lease token and an unknown job get their own status."""
     publish()
     [job] = puller.taken()
     before = contents()

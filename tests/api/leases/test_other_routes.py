@@ -50,6 +50,7 @@ def info(tokens: dict[str, str]) -> Any:
 
 
 def test_the_counts_add_up(census: Subscription, tokens: dict[str, str]) -> None:
+    """Counts of `/info` are those of jobs by state. Together they are all jobs of the consumer."""
     for _ in range(5):
         publish()
     claim = pulling.Puller(USING, census.consumer).claim(2)
@@ -70,6 +71,7 @@ def test_the_counts_add_up(census: Subscription, tokens: dict[str, str]) -> None
 def test_info_of_what_was_delivered_and_came_again(
     census: Subscription, tokens: dict[str, str]
 ) -> None:
+    """The page `/info` counts deliveries and repeated jobs. Up to AckFloor all jobs have ended."""
     assert info(tokens)["AckFloor"] is None
     first = claimed_by_worker(census, publish())
     pulling.finish([outcomes.deliver(first)])
@@ -109,6 +111,7 @@ def test_info_counts_up_to_ten_thousand(census: Subscription, tokens: dict[str, 
 
 
 def test_info_tells_the_limits(tokens: dict[str, str]) -> None:
+    """The answer of `/info` has the limits of the consumer and of the server."""
     shown = info(tokens)
     limits = {
         "MaxBatch": 100,
@@ -129,6 +132,7 @@ def test_info_tells_the_limits(tokens: dict[str, str]) -> None:
 
 
 def test_info_says_how_many_wait(puller: Puller) -> None:
+    """NumWaiting of `/info` is the number of long polls."""
     waits = puller.long_poll()
     assert puller.info()["NumWaiting"] == 1
     publish()
@@ -136,6 +140,7 @@ def test_info_says_how_many_wait(puller: Puller) -> None:
 
 
 def test_pause(operator: Client, census: Subscription, tokens: dict[str, str]) -> None:
+    """A pause stops claims until a time. Without a time, or with a past one, it is a resumption."""
     publish()
     paused = _post(operator, "pause", Until="2999-01-31T12:00:00+01:00")
     assert paused.json() == {"PauseUntil": "2999-01-31T11:00:00Z"}  # type: ignore[attr-defined]  # of the test client
@@ -324,6 +329,7 @@ def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> No
 def test_headers_of_a_line_are_an_object_or_none(
     headers: object, census: Subscription, tokens: dict[str, str]
 ) -> None:
+    """In a batch, Headers may be missing, null or an object. Anything else is invalid."""
     lines = [{"Payload": "x", "Headers": given} for given in (headers, None, {})]
     answer = _batch(tokens, b"\n".join(json.dumps(line).encode() for line in lines))
     results = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
@@ -331,6 +337,7 @@ def test_headers_of_a_line_are_an_object_or_none(
 
 
 def test_batches_that_are_refused(census: Subscription, tokens: dict[str, str]) -> None:
+    """A batch with too many lines or bytes gets 413, and one with a wrong token 403."""
     assert _batch(tokens, b'{"Payload": "x"}\n' * 101).status_code == 413
     assert _batch(tokens, b"x" * (8 * 1024 * 1024 + 1)).status_code == 413
     assert _batch({**tokens, "X-Broker-Channel-Token": "x"}, b"").status_code == 403
@@ -355,6 +362,7 @@ def test_a_batch_of_empty_lines_takes_no_more_memory_than_its_body(
 
 
 def test_health(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both `/livez` and `/readyz` answer "ok". Without applied migrations, `/readyz` is 503."""
     assert Client().get("/livez").json() == {"Status": "ok"}
     assert Client().get("/readyz").json() == {"Status": "ok"}
     monkeypatch.setattr("pulljobs.api.leases.service._applied", set())

@@ -70,6 +70,7 @@ JOB: Any = {
 
 
 def test_what_a_job_looks_like(puller: Puller) -> None:
+    """A pulled job has these fields, with those of its message, and the answer has a status."""
     job_id = publish(
         payload={"id": 17}, priority=3, key="k", message_id="order-17", headers={"a": "b"}
     )
@@ -102,6 +103,7 @@ def test_what_a_job_looks_like(puller: Puller) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.000001, 0.25, 1.0, -0.5, 1e9, -1e9])
 def test_times_of_messages_look_as_all_others(seconds: float) -> None:
+    """A time in the format of stored messages is rendered as other times in answers are."""
     time = EPOCH + timedelta(seconds=seconds)
     assert render_stored_time(encode_timestamp(time)) == render_time(time)
 
@@ -113,6 +115,7 @@ def test_payloads_that_are_no_text_come_in_base64(puller: Puller) -> None:
 
 
 def test_a_large_answer_is_as_a_small_one(puller: Puller) -> None:
+    """Large payloads come back unchanged, although their answer is encoded in pieces."""
     payload = "\x01ü" * 300_000
     for _ in range(3):
         publish(payload=payload)
@@ -131,6 +134,7 @@ def test_an_answer_is_the_json_of_its_body() -> None:
 
 @pytest.mark.parametrize(("jobs", "waits"), [(0, False), (100, False), (20_000, True)])
 def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, waits: bool) -> None:
+    """An answer of thousands of jobs is encoded on a thread."""
     answer = {"Result": [JOB] * jobs}
 
     async def went_on() -> bool:
@@ -289,6 +293,7 @@ def test_a_pull_above_the_limit_of_waiters_is_refused(puller: Puller) -> None:
 
 
 def test_a_killed_client_leaves_its_place_free(puller: Puller) -> None:
+    """A long poll whose client hung up no longer counts for max_waiting."""
     Consumer.objects.update(max_waiting=1)
     with puller.hung_up():
         assert puller.post("pull", Expires=LONG).status_code == 429
@@ -297,6 +302,7 @@ def test_a_killed_client_leaves_its_place_free(puller: Puller) -> None:
 
 
 def test_pulls_of_other_processes_count(census: Subscription, puller: Puller) -> None:
+    """The limit max_waiting also counts the long polls that other servers have written."""
     Consumer.objects.update(max_waiting=2)
     elsewhere = PullWaiter.objects.create(
         consumer_id=census.consumer.pk,
@@ -515,6 +521,7 @@ def test_concurrent_pulls_take_one_job_each(puller: Puller) -> None:
 
 
 def test_first_come_first_served(puller: Puller) -> None:
+    """Long polls get jobs in the order in which they came."""
     polls = [puller.long_poll() for _ in range(4)]
     for poll in polls:
         job = publish()
@@ -528,6 +535,7 @@ def test_a_batch_is_filled_before_the_next_pull_gets_something(puller: Puller) -
 
 
 def test_what_falls_due_wakes(puller: Puller) -> None:
+    """A delayed job wakes a long poll when it becomes available."""
     publish(delay=timedelta(seconds=0.5))
     start = time.monotonic()
     assert len(puller.taken(Expires=LONG)) == 1
@@ -575,6 +583,7 @@ def test_the_ladder_of_checks(verb: str, puller: Puller, census: Subscription) -
 
 
 def test_other_methods(client: httpx.Client, puller: Puller) -> None:
+    """Methods other than POST get 405 with the allowed methods in Allow."""
     for verb in ("pull", "ack", "renew"):
         url = f"{puller.base}{puller.path}/{verb}"
         answer = client.get(url)
@@ -585,6 +594,7 @@ def test_other_methods(client: httpx.Client, puller: Puller) -> None:
 
 
 def test_the_request_id_comes_back(puller: Puller) -> None:
+    """Answers have the X-Request-ID of the request, also those of refusals."""
     puller.tokens["X-Request-ID"] = "r-1"
     assert puller.post("pull").headers["X-Request-ID"] == "r-1"
     assert puller.post("pull", b"{").headers["X-Request-ID"] == "r-1"

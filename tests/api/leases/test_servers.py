@@ -150,6 +150,7 @@ def test_a_body_that_no_route_takes_is_not_kept() -> None:
 def test_what_is_no_pull_neither_shares_their_thread_nor_has_its_body_cut(
     method: str, path: str, is_one: bool
 ) -> None:
+    """The wrapper `with_pulls` changes only POSTs of pulls, acks and renewals."""
     seen = []
 
     async def receive() -> Any:
@@ -165,6 +166,7 @@ def test_what_is_no_pull_neither_shares_their_thread_nor_has_its_body_cut(
 
 
 def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
+    """A client that sends a body above the limit gets the answer 413."""
     refused = puller.post("ack", bytes(20 * MIB))
     assert (refused.status_code, refused.json()["code"]) == (413, "body_too_large")
 

@@ -41,6 +41,7 @@ def test_lists_name_consumers_also_those_that_are_gone(reader: Client, consumer:
 
 
 def test_the_page_of_one_shows_its_parts(reader: Client, consumer: Consumer) -> None:
+    """The page of a rollup shows its hot keys, nodes, errors and reasons, read-only."""
     hour = rollup(consumer, delivered=7200, dead_by_reason={"rejected": 2}, slowest_seconds=1.5)
     HotKey.objects.create(rollup=hour, rank=1, key="the hot one", jobs=9)
     NodeCost.objects.create(rollup=hour, node_id=uuid.UUID(int=1), jobs=5, dead=2, run_seconds=1.25)
@@ -79,6 +80,7 @@ def test_a_page_reads_no_more_for_more_nodes_and_shows_those_that_ran_longest(
 
 
 def test_runs_are_listed(reader: Client) -> None:
+    """The list of rollup runs shows their time, settlements and hours."""
     RollupRun.objects.create(
         location="lake", archive_run=1, messages_run=1, known_until=NOON, started_at=NOON,
         finished_at=NOON, settlements=12, hours=3,

@@ -32,6 +32,7 @@ def hours(high_xid: int) -> int | None:
 
 @pytest.mark.parametrize("gap", [0, 99, 100, 101, 30_000])
 def test_it_is_that_of_the_first_transactions_behind_the_last_window(gap: int) -> None:
+    """The first settlement after the last export counts, whatever the gap of transaction ids."""
     [(last,)] = query(NOW)
     high = 10
     settled(9, high - 1)
@@ -41,6 +42,7 @@ def test_it_is_that_of_the_first_transactions_behind_the_last_window(gap: int) -
 
 
 def test_within_a_window_it_is_the_oldest() -> None:
+    """The lag is the age of the oldest settlement from the given transaction id on."""
     settled(3, 20)
     settled(5, 21)
     assert hours(20) == 5
@@ -49,6 +51,7 @@ def test_within_a_window_it_is_the_oldest() -> None:
 
 
 def test_a_lake_without_a_window_lacks_all() -> None:
+    """Before the first export run, the lag is the age of the oldest settlement."""
     assert hours(0) is None
     settled(7, 40)
     settled(6, 41)
