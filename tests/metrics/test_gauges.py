@@ -43,6 +43,7 @@ def read_gauges() -> dict[tuple[str, tuple[str, ...]], float]:
 
 @pytest.mark.owner  # The test makes partitions.
 def test_they_are_what_the_tables_say(billing: Subscription) -> None:
+    """Gauges of jobs by state, their age and the partitions agree with the tables."""
     for state, count in zip(State, (5, 2, 4, 3), strict=True):
         for _ in range(count):
             job_in(state, billing)
@@ -66,6 +67,7 @@ def test_they_are_what_the_tables_say(billing: Subscription) -> None:
 
 
 def test_pauses_workers_and_circuits(billing: Subscription) -> None:
+    """Gauges show a pause, the serving workers, the highest circuit and the silent nodes."""
     operating.pause(billing.consumer.channel, nodes.clock(USING) + timedelta(hours=1))
     for level, silent in ((2, timedelta(0)), (3, timedelta(0)), (5, timedelta(minutes=5))):
         _node(
@@ -182,6 +184,7 @@ def test_what_is_not_read_in_time_is_left_out(
 def test_without_the_database_they_say_so(
     billing: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without the database, the only gauges are those that say that nothing was read."""
     connection = connections[USING]
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "NAME", "nowhere")
@@ -295,6 +298,7 @@ def _read_ok(collector: Gauges) -> dict[str, float]:
 def test_they_are_read_again_only_when_they_are_some_seconds_old(
     billing: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Scrapes within `FRESH` seconds share one reading of the gauges."""
     monkeypatch.setattr(gauges, "FRESH", 600.0)
     collector = Gauges()
     first = _value(collector)

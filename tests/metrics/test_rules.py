@@ -122,6 +122,7 @@ def promtool(*words: str) -> None:
 
 
 def test_prometheus_takes_them() -> None:
+    """`promtool check rules` accepts the file of alert rules."""
     promtool("check", "rules", str(RULES))
 
 

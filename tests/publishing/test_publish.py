@@ -132,6 +132,7 @@ def test_awkward_text_is_stored_as_it_is(way: Way, text: str) -> None:
     ],
 )
 def test_payloads(payload: object, stored: bytes, content_type: str) -> None:
+    """Bytes, text and other values are stored as bytes, with the content type that fits."""
     channel = ChannelFactory.create()
     publish(channel.name, payload)
     message = Message.objects.get()
@@ -140,6 +141,7 @@ def test_payloads(payload: object, stored: bytes, content_type: str) -> None:
 
 @WAYS
 def test_all_that_can_be_said_is_stored(way: Way) -> None:
+    """Every argument of a publish is stored with the message or its job."""
     consumer = ConsumerFactory.create(exclusive_keys=True)
     producer = Producer.objects.create(name="shop")
     receipt = way(
@@ -167,6 +169,7 @@ def test_all_that_can_be_said_is_stored(way: Way) -> None:
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("given", [[{}, {}], [{}, {"trace": "grün"}, {}]])
 def test_headers_of_many(key: str | None, given: list[dict[str, str]]) -> None:
+    """Each message of `publish_many` is stored with its own headers."""
     drafts = [Draft(payload=b"x", headers=headers, key=key) for headers in given]
     receipts = publish_many(ConsumerFactory.create().channel.name, drafts)
     stored = Message.objects.in_bulk()
@@ -194,6 +197,7 @@ def test_headers_of_many(key: str | None, given: list[dict[str, str]]) -> None:
 )
 @WAYS
 def test_when_it_may_be_claimed(way: Way, options: dict[str, Any], due_seconds: float) -> None:
+    """A job is available after `delay`, counted from `available_at` if both are given."""
     now = {name: value() if callable(value) else value for name, value in options.items()}
     way(ConsumerFactory.create().channel.name, payload=b"x", **now)
     [(seconds,)] = query(
@@ -255,6 +259,7 @@ def test_async_code_publishes_many_or_none() -> None:
 
 
 def test_many_in_order() -> None:
+    """`publish_many` returns the receipts in the order of the messages."""
     consumer = ConsumerFactory.create()
     receipts = publish_many(
         consumer.channel.name, [Draft(payload={"n": 0}, priority=3), {"n": 1}, "2", b"3"]
@@ -317,4 +322,5 @@ def test_a_bad_draft_among_later_ones_leaves_nothing() -> None:
 
 
 def test_none_of_nothing() -> None:
+    """`publish_many` of an empty list returns an empty list."""
     assert publish_many(ChannelFactory.create().name, []) == []

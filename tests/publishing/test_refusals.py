@@ -91,12 +91,14 @@ CASES = pytest.mark.parametrize(("error", "bad"), BAD.values(), ids=BAD)
 
 @CASES
 def test_publish(channel: str, error: type[PublishError], bad: dict[str, Any]) -> None:
+    """`publish` refuses every bad argument with its documented error."""
     with pytest.raises(error, match=".{20}"):
         publish(channel, **({"payload": b"x"} | bad))
 
 
 @CASES
 def test_apublish(channel: str, error: type[PublishError], bad: dict[str, Any]) -> None:
+    """`apublish` refuses what `publish` refuses, with the same errors."""
     with pytest.raises(error):
         async_to_sync(apublish)(channel, **({"payload": b"x"} | bad))
 
@@ -112,6 +114,7 @@ def test_one_in_many_refuses_all(
 
 @pytest.mark.parametrize("unknown", ["nowhere", "", "a\x00b", "\ud800", None])
 def test_an_unknown_channel(unknown: Any) -> None:
+    """A publish to an unknown channel raises UnknownChannel, which says how to create it."""
     with pytest.raises(UnknownChannel, match="create it"):
         publish(unknown, b"x")
     with pytest.raises(UnknownChannel):

@@ -44,6 +44,7 @@ def counted(consumer: Consumer) -> Backlog:
 
 @pytest.mark.parametrize("dead", [0, CAP - 1, 3 * CAP])
 def test_older_dead_jobs_do_not_hide_it(consumer: Consumer, dead: int) -> None:
+    """The count of blocked jobs is exact, however many jobs are dead."""
     killed(consumer, dead)
     block(consumer, 4)
     backlog_now = counted(consumer)
@@ -55,6 +56,7 @@ def test_older_dead_jobs_do_not_hide_it(consumer: Consumer, dead: int) -> None:
 
 @pytest.mark.parametrize("dead", [0, 3 * CAP])
 def test_it_is_counted_up_to_the_cap(consumer: Consumer, dead: int) -> None:
+    """More blocked jobs than the cap are reported as at least so many."""
     killed(consumer, dead)
     block(consumer, 3 * CAP)
     backlog_now = counted(consumer)
@@ -65,6 +67,7 @@ def test_it_is_counted_up_to_the_cap(consumer: Consumer, dead: int) -> None:
 def test_where_it_is_too_much_it_is_estimated_without_what_is_in_flight(
     consumer: Consumer,
 ) -> None:
+    """The estimate of blocked jobs above the cap leaves out jobs in flight."""
     killed(consumer, CAP)
     block(consumer, 3 * CAP)
     published(consumer, 4 * CAP)
@@ -74,6 +77,7 @@ def test_where_it_is_too_much_it_is_estimated_without_what_is_in_flight(
 
 
 def test_few_dead_jobs_leave_it_exact_whatever_is_ready(consumer: Consumer) -> None:
+    """The count of blocked jobs is exact next to any number of ready jobs."""
     killed(consumer, CAP - 1)
     block(consumer, 4)
     queued(consumer, "abcdefghi" * CAP)

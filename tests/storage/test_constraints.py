@@ -64,6 +64,7 @@ def insert(table: str, row: dict[str, Any]) -> None:
     ],
 )
 def test_a_job_that_can_not_be(constraint: str, change: dict[str, Any]) -> None:
+    """A job row whose columns fit no state violates a constraint."""
     with pytest.raises(IntegrityError, match=constraint):
         insert("pulljobs_job", JOB | change)
 
@@ -78,11 +79,13 @@ def test_a_job_that_can_not_be(constraint: str, change: dict[str, Any]) -> None:
     ],
 )
 def test_a_settlement_that_can_not_be(constraint: str, change: dict[str, Any]) -> None:
+    """An archived row must be DELIVERED without a reason, or DEAD with one."""
     with pytest.raises(IntegrityError, match=constraint):
         insert("pulljobs_archived_job", ARCHIVED | change)
 
 
 def test_the_rows_that_were_broken_above_are_sound() -> None:
+    """The rows from which the refused ones are derived can be inserted."""
     insert("pulljobs_job", JOB)
     insert("pulljobs_archived_job", ARCHIVED)
 

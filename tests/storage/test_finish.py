@@ -235,6 +235,7 @@ def test_a_failing_outcome_leaves_the_callers_transaction_usable() -> None:
 
 
 def test_a_broken_transaction_is_no_rows_fault() -> None:
+    """`finish` in a broken transaction raises, and reports no outcome as refused."""
     held = held_jobs(2)
     with transaction.atomic(USING):
         transaction.set_rollback(True, using=USING)
@@ -294,6 +295,7 @@ def test_a_suspension_resets_the_counts_of_a_job() -> None:
 
 
 def test_retries_used_up() -> None:
+    """A job that fails once more than `max_retries` is DEAD and archived with that reason."""
     consumer = ConsumerFactory.create(max_retries=2)
     published(consumer)
     for attempt in range(3):

@@ -32,6 +32,7 @@ CALLS: dict[str, Callable[[Consumer, int], Any]] = {
 def test_first_of_a_request(
     call: Callable[[Consumer, int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A call that is the first of its request works although the idle connection has died."""
     connection = connections[USING]
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "CONN_HEALTH_CHECKS", True)

@@ -354,6 +354,7 @@ def test_command_names_what_is_broken(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_command_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    """`pulljobs verify` exits without an error and says so if every invariant holds."""
     made()
     call_command("pulljobs", "verify")
     assert capsys.readouterr().out.endswith("Every invariant holds.\n")

@@ -246,6 +246,7 @@ class TestClaim:
         assert puller.claim(5).jobs == []
 
     def test_a_consumer_that_is_pushed_to_is_claimed_for_by_no_other_door(self) -> None:
+        """Once a consumer is of type push, only push deliveries claim its jobs."""
         consumer = exclusive()
         puller = Puller(USING, consumer)
         [job] = queued(consumer, "a")

@@ -42,6 +42,7 @@ def nothing_is_stuck(db: None) -> Iterator[None]:
 
 class TestSweep:
     def test_keys_of_jobs_that_ended_with_who_was_about_to_free_them(self) -> None:
+        """A sweep frees the key of a job whose process died before it freed the key."""
         consumer = exclusive()
         _first, second = queued(consumer, "aa")
         [held] = claim(consumer)

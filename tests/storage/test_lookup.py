@@ -20,12 +20,14 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_job_that_never_was() -> None:
+    """`jobs.get` raises UnknownJob for an id that no job has ever had."""
     for number in (1, 0, -1, 2**63, 2**200):
         with pytest.raises(UnknownJob, match=f"no job {number}, neither live nor in the archive"):
             jobs.get(number)
 
 
 def test_an_id_in_any_form_that_is_shown() -> None:
+    """`jobs.get` accepts an id as number, as digits and in its public form."""
     [job] = published(ConsumerFactory.create())
     assert {jobs.get(each).id for each in (job, str(job), ids.encode(job))} == {job}
     with pytest.raises(ValueError, match="'dc1' is not an id"):
@@ -34,6 +36,7 @@ def test_an_id_in_any_form_that_is_shown() -> None:
 
 @pytest.mark.parametrize("state", list(State))
 def test_a_job_in_any_state(state: State) -> None:
+    """`jobs.get` shows the state of a job, and when and why it was settled."""
     job = JobFactory.create(state=state)
     view = jobs.get(job.id)
     assert (view.id, view.state) == (job.id, state)
@@ -142,6 +145,7 @@ def test_waiting_inside_a_transaction_is_refused() -> None:
 
 
 def test_counts_of_a_consumer() -> None:
+    """`operating.stats` counts the jobs of one consumer by state, and the oldest wait."""
     consumer = ConsumerFactory.create(retry_strategy="constant:600")
     published(consumer, 10)
     held = claimed(consumer, 6)

@@ -150,6 +150,7 @@ def is_dedicated(planner: Session) -> bool:
 
 
 def test_a_claim_enters_the_index_at_the_floor(planner: Session) -> None:
+    """A claim scans the claim index from the low-water mark of each priority on."""
     walks = [
         node["Index Cond"]
         for node in plan(planner, "claim")
@@ -166,6 +167,7 @@ def test_a_claim_enters_the_index_at_the_floor(planner: Session) -> None:
 
 
 def test_points_are_written_by_the_primary_key(planner: Session) -> None:
+    """Statements that change jobs by their ids use no index but the primary key."""
     for name in (
         "finish",
         "deliver",

@@ -43,6 +43,7 @@ def test_a_renewal_runs_a_full_lease_from_now() -> None:
 
 
 def test_a_renewal_for_another_time() -> None:
+    """A renewal may ask for another duration than that of the lease."""
     held = held_jobs(1)
     jobs.renew(USING, held, timedelta(seconds=600))
     assert timedelta(seconds=500) < left(Lease.objects.get()) <= timedelta(seconds=600)

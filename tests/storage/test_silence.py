@@ -95,6 +95,8 @@ def test_a_transaction_of_the_callers_keeps_its_time() -> None:
 
 @pytest.mark.own_session
 def test_connections_of_a_workers_loops_have_it_always() -> None:
+    """Connections of loops have the limit of silence outside of transactions as well."""
+
     def loop() -> list[str]:
         statements.dedicate(USING)
         try:

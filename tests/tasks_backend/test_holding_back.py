@@ -106,6 +106,7 @@ def test_the_time_limit_of_a_task_replaces_that_of_its_queue(
     ],
 )
 def test_the_task_of_a_payload(payload: bytes, task: str) -> None:
+    """Any payload yields a printable name of a task, empty if it is no message of a task."""
     assert task_of(payload) == task
 
 

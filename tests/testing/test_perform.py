@@ -49,6 +49,7 @@ def test_the_message_has_the_id_and_type_of_a_published_one() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be"])
 def test_json_in_any_encoding(encoding: str) -> None:
+    """`job.json()` reads UTF-8, UTF-16 and UTF-32, with or without a byte order mark."""
     done = perform(lambda job: job.json(), '{"a": "\u20ac"}'.encode(encoding))
     assert done.result == {"a": "\u20ac"}
 

@@ -348,6 +348,7 @@ def test_more_priorities_than_can_be_kept_are_forgotten() -> None:
     [("10:20:", [5, 15, 19], [20, 25]), ("10:20:12,15", [11, 19], [12, 15, 20])],
 )
 def test_snapshots(text: str, ended: list[int], running: list[int]) -> None:
+    """A snapshot shows which transactions had ended when it was taken."""
     snapshot = Snapshot.parse(text)
     assert all(map(snapshot.shows_ended, ended))
     assert not any(map(snapshot.shows_ended, running))

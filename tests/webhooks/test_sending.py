@@ -60,6 +60,7 @@ def test_request_is_that_of_the_protocol(endpoint: Opened) -> None:
 
 
 def test_names_of_ours_are_settings(endpoint: Opened) -> None:
+    """Settings give the name of the token's header and the user agent."""
     there = endpoint()
     send(consumer_at(there.url), PUSH_TOKEN_HEADER="X-Secret", PUSH_USER_AGENT="shop/1")
     [got] = there.received

@@ -102,6 +102,7 @@ CASES = [
 
 @pytest.mark.parametrize(("function", "policy", "state"), CASES)
 def test_outcome_by_policy(function: Callable[..., Any], policy: AckPolicy, state: str) -> None:
+    """The ack policy decides what the result or exception of a handler means for its job."""
     view = outcome(function, ack_policy=policy)
     assert view.state == state
     assert view.retry_count == (1 if state == "QUEUED" else 0)

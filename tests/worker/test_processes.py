@@ -235,6 +235,7 @@ def has_ipv6() -> bool:
 
 
 def test_sizes_have_units() -> None:
+    """Flags of sizes accept a unit, such as 512M, and refuse other texts."""
     assert [parse_size(text) for text in ("1024", "512M", "1.5g", "2K")] == [
         1024,
         512 * 2**20,

@@ -373,6 +373,8 @@ def test_a_run_that_an_operator_made_due_is_not_taken_up_from_its_sleep(bench: B
 
 @pytest.mark.django_db(transaction=True)
 def test_an_async_workflow_does_the_same(bench: Bench) -> None:
+    """An async workflow has steps, atomic steps and waits for signals as well."""
+
     async def double(number: int) -> int:
         await asyncio.sleep(0)
         return 2 * number
