@@ -406,6 +406,16 @@ def registered() -> Iterator[Handler]:
     yield from _registered.values()
 
 
+def find(function: Callable[..., Any]) -> Handler | None:
+    """Return the handler that was last registered for a function, also by `@workflow`, or None."""
+    own = [
+        handler
+        for handler in registered()
+        if function in (handler.function, getattr(handler.function, "__wrapped__", None))
+    ]
+    return own[-1] if own else None
+
+
 def sync_consumers() -> list[Consumer]:
     """Create the missing channels and consumers of all handlers, and return all their consumers.
 
@@ -421,12 +431,18 @@ def add(new: Handler) -> None:
     """Register a handler. Raise ConfigurationError if its consumer has another function."""
     check(new)
     known = _registered.get(new.path)
-    if known is not None and known.function is not new.function:
+    if known is not None and not _is_same(known.function, new.function):
         raise ConfigurationError(
             f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
             f"{name_of(known.function)} and {name_of(new.function)}. Give one another consumer."
         )
     _registered[new.path] = new
+
+
+def _is_same(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
+    """Return True for the same function, or for that of a module imported again after an error."""
+    name = name_of(known)
+    return known is new or ("<" not in name and name == name_of(new))
 
 
 def check(new: Handler) -> None:

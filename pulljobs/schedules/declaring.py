@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -27,7 +27,6 @@ from pulljobs.errors import (
     PulljobsError,
     ScheduleExists,
 )
-from pulljobs.handlers import ClaimedJob
 from pulljobs.models import AuditEntry, Channel
 from pulljobs.models.token_holders import validate_name
 from pulljobs.publishing import Payload
@@ -36,6 +35,8 @@ from pulljobs.schedules.definitions import Definition
 from pulljobs.schedules.models import Schedule
 
 logger = logging.getLogger("pulljobs")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """Time for which declarations are checked: a rule without further slots may stay declared."""
@@ -88,10 +89,8 @@ def _check_channel(name: object) -> None:
         raise InvalidSchedule("channel", f"channel is {name!r}: {error.message}") from error
 
 
-def every(
-    name: str | None = None, payload: Payload = None, **options: Any
-) -> Callable[[Callable[[ClaimedJob], Any]], Callable[[ClaimedJob], Any]]:
-    """Declare, as a decorator above `@handler`, a schedule on the handler's channel.
+def every(name: str | None = None, payload: Payload = None, **options: Any) -> Callable[[F], F]:
+    """Declare, as a decorator above `@handler` or `@workflow`, a schedule on its channel.
 
     `name` is `channel-consumer` by default. The options are those of `create`, such as `cron`.
     """
@@ -100,13 +99,13 @@ def every(
             f"@every is above {name!r} without a rule: write @every(cron=...)."
         )
 
-    def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:
-        own = [each for each in handlers.registered() if each.function is function]
-        if not own:
+    def register(function: F) -> F:
+        if (own := handlers.find(function)) is None:
             raise ConfigurationError(
-                f"@every is above {function!r}, which is no handler: put @handler below it."
+                f"@every is above {function!r}, which is no handler: put @handler or @workflow "
+                "below it."
             )
-        channel, consumer = own[-1].path
+        channel, consumer = own.path
         declare(name or f"{channel}-{consumer}", channel, payload, **options)
         return function
 

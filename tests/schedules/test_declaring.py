@@ -14,6 +14,7 @@ from pulljobs.management.job_actions import operator_name
 from pulljobs.models import AuditEntry, Channel
 from pulljobs.schedules import declaring
 from pulljobs.schedules.models import Schedule
+from pulljobs.workflows import Run, workflow
 from tests.handling import registry_of_its_own
 
 pytestmark = [pytest.mark.django_db, pytest.mark.storage]
@@ -39,6 +40,16 @@ def test_a_schedule_above_a_handler_publishes_on_its_channel() -> None:
     assert (row.name, row.channel_name, row.is_declared) == ("invoices-sending", "invoices", True)
     assert Channel.objects.filter(name="invoices").exists()
     assert schedules.sync() == []
+
+
+def test_a_schedule_above_a_workflow_starts_its_runs() -> None:
+    def bill(run: Run) -> None: ...
+
+    registered = workflow(channel="bills", consumer="billing")(bill)
+    assert schedules.every(cron="0 6 1 * *")(registered) is bill
+    schedules.sync()
+    row = Schedule.objects.get()
+    assert (row.name, row.channel_name) == ("bills-billing", "bills")
 
 
 def test_a_row_counts_once_it_exists_until_it_is_updated() -> None:
@@ -115,7 +126,7 @@ def test_a_declaration_that_cannot_work_is_refused_when_it_is_imported() -> None
     assert declaring.declared() == {}
     with pytest.raises(ConfigurationError, match="without a rule: write @every"):
         schedules.every(send)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="put @handler below it"):
+    with pytest.raises(ConfigurationError, match="put @handler or @workflow below it"):
         schedules.every(cron="0 5 * * *")(send)
 
 

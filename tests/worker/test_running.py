@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +151,26 @@ def test_two_handlers_for_one_consumer_are_refused() -> None:
         handler(channel="orders", consumer="invoicing")(print)
         with pytest.raises(ConfigurationError, match=r"'invoicing' of channel 'orders' has two"):
             handler(channel="orders", consumer="invoicing")(repr)
+
+
+def test_a_module_that_failed_may_be_imported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system check imports it before the worker does, which has to report the true error."""
+    text = """
+from pulljobs.handlers import handler
+
+@handler(channel="orders", consumer="invoicing")
+def invoice(job): ...
+
+import missing_library
+"""
+    (tmp_path / "failing_handlers.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with registry_of_its_own():
+        for _import in range(2):
+            with pytest.raises(ModuleNotFoundError, match="missing_library"):
+                import_module("failing_handlers")
 
 
 def test_what_is_no_function_whose_call_runs_it_is_refused() -> None:
