@@ -29,7 +29,7 @@ from pulljobs.engine.run_times import RunTime
 from pulljobs.engine.throttle import Throttle, seconds_of
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer, options
-from pulljobs.models.options import check_function, name_of
+from pulljobs.models.options import check_function, is_same, name_of
 from pulljobs.outcome_texts import clean, encoded
 from pulljobs.run_limits import RunLimits
 from pulljobs.states import State
@@ -406,16 +406,6 @@ def registered() -> Iterator[Handler]:
     yield from _registered.values()
 
 
-def find(function: Callable[..., Any]) -> Handler | None:
-    """Return the handler that was last registered for a function, also by `@workflow`, or None."""
-    own = [
-        handler
-        for handler in registered()
-        if function in (handler.function, getattr(handler.function, "__wrapped__", None))
-    ]
-    return own[-1] if own else None
-
-
 def sync_consumers() -> list[Consumer]:
     """Create the missing channels and consumers of all handlers, and return all their consumers.
 
@@ -431,18 +421,12 @@ def add(new: Handler) -> None:
     """Register a handler. Raise ConfigurationError if its consumer has another function."""
     check(new)
     known = _registered.get(new.path)
-    if known is not None and not _is_same(known.function, new.function):
+    if known is not None and not is_same(known.function, new.function):
         raise ConfigurationError(
             f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
             f"{name_of(known.function)} and {name_of(new.function)}. Give one another consumer."
         )
     _registered[new.path] = new
-
-
-def _is_same(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Return True for the same function, or for that of a module imported again after an error."""
-    name = name_of(known)
-    return known is new or ("<" not in name and name == name_of(new))
 
 
 def check(new: Handler) -> None:

@@ -70,6 +70,12 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
+def is_same(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
+    """Return True for the same function, or for that of a module imported again after an error."""
+    name = name_of(known)
+    return known is new or ("<" not in name and name == name_of(new))
+
+
 def check_flags(name: str, **flags: object) -> None:
     """Raise ConfigurationError unless each flag is True or False: text such as "no" is truthy."""
     for flag, value in flags.items():

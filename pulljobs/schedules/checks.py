@@ -27,7 +27,7 @@ def check_declarations(
 
     with declaring.collecting_errors() as refused:
         try:
-            declaring.discover()
+            handlers.autodiscover()
         except Exception as error:  # The code of the project may raise anything.
             return [_not_imported(error)]
     problems = [_refused(name, error) for name, error in refused]

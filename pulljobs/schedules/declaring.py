@@ -27,6 +27,7 @@ from pulljobs.errors import (
     PulljobsError,
     ScheduleExists,
 )
+from pulljobs.handlers import Handler
 from pulljobs.models import AuditEntry, Channel
 from pulljobs.models.token_holders import validate_name
 from pulljobs.publishing import Payload
@@ -100,21 +101,22 @@ def every(name: str | None = None, payload: Payload = None, **options: Any) -> C
         )
 
     def register(function: F) -> F:
-        if (own := handlers.find(function)) is None:
+        own = [each for each in handlers.registered() if _is_of(each, function)]
+        if not own:
             raise ConfigurationError(
                 f"@every is above {function!r}, which is no handler: put @handler or @workflow "
                 "below it."
             )
-        channel, consumer = own.path
+        channel, consumer = own[-1].path
         declare(name or f"{channel}-{consumer}", channel, payload, **options)
         return function
 
     return register
 
 
-def discover() -> None:
-    """Import `pull_handlers` of each installed app, which declares handlers and schedules."""
-    handlers.autodiscover()
+def _is_of(handler: Handler, function: Callable[..., Any]) -> bool:
+    """Return True if `@handler` or `@workflow` has made the handler from the function."""
+    return function in (handler.function, getattr(handler.function, "__wrapped__", None))
 
 
 @contextmanager

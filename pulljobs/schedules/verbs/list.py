@@ -3,6 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any, Final
 
+from pulljobs import handlers
 from pulljobs.conf import settings
 from pulljobs.management.output_blocks import Cell, Column, StyledText, TableBlock, Tone
 from pulljobs.management.parsing import whole_number
@@ -23,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(*, channel: str | None, limit: int, **options: Any) -> CommandResult:
     using = settings().DATABASE
-    declaring.discover()
+    handlers.autodiscover()
     rows = Schedule.objects.using(using).defer("payload", "headers").order_by("name")
     shown = list((rows.filter(channel_name=channel) if channel else rows)[:limit])
     now, gone = nodes.clock(using), set(declaring.undeclared())

@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
+from pulljobs import handlers
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.schedules import declaring
 from pulljobs.schedules.firing import fire_due
@@ -19,7 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(*, once: bool, **options: Any) -> CommandResult | Iterator[CommandResult]:
-    declaring.discover()
+    handlers.autodiscover()
     declaring.sync()
     if once:
         return CommandResult.from_facts({"slots": fire_due()})

@@ -6,6 +6,7 @@ With --update, existing rows get the options of their declarations as well.
 from argparse import ArgumentParser
 from typing import Any
 
+from pulljobs import handlers
 from pulljobs.management import job_actions
 from pulljobs.management.output_blocks import Cell, FactsBlock, TableBlock, text_columns
 from pulljobs.management.subcommands import CommandResult
@@ -22,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
-    declaring.discover()
+    handlers.autodiscover()
     updates = declaring.sync(update=update, dry_run=dry_run, by=job_actions.operator_name())
     created = [each.name for each in updates if each.is_created]
     changes = [
