@@ -104,8 +104,7 @@ def every(name: str | None = None, payload: Payload = None, **options: Any) -> C
         own = [each for each in handlers.registered() if _is_of(each, function)]
         if not own:
             raise ConfigurationError(
-                f"@every is above {function!r}, which is no handler: put @handler or @workflow "
-                "below it."
+                f"@every is above {function!r}: put @handler or @workflow below it."
             )
         channel, consumer = own[-1].path
         declare(name or f"{channel}-{consumer}", channel, payload, **options)
