@@ -107,7 +107,7 @@ def published(consumer: Consumer, count: int = 1, **options: Any) -> list[int]:
 
 
 def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
-    """Take this queued job alone. Return the token of its lease."""
+    """Claim one queued job by its id. Return the lease token."""
     defaults: dict[str, Any] = {
         "lease_duration": consumer.lease_duration,
         "max_lease": MAX_LEASE,
@@ -120,14 +120,14 @@ def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
 
 @dataclass
 class TimedRun:
-    """Begin and duration of a run, in seconds of the monotonic clock, or None."""
+    """Begin of a run by the monotonic clock and its duration, in seconds. Both may be None."""
 
     begun_at: float | None
     run_seconds: float | None
 
 
 def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
-    """Claim from the head of the queue. Return the jobs with their lease."""
+    """Claim from the head of the queue. Return the ids of the jobs with their lease token."""
     claim = claim_from_head(consumer, wanted, **options)
     return [Held(job.id, claim.taken.lease_token) for job in claim.jobs] if claim.taken else []
 

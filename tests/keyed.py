@@ -40,7 +40,7 @@ def queued(consumer: Consumer, keys: str, **options: Any) -> list[int]:
 
 
 def claim(consumer: Consumer, wanted: int = 10, **options: Any) -> list[Held]:
-    """Claim once. Return the jobs with their lease, in the order of the claim."""
+    """Claim once. Return the ids of the jobs with their lease token, in the order of the claim."""
     taken, jobs, *_rest = Puller(USING, consumer).claim(wanted, **options)
     return [Held(job.id, taken.lease_token) for job, _message in jobs] if taken else []
 

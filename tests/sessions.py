@@ -174,7 +174,7 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
 
 
 def blocked_by(other: Session) -> bool:
-    """Return True if another session waits for a lock that this session holds."""
+    """Return True if some session waits for a lock that `other` holds."""
     [(count,)] = query(
         "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))",
         [backend(other)],

@@ -125,7 +125,7 @@ def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
 def test_a_page_of_another_site_can_t_pause_in_a_user_s_name(
     type: str, orders: Subscription
 ) -> None:
-    """Types of forms are refused if they come from another site.
+    """A request from another site with the content type of a form is refused with 415.
 
     Browsers send a Basic login along with such forms. They send JSON only if the server allows it.
     """

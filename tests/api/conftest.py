@@ -11,7 +11,7 @@ def census(transactional_db: None) -> Subscription:
 
 @pytest.fixture
 def manager(db: None) -> Manager:
-    """User with all permissions."""
+    """HTTP client of a user with all permissions."""
     user("boss", *ALL)
     return Manager("boss")
 

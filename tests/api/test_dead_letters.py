@@ -111,7 +111,7 @@ def test_listing_needs_the_permission(orders: Subscription) -> None:
 
 
 def test_all_are_queued_again_as_new(orders: Subscription, consumer: Caller) -> None:
-    """Dead jobs of other consumers stay dead."""
+    """A requeue resets the retries of all dead jobs of the consumer, and of no other consumer."""
     made = [exhausted(orders) for _ in range(3)]
     other = job_in(State.DEAD, subscription("invoices", "census"))
     answer = call(consumer, "POST", "/dlq", requeue=orders.consumer_token)
@@ -275,7 +275,7 @@ def test_a_job_is_shown(
 
 
 def test_the_ladder_of_get_and_requeue(orders: Subscription, consumer: Caller) -> None:
-    """Both refuse a wrong id, another consumer, a wrong token and a push consumer."""
+    """GET and requeue of a job refuse wrong ids, other consumers, wrong tokens, push consumers."""
     path = f"/job/{ids.encode(job_in(State.DEAD, orders))}"
     other = Caller(subscription("invoices", "census"))
     for method, tail in (("GET", ""), ("POST", "/requeue-dead-job")):

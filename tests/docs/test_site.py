@@ -74,7 +74,7 @@ def test_generated_parts_are_on_the_built_pages(site: Path) -> None:
 @ONE_SITE
 @pytest.mark.processes
 def test_no_page_is_wider_than_a_phone(site: Path) -> None:
-    """At 360 pixels no page is wider, and every picture is drawn."""
+    """In a window of 360 pixels no page is wider than the window, and every picture is drawn."""
     with sync_playwright() as started:
         browser = started.chromium.launch(
             executable_path=chromium(), args=FLAGS, timeout=STARTING_SECONDS * 1000

@@ -61,7 +61,7 @@ def prepare(step: str) -> None:
 
 
 def die_once_there_are_files(location: str) -> None:
-    """Wait until another process has written a Parquet file there, and then kill this process."""
+    """Wait until a process has written a Parquet file at the location, and then kill this one."""
     lake, entries = open_location(location), fs.FileSelector("", True, recursive=True)
     while not any(entry.path.endswith(".parquet") for entry in lake.get_file_info(entries)):
         time.sleep(0.002)

@@ -44,7 +44,7 @@ class Source:
         return self.reader.latestOffset(self.at, self.limit)
 
     def rows(self, end: Offset) -> list[dict[str, Any]]:
-        """Read the rows of a batch as its tasks do."""
+        """Return the rows up to the offset `end`, read as the tasks of Spark do."""
         slices = self.reader.partitions(self.at, end)
         return [
             row

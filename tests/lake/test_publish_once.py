@@ -115,7 +115,7 @@ def test_a_driver_that_is_gone_is_seen_on_its_host() -> None:
 
 @pytest.mark.parametrize("guarded", ["true", "false"])
 def test_the_next_publish_drops_what_a_killed_one_left(guarded: str) -> None:
-    """A lock of the driver's session shows at once that it is gone. Without a lock, time does."""
+    """The driver is known to be gone by the lock of its session, or else after a while."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, guarded=guarded).write(iter(numbered(0, 3)))
     assert len(tables()) == 1

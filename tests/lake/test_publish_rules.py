@@ -194,7 +194,7 @@ def test_what_was_published_to_one_consumer_is_missed_by_no_other(mode: str) -> 
 
 
 def test_what_a_sink_sent_to_one_consumer_is_missed_by_no_other() -> None:
-    """This holds although the records of the first batches of a sink are deleted."""
+    """The invariant knows that the records of earlier batches of a sink may be deleted."""
     consumer = ConsumerFactory.create()
     ConsumerFactory.create(channel=consumer.channel)
     Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO)

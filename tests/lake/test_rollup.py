@@ -335,7 +335,7 @@ def test_errors_that_are_counted_together_keep_their_fingerprint() -> None:
 def test_all_figures_of_an_hour_are_rolled_up(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
-    """A rollup has messages of its subscribers, hot keys, equal errors, reasons and nodes."""
+    """A rollup has hot keys, equal errors, reasons, nodes, and messages since a consumer exists."""
     late = subscribed(NOON + 1000 * SECOND, channel=consumer.channel)
     for second in range(0, 2000, 100):
         history.message(consumer, NOON + second * SECOND, key="hot" if second % 400 else "cool")

@@ -318,7 +318,7 @@ def test_pulls_of_other_processes_count(census: Subscription, puller: Puller) ->
 def test_a_refused_pull_is_not_counted(
     census: Subscription, puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its process does not keep it in its count, or other processes would refuse pulls for it."""
+    """The server takes it out of its row again, or other servers would refuse pulls for it."""
     monkeypatch.setattr("pulljobs.api.leases.long_poll.waiters.PASS_SECONDS", LONG)
     Consumer.objects.update(max_waiting=2)
     waiter = {"consumer_id": census.consumer.pk, "waiting_until": Now() + timedelta(minutes=1)}
