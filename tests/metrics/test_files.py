@@ -46,7 +46,7 @@ SHOWN = re.compile(r"{{ *\$?(?:labels\.)?(\w+) *}}")
 
 @pytest.fixture
 def exported(transactional_db: None) -> Samples:
-    """Return the samples of a process in which every event has happened."""
+    """Return the samples of a process that has counted at least one event of each kind."""
     [run_id] = published(ConsumerFactory.create(channel__name="orders", name="billing"))
     WorkflowRun.objects.create(id=run_id, workflow="fulfil", version=1, waiting_for="approval")
     report = {"serves": ["orders/billing"], "workflows": {"orders/billing": [2, 2]}}

@@ -158,7 +158,7 @@ def differing(name: str, change: datetime) -> list[str]:
 
 
 def expected(zone: ZoneInfo, begin: datetime, end: datetime) -> Mapping[str, list[datetime]]:
-    """Return the slots of each rule later than `begin`. Zones with equal offsets share them."""
+    """Return for each rule its slots after `begin`. Zones with equal offsets share a result."""
     start = begin - timedelta(hours=25)
     quarters = range(4 * ((end - start) // timedelta(hours=1)))
     offsets = tuple(offset(zone, start + count * 15 * MINUTE) for count in quarters)

@@ -191,7 +191,7 @@ def test_it_tells_what_is_due_next(puller: Puller) -> None:
 
 @pytest.fixture
 def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let claims look for passed jobs only after one that is not full, on slow machines too."""
+    """Keep full claims from looking for jobs that they passed, however slow the machine is."""
     monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta(hours=1))
 
 

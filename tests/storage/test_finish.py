@@ -295,7 +295,7 @@ def test_a_suspension_resets_the_counts_of_a_job() -> None:
 
 
 def test_retries_used_up() -> None:
-    """A job that fails once more than `max_retries` is DEAD and archived with that reason."""
+    """A job that fails once more than `max_retries` is DEAD, and archived as retries_exhausted."""
     consumer = ConsumerFactory.create(max_retries=2)
     published(consumer)
     for attempt in range(3):

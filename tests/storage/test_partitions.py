@@ -60,7 +60,7 @@ def where() -> list[str]:
 
 
 def publish_on(day: date) -> int:
-    """Store a message without jobs on another day."""
+    """Store a message without jobs, with an id of that day. Return the id."""
     [(id,)] = query(
         "INSERT INTO pulljobs_message"
         " (id, channel_id, published_at, priority, content_type, headers, payload)"
@@ -281,7 +281,7 @@ def test_old_days_go_and_the_others_stay() -> None:
 
 
 def test_several_who_drop_the_same_days_at_once() -> None:
-    """Each old day is dropped once, and no process fails, if several drop them."""
+    """Each old day is dropped once, and no process fails, if several processes drop them."""
     old = [old_day(days) for days in range(40, 50)]
     dropped = at_once(
         4, lambda _number: list(partition_dropping.drop_before(USING, timedelta(days=30)))
@@ -332,7 +332,7 @@ def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it(
 def test_a_row_that_turns_up_while_a_day_is_dropped_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A day is kept if a row is written to it after the transaction up to which it was copied."""
+    """A day is kept if a transaction has written a row to it since it was copied elsewhere."""
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(days=1))
     old = old_day()
     with session() as other:

@@ -256,7 +256,7 @@ class TestGivenBack:
         assert puller.claim(10).taken is None
 
     def test_a_release_of_a_job_that_had_started_gives_no_token_back(self) -> None:
-        """A started job keeps its token, whether a stopping worker or an operator gives it back."""
+        """A started job's token stays spent if a stopping worker or an operator releases it."""
         consumer = limited()
         published(consumer, 10)
         puller = Puller(USING, consumer)

@@ -222,7 +222,10 @@ class TestRanks:
 
 
 def behind_a_higher_rank(consumer: Consumer, key: str) -> Puller:
-    """Return a puller whose mark of priority 5 is above the turn of a key of priority 0."""
+    """Return a puller whose low-water mark of priority 5 is above the turn of this key.
+
+    The jobs of the key have priority 0.
+    """
     queue(consumer, 2000, "a", priority=5)
     queue(consumer, 1, key)
     reader = puller(consumer)

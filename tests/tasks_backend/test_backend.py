@@ -196,7 +196,7 @@ def test_no_signal_is_sent_for_a_task_that_is_rolled_back(tasks: ModuleType) -> 
 def test_an_error_has_an_exception_whatever_it_names(
     tasks: ModuleType, how: str, kind: type[Exception] | None
 ) -> None:
-    """An error text that names no exception gives PulljobsError. Nested exceptions are found."""
+    """Its class is PulljobsError if the text names none. A class nested in another is found."""
     result = tasks.end.enqueue(how)
     drain(delayed=True)
     [*_, error] = tasks.end.get_result(result.id).errors

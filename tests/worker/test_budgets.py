@@ -31,7 +31,7 @@ def awaited(stage: Stage, **fields: object) -> int:
 
 @pytest.mark.own_session
 def test_a_kill_reaches_a_thread_within_a_second(stage: Stage) -> None:
-    """It does not have to wait for the next renewal."""
+    """A kill does not wait for the next renewal of the lease."""
     stage.consumer(lease_duration=LONG)
     [job] = stage.until_gate(heed=True)
     worker = stage.worker("--concurrency", "1")

@@ -115,7 +115,7 @@ def test_outcome_by_policy(function: Callable[..., Any], policy: AckPolicy, stat
 def test_transactional_outcome_is_the_same(
     function: Callable[..., Any], policy: AckPolicy, state: str, request: pytest.FixtureRequest
 ) -> None:
-    """The outcome is that of any other handler, but an exception undoes an earlier ack."""
+    """Transactional handlers have the outcome of others, but an exception undoes an earlier ack."""
     acked = request.node.callspec.id.startswith("acks, raises")
     if acked and policy in (AckPolicy.NACK_ON_ERROR, AckPolicy.MANUAL):
         state = "QUEUED"

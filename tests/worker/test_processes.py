@@ -81,7 +81,7 @@ def test_each_process_is_a_child_of_its_own_and_one_that_dies_leaves_the_others(
 def test_a_process_that_a_handler_forks_ends_and_is_no_worker(
     stage: Stage, how: str, status: int
 ) -> None:
-    """It runs no waiting jobs, and leaves the transaction of its parent alone."""
+    """Such a process runs no waiting jobs, and leaves the transaction of its parent alone."""
     channels = ["forked", "forked-transactional", "forked-first", "forked-async"]
     for name in channels:
         ConsumerFactory.create(channel=Channel.objects.create(name=name), name="plain")

@@ -156,7 +156,7 @@ def test_an_outcome_that_the_database_refuses_undoes_the_effects() -> None:
 
 
 def test_error_at_the_commit_is_the_handlers() -> None:
-    """A deferred constraint fails after the settlement was written, and undoes it."""
+    """A deferred constraint that fails at the commit undoes the settlement. The job is retried."""
     query("CREATE TABLE twice (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
     try:
         [job] = claim_of(

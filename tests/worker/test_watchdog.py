@@ -90,7 +90,7 @@ def test_a_run_over_its_time_limit_and_a_run_near_its_hard_end_are_cancelled() -
 
 
 def test_a_process_is_unhealthy_only_after_several_bad_signs_in_a_row() -> None:
-    """A single one may follow a pause of the whole process."""
+    """A single bad sign may follow a pause of the whole process."""
     is_unhealthy, shared_state = [True], blank()
 
     class Heart:

@@ -20,7 +20,7 @@ def consumer() -> Consumer:
 
 @pytest.fixture
 def report() -> Consumer:
-    """Return the consumer of the callbacks."""
+    """Return a consumer that gets the callbacks of batches."""
     return ConsumerFactory.create()
 
 
