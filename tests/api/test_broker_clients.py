@@ -33,7 +33,7 @@ PLACE = re.compile(r"http://127\.0\.0\.1:[1-9]\d*")
 
 @contextmanager
 def serving(kind: str, log: Path) -> Iterator[str]:
-    """Serve the test's database in a process, by a kind of server. Return the base URL."""
+    """Start a server process of this kind on the test's database. Yield its base URL."""
     known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     url = f"postgres:///{known['dbname']}?{urlencode(place)}"
@@ -69,7 +69,7 @@ class Operator:
         return self._http.get(path, headers=self._headers)
 
     def put(self, path: str, **fields: str) -> Any:
-        """Put a form with the row's Last-Modified, and check that the answer's is its ChangedAt."""
+        """Put a form with the row's Last-Modified. Check that the new one is the new ChangedAt."""
         seen = {"If-Unmodified-Since": self.get(path).headers.get("Last-Modified", "")}
         answer = self._http.put(path, data=fields, headers=self._headers | seen)
         assert answer.status_code == 200, answer.text

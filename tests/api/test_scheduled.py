@@ -157,7 +157,7 @@ def test_dispatchers_at_once_publish_each_once(announcer: Announcer) -> None:
 
 
 def test_a_plain_message_of_its_id_does_not_make_it_lost(announcer: Announcer) -> None:
-    """Both are published, as they were both accepted."""
+    """A scheduled message and a plain one with the same client message id are both published."""
     announcer.post(b"later", Message_ID="m-1", Scheduled_For=LATER)
     announcer.post(b"now", Message_ID="m-1")
     fall_due()

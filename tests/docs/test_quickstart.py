@@ -39,7 +39,7 @@ def test_the_quickstart_works_literally() -> None:
 
 
 def test_the_readme_has_the_commands_of_the_quickstart_and_of_ci() -> None:
-    """The README has a command that installs and runs the demo, and that of the tests in CI."""
+    """The README has the quickstart's command for the demo and the one by which CI runs tests."""
     demo, tests = texts("README.md", "sh")
     assert demo.strip() == f"{INSTALL} && python manage.py demo"
     assert INSTALL in texts(PAGE, "sh")[0]

@@ -162,7 +162,7 @@ def kill_server(run: Path) -> None:
 
 @contextmanager
 def slow_recovery(cluster: EmbeddedProject) -> Iterator[None]:
-    """Make the next start of a stopped server last until the end of the block, as if to recover."""
+    """Make a stopped server recover until the end of the block when it is started again."""
     release, data = cluster.home / "release", cluster.home / "data"
     release.unlink(missing_ok=True)
     with (data / "postgresql.auto.conf").open("a") as settings:

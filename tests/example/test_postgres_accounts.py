@@ -131,7 +131,7 @@ def test_root_with_a_closed_home_keeps_the_data_elsewhere(checkout: EmbeddedProj
 
 @root_only
 def test_copy_of_a_closed_project_has_a_server_of_its_own(checkout: EmbeddedProject) -> None:
-    """Both have their data elsewhere, although the copied pointer file names the original's."""
+    """The copy gets data and a server elsewhere, although its pointer file names the original's."""
     checkout.code.chmod(0o700)
     original = checkout.user()
     run = original.connect()

@@ -33,7 +33,7 @@ def state() -> Iterator[Path]:
 
 @pytest.fixture
 def faults(state: Path) -> Faults:
-    """Function that runs `python -m benchmarks faults` with flags and returns its report."""
+    """Function that runs `python -m benchmarks faults` with these flags and returns its report."""
 
     def run(*flags: str) -> Report:
         command = [sys.executable, "-m", "benchmarks", "faults", "--json", "--state", str(state)]

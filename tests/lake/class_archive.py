@@ -63,7 +63,7 @@ def make(directory: Path) -> None:
 
 
 def write(archive: Path) -> None:
-    """Start a session, run a query, and let its JVM write the classes that it loaded."""
+    """Run a query in a new session, and let its JVM write the classes that it loaded to a file."""
     draft = archive.with_suffix(".draft")
     os.environ["JAVA_TOOL_OPTIONS"] = f"{JAVA} {QUIET} -XX:ArchiveClassesAtExit={draft}"
     from pyspark.sql import SparkSession

@@ -280,7 +280,7 @@ def stored() -> dict[str, list[tuple[Any, ...]]]:
 def test_spark_and_this_process_count_equal_rows(
     lake: Lake, history: History, consumer: Consumer, spark: SparkSession
 ) -> None:
-    """Each also merges the sketches of the other, and Spark forgets the jobs of a rollup.
+    """Each of them merges the sketches of the other, and Spark forgets the jobs of a rollup.
 
     Jobs that Spark still knows would keep the data sent to tasks, 64 MB for each rollup.
     """

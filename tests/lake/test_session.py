@@ -226,7 +226,7 @@ def test_an_error_in_spark_is_one_line(spark: SparkSession) -> None:
 
 
 def test_workers_are_forked_with_all_that_tasks_load(spark: SparkSession) -> None:
-    """Python workers of Spark have the modules of tasks loaded, from the installed packages."""
+    """Python workers of Spark begin with the modules of tasks loaded, from installed packages."""
 
     def look(_rows: object) -> list[tuple[str, list[str]]]:
         return [
