@@ -210,7 +210,7 @@ def test_a_consumer_without_a_worker_is_an_error_while_it_has_jobs() -> None:
 
 
 def test_jobs_due_later_need_no_worker_and_cost_no_reads() -> None:
-    """The query for consumers without a worker reads no more blocks for 30,000 delayed jobs."""
+    """The query for consumers without a worker reads hardly more blocks for 30,000 delayed jobs."""
     query(FORGET.replace("%", "%%"))
     consumer = ConsumerFactory.create()
     reads = []
