@@ -1,3 +1,5 @@
+"""ASGI application of the example project."""
+
 import gc
 import os
 

@@ -1,3 +1,5 @@
+"""URLs of the example project: the admin, and those of pulljobs."""
+
 from django.contrib import admin
 from django.urls import include, path
 

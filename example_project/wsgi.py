@@ -1,3 +1,5 @@
+"""WSGI application of the example project."""
+
 import os
 
 from django.core.wsgi import get_wsgi_application

@@ -1,4 +1,4 @@
-"""Operators' actions on jobs, and the maintenance that workers do on their own."""
+"""Operators' actions on jobs, pauses of consumers, and the maintenance that workers do."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Calls in a thread while Spark runs a batch: the ack of the last batch, the claim of the next."""
+"""Thread that makes the calls of a stream while Spark runs a batch."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Stream of a consumer's jobs: claims, acks and releases of batches, and counts of its progress."""
+"""Stream of a consumer's jobs: claims of batches, also ahead of time, acks, releases and counts."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 import pulljobs
-from pulljobs.engine.sql import FRAGMENTS
 
 PACKAGE: Final = Path(pulljobs.__file__).parent
 FIELD: Final = re.compile(
@@ -24,9 +23,8 @@ def render_statements() -> str:
 
 
 def find_statements() -> list[Path]:
-    """List the SQL files of the package by folder and name, without the fragments."""
-    paths = (path for path in PACKAGE.rglob("*.sql") if path.parent.name != FRAGMENTS)
-    return sorted(paths, key=lambda path: (path.parent, path.name))
+    """List the SQL files of the package by folder and name, with the fragments that they share."""
+    return sorted(PACKAGE.rglob("*.sql"), key=lambda path: (path.parent, path.name))
 
 
 def render_header(path: Path) -> str:

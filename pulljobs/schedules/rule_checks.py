@@ -1,4 +1,4 @@
-"""Checks of the parts of a rule: cron expression, time zone, times and intervals.
+"""Checks of the parts of a rule: cron expression with its macros, time zone, times, intervals.
 
 An error says which field of the expression is wrong and what to write instead.
 """

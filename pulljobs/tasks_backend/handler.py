@@ -1,4 +1,4 @@
-"""Handler that runs the tasks of all queues of the backends."""
+"""Handler that runs Django tasks, and decides what their results and exceptions mean."""
 
 import json
 from collections.abc import Mapping

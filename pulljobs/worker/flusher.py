@@ -1,4 +1,4 @@
-"""Flusher: writes buffered outcomes in batches."""
+"""Flusher: writes buffered outcomes in batches, or a retry where the database refuses one."""
 
 import time
 from collections import defaultdict

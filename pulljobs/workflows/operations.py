@@ -1,4 +1,4 @@
-"""Operations of a run as generators, whose effects sync and async runs do each in their way."""
+"""Operations of sync and async runs as generators: steps, and sleeps, which suspend if long."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Route /channel/{c}/broadcast: a producer publishes a message, at once or at a later time."""
+"""Route /channel/{c}/broadcast: a producer publishes a message, with options in headers."""
 
 import re
 from datetime import datetime

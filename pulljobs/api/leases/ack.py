@@ -1,4 +1,4 @@
-"""Route ack: a client reports the outcomes of jobs, and may pull the next jobs in the same request.
+"""Route ack: a client reports outcomes with their delays, and may pull the next jobs as well.
 
 Each outcome succeeds or fails by itself.
 """

@@ -1,4 +1,4 @@
-"""Items of acks, and the check that the jobs they name belong to the caller."""
+"""Check that the jobs which an ack names belong to the caller, and the items that pass it."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

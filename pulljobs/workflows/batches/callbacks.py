@@ -1,4 +1,4 @@
-"""Messages that the end of a batch publishes."""
+"""Callbacks of a batch: which of its messages the end of the batch publishes."""
 
 import base64
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Queue of the pulls of one consumer in this process: first come, first served."""
+"""Queue of the pulls of one consumer in this process, which refuses those above `max_waiting`."""
 
 import asyncio
 import random
