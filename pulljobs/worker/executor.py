@@ -13,7 +13,15 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, emit
-from pulljobs.errors import AlreadySettled, Discard, LeaseLost, PulljobsError, Retry
+from pulljobs.errors import (
+    AlreadySettled,
+    ChildFailed,
+    Discard,
+    LeaseLost,
+    PulljobsError,
+    Retry,
+    WaitTimedOut,
+)
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.outcome_texts import clean, encoded, format_error
 from pulljobs.states import Event
@@ -209,6 +217,8 @@ def _result_of_error(error: BaseException) -> Result:
     """Return what an exception of a handler means for the circuit."""
     if isinstance(error, Retry):
         return Result.FAILURE if error.backoff else Result.NEUTRAL
+    if isinstance(error, WaitTimedOut | ChildFailed):
+        return Result.NEUTRAL  # A sender or a child failed, not what the consumer depends on.
     return Result.SUCCESS if isinstance(error, Discard) else Result.FAILURE
 
 

@@ -14,7 +14,7 @@ from django.test import override_settings
 from pulljobs import jobs
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, record_with
-from pulljobs.errors import Discard, Retry
+from pulljobs.errors import ChildFailed, Discard, Retry, WaitTimedOut
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.models import Channel
 from pulljobs.states import Event
@@ -291,6 +291,17 @@ def test_ctrl_c_gets_out_of_a_handler_in_the_main_thread() -> None:
     [job] = claim_of(raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         perform(job)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("error", [WaitTimedOut("approval"), ChildFailed("c", "rejected", None)])
+def test_failures_of_senders_and_children_hold_back_no_consumer(error: Exception) -> None:
+    """A run that waited in vain is retried, and the circuit counts neither success nor failure."""
+    [job] = claim_of(raising(error))
+    settlement = perform(job)
+    assert settlement is not None
+    assert settlement.event is Event.RETRY
+    assert job.verdict is Result.NEUTRAL
 
 
 @pytest.mark.django_db(transaction=True)
