@@ -32,7 +32,7 @@ class QueuePosition(NamedTuple):
     def text(self) -> str:
         """Sentence with the number of jobs that come before the job."""
         more = " or more" if self.is_least else ""
-        return f"{self.before:,}{more} jobs of its consumer come before it."
+        return f"Jobs of its consumer that come before it: {self.before:,}{more}."
 
 
 def parse_job_id(text: str) -> int:

@@ -28,6 +28,6 @@ def find_place(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
         more = " or more" if before == COUNTED else ""
         yield WaitReason(
             "key_turn",
-            f"{before:,}{more} keys have their turn before its key.",
+            f"Keys whose turn comes before that of its key: {before:,}{more}.",
             limit={"of": "key", "keys_before": before, "weight": own.weight},
         )

@@ -227,7 +227,8 @@ def test_a_position_beyond_the_limit_is_a_lower_bound(
         content = answer("explain", str(job))[0]
         positions[entries] = content["position"], content["position_is_least"]
         more = " or more" if entries == 3 else ""
-        assert f"1{more} jobs of its consumer come before it." in text("explain", str(job))
+        wanted = f"Jobs of its consumer that come before it: 1{more}."
+        assert wanted in text("explain", str(job))
     assert positions == {3: (1, True), 4: (1, False)}
 
 
@@ -316,5 +317,5 @@ def test_a_job_waits_for_the_turns_of_other_keys() -> None:
     consumer = ConsumerFactory.create(fair_by_key=True)
     jobs = [published(consumer, 2, key=key)[1] for key in "abc"]
     assert len(Puller(USING, consumer).claim(3).jobs) == 3
-    places = [reasons(job).get("key_turn", "no key") for job in jobs]
-    assert sorted(place.split()[0] for place in places) == ["1", "2", "no"]
+    places = [reasons(job).get("key_turn", "none") for job in jobs]
+    assert sorted(place.split()[-1] for place in places) == ["1.", "2.", "none"]
