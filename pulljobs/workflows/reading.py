@@ -20,8 +20,13 @@ class StepView(NamedTuple):
     row: WorkflowStep
     seconds: float | None
     """Time from the start of the step to its end, or until now while it goes on."""
-    is_pending: bool
-    """True while the run sleeps or waits in it."""
+    ended_at: datetime | None
+    """End of the step, or None while the run sleeps or waits in it."""
+
+    @property
+    def is_pending(self) -> bool:
+        """True while the run sleeps or waits in it."""
+        return self.ended_at is None
 
     @property
     def label(self) -> str:
@@ -112,10 +117,11 @@ def states_of(run_ids: Sequence[int]) -> dict[int, Job | ArchivedJob]:
 def _view(row: WorkflowStep, now: datetime) -> StepView:
     ended = _end_of(row, now)
     seconds = ((ended or now) - row.started_at).total_seconds()
-    return StepView(row, max(0.0, seconds), ended is None)
+    return StepView(row, max(0.0, seconds), ended)
 
 
 def _end_of(row: WorkflowStep, now: datetime) -> datetime | None:
+    """Return the end of a step. That of a sleep is its `due_at`, because no claim writes it."""
     if row.kind == StepKind.SLEEP and row.due_at is not None and row.due_at <= now:
         return row.due_at
     return row.ended_at

@@ -124,7 +124,7 @@ def _render_step(step: StepView) -> StepBody:
         "Number": row.number,
         "Kind": row.kind,
         "StartedAt": render_time(row.started_at),
-        "EndedAt": render_time(row.ended_at) if row.ended_at else None,
+        "EndedAt": render_time(step.ended_at) if step.ended_at else None,
         "DueAt": render_time(row.due_at) if row.due_at else None,
         "Failure": step.failure,
         "Children": [ids.encode(id) for id in row.children or []],

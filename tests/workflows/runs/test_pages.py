@@ -1,5 +1,6 @@
 """Runs over HTTP and in the admin: what they show, and who may act on them."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -54,6 +55,26 @@ def test_a_user_with_the_permission_reads_a_run_and_sends_it_a_signal(run_id: in
     assert client.post(url.replace("/run/", "/run/x"), b"1", content_type=JSON).status_code == 404
     assert AuditEntry.objects.filter(by="olga", act="signal").count() == 2
     assert RunSignal.objects.get().payload == {"by": "olga"}
+
+
+def test_a_sleep_ends_when_it_is_due(bench: Bench) -> None:
+    """No claim writes the end of a sleep, and the answer has it all the same."""
+
+    def rest(run: Run) -> None:
+        run.sleep("night", timedelta(hours=8))
+
+    bench.workflow(rest)
+    run_id = bench.start()
+    drain()
+    client = client_with("view_workflowrun")
+
+    def read_step() -> Any:
+        [step] = client.get(f"/run/{ids.encode(run_id)}").json()["Steps"]
+        return step
+
+    assert read_step()["EndedAt"] is None
+    drain(delayed=True)
+    assert read_step()["EndedAt"] == read_step()["DueAt"]
 
 
 def test_a_run_whose_job_was_pruned_is_answered_404(run_id: int) -> None:
