@@ -1,4 +1,4 @@
-"""SVG of dots on logarithmic axes, with colours for light and dark displays."""
+"""SVG of dots on logarithmic axes: a row for each queue, in the order of the first rates."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

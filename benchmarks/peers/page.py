@@ -1,4 +1,4 @@
-"""Tables of docs/peers.md, written between its marks, and its chart."""
+"""Tables of docs/peers.md, written between its marks, and the file of its chart."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Argument parsers of commands, and functions that parse single arguments.
+"""Argument parsers of commands, and of single arguments, such as durations.
 
 Those are types of `argparse`: they raise ArgumentTypeError for a wrong text.
 """

@@ -1,4 +1,4 @@
-"""Run object that the worker passes to workflows: steps, sleeps, signals and child jobs."""
+"""Run that the worker passes to workflows: steps and their keys, sleeps, signals, child jobs."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
