@@ -94,9 +94,9 @@ class ArrowRows:
         }
 
     def end_within(self, size: int, first: int) -> int:
-        """Return the index before which the payloads from row `first` on reach `size` bytes.
+        """Return the index after the row with which payloads from `first` on reach `size` bytes.
 
-        It is the lowest such index. If all rows of the batch have less, it is beyond their number.
+        If all rows of the batch together have less, the index is beyond their number.
         """
         before = self.sizes[first - 1] if first else 0
         return bisect_left(self.sizes, before + size, first) + 1

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class BackgroundCall(Generic[T]):
-    """Call that runs in a thread of `pool`, at most one at a time, and is waited for later."""
+    """Runner of one call at a time in a thread of `pool`, whose result `wait` returns later."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool

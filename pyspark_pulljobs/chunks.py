@@ -36,7 +36,7 @@ class Chunk:
 
     @property
     def count(self) -> int:
-        """Number of messages, without the rejects."""
+        """Number of messages, without the bad rows."""
         return len(self.originals)
 
     @property
@@ -108,7 +108,7 @@ def split(
 
 
 def _add_plain(chunk: Chunk, rows: ArrowRows, first: int, end: int) -> int:
-    """Add as many of the rows from `first` to below `end` as fit, and return the index after them.
+    """Add rows from `first` to below `end` until the chunk is full. Return the index of the next.
 
     The rows need no check.
     """
@@ -123,7 +123,7 @@ def _add_plain(chunk: Chunk, rows: ArrowRows, first: int, end: int) -> int:
 
 
 def _add_checked(chunk: Chunk, rows: ArrowRows, index: int, limits: Limits) -> int:
-    """Check a row, add it as a message or a reject, and return the index after it."""
+    """Check a row, add it as a message or as a bad row, and return the index after it."""
     row = rows.row(index)
     try:
         message, original = make_message(row, limits), decode_original(row.original_job)

@@ -79,9 +79,9 @@ def take_over(
 ) -> StreamBatch | None:
     """Claim the jobs of a batch under a new lease, except those that another process claimed.
 
-    Returns None if the batch was acked. Jobs that were still leased by the batch count one more
-    delivery and no retry, because their task may not have begun. Raises StreamTaken if another
-    process has taken the stream over.
+    Returns None if the batch was acked. Jobs that were still leased by the batch use up one more of
+    `max_deliveries` and no retry, because their task may not have begun. Raises StreamTaken if
+    another process has taken the stream over.
     """
     name, owned = stream
     with session.atomic():

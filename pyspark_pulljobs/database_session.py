@@ -85,9 +85,9 @@ class Session:
 
 
 class PlannedSession(Session):
-    """Session that sets the planner settings `PLANS` at the start of each transaction.
+    """Session whose transactions avoid sequential scans, bitmap scans and JIT, as in workers.
 
-    A pooler may run the next transaction on another connection, which lacks them.
+    Each transaction sets this itself: a pooler may run the next one on another connection.
     """
 
     @contextmanager

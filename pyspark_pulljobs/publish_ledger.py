@@ -34,7 +34,7 @@ class Publish(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Number of rows of a publish, and how many became messages, jobs, duplicates or rejects."""
+    """Number of rows of a publish, and how many were messages, jobs, duplicates or bad rows."""
 
     rows: int = 0
     messages: int = 0
@@ -93,7 +93,7 @@ def hold(session: Session, id: int) -> None:
 
 
 def touch(session: Session, id: int) -> None:
-    """Record that the publish made progress now. Without progress it counts as abandoned."""
+    """Record that the publish made progress now, without which it may count as abandoned."""
     session.run("touch_publish", {"id": id})
 
 
@@ -116,7 +116,7 @@ class PublishedPart(NamedTuple):
 
 
 def begin_part(session: Session, id: int, partition: int) -> PublishedPart:
-    """Lock the partition's row until the transaction ends, and return what it has committed."""
+    """Lock a partition's row until the transaction ends. Return the sums of its committed rows."""
     params = {"publish_id": id, "partition": partition}
     [(checksum, *counts)] = session.run("begin_part", params)
     return PublishedPart(checksum, Tally(*counts))

@@ -1,4 +1,4 @@
-"""Conversion of rows of DataFrames to messages, and of invalid rows to rejects."""
+"""Conversion of rows of DataFrames to messages, and of bad rows to records of their errors."""
 
 import json
 from datetime import timedelta
@@ -77,7 +77,7 @@ def decode_original(value: Any) -> int | None:
 
 
 def make_reject(row: ArrowRow, error: PublishError) -> Reject:
-    """Return the reject of a row for this error."""
+    """Return the record of a bad row, which has this error."""
     shown = {
         name: value
         for name, value in row._asdict().items()

@@ -79,7 +79,7 @@ def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
 def retry_unwritable(held: Held, error: Exception) -> Settlement:
     """Return a retry, in place of an outcome that can't be written because of `error`.
 
-    The job's error has only the first line of it, because further lines may quote the result.
+    The job's error quotes only the first line of `error`: further lines may quote the result.
     """
     reason = str(error).partition("\n")[0]
     return outcomes.retry(held, to_error_text(f"Its outcome can't be written: {reason}"))
@@ -88,7 +88,7 @@ def retry_unwritable(held: Held, error: Exception) -> Settlement:
 def end_batch(
     session: Session, token: UUID, job_ids: Sequence[int], event: Event, error: str | None = None
 ) -> list[Row]:
-    """Apply `event` to the jobs that a batch still holds. Return the rows of finish.sql.
+    """Apply `event` to the jobs that a batch still holds. Return a row of finish.sql for each.
 
     It joins the current transaction. After the commit, the caller passes the `summarize` of the
     rows to `emit_and_notify`.
@@ -146,7 +146,7 @@ def _run_each(session: Session, name: str, every: Sequence[Params]) -> list[Row]
 
 
 def _free_delivered(session: Session, row: Row) -> None:
-    """Free the keys and turns of delivered jobs for other jobs. `row` is that of deliver.sql."""
+    """Let jobs be claimed that waited for the keys of delivered jobs, which `row` lists."""
     freed = {(row.consumer_id, key) for key in row.freed_keys or ()}
     turned = {(row.consumer_id, key) for key in row.turn_keys or ()}
     _free(session, freed, row.keyed_ids or (), turned)

@@ -109,7 +109,7 @@ def create(session: Session, publish_id: int) -> None:
 def copy(
     session: Session, publish_id: int, writer: UUID, partition: int, chunks: Iterable[Chunk]
 ) -> int:
-    """Copy the chunks of a task to the staging table, or none if it fails. Return how many rows.
+    """Copy all chunks of a task to the staging table, or none. Return the number of their rows.
 
     `writer` identifies this attempt of the task, and `partition` is the number of its partition.
     """
@@ -173,7 +173,8 @@ def drop(session: Session, publish_id: int) -> None:
 def clean(session: Session) -> None:
     """Abort abandoned publishes, and drop the staging tables that no open publish needs.
 
-    A publish is abandoned if its driver is dead, or if it made no progress for `PATIENCE`.
+    A publish is abandoned if no session holds its advisory lock. Without the option `guarded`, its
+    driver must also be dead, or have made no progress for ten minutes.
     """
     with session.atomic():
         rows = session.run("open_drivers", {"host": socket.gethostname()})

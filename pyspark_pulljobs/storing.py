@@ -105,7 +105,7 @@ class Store:
             self._reject(list(map(Reject, *values)))
 
     def free_keys_and_notify(self) -> None:
-        """Free the keys of jobs that a key's bound killed, and notify waiters.
+        """Free the keys of jobs that were killed to keep the bound of their key. Notify waiters.
 
         The caller has committed. A database error is only logged: raising it would look as if the
         publish had failed.

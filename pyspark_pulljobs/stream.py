@@ -79,9 +79,8 @@ class Stream:
     def progress(self) -> dict[str, int]:
         """Numbers of jobs that this process has claimed, acked and lost so far, and the backlog.
 
-        `redelivered` counts claimed jobs that were delivered before, `lost` those whose lease was
-        lost before the ack. The backlog is the number of ready jobs a few seconds ago, at most
-        `MOST_COUNTED`.
+        `redelivered` counts jobs that had been claimed before, `lost` those whose lease was lost
+        before the ack. The backlog is the number of ready jobs a few seconds ago, up to 100,000.
         """
         return dict(self._progress)
 

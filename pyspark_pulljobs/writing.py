@@ -96,7 +96,7 @@ def read_schema(table: str) -> pa.Schema:
 
 
 class _Days:
-    """Open files of a slice, by the number of the day since the epoch of ids."""
+    """Open files of a slice, by the day of their rows as a number of days since 2020-01-01."""
 
     def __init__(self, parameters: ExportParameters, piece: Slice) -> None:
         self._filesystem = open_location(f"{parameters.location}/{piece.table}")

@@ -243,7 +243,7 @@ class Progress(NamedTuple):
 def renew(jobs: Iterable[tuple[Job, Progress | None]], seconds: float | None = None) -> bytes:
     """Return the body of a request that renews leases, and reports the progress of handlers.
 
-    `seconds` is the new length of the leases, by default the consumer's.
+    `seconds` is the new length of the leases, by default the lease duration of the consumer.
     """
     leases = [_lease(job, progress) for job, progress in jobs]
     return _json({"Leases": leases} | ({} if seconds is None else {"Seconds": seconds}))
@@ -264,7 +264,7 @@ def statuses(answer: Answer) -> list[Status]:
 
 
 def renewals(answer: Answer) -> list[float | Status]:
-    """Return the seconds left of each renewed lease, and the status of each other one.
+    """Return the seconds left of each lease, or the status of its job if it was not renewed.
 
     They are in the order of the request.
     """

@@ -96,7 +96,7 @@ class Broker:
 
     @property
     def is_starved(self) -> bool:
-        """True if handlers run nearly all messages held from this broker, so that few wait."""
+        """True if handlers have nearly all unsettled messages of this broker, so that few wait."""
         handed = len(self.handed)
         return handed > 0 and handed >= STARVED * len(self.open)
 
@@ -123,7 +123,7 @@ class Broker:
                 await self.room.change()
 
     async def settle_locked_forever(self) -> None:
-        """Repeat, every second, outcomes of jobs whose rows another transaction had locked."""
+        """Send outcomes again, each second, that were not written because a row was locked."""
         while True:
             await self._has_locked.wait()
             await asyncio.sleep(LOCKED_EVERY)
@@ -174,7 +174,7 @@ class Broker:
         return float(max(message.remaining, GRACE))
 
     async def keep(self) -> None:
-        """Renew leases of which half is over: of messages that wait, or of all with `auto_renew`.
+        """Renew leases that are half over: of messages without a handler, or all if `auto_renew`.
 
         It also renews leases of messages whose outcome could not be written because the job's row
         was locked. Async handlers of messages whose lease is lost are cancelled.
@@ -233,7 +233,7 @@ class Broker:
         return message.ended_by_outage
 
     def forget_expired(self, running: set[Held]) -> None:
-        """Forget detached messages whose lease ended before the user settled them.
+        """Give up detached messages (see `Received.detach`) that were not settled within the lease.
 
         `running` are the messages whose handlers still run, which are kept.
         """
@@ -419,10 +419,10 @@ class Broker:
             self._has_locked.set()
 
     async def _renew(self, messages: Sequence[Held], seconds: float | None) -> None:
-        """Renew leases in one request, given up early enough that a second one can follow.
+        """Renew leases in one request, which is given up early enough for a second attempt.
 
-        Messages that wait are released if renewals can't keep their lease much longer, or if it is
-        lost.
+        Messages that still wait for a handler are released if their lease is lost, or if renewals
+        can't keep it much longer.
         """
         reports = [message.report for message in messages]
         jobs = [message.job for message in messages]

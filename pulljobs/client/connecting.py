@@ -107,7 +107,7 @@ class Subscription:
 
 
 def check_subscription(given: object) -> None:
-    """Raise ConfigurationError unless this is a Subscription. The error quotes no token."""
+    """Raise ConfigurationError unless `given` is a Subscription. The error quotes no token."""
     if not isinstance(given, Subscription):
         raise ConfigurationError(f"Give a Subscription, not a {type(given).__name__}.")
 

@@ -41,7 +41,7 @@ class Command:
         self._running = 0
 
     async def run(self, message: AsyncMessage) -> None:
-        """Run the command for a message, or release it if `count` commands have already begun."""
+        """Run the command for a message. Release messages after the constructor's `count`."""
         if self._left == 0:
             await message.release()
             return

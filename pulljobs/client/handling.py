@@ -31,7 +31,7 @@ RESULTS: Final = {
 class Ending:
     """Outcome that follows from the end of a handler.
 
-    The circuit counts `result`, or if that is None, the result that RESULTS has for the outcome.
+    The circuit counts `result`, or if it is None: RETRY as failure, DELIVERED and DEAD as success.
     """
 
     outcome: Outcome
@@ -68,7 +68,7 @@ class Handling:
         return replace(self, handler=function)
 
     def run(self, message: Received[Any, Any]) -> Ending | None:
-        """Call the handler and return the outcome, or None if the handler detached the message."""
+        """Call the handler and return the outcome, or None if it called the message's `detach`."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
@@ -84,7 +84,7 @@ class Handling:
         return None if message.detached else Ending(Outcome.DELIVERED)
 
     async def run_async(self, message: Received[Any, Any]) -> Ending | None:
-        """Await the handler and return the outcome, or None if the handler detached the message."""
+        """Await the handler and return the outcome, or None if it called the message's `detach`."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
@@ -195,10 +195,10 @@ def _text(reason: object) -> str:
 
 
 def ends_task(error: BaseException) -> bool:
-    """Return True if an exception ends the task that runs the handler, so that it is raised again.
+    """Return True if an exception is the end of the handler's task, and no error of the handler.
 
-    That is its own cancellation, not that of a task that the handler awaits, and the GeneratorExit
-    of a closed coroutine, which comes from outside of a task. All others are errors of the handler.
+    That is a cancellation of the task itself, not of another task that the handler awaits, or the
+    GeneratorExit of a coroutine that is closed outside of any task. The caller raises it again.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

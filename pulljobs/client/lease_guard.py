@@ -31,7 +31,7 @@ class LeaseGuard:
         self._is_cut_off = False
 
     async def result(self) -> Ending | None:
-        """Await the run and return its outcome, or CUT_OFF if the end of the lease cancelled it."""
+        """Await the run and return its outcome: a release if the lease's end cancelled the run."""
         task = self._task = asyncio.current_task()
         assert task is not None
         self._message.on_cut_off = self._cut_off

@@ -110,7 +110,7 @@ class Link:
             self._connect_after(trouble)
 
     def _connect_after(self, trouble: Unreachable) -> None:
-        """Connect again: at once after the first answer that was lost, else after a delay."""
+        """Connect again: at once if the first failure is a lost answer, else after a delay."""
         if trouble.was_lost and self._failures == 1:
             self.connect()
         elif self._again is not None:

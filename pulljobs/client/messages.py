@@ -31,7 +31,7 @@ class Recipient(Protocol[Done_co, Left_co]):
     def renew(self, message: Any, seconds: float | None) -> Left_co: ...
 
     def done(self) -> Done_co:
-        """Return a result like that of `settle`, for a message that was settled before."""
+        """Return what `settle` returns, but send nothing: the message was settled before."""
         ...
 
     def requeue_delay(self, attempts: int) -> float | None: ...
@@ -183,7 +183,7 @@ class Received(Generic[Done, Left]):
         reason: str = "",
         throttle: Throttle | None = None,
     ) -> Done:
-        """Pass this outcome to the recipient, unless the message was settled before."""
+        """Have this outcome sent to the broker, unless the message was settled before."""
         settlement = Settlement(self.job, outcome, delay, str(reason), throttle)
         with _once:
             if self.settled:

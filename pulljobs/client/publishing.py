@@ -24,7 +24,7 @@ PUBLISHED: Final = ("accepted", "duplicate")
 
 
 class _PublishFlows:
-    """Base of both producers: the checks of their arguments, and their flows of requests."""
+    """Base of Producer and AsyncProducer: checks of arguments, and sequences of requests."""
 
     def __init__(
         self, channel: str, producer: str, channel_token: str, producer_token: str, timeout: float
@@ -103,8 +103,8 @@ class Producer(Closing, _PublishFlows):
     def publish_many(self, drafts: Iterable[Any]) -> list[Receipt]:
         """Publish drafts or payloads and return a receipt for each, in their order.
 
-        A refused message does not stop the others. A ClientError has the `receipts` so far. After
-        InvalidMessage nothing was published.
+        A refused message does not stop the others. If a request fails, the ClientError has the
+        `receipts` of earlier requests. After InvalidMessage nothing was published.
         """
         return self._sender.run(self._publish(drafts))
 
@@ -156,8 +156,8 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
     async def publish_many(self, drafts: Iterable[Any]) -> list[Receipt]:
         """Publish drafts or payloads and return a receipt for each, in their order.
 
-        A refused message does not stop the others. A ClientError has the `receipts` so far. After
-        InvalidMessage nothing was published.
+        A refused message does not stop the others. If a request fails, the ClientError has the
+        `receipts` of earlier requests. After InvalidMessage nothing was published.
         """
         return await self._sender.run(self._publish(drafts))
 

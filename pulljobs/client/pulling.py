@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _PullFlows:
-    """Base of both pull consumers: the flows of their requests."""
+    """Base of PullConsumer and AsyncPullConsumer: the sequences of requests that both send."""
 
     def __init__(self, subscription: Subscription, requeue_delay: Delay | None) -> None:
         check_subscription(subscription)
@@ -172,7 +172,7 @@ class PullConsumer(Closing, _PullFlows):
         return message.remaining
 
     def done(self) -> None:
-        """Return at once: the message was settled before."""
+        """Do nothing, in place of `settle`, for a message that was settled before."""
 
 
 class AsyncPullConsumer(AsyncClosing, _PullFlows):
@@ -258,7 +258,7 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
         return message.remaining
 
     async def done(self) -> None:
-        """Return at once: the message was settled before."""
+        """Do nothing, in place of `settle`, for a message that was settled before."""
 
 
 def _content(answer: Answer) -> dict[str, Any]:

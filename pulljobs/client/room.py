@@ -50,7 +50,7 @@ class Share:
         return 0 if self.forfeited else self.held + self.asked
 
     def changed(self, *, is_up: bool) -> None:
-        """Note that the broker was reached, or that it is away."""
+        """Note that the broker was reached (`is_up`), or that it is away."""
         self.live, self.fresh, self.forfeited = is_up, True, False
         self.down_at = time.monotonic()
 
@@ -91,7 +91,7 @@ class Room:
         return max(wanted, 0) if is_worth_it or share.fresh else 0
 
     def long_poll_seconds(self, share: Share, longest: float) -> float:
-        """Return the seconds that a pull may wait without keeping room from other brokers."""
+        """Return how many seconds a pull may wait. It takes part of the limit from others."""
         live = self._live
         if len(live) == 1:
             return longest
@@ -103,7 +103,7 @@ class Room:
 
     @contextmanager
     def asking(self, share: Share, batch: int) -> Iterator[None]:
-        """Reserve room for `batch` messages, while the block pulls them from a broker."""
+        """Count `batch` messages towards the limit, while the block pulls them from a broker."""
         share.asked, share.asked_at = batch, time.monotonic()
         share.ticket = self.circuit.ticket
         try:
@@ -113,13 +113,13 @@ class Room:
             self.changed()
 
     def received(self, share: Share, count: int) -> int:
-        """Count pulled messages as held. Return the ticket that the circuit had for their pull."""
+        """Count messages as held. Return the number (ticket) of the circuit's state at the pull."""
         share.idle, share.fresh = not count, False
         share.held += count
         return share.ticket
 
     def admit(self, ticket: int, message_id: str) -> float:
-        """Return 0 if the circuit lets a message run, else the delay of its release in seconds."""
+        """Return 0 if the circuit lets a message run, else the seconds for which to release it."""
         return self.circuit.admit(ticket, message_id, time.monotonic())
 
     def settled(self, share: Share, count: int) -> None:
@@ -127,7 +127,7 @@ class Room:
         self.changed()
 
     def count_result(self, ticket: int, message_id: str, result: Result) -> CircuitState | None:
-        """Let the circuit count a result. Return its state if its level changed, else None."""
+        """Count a result. Return the circuit's state if it opens, closes or changes its pause."""
         now = time.monotonic()
         changed = self.circuit.count_result(ticket, message_id, result, now)
         if changed:
@@ -206,7 +206,7 @@ class Room:
     def _has_turn(self, share: Share, now: float) -> bool:
         """Return True if this broker is the next to be asked: the one asked longest ago.
 
-        For TURN seconds after an idle broker was asked, all others come first.
+        For a second after an idle broker was asked, all others come first.
         """
         waiting = [other for other in self._live if not other.asked]
         return share is min(

@@ -43,8 +43,8 @@ def up_to(seconds: float) -> float:
 class Backoff:
     """Back-off of a consumer whose messages fail in a row, as arguments of a circuit.
 
-    After failures of `after` messages nothing is pulled for initial * 2 ** level seconds, at most
-    `longest`. Each failure after that raises the level, which begins at 1. An `initial` or
+    After `after` messages have failed in a row, nothing is pulled for initial * 2 ** level seconds,
+    at most `longest`. Each failure after that raises the level, which begins at 1. An `initial` or
     `longest` of 0 turns it off. `strategy` changes the seconds: `float` keeps them, `up_to` adds
     full jitter, and any other function may be given.
     """

@@ -122,7 +122,7 @@ def end_run(using: str, lake_run: LakeRun, rows: Mapping[str, int], size: int) -
 
 
 def read_settled_high(using: str, location: str) -> int:
-    """Return the `high_xid` of the last export run that is done, or 0 if there is none."""
+    """Return the transaction number below which the lake has all rows, or 0 if it has none."""
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
     return runs.order_by("-id").values_list("high_xid", flat=True).first() or 0
 

@@ -33,7 +33,7 @@ def choose_source(using: str) -> str:
 
 
 def bound_connections(cores: int | None = None) -> int:
-    """Return the number of connections to read on at once: the setting, or one for each core.
+    """Return how many connections read at once: LAKE_CONNECTIONS, or else one for each core.
 
     `cores` are those of Spark's executors, by default those of this machine.
     """

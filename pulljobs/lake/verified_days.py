@@ -19,9 +19,9 @@ UNVERIFIED: Final = 0
 
 
 def record_verified(using: str, location: str, compared: LakeDay) -> None:
-    """Record that a day has the same rows of transactions below `high_xid` on both sides.
+    """Record that PostgreSQL and the lake have the same rows of the day `compared`.
 
-    The sides are PostgreSQL and the lake. An earlier record of the day is replaced.
+    Rows of transactions from its `high_xid` on were not compared. An earlier record is replaced.
     """
     LakeDay.objects.using(using).update_or_create(
         location=location,

@@ -67,7 +67,7 @@ class BulkPublish(models.Model):
 
 
 class PublishedPart(models.Model):
-    """Committed partition of a chunked publish, whose rows a repeated task skips."""
+    """Partition that a publish in mode `chunked` has committed: a repeated task skips its rows."""
 
     pk = models.CompositePrimaryKey("publish_id", "partition")
     publish = models.ForeignKey(BulkPublish, models.CASCADE, related_name="parts", db_index=False)

@@ -9,7 +9,7 @@ class LakeRun(models.Model):
 
     Each run to a location begins where the last one ended. A run that stays open was interrupted,
     and the next call of the export completes it first. A row of kind rebase exported nothing:
-    transactions have other numbers from there on.
+    it marks where a database with other transaction numbers replaced the former one.
     """
 
     class Kind(models.TextChoices):

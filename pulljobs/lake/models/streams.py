@@ -5,7 +5,7 @@ from django.db import models
 
 
 class Stream(models.Model):
-    """Streaming query, by a name that lasts across restarts. Only its owner claims and settles."""
+    """Streaming query, by a name that lasts across restarts. One node at a time is its owner."""
 
     name = models.CharField(max_length=255)
     consumer = models.ForeignKey(

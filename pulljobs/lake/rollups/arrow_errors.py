@@ -70,7 +70,7 @@ def simplify(errors: pa.Array) -> pa.Array:
     """Return the first lines of these errors, with each digit replaced by the same digit.
 
     Errors often differ only in numbers, so fewer lines are left to fingerprint. The fingerprints
-    stay the same: the patterns treat all digits alike, except for a zero before an x.
+    stay the same, because their patterns treat all digits alike, except the zero of `0x`.
     """
     begins = pc.utf8_slice_codeunits(pc.utf8_trim(errors, " "), 0, LONGEST_SHAPE)
     lines = pc.replace_substring_regex(begins, r"(?s)\n.*", "")

@@ -112,9 +112,9 @@ def _count_columns(settlements: pa.Table, is_again: pa.Array) -> dict[str, pa.Ar
 
 
 def _time_columns(settlements: pa.Table, is_again: pa.Array) -> dict[str, pa.Array]:
-    """Return the time of settlement in microseconds, and wait, run and total in seconds.
+    """Return the time of settlement in microseconds, and wait, run and total times in seconds.
 
-    The wait is NULL except for a job that its first delivery settled.
+    The wait, from creation to claim, is NULL unless the first claim settled the job.
     """
     created, claimed, settled = (
         settlements[name].cast(pa.int64()) for name in ("created_at", "claimed_at", "settled_at")

@@ -64,8 +64,8 @@ class Counter(Protocol):
     def list_hours(
         self, table: Table, files: Sequence[LoggedFile], event: str, low_xid: int
     ) -> set[datetime]:
-        """Return the hours in which rows of these files have their event.
+        """Return the hours in which rows of these files were settled or published.
 
-        The event is "settled" or "published". Only rows are considered that the transaction
-        `low_xid` or a later one wrote.
+        `event` is "settled" or "published". Only rows are considered that the transaction `low_xid`
+        or a later one wrote.
         """

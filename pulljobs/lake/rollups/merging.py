@@ -11,7 +11,7 @@ Groups = dict[Key, list[Counts]]
 
 
 def merged(counter: Counter, wholes: Sequence[Mapping[Key, Sequence[Counts]]]) -> list[Rows]:
-    """Return each mapping in `wholes` with the sum of the counts in place of each list of counts.
+    """Return the mappings with each list of counts, such as the hours of a day, replaced by a sum.
 
     The sketches of all mappings are merged in one call, because each query of Spark is expensive.
     """

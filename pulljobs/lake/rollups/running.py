@@ -229,9 +229,9 @@ class _RollupRun:
         return later
 
     def _low_xid(self, run: int) -> int:
-        """Return the transaction number from which on rows were exported after `run`.
+        """Return the lowest number of a transaction whose rows were exported after `run`.
 
-        A rebase may have lowered it.
+        It may be lower than those before `run`, if a rebase changed the numbering since.
         """
         runs = LakeRun.objects.using(self.using).filter(location=self.location, pk__gte=run)
         ends = Case(When(pk=run, then="high_xid"), default="low_xid")

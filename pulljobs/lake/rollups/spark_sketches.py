@@ -16,9 +16,9 @@ RANKS: Final = ", ".join(f"{quantile / 100}D" for quantile in QUANTILES)
 
 
 def quantiles(sketch: str) -> str:
-    """Return SQL for the quantiles of a sketch column, as an array named `<sketch>_at`.
+    """Return SQL for the percentiles of a sketch column, as an array named `<sketch>_at`.
 
-    They are in the order of QUANTILES. The array is NULL if the sketch is empty.
+    It has the 50th, 95th and 99th percentile. The array is NULL if the sketch is empty.
     """
     return (
         f"IF(kll_sketch_get_n_double({sketch}) > 0,"

@@ -30,7 +30,7 @@ PART_DURATION: Final = timedelta(hours=2)
 
 
 class DayComparison(NamedTuple):
-    """Sums of one day of one table, in PostgreSQL and in the lake."""
+    """Row count, sum of ids and checksum of a day of a table, in PostgreSQL and in the lake."""
 
     table: str
     day: date
@@ -199,7 +199,7 @@ def _sum_lake(
 def parts_of_day(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterator[DayPart]:
     """Yield ranges of a day's rows, with the queries for their checksums in PostgreSQL.
 
-    Each range covers `PART_DURATION`.
+    Each range covers two hours.
     """
     start, end = (ids.time_of(bound) for bound in Partition(table, day).bounds)
     while start < end:

@@ -110,9 +110,9 @@ def _choose_guarded() -> str:
 
 @contextmanager
 def _guarded(options: Mapping[str, str]) -> Iterator["Publish"]:
-    """Open the publish, and hold it by an advisory lock within the block.
+    """Open the publish, and hold a lock on it within the block, so that no process aborts it.
 
-    Then clean up after publishes that no process holds.
+    Afterwards abort abandoned publishes, and drop their staging tables.
     """
     from pyspark_pulljobs import bulk_writer, requests, staging
     from pyspark_pulljobs.database_session import open_session

@@ -133,9 +133,9 @@ def _without_views(column: pa.Array) -> pa.Array:
 
 
 def _with_old_xids(batch: pa.RecordBatch, column: str, high: int) -> pa.RecordBatch:
-    """Return the batch with all transaction numbers below `high`, where the next window begins.
+    """Return the batch with each transaction number from `high` on replaced by `high` - 1.
 
-    Numbers that another cluster assigned may be higher.
+    The next window begins at `high`. Numbers that another cluster assigned may be higher.
     """
     old = pc.min_element_wise(batch[column], pa.scalar(high - 1, pa.int64()))
     return batch.set_column(batch.schema.names.index(column), column, old)

@@ -85,7 +85,7 @@ def record_results(using: str, snapshot: LakeSnapshot, results: Iterable[DayComp
 
 
 class Difference(NamedTuple):
-    """Ids of rows that differ, at most `MAX_REPORTED` of each kind."""
+    """Ids of rows that differ between PostgreSQL and the lake, at most ten in each field."""
 
     only_here: list[int]
     """Ids of rows that only PostgreSQL has."""

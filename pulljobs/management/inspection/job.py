@@ -91,7 +91,7 @@ def _facts(view: JobView, row: Job | ArchivedJob) -> dict[str, Any]:
 
 
 def _message(row: Job | ArchivedJob) -> dict[str, Any] | None:
-    """Return the message of a job, without its payload, as JSON values. None: it is deleted."""
+    """Return the message of a job, without its payload, as JSON values, or None if deleted."""
     rows = Message.objects.using(settings().DATABASE).filter(pk=row.message_id)
     names = ("client_message_id", "key", "priority", "content_type", "headers", "published_at")
     message = rows.only(*names).first()

@@ -39,8 +39,8 @@ def read_status(
 ) -> TopFrame:
     """Read the status of consumers and nodes, as `pulljobs top` does in a frame.
 
-    Only the named parts are needed: others that fail do not count as missed. Raises `PulljobsError`
-    if the database cannot be reached, or refuses a needed part, as without a migration.
+    Parts of the status that are not in `parts` may fail unnoticed. Raises `PulljobsError` if the
+    database cannot be reached, or refuses one of `parts`, as without a migration.
     """
     now = frame.read_frame(select_consumers)
     refused = {part: reason for part, reason in now.refused.items() if part in parts}
@@ -51,9 +51,9 @@ def read_status(
 
 
 def status_result(now: TopFrame, content: dict[str, Any], lines: Sequence[Block]) -> CommandResult:
-    """Return a result that also names the parts of `now` that could not be read.
+    """Return a result that also names what could not be read of the status `now`.
 
-    Its exit code is 1 if there are any.
+    Its exit code is 1 if something could not be read.
     """
     content = {**content, "missed": [part.value for part in now.missed]}
     exit_code = EXIT_PROBLEM if now.missed else EXIT_OK
@@ -117,5 +117,5 @@ def failures_content(failures: list[tuple[str, Dead]]) -> list[dict[str, Any]]:
 
 
 def tone_of(is_healthy: bool) -> Tone:
-    """Return the tone in which a status is shown, good or bad."""
+    """Return the tone in which a status is shown: good if it is healthy, else bad."""
     return Tone.GOOD if is_healthy else Tone.BAD

@@ -1,4 +1,4 @@
-"""Estimate what a rate of jobs takes of processors and disks, and what to split first.
+"""Estimate the processors and disks that a rate of jobs needs, and list advice, cheapest first.
 
 The costs of a job are those of the guide on capacity, or those of your own machine, from the file
 that `python -m benchmarks capacity --costs FILE` writes.

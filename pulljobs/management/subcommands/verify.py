@@ -99,9 +99,9 @@ def _content(checked: CheckResult, parts: Mapping[str, VerifiedPart]) -> dict[st
 def _broken(
     checked: CheckResult, parts: Mapping[str, VerifiedPart]
 ) -> Iterator[tuple[str, str, list[Any]]]:
-    """Yield (name, text of the invariant, ids that break it) for each broken invariant.
+    """Yield (name, text of the invariant, ids of rows that break it) for each broken invariant.
 
-    `parts` are the results of other apps.
+    `parts` are the results of apps such as `pulljobs.schedules`, by name.
     """
     for name, ids in checked.broken.items():
         yield name, INVARIANTS[name], sorted(ids)

@@ -36,7 +36,7 @@ ConsumerSelector = Callable[[], Sequence[Consumer]]
 class TopFrame:
     """Status of consumers and nodes at one time.
 
-    Parts that could not be read are empty, and named in `missed`.
+    Its parts are read one by one. Those that could not be read are empty, and named in `missed`.
     """
 
     at: datetime
@@ -150,5 +150,5 @@ class ViewSize:
 
 
 def empty_text(frame: TopFrame, part: Part, otherwise: str) -> str:
-    """Return the text in place of a table without rows: `otherwise`, unless its part was missed."""
+    """Return the text for an empty table: `otherwise`, or "not known" if `part` was not read."""
     return "It is not known." if part in frame.missed else otherwise

@@ -42,7 +42,7 @@ def _node_row(worker: Worker) -> list[Cell]:
 
 
 def activity(worker: Worker) -> StyledText:
-    """Return what a node does: its jobs by consumer, longest first, or its unhealthy status."""
+    """Return a node's running jobs by consumer, longest run first, or its status if unhealthy."""
     if not worker.is_healthy:
         return StyledText(str(worker.status), Tone.BAD)
     if not worker.running:

@@ -86,7 +86,7 @@ class LiveScreen:
 
     @property
     def _wait_seconds(self) -> float:
-        """Seconds until the next frame is read, or `SLOWEST` while the user holds the view."""
+        """Seconds until the next frame is read, or 60 while the user has paused the view."""
         if self._is_held:
             return SLOWEST
         return max(0.0, self._read_at + self._interval - time.monotonic())

@@ -171,7 +171,7 @@ def render_missed(frame: TopFrame) -> Iterator[Block]:
 
 
 def render_problems(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
-    """Render the missed parts of a frame, and then its problems, the worst first."""
+    """Render what of a frame could not be read, and then its problems, the worst first."""
     yield from render_missed(frame)
     yield StyledText("")
     if not (frame.problems or frame.missed):
