@@ -36,7 +36,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Results of a census, by path."""
+    """Results of a census: numbers and digest of each file by path, and the files that failed."""
 
     counted: dict[str, Counted] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)

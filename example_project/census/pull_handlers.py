@@ -15,7 +15,7 @@ REPEATS: Final = "census-repeats"
 REPORTS: Final = "census-reports"
 """Channel on which the batch of a repeated census calls back."""
 HISTORY: Final = "CENSUS_HISTORY"
-"""Variable that names a file outside of the database, which tests compare with its rows."""
+"""Environment variable with the path of a file of job ids, which tests compare with rows."""
 
 # Short for a demo: a minute of retries would not make a broken file parse.
 PATIENCE: Final[dict[str, Any]] = {

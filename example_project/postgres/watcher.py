@@ -10,7 +10,7 @@ from pathlib import Path
 
 POLL_SECONDS = 0.02
 FAST_SECONDS = 60
-"""Time for each kind of stop."""
+"""Seconds to wait for the end of the server after each kind of shutdown."""
 
 
 def main(home: Path, pid_file: Path) -> None:

@@ -40,7 +40,7 @@ logger = logging.getLogger("pulljobs")
 F = TypeVar("F", bound=Callable[..., Any])
 
 BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
-"""Time for which declarations are checked: a rule without further slots may stay declared."""
+"""Time after which a declared rule must have a slot: one whose slots are all past is no error."""
 _declared: Final[dict[str, Definition]] = {}
 _refused: list[tuple[str, PulljobsError]] | None = None
 """Refused declarations with their errors, while a system check collects them, else None."""
@@ -81,7 +81,7 @@ def _declare(options: Mapping[str, Any]) -> None:
 
 
 def _check_channel(name: object) -> None:
-    """Raise InvalidSchedule if the name can't be that of a channel, which `sync` may create."""
+    """Raise InvalidSchedule unless `sync` could create a channel of this name."""
     if not isinstance(name, str):
         raise InvalidSchedule("channel", f"channel must be its name, as text, not {name!r}.")
     try:
@@ -91,7 +91,7 @@ def _check_channel(name: object) -> None:
 
 
 def every(name: str | None = None, payload: Payload = None, **options: Any) -> Callable[[F], F]:
-    """Declare, as a decorator above `@handler` or `@workflow`, a schedule on its channel.
+    """Declare a schedule on the channel of the `@handler` or `@workflow` below this decorator.
 
     `name` is `channel-consumer` by default. The options are those of `create`, such as `cron`.
     """
@@ -160,7 +160,7 @@ def sync(
 
 
 def undeclared() -> list[str]:
-    """Return the sorted names of rows that were created for a declaration and have none now."""
+    """Return the sorted names of schedules whose declaration has been removed from the code."""
     rows = Schedule.objects.using(settings().DATABASE).filter(is_declared=True)
     return sorted(rows.exclude(name__in=_declared).values_list("name", flat=True))
 

@@ -132,7 +132,7 @@ class Definition:
     def _message(self) -> NewMessage:
         """Check the message and return it.
 
-        The check includes the headers that firing adds, with the longest text of a slot.
+        The check includes the headers that firing adds, at their greatest length.
         """
         if self.producer is not None and not isinstance(self.producer, Producer):
             raise InvalidMessage(f"producer must be a Producer, the row, not {self.producer!r}.")

@@ -57,7 +57,10 @@ def create(
 
 
 def add(definition: Definition, *, is_declared: bool) -> Schedule:
-    """Check a definition and insert its row. Raises what `create` raises."""
+    """Check a definition and insert its row. Raises what `create` raises.
+
+    `is_declared` is True for a schedule that a project declares in code.
+    """
     using = settings().DATABASE
     now = nodes.clock(using)
     rule = definition.make_rule(now)
@@ -183,7 +186,7 @@ def check_channel(using: str, name: str) -> None:
 
 
 def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
-    """Notify the schedule loops after the commit if the row is due within 20 seconds then.
+    """Notify the schedule loops after the commit, if the row is due at most 20 seconds later.
 
     For a later time it is enough that each loop reads the next due time every ten seconds. `now` is
     the present time by the database's clock.

@@ -132,9 +132,9 @@ def _plan_or_refuse(row: DueSchedule) -> Plan:
 
 
 def _skip_overlaps(using: str, plans: Iterable[Plan]) -> None:
-    """Mark slots of schedules with `overlap="skip"` as skipped while the last message has a job.
+    """Mark slots as skipped whose schedule has `overlap="skip"` and a job that has not ended.
 
-    The job must be live: queued or in flight.
+    The job is one of the schedule's last message, and is queued or in flight.
     """
     plans = [plan for plan in plans if plan.schedule.overlap == Overlap.SKIP and plan.firing]
     previous = {plan.schedule.last_message_id for plan in plans} - {None}

@@ -57,7 +57,7 @@ class ScheduleLoop:
 
 
 def choose_sleep(seconds: float | None) -> float:
-    """Return how many seconds to sleep after all due rows were fired that could be locked.
+    """Return how many seconds to sleep after a pass has fired all due schedules it could lock.
 
     `seconds` is the result of `read_wait`. If it is 0 or less, another session has locked a due
     row, and will move it or notify the loops. The sleep then grows with the lateness of that row,

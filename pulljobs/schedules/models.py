@@ -81,7 +81,7 @@ class Schedule(models.Model):
     paused_until = models.DateTimeField(null=True)
     """End of the pause. NULL while `paused_at` is set: until the schedule is resumed."""
     earlier_pauses = ArrayField(models.DateTimeField(), null=True)
-    """Starts and ends of pauses before it about whose slots firing has not decided, or NULL."""
+    """Starts and ends of earlier pauses about whose slots firing has not decided, or NULL."""
     next_slot = models.DateTimeField(null=True)
     """First slot without a record, which fires next. NULL: no slot follows."""
     due_at = models.DateTimeField(null=True)

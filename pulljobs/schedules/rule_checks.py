@@ -32,7 +32,7 @@ MACHINE_ZONES: Final = {"localtime", "Factory"}
 """Names that the time zone database has, but that mean another zone on each machine."""
 LONGEST_CRON: Final = 255
 ANY_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001  cronsim walks local times
-"""Local time from which `cronsim` counts where any will do, as to parse an expression."""
+"""Local time from which `cronsim` computes slots when only the expression is to be checked."""
 
 
 class CronField(NamedTuple):

@@ -137,7 +137,7 @@ class Rule:
         return self._in_every_real_hour(after)
 
     def _local_times(self, after: datetime, offset: timedelta) -> Iterator[datetime]:
-        """Yield naive local times that match the rule, later than `after` plus a UTC offset."""
+        """Yield naive local times that match the rule, later than `after` at this UTC offset."""
         return CronSim(self._expression, after.replace(tzinfo=None) + offset)
 
     def _once_a_local_time(self, after: datetime) -> Iterator[datetime]:

@@ -116,7 +116,7 @@ class AsyncPool:
         buffer: ResultBuffer,
         on_low: Callable[[], None],
     ) -> None:
-        """`on_low` wakes the fetcher. The pool calls it at the time that `room` describes."""
+        """`on_low` wakes the fetcher. The pool calls it when half of its queue has begun."""
         self.done = 0
         self._slots, self._first_slot = slots, first_slot
         self._loop, self._buffer, self._on_low = loop, buffer, on_low
@@ -134,7 +134,7 @@ class AsyncPool:
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler may be claimed now.
 
-        The pool calls `on_low` once half of these and of the waiting jobs have begun.
+        Once half of these and of the jobs that already wait have begun, the pool calls `on_low`.
         """
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)
@@ -180,7 +180,7 @@ class AsyncPool:
     def _check_stall(self, done_before: int) -> None:
         """Release the waiting jobs to other workers if no handler ended for `LONGEST_STALL` s.
 
-        `done_before` is the value of `done` that long ago, or -1 if no job was waiting then.
+        `done_before` is `self.done` at the last check, or -1 if no job was waiting then.
         """
         while self._waiting and self.done == done_before:
             self._buffer.release(self._waiting.popleft())

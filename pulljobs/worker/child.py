@@ -158,7 +158,7 @@ class Child:
         return self._thread_pool.done + self._async_pool.done
 
     def _spread_seconds(self) -> float:
-        """Return the longest random delay before the first claim, or 0 if there is no need for it.
+        """Return the longest random delay before the first claim: 0 with BURST, ONCE or one child.
 
         The delay keeps children of one supervisor from claiming at the same moment.
         """

@@ -18,7 +18,7 @@ from pulljobs.worker.thread_pool import slot_count
 MARGIN: Final = 0.3
 MISSED_BEATS: Final = 3
 SILENT_SECONDS: Final = 0.6
-"""Seconds without a pass of the watchdog after which a child can't renew its leases either."""
+"""Seconds without a pass of the watchdog after which no other loop of a child is likely to run."""
 
 
 def stop_seconds(limits: Settings) -> float:

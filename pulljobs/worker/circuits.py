@@ -37,7 +37,7 @@ class ConsumerCircuit(ResultCounter):
         self.is_calm = True
         """True if only a failure changes a circuit, so that other results need not be counted."""
         self.ticket = 0
-        """Ticket of the next claim, under which the results of its jobs count."""
+        """Number for the next claim. Results under a number from before a change do not count."""
 
     def room(self) -> int | None:
         """Return how many jobs may be claimed now, or None for any number."""
@@ -46,9 +46,9 @@ class ConsumerCircuit(ResultCounter):
             return None if circuit is None else circuit.room(time.monotonic())
 
     def wait(self) -> float:
-        """Return the seconds until a job may be claimed.
+        """Return the seconds until a job may be claimed, 0 for now.
 
-        0 means now, or after the end of the job that runs as a probe.
+        While a probe runs it is 0 as well, because the end of the probe decides.
         """
         circuit = self._whole
         return 0.0 if circuit is None else _wait(circuit)

@@ -214,7 +214,7 @@ def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
 
 
 def _result_of_error(error: BaseException) -> Result:
-    """Return what an exception of a handler means for the circuit."""
+    """Return the result that the circuit counts for an exception of a handler."""
     if isinstance(error, Retry):
         return Result.FAILURE if error.backoff else Result.NEUTRAL
     if isinstance(error, WaitTimedOut | ChildFailed):

@@ -37,7 +37,7 @@ USED_UP: Final = "Not run: its retries or deliveries were used up before."
 MANY_DUE: Final = 50
 """Number of due consumers above which one statement finds those that have jobs."""
 FEW_POLLS: Final = 10
-"""Number of polls of a second up to which each is a claim, in place of one statement for all."""
+"""Polls in a second above which one statement first finds the consumers that have jobs."""
 WAITERS_PER_SECOND: Final = 200
 """Rows of waiters that are renewed each second. Those of many consumers last longer."""
 POLLS_PER_SECOND: Final = 50
@@ -61,7 +61,7 @@ class Fetcher:
     ) -> None:
         """`read_subscriptions` returns another list object whenever subscriptions have changed.
 
-        With `on_drained` the worker does a burst, and calls it when the queue is empty.
+        `on_drained` is for a worker with BURST or ONCE: it is called when nothing is left to do.
         """
         self._read_subscriptions, self._limits = read_subscriptions, limits
         self.rotation = FetchRotation()
@@ -71,12 +71,12 @@ class Fetcher:
         self._isolation = Isolation(in_flight, buffer)
         self._stopping, self._on_drained = stopping, on_drained
         self._looked: set[ConsumerSubscription] = set()
-        """Subscriptions that were looked at since a job was claimed, to find the end of a burst."""
+        """Subscriptions already claimed for, by which a worker with BURST or ONCE knows its end."""
         self._has_claimed = True
-        """True if a job was claimed since the last look at all subscriptions began, in a burst."""
+        """True if a job was claimed since `_begins_last_look` made all subscriptions due."""
         self._registered_until = 0.0
         self._polled_until = 0.0
-        """Time of the search up to which idle consumers were asked for together."""
+        """Time of the next search for due subscriptions, until which idle ones were postponed."""
         self._look_again_at = NEVER
         """Time to look for jobs published during the registration, which woke no process."""
         self._unanswered = False
@@ -129,9 +129,9 @@ class Fetcher:
     def _find_many_due(self, now: float) -> list[ConsumerSubscription]:
         """Return subscriptions for which one statement finds out if there are jobs to claim.
 
-        These are all that are due, if more than `MANY_DUE`. Else they are, once a second, those to
-        be polled in that second whose claims read the index from its head, if more than
-        `FEW_POLLS`: a claim at a low-water mark costs less than the statement.
+        If more than `MANY_DUE` are due, these are all of them. Else they are, once a second, those
+        to be polled in that second, if more than `FEW_POLLS`. They do not include those with a
+        low-water mark, from which a claim costs less than the statement.
         """
         due = self.rotation.find_due(now)
         if len(due) > MANY_DUE:
@@ -215,9 +215,9 @@ class Fetcher:
         return True
 
     def _begins_last_look(self) -> bool:
-        """Return True if a burst has to claim for all subscriptions once more before it ends.
+        """Return True if a worker with BURST claims for all subscriptions once more before it ends.
 
-        No job is in flight then. If these claims get no job, `on_drained` is called.
+        That is once no job is in flight. If these claims get no job, call `on_drained`.
         """
         if self._on_drained is None or len(self._in_flight):
             return False
@@ -329,7 +329,7 @@ class Fetcher:
     def _note_throttle(
         self, subscription: ConsumerSubscription, claim: Claim, before: float
     ) -> None:
-        """Update this process's copy of the throttle after a claim that was sent at `before`."""
+        """Update the throttle in this process's memory by a claim that was sent at `before`."""
         throttle = self._throttle(subscription)
         if claim.refusal is Refusal.THROTTLED and claim.next_due is not None:
             throttle.note_refused(claim.next_due.total_seconds())
@@ -342,7 +342,7 @@ class Fetcher:
         """Give the jobs to the pool, except crash suspects and jobs that are over their limits.
 
         A job is over its limits if it has no deliveries or retries left. It is retried without a
-        run, which makes it DEAD.
+        run, which makes it DEAD. If there is a suspect, the other jobs are released.
         """
         consumer = subscription.puller.consumer
         deliveries, retries = consumer.max_deliveries, consumer.retries
@@ -368,6 +368,6 @@ class Fetcher:
 
 
 def _is_over(job: ClaimedJob, tried: int) -> bool:
-    """Return True unless the job has a retry limit of its own, and `tried` does not exceed it."""
+    """Return True if `tried` exceeds the job's own retry limit, or if the job has none."""
     own = job.limits.max_retries
     return own is None or tried > own

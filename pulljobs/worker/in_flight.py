@@ -26,7 +26,7 @@ class InFlightJobs:
         self._jobs: dict[ClaimedJob, None] = {}
         self._lock = threading.Lock()
         self.writing: Sequence[tuple[ClaimedJob, object]] = ()
-        """Results that the flusher is writing: the leases of their jobs end at any moment."""
+        """Results that the flusher is writing, which gives up the leases of their jobs."""
 
     def __len__(self) -> int:
         return len(self._jobs)

@@ -48,7 +48,7 @@ class StartPace:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """Zero while it is unknown."""
+        """Seconds between two starts, or 0 while that is unknown."""
         self._begun, self._at = 0, 0.0
 
     def note(self, begun: int, waiting: int) -> None:
@@ -74,7 +74,7 @@ class ClaimAhead:
         self._slots, self._runs = slots, runs
         self._pace, self._taken = StartPace(), 0
         self._queued: deque[tuple[RunTime, int]] = deque()
-        """Claims with their numbers of jobs, at least those that wait. Only the fetcher uses it."""
+        """Run time and size of each claim of which jobs wait. Only the fetcher uses it."""
 
     def queue(self, jobs: Sequence[ClaimedJob]) -> None:
         """Note jobs of one claim that the pool has queued."""
@@ -134,9 +134,9 @@ def _expected(run_time: RunTime, ahead: float) -> float:
 
 
 def _spread(backlog: float, free: Sequence[float]) -> list[float]:
-    """Return the free seconds of each slot after `backlog` seconds of work are spread evenly.
+    """Return the free seconds that `backlog` seconds of work, spread evenly, leave in each slot.
 
-    `free` has the free seconds before, longest first. Slots without any left are not returned.
+    `free` has the free seconds of each slot before, longest first. Full slots are left out.
     """
     for number, total in enumerate(accumulate(free), 1):
         left = (total - backlog) / number

@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._probe(PROBES[path])
 
     def do_HEAD(self) -> None:
-        """Answer without the body: `wget --spider` and some load balancers ask so."""
+        """Answer HEAD, which `wget --spider` and some load balancers send, without a body."""
         self.do_GET()
 
     def _probe(self, attribute: str) -> None:

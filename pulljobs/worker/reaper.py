@@ -51,7 +51,7 @@ class Reaper:
         return min(self._passed_at + interval, self._beat_at + beat) - time.monotonic()
 
     def _pass(self) -> bool:
-        """Do each part of the work for a second at most. Return True if there is more to do."""
+        """Reap and maintain, each kind of work for about a second. Return True if more is left."""
         self._begin_upkeep()
         parts = (
             self._reap,

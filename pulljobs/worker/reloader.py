@@ -101,7 +101,7 @@ class _Watcher:
         autoreload.get_reloader().run(threading.main_thread())
 
     def _on_change(self, file_path: Path, **named: Any) -> bool:
-        """Note a change. True keeps Django from ending this process."""
+        """Note that a file changed. Return True, which keeps Django from ending this process."""
         if not self._changed.is_set():
             logger.warning("%s changed: the worker restarts.", file_path)
         self._changed.set()

@@ -69,7 +69,7 @@ class ResultBuffer:
 
 
 def with_run(settlement: Settlement, job: ClaimedJob) -> Settlement:
-    """Return the outcome with the run of the job, which ends now if it has not ended yet."""
+    """Return the outcome with the times of the handler, which ends now if it has not ended yet."""
     end_now(job)
     return settlement._replace(run=job)
 
@@ -79,7 +79,7 @@ def _do_nothing() -> None:
 
 
 def _result(job: ClaimedJob, settlement: Settlement | None) -> Result:
-    """Return what an outcome means for the circuit, unless the executor has set a verdict."""
+    """Return the result that the circuit counts: that in `job.verdict`, or else of the outcome."""
     if job.verdict is not None:
         return job.verdict
     return Result.NEUTRAL if settlement is None else RESULTS[settlement.event]

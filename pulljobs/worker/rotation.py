@@ -33,9 +33,9 @@ class FetchRotation:
         self._urgent: deque[ConsumerSubscription] = deque()
         """Subscriptions with new work."""
         self._soon: set[ConsumerSubscription] = set()
-        """Subscriptions that may be due before the next search of all."""
+        """Subscriptions that may be due before the next search, as `soon` returns them."""
         self.search_at = 0.0
-        """Time of the monotonic clock of that search."""
+        """Time of the monotonic clock at which `soon` searches all subscriptions again."""
         self._turns = 0
 
     def serve(self, subscriptions: Sequence[ConsumerSubscription]) -> None:
@@ -79,7 +79,7 @@ class FetchRotation:
     def due(self) -> Iterator[ConsumerSubscription]:
         """Yield the subscriptions that are due, for at most `LONGEST_PASS` seconds.
 
-        After each the caller calls `plan_look`, so that it is not due any more.
+        The caller calls `plan_look` for each of them, so that it is not due any more.
         """
         now = time.monotonic()
         self._take_notes(now)
@@ -89,7 +89,10 @@ class FetchRotation:
             waiting.extend(self._take_notes(time.monotonic()))
 
     def soon(self, now: float) -> Collection[ConsumerSubscription]:
-        """Return the subscriptions that are due before the next search, which is once a second."""
+        """Return the subscriptions that may be due within a second.
+
+        Once a second a search of all finds them, and `plan_look` adds those that become due.
+        """
         if now >= self.search_at:
             self.search_at = now + SEARCH_EVERY
             self._soon = {each for each in self.subscriptions if each.look_at < self.search_at}
@@ -100,7 +103,7 @@ class FetchRotation:
         return [subscription for subscription in self.soon(now) if subscription.look_at <= now]
 
     def find_polls(self) -> list[ConsumerSubscription]:
-        """Return the subscriptions from the last search that are still due before the next one."""
+        """Return the subscriptions that are still due before the next search of all by `soon`."""
         return [each for each in self._soon if each.look_at < self.search_at]
 
     def plan_look(self, subscription: ConsumerSubscription, at: float) -> None:
@@ -128,7 +131,10 @@ class FetchRotation:
         return None
 
     def _take_notes(self, now: float) -> list[ConsumerSubscription]:
-        """Make subscriptions with new work urgent. Return those whose pool has room again."""
+        """Make subscriptions due for which new work, or room in their pool, was noted.
+
+        Those with new work come first. Return those with room.
+        """
         with_work, with_room = self._take(self._with_work), self._take(self._with_room)
         for subscription in with_work:
             self._hasten(subscription, max(now, subscription.quiet_until))

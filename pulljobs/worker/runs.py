@@ -43,7 +43,7 @@ class RunSlot(NamedTuple):
     number: int
     thread: int
     on_cancel: Callable[["HandlerRun"], None]
-    """Called once, in the thread that cancels."""
+    """Function that is called once for a cancelled run, in the thread that cancels it."""
 
 
 class HandlerRun(NamedTuple):
@@ -55,7 +55,7 @@ class HandlerRun(NamedTuple):
     job: ClaimedJob
     place: RunSlot
     started_at: float
-    """Time of the monotonic clock."""
+    """Time of the monotonic clock at which the handler began."""
     cancelled: Cancellation | None = None
 
     @property

@@ -170,7 +170,7 @@ class Subscriptions:
         """True if another thread looks for changes."""
         self._version: str | None = ""
         self._seen_version: str | None = ""
-        """Version of the last look, which is another one after a change."""
+        """Version of the consumers, as last read. A change of one of them alters it."""
         if not limits.PUSH and all(map(_is_push, self._read_consumers())):
             raise ConfigurationError(
                 "Every consumer that has a handler is deleted or of type push: restore one, or "

@@ -45,7 +45,7 @@ class ThreadPool:
     def __init__(
         self, concurrency: int, slots: Slots, buffer: ResultBuffer, on_low: Callable[[], None]
     ) -> None:
-        """`on_low` wakes the fetcher. The pool calls it at the time that `room` describes."""
+        """`on_low` wakes the fetcher. The pool calls it when half of its queue has begun."""
         self._waiting = JobQueue(concurrency)
         self.done = 0
         """Jobs done so far. They are counted without a lock, so the number may be a few too low."""
@@ -66,7 +66,7 @@ class ThreadPool:
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler may be claimed now.
 
-        The pool calls `on_low` once half of these and of the waiting jobs have begun.
+        Once half of these and of the jobs that already wait have begun, the pool calls `on_low`.
         """
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)

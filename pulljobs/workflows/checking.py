@@ -95,7 +95,7 @@ def replay(
 
 
 def _describe(end: BaseException | None, unknown: Sequence[Step]) -> str:
-    """Describe how the code differs, if a replay ended by `end` before the steps in `unknown`."""
+    """Describe how the code differs: it ended by `end` and did not ask for the `unknown` steps."""
     if isinstance(end, ReplayEnd):
         return f"The code asks for {end.step.kind} {end.step} where the run has {_names(unknown)}."
     if isinstance(end, Exception):

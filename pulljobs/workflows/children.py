@@ -117,7 +117,7 @@ def encode_outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
 
 
 def kill_children(job_ids: Sequence[int]) -> None:
-    """Kill the queued children of those jobs that are runs. The jobs were just killed."""
+    """Kill the queued child jobs of each run among these jobs, which were just killed."""
     rows = Batch.objects.using(settings().DATABASE).filter(run_id__in=job_ids)
     cancel(rows.filter(completed_at=None, cancelled_at=None).values_list("pk", flat=True))
 
@@ -131,6 +131,6 @@ def sweep(using: str) -> None:
 
 
 def cancel(batch_ids: Iterable[int], *, by: str = "the end of its run") -> None:
-    """Kill the queued children in these batches. `by` stands in their errors."""
+    """Kill the queued members of these batches of child jobs. Their errors name `by`."""
     for batch_id in list(batch_ids):
         acting.cancel(batch_id, by=by)

@@ -12,14 +12,14 @@ _marks: dict[tuple[str, str], int] = {}
 
 
 def forget_runs(using: str, age: timedelta) -> int:
-    """Delete the runs whose jobs are gone, among the next `AT_ONCE` old ones. Return how many."""
+    """Delete runs whose jobs are gone, among the next `AT_ONCE` old runs. Return their number."""
     return _forget(using, "forget_runs", age)
 
 
 def forget_signals(using: str, age: timedelta) -> int:
-    """Delete the signals to runs that ended before they began, among the next `AT_ONCE` old ones.
+    """Delete old signals to runs that ended before any worker began them. Return their number.
 
-    Return how many were deleted.
+    A call reads at most `AT_ONCE` old signals.
     """
     return _forget(using, "forget_signals", age)
 

@@ -13,7 +13,7 @@ TAKE_UP_SECONDS: Final = 2.0
 
 
 class RunLoop:
-    """Loop that queues runs which other workers have left, and completes what crashes interrupted.
+    """Loop that queues runs of versions that other workers refused, and repairs after crashes.
 
     For example, a sender crashed before it woke the run of its signal, or an operator's process
     killed a run and crashed before it killed the children.
@@ -29,7 +29,7 @@ class RunLoop:
         self._look_at = float("-inf")
 
     def tick(self) -> float:
-        """Queue runs that workers left, and sweep, each if due. Return the seconds to sleep."""
+        """Queue runs that other workers refused, and sweep. Return the seconds to sleep."""
         if time.monotonic() >= self._take_up_at:
             has_more = versions.take_up(settings().DATABASE)
             self._take_up_at = time.monotonic() + (0.0 if has_more else TAKE_UP_SECONDS)

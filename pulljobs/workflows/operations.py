@@ -29,7 +29,7 @@ LONGEST_PAUSE: Final = 30.0
 
 
 def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Operation:
-    """Return the next step of that name, after storing the failures that the workflow caught."""
+    """Store the failed steps whose exceptions the workflow caught. Return the next step."""
     if context.job.taken_away:
         raise LeaseLost(context.job.id)
     failed, context.replay.failed = context.replay.failed, []

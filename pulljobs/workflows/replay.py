@@ -101,7 +101,7 @@ class Replay:
     ending: Ending | None = None
     """Suspension or continuation that was raised. Every later call raises it again."""
     is_swallowed: bool = False
-    """True after a call outside of the blocks that handle the ending: the code went on."""
+    """True if the code caught the ending and went on to another call of the run."""
     _ended_in: object = None
     """Task or thread in which the ending was raised. Others may go on for a while."""
     failed: list[FailedStep] = field(default_factory=list)

@@ -133,7 +133,7 @@ def make_due(using: str, run_ids: Sequence[int]) -> None:
 
 
 def sweep_all(using: str) -> bool:
-    """Wake all runs with new signals, for tests, which commit nothing. Return True if any has."""
+    """Wake all runs with new signals, for tests. Return True if there are such runs."""
     [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": timedelta(seconds=-1)})
     wake(using, row.run_ids or [])
     return row.run_ids is not None

@@ -31,7 +31,7 @@ from pulljobs.workflows.telemetry import StepEnded
 
 NOW: Final = timedelta()
 RESUMED: Final = 2
-"""Claims after which a run has used no retries: the first claim, and that after a suspension."""
+"""Largest number of claims of a run without a retry: the first, and that after a suspension."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class RunStore:
 
     @contextmanager
     def discarding(self) -> Iterator[None]:
-        """Run the block of a step that has ended in a transaction that is rolled back."""
+        """Run the block of a step that has ended before, and roll back all that it writes."""
         with transactions.atomic():
             yield
             for using in transactions.databases():
@@ -105,7 +105,7 @@ class RunStore:
     def take_signal(self, step: Step, is_over: bool) -> tuple[bool, Any]:
         """End a wait with its oldest signal. Return True and the payload, or False and None.
 
-        With `is_over` the time of the wait is over, and it ends without a signal, too.
+        If `is_over` is True the time limit is over, and the wait ends even without a signal.
         """
         self.refuse_transaction(f"wait {step}")
         params = {**self._held(), "is_over": is_over, **_key(step)}

@@ -23,7 +23,7 @@ ANY: Final = (1, definitions.HIGHEST_VERSION)
 
 
 class LiveRuns(NamedTuple):
-    """Number of runs of a consumer with one version and one of the kinds in `gauges.KINDS`."""
+    """Number of runs of one consumer, version and kind, such as `ready`, `sleep` or `dead`."""
 
     consumer_id: int
     version: int
@@ -41,11 +41,11 @@ class StrandedRuns(NamedTuple):
     runs: int
     oldest_id: int
     accepted: list[tuple[int, int]]
-    """Oldest and newest version of each kind of worker."""
+    """Pairs of oldest and newest version that living workers of the consumer accept."""
 
 
 def report_versions() -> dict[str, list[int]]:
-    """Return the oldest and the newest version of this process's workflows, by consumer path."""
+    """Return the oldest and newest version that each workflow here accepts, by consumer path."""
     return {
         f"{each.channel}/{each.consumer}": [each.oldest_version, each.version]
         for each in definitions.registered()
@@ -82,7 +82,7 @@ def _read_served() -> Iterator[definitions.Workflow]:
 
 
 def find_consumers(using: str) -> dict[int, Consumer]:
-    """Return the consumers that have a workflow in a worker or in this process, by id."""
+    """Return the consumers that have a workflow here or in the report of a worker, by id."""
     nodes = [*serving.living(), *serving.gone()]
     paths = {path for node in nodes for path in _reported(node)} | report_versions().keys()
     if not paths:

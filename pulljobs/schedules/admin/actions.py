@@ -63,7 +63,10 @@ class BackfillForm(forms.Form):
 
 
 def may(request: HttpRequest, action: str) -> bool:
-    """Return True if the user may do the action ("pause" or "fire") or change schedules."""
+    """Return True if the user has the permission for the action, or that to change schedules.
+
+    `action` is "pause" or "fire".
+    """
     return any(
         request.user.has_perm(f"pulljobs_schedules.{verb}_schedule") for verb in (action, "change")
     )
@@ -135,9 +138,10 @@ def _backfill(request: HttpRequest, row: Schedule, form: BackfillForm) -> HttpRe
 
 
 def _is_confirmed(request: HttpRequest, row: Schedule, slots: int) -> bool:
-    """Return True if the preview that this user confirms had `slots` slots.
+    """Return True if the preview that the user confirms showed `slots` slots.
 
-    Its signed token holds only for the same user, window and version of the row, and for a day.
+    The preview's signed token is valid for a day, and only for the same user, window and version
+    of the row.
     """
     given = request.POST.get("preview_token", "")
     with suppress(signing.BadSignature):

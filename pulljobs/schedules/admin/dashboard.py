@@ -38,7 +38,7 @@ class RecentSlots:
 
     @property
     def fired(self) -> str:
-        """Number of slots that fired, as text. It is marked as a minimum if records were cut."""
+        """Number of slots that fired, as text such as "1,900+" if more than that may have fired."""
         count = sum(reason in FIRED for reason, _late in self.records)
         return figures.counted(count, is_least=len(self.records) == COUNTED)
 
@@ -53,7 +53,7 @@ class RecentSlots:
 
     @property
     def latest(self) -> str:
-        """Largest lateness, as text, of slots that fired when due, or "" if no slot did."""
+        """Largest lateness, as text, of slots that fired by the rule, or "" if no slot did."""
         late = [late for reason, late in self.records if reason == SlotReason.DUE]
         return figures.duration(max(late)) if late else ""
 

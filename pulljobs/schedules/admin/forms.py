@@ -126,7 +126,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
     def is_valid(self) -> bool:
         """Return True if the form is valid and the user pressed save.
 
-        For the button that shows the next slots it is False: the admin then shows the form again.
+        If the user pressed the button that shows the next slots, the admin shows the form again.
         """
         return super().is_valid() and PREVIEW not in self.data
 

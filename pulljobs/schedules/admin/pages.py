@@ -237,7 +237,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def _act_on_each(self, request: HttpRequest, act: Any) -> None:
         """Call `act(name, operator)` for each selected schedule, and show errors on the next page.
 
-        A selected row counts even if it no longer matches the filter of the list.
+        These include selected schedules that no longer match the filter of the list.
         """
         chosen = map(asking.number, request.POST.getlist(ACTION_CHECKBOX_NAME))
         rows = Schedule.objects.using(settings().DATABASE).filter(pk__in=list(chosen))

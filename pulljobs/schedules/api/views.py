@@ -67,7 +67,7 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Turn an error of the block into an HTTP error with its text and its status of STATUSES."""
+    """Turn an error of the block into an HTTP error, such as 404 for UnknownSchedule."""
     try:
         yield
     except tuple(STATUSES) as error:

@@ -67,7 +67,7 @@ class ErrorGroup(NamedTuple):
     error: str
     reason: str
     job: SafeString | str
-    """Link to the first of them."""
+    """Link to the first member of the group."""
 
 
 @admin.register(Batch)

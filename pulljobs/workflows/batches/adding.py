@@ -191,8 +191,8 @@ def create(
 
     The callbacks are published when every member has ended: `on_complete` always, `on_success` if
     none is dead, and `on_dead` if some are. `parent` is the batch of which this is one member.
-    `run_id` is the run of a workflow that becomes due then. Raise InvalidMessage, PayloadTooLarge,
-    and UnknownBatch or BatchEnded because of the parent.
+    `run_id` is the run of a workflow that becomes due as well. Raise InvalidMessage,
+    PayloadTooLarge, and UnknownBatch or BatchEnded because of the parent.
     """
     _check_name(name)
     _check_parent(parent)
@@ -252,7 +252,7 @@ async def abatch(name: str, **options: Any) -> AsyncIterator[OpenBatch]:
 
 
 def extend(id: int | str) -> OpenBatch:
-    """Return the batch with this id, to publish more members. No query runs before that.
+    """Return the batch with this id, to publish more members. This call runs no query.
 
     Raise UnknownBatch for a text that is no id.
     """

@@ -19,7 +19,7 @@ HEADERS: Final = 7
 
 
 class Ending(StrEnum):
-    """End of a round for which a batch can have a callback."""
+    """Kind of end of a round, for each of which a batch can have a callback."""
 
     COMPLETE = "complete"
     """Every member has ended."""

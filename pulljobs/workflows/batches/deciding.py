@@ -25,7 +25,7 @@ class Look(Enum):
     """Result of merging the counts of one batch."""
 
     NOTHING = auto()
-    """Its counts are merged. Neither its completion nor another round was due."""
+    """The counts are merged. The batch neither completes nor begins another round."""
     DECIDED = auto()
     """The batch is complete, or has begun another round because of a redrive."""
     LOCKED = auto()
@@ -87,7 +87,7 @@ def _end(using: str, batch: Row) -> None:
 def _count_in_parent(using: str, batch: Row) -> None:
     """Append the change of this batch, as a member, to the counts of the batch that contains it.
 
-    A batch begins another round only if a member was dead, so it counted as dead before.
+    A batch that begins another round was counted as dead, because one of its members was.
     """
     reopened, ended = int(batch.was_complete), int(batch.is_complete)
     dead = int(batch.dead > 0) * ended

@@ -38,7 +38,7 @@ class BatchLoop:
         self._look_at = max(self._look_at, time.monotonic() + SHORTEST_PAUSE)
 
     def tick(self) -> float:
-        """Merge noted batches and sweep, if that is due. Return the seconds until the next time."""
+        """Merge noted batches and sweep, each if it is due. Return the seconds to sleep."""
         if noted and time.monotonic() >= self._look_at:
             self._look()
         if time.monotonic() >= self._sweep_at:

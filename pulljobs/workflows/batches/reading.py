@@ -37,7 +37,7 @@ class MemberResult(NamedTuple):
 
     job_id: int
     state: State | None
-    """None: it was deleted, or its history was dropped."""
+    """State of the job, or None if the job was deleted or its history was dropped."""
     result: Any
     """JSON value that the handler returned."""
     error: str | None
@@ -166,7 +166,7 @@ def read_dead(batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[Dead
 
 
 def count_in_flight(batch_id: int, cap: int = CAP) -> int:
-    """Count the members that are in flight, among the first `cap` jobs that leases hold."""
+    """Count the members that are in flight. At most `cap` jobs in flight are looked at."""
     params = {"batch_id": batch_id, "cap": cap}
     [row] = run(settings().DATABASE, "count_in_flight", params)
     jobs: int = row.jobs

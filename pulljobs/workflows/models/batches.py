@@ -32,7 +32,7 @@ class Batch(models.Model):
     redriven = models.BigIntegerField(default=0)
     """Redrives of members, all rounds together."""
     redriven_before = models.BigIntegerField(default=0)
-    """Part of `redriven` that the rounds until now include."""
+    """Value of `redriven` when the batch last completed or began a round."""
     round = models.IntegerField(default=1)
     created_at = models.DateTimeField(db_default=Now())
     closed_at = models.DateTimeField(null=True)
@@ -40,7 +40,7 @@ class Batch(models.Model):
     completed_at = models.DateTimeField(null=True)
     """End of the present round, or NULL while it goes on."""
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
-    """Reason why a callback was refused, until a decision publishes it."""
+    """Reason why a callback was refused, or NULL once it is published."""
 
     class Meta:
         db_table = "pulljobs_batch"

@@ -1,4 +1,4 @@
-"""Let a DEAD run go on, or one that sleeps or waits, by default without forgetting a step."""
+"""Let a run that is DEAD, sleeps or waits go on, by default with the results of all its steps."""
 
 from argparse import ArgumentParser
 from typing import Any

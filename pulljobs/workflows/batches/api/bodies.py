@@ -41,7 +41,7 @@ class CallbackBody(BatchMessageBody):
 
 
 class BatchFormBody(TypedDict):
-    """Batch to create. It is open until it is closed."""
+    """Batch to create. It takes members until a request closes or cancels it."""
 
     Name: Annotated[str, TextUpTo(200)]
     OnComplete: NotRequired[CallbackBody | None]
