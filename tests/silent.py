@@ -1,4 +1,4 @@
-"""Proxy in front of PostgreSQL that falls silent: it acknowledges what arrives and forgets it."""
+"""Proxy in front of PostgreSQL that can fall silent: it then accepts data and discards it."""
 
 import socket
 import threading

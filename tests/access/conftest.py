@@ -12,7 +12,10 @@ from tests.emptying import empty_tables
 
 @pytest.fixture(scope="module")
 def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
-    """World that is committed once for a module, whose tests roll their own changes back."""
+    """Channel with jobs in every state and all credentials, committed once for a module of tests.
+
+    The tests roll their own changes back.
+    """
     with django_db_blocker.unblock():
         name = connection.settings_dict["NAME"]
         assert name.startswith("test_"), f"{name} is no database of tests: mark the module"

@@ -14,7 +14,7 @@ urlpatterns = [path("broker/", include("pulljobs.api.urls"))]
 
 
 def test_the_checked_in_document_is_that_of_the_code() -> None:
-    """To write the copy after a change of the API, run `python docs/openapi.py`."""
+    """The copy is up to date. After a change of the API, write it by `python docs/openapi.py`."""
     assert json.loads(DOCUMENT.read_text("utf-8")) == json.loads(json.dumps(document()))
 
 

@@ -106,7 +106,7 @@ def test_what_is_no_signature_is_401(signed: str | None) -> None:
     ids=["another body", "another secret", "empty", "no digits"],
 )
 def test_a_wrong_signature_is_403(signed: Callable[[], str]) -> None:
-    """Each signature is made here, because one made when tests are collected could be too old."""
+    """Signatures of another body, by another secret or without hex digits are refused."""
     assert call(signed()).status_code == 403
 
 

@@ -165,7 +165,7 @@ def test_headers_of_a_message_can_t_break_those_of_an_answer(
 def test_nothing_logs_tokens_or_payloads(
     headers: dict[str, str], census: Subscription, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Requests succeed, are refused and fail. Only Django's log of SQL statements is left out."""
+    """No log line of any request has a secret, except that Django's log of SQL is not checked."""
     secrets = [census.channel_token, census.consumer_token, "shop-token", "the-payload"]
     logging.getLogger("django.db.backends").propagate = False
     try:
@@ -239,7 +239,7 @@ def test_a_job_is_out_of_reach_for_every_other_consumer(headers: dict[str, str])
 def test_a_stranger_does_not_say_where_others_shall_go(
     headers: dict[str, str], census: Subscription
 ) -> None:
-    """The Host header of a request without tokens is not an address in the answer of /lookup."""
+    """The Host header of a request without tokens is never returned as an address by /lookup."""
     evil = {"Host": "evil.example"}
     url = "/channel/orders/consumer/census/pull"
     assert send("POST", url, b"", evil).status_code == 403

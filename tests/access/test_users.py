@@ -215,7 +215,7 @@ def test_an_access_that_is_none_is_an_error() -> None:
     "name", ["rest_framework.authentication.SesionAuthentication", "nowhere.Ours", "Ours"]
 )
 def test_a_login_that_is_not_there_is_an_error(name: str) -> None:
-    """A class that cannot be imported would make every request of a user fail."""
+    """A class of API_AUTHENTICATION that cannot be imported is an error of the system checks."""
     with override_settings(PULLJOBS={"API_AUTHENTICATION": [name]}):
         [problem] = [check for check in run_checks() if check.id == "pulljobs.E023"]
     assert "PULLJOBS['API_AUTHENTICATION']: " in problem.msg

@@ -51,7 +51,7 @@ def act(client: Client, action: str, rows: list[int], query: str = "") -> list[s
 
 
 def preview_token(client: Client, url: str) -> str:
-    """Return the signed preview of an act in the form of a page, which a POST has to send back."""
+    """Return the signed preview of an action from a page's form, for a POST to send back."""
     [signed] = re.findall(r'name="preview_token" value="([^"]+)"', read_page(client, url))
     return str(signed)
 

@@ -44,7 +44,7 @@ def older(text: str) -> str | None:
 
 
 def test_a_list_names_reasons_in_plain_words(operator: Client, consumer: Consumer) -> None:
-    """The state of a dead job and the filter have the same words."""
+    """The column of the state and the filter give the reason of a dead job in the same words."""
     job = JobFactory.create(state=State.DEAD, consumer=consumer)
     Job.objects.filter(pk=job.id).update(reason="retries_exhausted")
     text = read_page(operator, listing("job"), reason="retries_exhausted")
@@ -109,7 +109,7 @@ def test_users_who_may_not_see_the_archive_see_live_jobs_only(consumer: Consumer
 def test_pages_of_live_and_archived_jobs_show_every_job_once(
     settlements: int, operator: Client, consumer: Consumer
 ) -> None:
-    """Jobs that were settled several times lie on the edges of pages as well."""
+    """Jobs at the edges of pages are shown once, even if they were settled several times."""
     made = published(consumer, 230)
     for turn in range(settlements):
         assert operating.kill(made[::2], by="a test").done
@@ -278,7 +278,7 @@ def test_a_search_keeps_the_filters(operator: Client, consumer: Consumer) -> Non
 
 
 def test_payloads_are_searched_only_for_users_who_may_see_them(consumer: Consumer) -> None:
-    """A search would reveal them letter by letter."""
+    """To other users, a search would reveal payloads letter by letter."""
     published(consumer, payload={"token": "s3cr3t"}, message_id="order 5")
     stranger = user_with("view_job", "view_archivedjob")
     with CaptureQueriesContext(connection) as captured:

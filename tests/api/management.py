@@ -27,7 +27,7 @@ def user(name: str, *verbs: str, models: tuple[str, ...] = ()) -> User:
 
 
 class Manager:
-    """HTTP client of a user whose token is the name. Without a name it is anonymous."""
+    """HTTP client of a user, whose name is also the API token. Without a name it is anonymous."""
 
     def __init__(self, name: str | None = None) -> None:
         self.client = Client(raise_request_exception=True)
@@ -38,7 +38,7 @@ class Manager:
         return self.client.get(url, headers=self.headers)
 
     def put(self, url: str, seen: Any = None, *, content_type: str = FORM, **fields: Any) -> Any:
-        """Put a form. The precondition is `seen` as a text, or its Last-Modified as an answer."""
+        """PUT a form. If-Unmodified-Since is `seen`, or the Last-Modified of the answer `seen`."""
         return self._send("PUT", url, seen, urlencode(fields), content_type)
 
     def put_json(self, url: str, given: Any, seen: Any = None) -> Any:

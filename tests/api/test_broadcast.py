@@ -265,7 +265,7 @@ def test_a_duplicate_is_409_whatever_its_body(announcer: Announcer) -> None:
 def test_also_when_the_first_was_delivered(
     orders: Subscription, announcer: Announcer, caller_of_orders: Caller
 ) -> None:
-    """A client message id is refused again after the job of its message was delivered."""
+    """A client message id is still refused after the job of its message was delivered."""
     sent(announcer.post(Message_ID="m-1"))
     xid = ids.encode(Job.objects.get().pk)
     for state in ("INFLIGHT", "DELIVERED"):

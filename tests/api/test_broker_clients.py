@@ -33,7 +33,7 @@ PLACE = re.compile(r"http://127\.0\.0\.1:[1-9]\d*")
 
 @contextmanager
 def serving(kind: str, log: Path) -> Iterator[str]:
-    """Start a server process of this kind on the test's database. Yield its base URL."""
+    """Start a server, under "wsgi" or "asgi", on the test's database. Yield its base URL."""
     known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     url = f"postgres:///{known['dbname']}?{urlencode(place)}"

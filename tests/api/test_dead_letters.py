@@ -75,7 +75,7 @@ def test_the_shape(orders: Subscription, manager: Manager) -> None:
 def test_secrets_of_the_endpoint_are_shown_to_those_who_may_change_the_consumer(
     orders: Subscription, consumer: Caller, manager: Manager
 ) -> None:
-    """Others see it masked, by the list and by the message. The job itself masks it for all."""
+    """Others get a masked URL, in the list and in a message. GET of a job always masks it."""
     whole, masked = "http://us:er@example.com/c?key=1", "http://***@example.com/c?***"
     Consumer.objects.update(callback_url=whole)
     dead = ids.encode(job_in(State.DEAD, orders))

@@ -59,7 +59,7 @@ def settle(consumer: Consumer, wanted: int) -> None:
 
 
 def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> None:
-    """Low-water marks rise above its rows while it is open, but the next listing shows its jobs."""
+    """Low-water marks rise above jobs of an open transaction, but a listing after it shows them."""
     queue = ConsumerListing(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     started: list[bool] = []

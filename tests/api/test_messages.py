@@ -80,7 +80,7 @@ def test_a_job_that_was_deleted_is_not_shown(orders: Subscription, manager: Mana
 def test_a_job_whose_consumer_was_deleted_row_and_all_is_not_shown(
     state: State, orders: Subscription, manager: Manager
 ) -> None:
-    """The ORM deletes the row of a consumer that has only history, SQL that of any consumer."""
+    """The ORM deletes the row of a consumer that has only history. SQL can delete any row."""
     job_in(state, orders)
     Consumer.objects.all()._raw_delete(USING)  # as SQL does it
     [name] = manager.get(f"{ROOT}/messages").json()["Result"]

@@ -107,7 +107,7 @@ def test_no_trailing_slash(caller: Caller) -> None:
 @pytest.mark.parametrize("call", ["queued", "move"])
 @pytest.mark.parametrize("status", [200, 404])
 def test_the_request_id_is_echoed_or_made(call: str, status: int, caller: Caller) -> None:
-    """Refusals have one, too. An id that is too long or not ASCII is replaced."""
+    """Refusals have a request id, too. An id that is too long or not ASCII is replaced."""
 
     def request_id(sent: dict[str, str]) -> str:
         caller.tokens |= sent

@@ -76,7 +76,7 @@ def test_the_shapes(orders: Any, manager: Manager) -> None:
 
 @pytest.mark.parametrize("url", ITEMS)
 def test_what_is_left_out_is_set_too(url: str, orders: Any, manager: Manager) -> None:
-    """A PUT without a token rolls it, without a name resets it, without a type makes it push."""
+    """A PUT without a token replaces it, without a name resets it, without a type sets push."""
     seen = orders if url == "/channel/orders" else None
     first: Any = manager.put(url, seen, **fields_of(url, token="t-1", name="A name", type="pull"))
     second: Any = manager.put(url, first, **fields_of(url))
@@ -216,7 +216,7 @@ def test_bodies_and_names_that_are_too_long(manager: Manager) -> None:
     ["/hook", "example.com", "ftp://a/b", "mailto:x", "http://", "http://a b/", "http://[x"],
 )
 def test_the_callback_url_must_be_absolute(url: str, orders: Any, manager: Manager) -> None:
-    """It is checked for a pull consumer as well."""
+    """The callbackUrl of a pull consumer is checked as well."""
     path = "/channel/orders/consumer/k"
     assert manager.put(path, callbackUrl=url, type="pull").status_code == 400
     assert manager.get(path).status_code == 404

@@ -40,7 +40,7 @@ def fall_due() -> None:
 
 
 def test_it_waits_at_a_place_of_its_own(announcer: Announcer, manager: Manager) -> None:
-    """A scheduled message has no message and no jobs yet. A plain message may have the same id."""
+    """A scheduled message adds no message and no job yet, and a plain message may have its id."""
     before = counts()
     answer = announcer.post(b"x", Message_ID="m-1", Message_Priority="3", Scheduled_For=LATER)
     assert (answer.status_code, answer["Location"]) == (201, f"{ROOT}/scheduled-message/m-1")

@@ -1,4 +1,4 @@
-"""Requests of both protocols end within a bound when the database acknowledges and forgets."""
+"""Requests of both protocols end within a bound when the database stops answering silently."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -85,7 +85,7 @@ def test_each_job_is_redriven_once_and_the_audit_adds_up(witness: None) -> None:
 
 
 def kill_in_the_middle(entry: AuditEntry, halt: int) -> int:
-    """Start a process that redrives the jobs of the entry, and kill it when it comes to a job.
+    """Start a process that redrives the jobs of the entry, and kill it at the job `halt`.
 
     Return how many jobs are recorded as done once the server has ended the batch.
     """

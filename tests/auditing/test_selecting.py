@@ -58,7 +58,7 @@ def jobs() -> list[dict[str, Any]]:
 
 
 def test_windows_find_each_job_that_is_meant_once(jobs: list[dict[str, Any]]) -> None:
-    """One test covers all sizes, because the jobs take longer to create than to find."""
+    """Windows of every size, upward and downward, give each matching job once and in order."""
     for meant, wanted, scanned, upward in product(MEANT, [1, 3], [2, 7, 1000], [True, False]):
         selection = selected(meant, jobs)
         ids = [job["id"] for job in jobs if selection.fits(job)]

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def test_worker_is_compared_with_raw_sql_by_number_of_processes(state: Path) -> None:
-    """The ratios are those of the rates in the table, with as many processes or connections."""
+    """Each ratio compares rates in the table, at equal numbers of processes or of connections."""
     sizes = ("--jobs", "1000", "--rounds", "1", "--publishes", "50", "--publish-rounds", "1")
     figures = measure(state, "limit", *sizes, "--designs", "hot", "--processes", "1", "2")
     rows = figures["tables"]["1,000 jobs queued, batches of 500"]
@@ -39,7 +39,7 @@ def test_as_many_processes_as_cores_are_compared(monkeypatch: pytest.MonkeyPatch
 
 
 def test_trickle_compares_claims_with_those_without_a_snapshot(state: Path) -> None:
-    """In three seconds no job is skipped, and claims with and without a snapshot are timed."""
+    """A run of three seconds times claims with and without a snapshot, and skips no job."""
     figures = measure(state, "limit", "--trickle", "0.05")
     assert figures["skipped"] == 0
     assert 0 < figures["dequeued_share"] <= 1

@@ -27,7 +27,7 @@ HELD = [
     "--jobs", "400", "--rounds", "0", "--held-seconds", "3", "--held-rate", "80",
 ]  # fmt: skip
 DEADLINE = 60
-"""Seconds: more than a job waits on a loaded machine, less than the reading of any clock."""
+"""Upper bound of latencies in seconds: a clock reading in place of a difference would exceed it."""
 SIZES = Sizes(
     jobs=1, publish_seconds=0, drain_seconds=0, latency_seconds=0,
     held_seconds=0, held_rate=1, held_jobs=1, held_together=1,
@@ -70,7 +70,7 @@ def test_pulljobs_is_measured(tmp_path: Path, state: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path, state: Path) -> None:
-    """Shares and latencies are recorded, and the other tables of the page do not change."""
+    """Latencies and shares of published and started jobs are recorded, in one table only."""
     record = tmp_path / "record.json"
     written = "<!-- measured: rates -->\nold\n<!-- end -->\n"
     (tmp_path / "peers.md").write_text(f"{written}<!-- measured: held -->\nold\n<!-- end -->\n")
@@ -144,7 +144,7 @@ def test_publisher_that_cannot_keep_up_ends_in_time_with_fewer(
 
 
 def test_latencies_under_load_are_those_of_its_first_and_last_tenth() -> None:
-    """Jobs wait 0.1 s before the snapshot. With it they wait 0.1 s, then 7 s, at last 0.3 s."""
+    """The 7 s that jobs wait in the middle count neither for the first nor for the last tenth."""
     without = stretch([JobStart(0.0, 0.1), JobStart(1.0, 1.1)])
     waits = [0.1] * 5 + [7.0] * 40 + [0.3] * 5
     during = stretch([JobStart(100 + at / 5, 100 + at / 5 + wait) for at, wait in enumerate(waits)])
@@ -175,7 +175,7 @@ def test_page_names_peers_that_started_nothing_and_marks_late_publishers(tmp_pat
 
 
 def test_record_without_a_load_has_its_drains(tmp_path: Path) -> None:
-    """A record from before loads were measured still gives a row, with the rate after the load."""
+    """A record without figures of the load gives a row that says so, and has the rate after it."""
     record = Record(tmp_path / "record.json", resume=False)
     record.about(**WHERE, sizes={"held_rate": 200.0, "held_seconds": 180.0})
     record.prepared("pgqueuer", {})

@@ -10,7 +10,7 @@ from tests.benchmarks.runs import measure
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 SEED: Final = "29"
 PEERS: Final = "pulljobs,pulljobs-raw"
-"""The library, and its statements without it."""
+"""Contenders of the benchmark: the library, and loops that only run its statements."""
 
 
 def test_steps_signals_and_starts_next_to_sleeping_runs_are_measured(state: Path) -> None:

@@ -28,7 +28,7 @@ STEPS: Final = {
 """Number of steps, step and label of a step in the tables, by the name of the range."""
 UNITS: Final = {"ms": 0.001, "s": 1, "min": 60, "h": 3600, "d": 86_400}
 ROUNDING: Final = ((84_600, 1800.0), (3520, 30.0), (59, 0.5))
-"""Half of the smaller of the two units of times of at least so many seconds, by the seconds."""
+"""Rounding errors of shown times, as pairs of least seconds and error: half of a shown unit."""
 SMALLEST: Final = 1e-5
 """Seconds below which the page shows zero."""
 SETTLE: Final = f"""
@@ -50,7 +50,7 @@ CROSS JOIN LATERAL (
 ) AS settled
 RETURNING 1
 """
-"""Settlements evenly over a time. Retried jobs waited for an hour more, which counts nowhere."""
+"""Statement that inserts settlements at even intervals. Figures leave out waits of retried jobs."""
 WAIT: Final = """CASE
     WHEN deliveries = 1
         AND retry_count = 0

@@ -23,7 +23,7 @@ INSERT INTO pulljobs_job
 SELECT %s, 0, max(id), now() + interval '1 day', 0, 1, 0, 'QUEUED', false FROM pulljobs_message
 RETURNING id
 """
-"""Job of no consumer, so that the demo's worker does not take it."""
+"""Statement that inserts a job of no consumer, so that the demo's worker does not take it."""
 ROW: Final = """
 INSERT INTO pulljobs_run (id, workflow, version, waiting_for, rounds, began_at)
 VALUES (%s, 'shop.workflows.fulfil', 3, 'approval', 0, now() - interval '1 hour')

@@ -39,7 +39,7 @@ class FakeJob:
 @dataclass(frozen=True)
 class Request:
     at: float
-    """On the monotonic clock."""
+    """Seconds of the monotonic clock at which the request came."""
     path: str
     headers: httpx.Headers
     body: Any

@@ -1,8 +1,8 @@
 """Worker that is frozen in tests: `python -m tests.client.frozen URL plain|async FILE`.
 
-Its handler writes a line with the monotonic clock for each effect, without an end of its own. It
-stops the process when a file named FILE with the suffix `.stop` appears: a signal from outside
-could come between a look at the lease and the effect that follows.
+For each effect its handler writes a line with the time of the monotonic clock, until its lease is
+lost. It stops its process when a file named FILE with the suffix `.stop` appears: a signal from
+outside could come between a check of the lease and the effect that follows.
 """
 
 import asyncio

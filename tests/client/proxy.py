@@ -25,7 +25,7 @@ class Proxy:
         self.delay = 0.0
         """Seconds until an answer is passed on."""
         self.cut = 0
-        """Answers that were lost, and requests."""
+        """Number of lost requests and lost answers together."""
         self._lose: bytes | None = None
 
     @property

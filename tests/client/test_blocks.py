@@ -1,4 +1,4 @@
-"""Back-off while a server fails on purpose, at its own size with PULLJOBS_TEST_OUTAGE=60."""
+"""Back-off while a server fails on purpose, with pauses in proportion to PULLJOBS_TEST_OUTAGE."""
 
 import http.server
 import json
@@ -25,7 +25,7 @@ SCALE = OUTAGE / 60
 LATE = 0.6 if OUTAGE >= 60 else 10.0
 """Seconds by which a pull may come after the end of a block, on a busy machine."""
 BEFORE = 4
-"""Failures that don't block yet: the next does, and each of three probes after it."""
+"""Failures before the first pause, which the next failure begins. Then three probes fail."""
 FAILURES = BEFORE + 4
 
 
@@ -73,7 +73,7 @@ def shop() -> Iterator[str]:
 def test_ladder_probe_and_recovery_while_a_server_fails_on_purpose(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pulls pause for 2, 4, 8 and 16 s (scaled) while probes fail, then for 8, 4 and 2 s."""
+    """Pulls pause for SCALE times 2, 4, 8 and 16 s while probes fail, then times 8, 4 and 2 s."""
     publish_many("orders", [b"x"] * 300)
     monkeypatch.setattr(Shop, "failures", count())
     called: list[float] = []

@@ -207,7 +207,7 @@ def test_tokens_are_in_no_repr() -> None:
 
 
 def test_what_is_exported() -> None:
-    """`__all__` has every public name, and the errors are those that their module draws."""
+    """`__all__` has every public name, and the docstring of `errors` names all errors."""
     exported = {name: getattr(pulljobs.client, name) for name in pulljobs.client.__all__}
     assert sorted(exported) == pulljobs.client.__all__
     drawn = pulljobs.client.errors.__doc__ or ""

@@ -248,7 +248,7 @@ def test_more_brokers_than_room_take_turns() -> None:
 def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are_over(
     auto_renew: bool,
 ) -> None:
-    """Only one message may be held, and it may still be held there until its lease has ended."""
+    """With a limit of one message, another broker gives one only after the lost lease has ended."""
     away, other = filled(1), filled(0)
     for broker in (away, other):
         broker.limits = {"LeaseSeconds": 1.0}
@@ -286,7 +286,7 @@ def test_max_in_flight_can_be_changed_while_it_runs() -> None:
 
 
 def test_a_batch_ends_when_no_more_messages_can_come() -> None:
-    """Even if one broker is idle, a handler that collects messages learns when to process them."""
+    """`is_starved` is True once no more messages can come, even if one broker is idle."""
     broker = filled(57)
     batch: list[Message] = []
     sizes: list[int] = []
@@ -437,7 +437,7 @@ def test_an_async_handler_that_is_not_done_in_time_is_cancelled(resists: bool) -
 
 LADDER = Backoff(initial=0.1, longest=0.8, after=3)
 SLOW = 0.01
-"""Seconds of a handler that ends only after the result of the previous one counted."""
+"""Run time of a handler in seconds, in which the result of the previous handler is counted."""
 
 
 def test_failures_raise_the_back_off_step_by_step() -> None:
@@ -569,7 +569,7 @@ def test_a_handler_throttles_its_consumer_or_its_key() -> None:
 
 
 def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
-    """A pull that waits when the circuit opens is taken back, and takes no deliveries."""
+    """A pull that waits when the circuit opens is taken back, so it gets no later message."""
     broker, calls = filled(3), list[str]()
 
     def handle(message: Message) -> None:
@@ -593,7 +593,7 @@ def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
 
 
 def test_a_success_from_before_the_circuit_opened_does_not_close_it() -> None:
-    """The answer of a pull that was sent before came too late for the pull to be taken back."""
+    """The message is no probe, because its pull was sent before the circuit opened."""
     room = Room(10, Circuit(1, 120, 1))
     share = room.share()
     with room.asking(share, 5):
@@ -843,7 +843,7 @@ def test_tokens_that_go_by_TLS_go_nowhere_without(caplog: pytest.LogCaptureFixtu
 def test_a_lookup_that_refuses_ends_the_run_only_where_all_do(
     refusal: httpx.Response, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A single lookup address may be one that has just been replaced by another server."""
+    """A single lookup address may be another server's by now, so its refusal is only logged."""
     brokers = [FakeBroker(), filled(2)]
     brokers[0].addresses = ["http://b1"]
     brokers[1].failing = lambda request: refusal if request.path == "/lookup" else None

@@ -424,7 +424,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def thaw_past_the_lease(broker: FakeBroker, process: subprocess.Popen[bytes]) -> float:
-    """Continue a stopped process after its leases have ended. Return the time of that."""
+    """Continue a stopped process after its leases have ended. Return the monotonic time of that."""
     broker.paused = True
     # The broker may still read a renewal that the process sent before it was stopped.
     wait_until(lambda: time.monotonic() > max(job.leased_until for job in broker.jobs) + 0.2)

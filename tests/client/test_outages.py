@@ -271,7 +271,7 @@ def too_often(broker: FakeBroker) -> None:
 
 
 def test_a_publish_that_came_too_often_may_be_a_duplicate(mocked: Mock) -> None:
-    """If a publish is repeated after status 429, an id that was known before is a duplicate."""
+    """A publish that is repeated after status 429 reports a duplicate if its id was used before."""
     side, broker = mocked
     producer = side.producer()
     producer.publish("first", message_id="m-1")

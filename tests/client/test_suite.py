@@ -29,7 +29,7 @@ from tests.sessions import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.processes
 NOTHING = 0.3
-"""Seconds to wait for what is not to come."""
+"""Seconds to wait for messages that must not come."""
 
 
 def test_a_message_arrives_as_it_was_published(side: Side) -> None:

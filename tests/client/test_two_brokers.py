@@ -1,4 +1,4 @@
-"""Two live servers with a database each: the room moves, and is never exceeded."""
+"""Two live servers: the busy one gives most of the messages, and both together keep the limit."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ from tests.client.test_flow import running
 from tests.sessions import PATIENCE_SECONDS, query
 
 LOOK_SECONDS = 0.01
-"""Pause between two looks, which would take a processor from the servers they look at."""
+"""Seconds between two queries for held messages: without a pause they would slow the servers."""
 JOBS = int(os.environ.get("PULLJOBS_TEST_CLIENT_JOBS", "150"))
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -85,7 +85,7 @@ def test_the_room_moves_to_the_busy_broker(served: Site, other: Site) -> None:
 
 
 def moved(limit: int, jobs: int, sites: tuple[Site, Site], looks: list[Look]) -> tuple[Held, Held]:
-    """Return the highest numbers of held messages with the first broker busy, then the second."""
+    """Return the highest numbers of held messages while each broker in turn is busy."""
     consumer = Consumer(
         lambda message: time.sleep(0.005),
         [site.base for site in sites],
@@ -119,7 +119,7 @@ def looking(name: str) -> Look:
 
 
 def sampled(looks: list[Look], busy: int) -> Held:
-    """Return the highest numbers of held messages until the busy broker has no job left."""
+    """Query held messages until the busy broker has no job left. Return the highest numbers."""
     most = Held(0, 0, 0)
     deadline = time.monotonic() + 12 * PATIENCE_SECONDS + JOBS / 5
     while _count(looks[busy]):

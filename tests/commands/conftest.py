@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the time limit for reading each part of a frame, for busy machines."""
+    """Raise the time limit of `top` for reading each part of its screen, for busy machines."""
     monkeypatch.setattr("pulljobs.management.top.frame.PATIENCE", timedelta(minutes=1))
 
 

@@ -70,7 +70,7 @@ def test_the_screen_refreshes_obeys_keys_and_restores_the_terminal() -> None:
 
 
 def is_whole(lines: list[str]) -> bool:
-    """Return True if the screen has every part of a frame."""
+    """Return True if the screen shows every part of what `top` draws."""
     return (
         any(line.endswith("not served") for line in lines)
         and any(line.startswith("and ") and line.endswith(" more") for line in lines)

@@ -109,7 +109,7 @@ def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
 
 @behind_pgbouncer
 def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    """Their settings arrive, though older versions of PgBouncer accept no options of a session."""
+    """Sessions get their time zone and encoding without the connection parameter `options`."""
     dsn = connecting.parse_dsn(
         {"dsn": f"host=127.0.0.1 port={pooled} dbname=postgres user=pulljobs"}
     )

@@ -1,4 +1,4 @@
-"""The table shows the first consumers by name. Totals and problems include the hidden others."""
+"""The dashboard lists only the first consumers by name. Totals and problems include the others."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Every settlement is counted in every range, whether it is in the counts already or not.
+"""The dashboard counts every settlement in every range, be it in the stored counts or newer.
 
 The rollups of the lake are tested in tests/lake/without_spark.
 """
@@ -113,7 +113,7 @@ def test_every_settlement_of_a_minute_is_counted(
 def test_every_range_has_every_settlement_once(
     operator: Client, consumer: Consumer, now: datetime, name: str
 ) -> None:
-    """A part of the settlements is counted and a part is newer. Both have two consumers."""
+    """Stored counts plus newer settlements equal the archive, for one consumer and for all."""
     other = ConsumerFactory.create()
     week = ranges.choose("week").slices(now)[0].start
     settle(consumer, week + timedelta(days=1, minutes=1), 30, every_ms=1)

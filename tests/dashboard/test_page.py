@@ -204,7 +204,7 @@ def test_the_oldest_snapshot_is_named_with_its_pid(operator: Client, consumer: C
 def test_a_replication_slot_is_not_hidden_by_young_transactions(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slot has no age, but it keeps dead rows as well as the oldest transactions."""
+    """A replication slot that keeps dead rows is shown, although it has no age to be sorted by."""
     pins = [Pin("session", str(number), 2.0 + number, "active") for number in range(9)]
     pins.append(Pin("replication slot", "standby_2", None, "inactive"))
     monkeypatch.setattr(blockers, "pins", lambda using, age: pins)

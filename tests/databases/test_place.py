@@ -1,4 +1,4 @@
-"""Databases of the tables, and the roles of tests, with PULLJOBS_TEST_SECOND=1."""
+"""With PULLJOBS_TEST_SECOND=1, a role that owns no table works in a second database."""
 
 import os
 

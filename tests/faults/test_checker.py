@@ -120,9 +120,9 @@ def late_steps(*moments: float) -> Lines:
 
 
 def others(since: float, until: float) -> Lines:
-    """Return a history in which process A is ready and claims nothing between two own claims.
+    """Return a history in which process A is ready but claims nothing between `since` and `until`.
 
-    Process B claims so many jobs meanwhile that A counts as deaf.
+    Process B claims so many jobs meanwhile that the checker reports A as deaf.
     """
     count = DEAF_JOBS + 2
     step = (until - since) / count

@@ -53,7 +53,7 @@ def home_without_archive(directory: Path) -> Path:
 
 
 def make(directory: Path) -> None:
-    """Make both parts in a directory, or wait until another process has made them."""
+    """Make a home directory and an archive of classes, unless another process has made them."""
     os.environ["SPARK_HOME"] = str(home_without_archive(directory))
     archive = directory / ARCHIVE
     with (directory / "lock").open("w") as lock:

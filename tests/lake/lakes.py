@@ -60,7 +60,7 @@ def lake_at(place: Place) -> Iterator[Place]:
 
 
 def setting_of(place: Place) -> str:
-    """Return the value of `PULLJOBS['LAKE']` for a place. In the ledger its URL may differ."""
+    """Return the value of `PULLJOBS['LAKE']` for a place, whose URL in the ledger may differ."""
     return str(place) if isinstance(place, Path) else place.setting
 
 

@@ -195,7 +195,7 @@ def test_a_checkpoint_that_cannot_be_read_from_here_is_logged_and_the_query_goes
 def test_a_checkpoint_that_java_cannot_write_is_one_line_before_anything_is_claimed(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
-    """If none is named and the lake is in a bucket, the checkpoint is a temporary directory."""
+    """It is refused in one line. If the lake is on S3, the default is a temporary directory."""
     published(consumer)
     with pytest.raises(CommandError, match=r"no filesystem for the checkpoint 's3://a/b'.*-aws:"):
         consume(consumer, tmp_path, "is_fine", "--checkpoint", "s3://a/b")

@@ -248,7 +248,7 @@ def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
 
 
 def test_only_what_came_back_is_noted_so(place: Place) -> None:
-    """A restore marks only the tables of the day that it has written."""
+    """A restore marks as restored only those tables of the day whose rows it has written."""
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
     verified(OLD, place)

@@ -280,9 +280,9 @@ def stored() -> dict[str, list[tuple[Any, ...]]]:
 def test_spark_and_this_process_count_equal_rows(
     lake: Lake, history: History, consumer: Consumer, spark: SparkSession
 ) -> None:
-    """Each of them merges the sketches of the other, and Spark forgets the jobs of a rollup.
+    """Rollups by Spark and by this process are equal, and each merges the sketches of the other.
 
-    Jobs that Spark still knows would keep the data sent to tasks, 64 MB for each rollup.
+    Spark forgets its own jobs, which would keep 64 MB of data sent to tasks for each rollup.
     """
     lake.spark, random = spark, Random(3)
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()

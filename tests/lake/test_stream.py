@@ -31,7 +31,7 @@ def consumer() -> Consumer:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten heartbeats and waits of streams, above all that for an owner which ended silently."""
+    """Shorten the heartbeats of streams, and how long they wait for jobs and for a silent owner."""
     monkeypatch.setattr(ownership, "BEAT", timedelta(seconds=0.1))
     monkeypatch.setattr(ownership, "PATIENCE", timedelta(seconds=0.6))
     monkeypatch.setattr(ownership, "RETRY_SECONDS", 0.05)

@@ -1,4 +1,4 @@
-"""Work after a commit never makes it look failed, and transactions that are ended by hand."""
+"""An error after a commit does not make it look failed, and verbs join transactions of any kind."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""While all waiting jobs have one priority, a shorter statement claims the same."""
+"""While all waiting jobs have one priority, a shorter statement claims the same jobs."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -21,7 +21,7 @@ from tests.storage.test_floors import floor_of, ids, lock, work_on
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LARGE = 51
-"""Number of jobs from which on full claims do not look for locked jobs that they passed."""
+"""Size of a claim from which on a full one does not look for jobs that it skipped as locked."""
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_it_tells_what_is_due_next(puller: Puller) -> None:
 
 @pytest.fixture
 def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep full claims from looking for jobs that they passed, however slow the machine is."""
+    """Keep full claims from looking for jobs that they skipped, however slow the machine is."""
     monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta(hours=1))
 
 
@@ -217,7 +217,7 @@ def test_what_large_full_claims_passed_is_found_while_they_go_on() -> None:
 def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_is_let_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A passed job is claimed even if it was still locked when claims looked for passed jobs."""
+    """A skipped job is claimed, even if it was still locked when a claim looked for it."""
     puller, passed = _passing(full=3, left=0)
     with session() as other:
         lock(other, passed)
@@ -229,11 +229,11 @@ def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_i
 
 
 def _passing(*, full: int, left: int) -> tuple[Puller, int]:
-    """Return a puller whose `full` claims passed a locked job, and the id of that job.
+    """Return a puller whose `full` claims skipped a locked job, and the id of that job.
 
     `left` jobs remain in the queue. The jobs are older than any claim, so no open transaction keeps
     the low-water mark below them, except for those of other tests for a while. One publish wrote
-    them, so all became available at the same time, where the search for passed jobs ends.
+    them, so all became available at the same time, where the search for skipped jobs ends.
     """
     puller = Puller(USING, ConsumerFactory.create())
     made = published(puller.consumer, BATCH)

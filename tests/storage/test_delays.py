@@ -1,4 +1,4 @@
-"""SQL waits as long as `Delays.before()` says."""
+"""SQL computes the same delay before a retry as `Delays.before()`."""
 
 from datetime import timedelta
 

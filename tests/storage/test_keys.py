@@ -135,7 +135,7 @@ class TestClaim:
     def test_free_keys_do_not_wait_behind_those_that_others_have_locked(
         self, what: str, seen: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Claims pass keys or jobs that other transactions lock, and find them afterwards."""
+        """Claims skip keys or jobs that another transaction has locked, and take them later."""
         monkeypatch.setattr(keyed, "LEAST_SEEN", seen)
         monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
         monkeypatch.setattr(low_water_marks, "CLAIM_SPACING", timedelta())

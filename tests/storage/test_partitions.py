@@ -84,9 +84,9 @@ def test_days_are_made_ahead_once() -> None:
 
 
 def test_no_vacuum_pauses_before_that_of_the_jobs() -> None:
-    """Autovacuum delays its work on no table, because one worker vacuums one after the other.
+    """No vacuum of jobs, leases, keys or history pauses, because one worker vacuums all in turn.
 
-    A day of history is vacuumed after so many new rows, whatever its size: it has no dead rows.
+    A day of history, which has no dead rows, is vacuumed after a fixed number of new rows.
     """
     [*_] = partition_making.make_ahead(USING, 0)
     tables = [Partition(table, today()).name for table in partitions.PARTITIONED]
@@ -113,7 +113,7 @@ def test_a_day_takes_what_the_default_held() -> None:
 
 
 def test_days_that_were_over_before_they_were_made_take_what_the_default_held() -> None:
-    """This is the state after a publish just before midnight, before a worker ran."""
+    """Rows that were stored before their day had a partition move into it from the default one."""
     days = [today() - timedelta(days=days) for days in (40, 3, 1)]
     late = [Partition("pulljobs_message", day) for day in days]
     for day in days:

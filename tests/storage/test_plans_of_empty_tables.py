@@ -1,4 +1,4 @@
-"""Plans made while nothing waited, and kept when a backlog comes: all indexes cost alike then."""
+"""Plans made for empty tables, when all indexes cost alike, read no whole index of a backlog."""
 
 from collections.abc import Iterator
 

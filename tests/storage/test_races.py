@@ -128,7 +128,7 @@ def test_a_renewal_after_the_reaper_reports_the_job_as_lost() -> None:
 
 
 def test_an_outcome_before_the_reaper_stands() -> None:
-    """A job whose outcome is written first stays settled, and the reaper expires the other one."""
+    """A job whose outcome comes first stays settled. The other job of its lease expires."""
     consumer = ConsumerFactory.create()
     published(consumer, 2)
     delivered, late = claimed(consumer, 2)

@@ -1,4 +1,4 @@
-"""Outcomes by answer, and the part of an answer that errors quote."""
+"""Outcomes of push deliveries by the endpoint's answer, and the part of it that errors quote."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

@@ -29,7 +29,7 @@ def publish(seconds: float, count: int = 1, **script: Any) -> list[int]:
 
 
 def test_many_async_handlers_run_at_once_and_do_not_wait_for_threads(stage: Stage) -> None:
-    """Forty run at once while the only thread is busy, and fifty more start after them."""
+    """Forty handlers end while the only thread is busy, and fifty more start after them."""
     awaiting()
     stage.consumer()
     stuck = stage.until_gate()

@@ -172,7 +172,7 @@ def test_handlers_one_after_the_other_share_a_thread(bench: AsyncBench) -> None:
 def test_the_next_handler_does_not_get_a_blocked_thread(
     bench: AsyncBench, limit: float | None
 ) -> None:
-    """A synchronous call goes on after a cancellation by the worker, and after a timeout."""
+    """The synchronous call of a cancelled or timed-out handler goes on, and keeps its thread."""
     blocked, may_end = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 

@@ -41,7 +41,7 @@ class QuickPool:
         self.taken: list[tuple[float, int]] = []
         self.jobs: list[ClaimedJob] = []
         self.looks = 0
-        """Number of times that the fetcher asked for the room."""
+        """Number of times that the fetcher asked this pool how many jobs it can take."""
 
     def room(self, run_time: RunTime) -> int:
         self.looks += 1
@@ -289,7 +289,7 @@ def test_a_suspect_does_not_wait_for_jobs_of_the_same_claim(bench: FetcherBench)
 
 
 def test_a_burst_ends_when_no_consumer_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may take many passes."""
+    """With `--burst` the fetcher first claims the jobs of every consumer, even in many passes."""
     monkeypatch.setattr(rotation, "LONGEST_PASS", 0.005)
     bench = FetcherBench(burst=True)
     pools = [bench.add(jobs)[1] for jobs in (*[0] * 40, 1)]

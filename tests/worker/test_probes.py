@@ -1,4 +1,4 @@
-"""Probe server: a client that reaches the port can take only a little of the worker."""
+"""Server of health probes: a client that reaches its port cannot use up the worker."""
 
 import logging
 import re

@@ -96,7 +96,7 @@ def test_a_retry_without_delay_comes_again_at_once(puller: Puller) -> None:
 def test_a_waiter_learns_of_a_delay(puller: Puller) -> None:
     """A long poll gets a retried job when its delay ends.
 
-    The first poll may find the job when the server starts to listen, so there is a second one.
+    There are two polls, because the first may find the job when the server starts to listen.
     """
     for _waiter in range(2):
         publish()
@@ -444,7 +444,7 @@ def test_good_outcomes_are_committed_next_to_bad_ones(puller: Puller) -> None:
 
 
 def test_a_locked_row_delays_its_own_outcome_only(puller: Puller) -> None:
-    """The outcome of a locked job is "locked" and can be repeated. An ack waits for it once."""
+    """The outcome of a locked job is "locked". If an ack repeats it, all repeats share one wait."""
     for _ in range(2):
         publish()
     [locked, free] = puller.taken(Batch=2)

@@ -101,7 +101,7 @@ def test_jobs_that_a_repeat_received_are_not_given_back(puller: Puller, late: La
 
 
 def test_what_another_process_claimed_does_not_go_back(puller: Puller, late: Late) -> None:
-    """A pull that repeats a claim of another process hangs up, and the claim keeps its job."""
+    """A job stays claimed if the client of a pull hangs up and another process made the claim."""
     with puller.hung_up(RequestID="r"):
         claim_elsewhere(puller, "r")
         wakes = Thread(puller.taken)
@@ -113,7 +113,7 @@ def test_what_another_process_claimed_does_not_go_back(puller: Puller, late: Lat
 
 
 def test_pulls_that_linger_hold_next_to_nothing(puller: Puller) -> None:
-    """They hold no transaction, and few threads and connections, however many pulls wait."""
+    """Long polls hold no transaction, and few threads and connections, however many they are."""
     before, there = threading.active_count(), sessions()
     with ExitStack() as clients:
         for _ in range(3 * CLIENTS):

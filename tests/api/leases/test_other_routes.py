@@ -71,7 +71,7 @@ def test_the_counts_add_up(census: Subscription, tokens: dict[str, str]) -> None
 def test_info_of_what_was_delivered_and_came_again(
     census: Subscription, tokens: dict[str, str]
 ) -> None:
-    """The page `/info` counts deliveries and repeated jobs. Up to AckFloor all jobs have ended."""
+    """`/info` counts delivered and repeatedly claimed jobs. All jobs up to AckFloor have ended."""
     assert info(tokens)["AckFloor"] is None
     first = claimed_by_worker(census, publish())
     pulling.finish([outcomes.deliver(first)])
@@ -207,7 +207,7 @@ def test_purge(operator: Client, census: Subscription, monkeypatch: pytest.Monke
 
 
 def test_purge_of_what_waits_behind_keys(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A purge also ends blocked jobs: the end of one job makes no other claimable."""
+    """A purge also ends blocked jobs, in several batches, and leaves only the job in flight."""
     monkeypatch.setattr("pulljobs.operating.BATCH", 2)
     consumer = subscription("orders", "census", exclusive_keys=True).consumer
     for number in range(12):

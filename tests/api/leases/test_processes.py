@@ -162,7 +162,7 @@ def _entry(job: Any) -> Entry:
 
 
 def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
-    """Answers are 503 with Retry-After until it is back. The history of all jobs breaks no rule."""
+    """Answers are 503 with Retry-After during the outage. The checker finds no lost job."""
     with project() as made:
         kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
         settings = {"DJANGO_SETTINGS_MODULE": "tests.api.leases.settings"}

@@ -103,7 +103,7 @@ def test_what_a_job_looks_like(puller: Puller) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.000001, 0.25, 1.0, -0.5, 1e9, -1e9])
 def test_times_of_messages_look_as_all_others(seconds: float) -> None:
-    """A time in the format of stored messages is rendered as other times in answers are."""
+    """A time that was stored with a message is rendered like all other times in answers."""
     time = EPOCH + timedelta(seconds=seconds)
     assert render_stored_time(encode_timestamp(time)) == render_time(time)
 
@@ -186,7 +186,7 @@ def test_a_long_poll_takes_queued_jobs_at_once(puller: Puller) -> None:
 
 
 def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
-    """The first poll may find the job as the server starts to listen, so there is a second one."""
+    """A second poll is woken, too: the first may find the job as the server starts to listen."""
     for _poll in range(2):
         polls = puller.long_poll()
         job, published = publish(), time.monotonic()
@@ -198,7 +198,7 @@ def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
 def test_a_client_that_settles_and_pulls_again_changes_no_row_of_waiters(
     puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row of the server is written one pass after the number of its waiting pulls changed."""
+    """A lower number of waiting pulls is stored one pass later, unless a new pull comes first."""
     monkeypatch.setattr(waiters.Waiters, "_maintain", lambda self: asyncio.sleep(0))
     poll = puller.long_poll()
     publish()
@@ -318,7 +318,7 @@ def test_pulls_of_other_processes_count(census: Subscription, puller: Puller) ->
 def test_a_refused_pull_is_not_counted(
     census: Subscription, puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server takes it out of its row again, or other servers would refuse pulls for it."""
+    """A refused pull is subtracted again, or other servers would refuse pulls because of it."""
     monkeypatch.setattr("pulljobs.api.leases.long_poll.waiters.PASS_SECONDS", LONG)
     Consumer.objects.update(max_waiting=2)
     waiter = {"consumer_id": census.consumer.pk, "waiting_until": Now() + timedelta(minutes=1)}

@@ -225,7 +225,7 @@ def by_wsgi(
 def test_under_wsgi_pulls_linger_on_threads_up_to_a_limit(
     by_wsgi: Puller, settings: Settings
 ) -> None:
-    """Above it, long polls get 429 with Retry-After. Pulls without Expires are not counted."""
+    """Above the limit, long polls get 429 with Retry-After. Pulls without Expires do not count."""
     setattr(settings, SETTING, {"MAX_LONG_POLL_THREADS": 2})
     threads = [by_wsgi.long_poll(), by_wsgi.long_poll()]
     refused = by_wsgi.post("pull", Expires=LONG)

@@ -49,7 +49,7 @@ def busy_threads() -> Iterator[threads.DatabaseThreads]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the functions that found callers or settled jobs, one for each call."""
+    """Names of the called functions that authenticate requests or settle jobs, in order."""
     called: list[str] = []
     settling = ((pulling, "finish"), (pulling, "finish_together"))
     for module, name in ((protocol, "find_callers"), *settling):
@@ -107,7 +107,7 @@ def test_requests_that_come_together_share_statements(
 def test_a_locked_row_delays_its_own_caller_only(
     puller: Puller, other: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other requests do not wait for it, and one thread always stays free for them."""
+    """Other requests do not wait for the locked row, and one thread always stays free for them."""
     # Until the test unlocks the rows.
     monkeypatch.setattr(ack, "LOCK_PAUSES", (0.05,) * 1000)
     monkeypatch.setattr(statements, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")
@@ -154,9 +154,9 @@ def test_a_locked_key_delays_its_own_caller_only(
     key: str | None,
     table: str,
 ) -> None:
-    """A settlement waits for the row of its key, but those of other callers do not.
+    """The settlement of a job waits while its key's row is locked. Those of other callers do not.
 
-    Where keys take turns, all jobs without a key share one.
+    Where keys take turns, all jobs without a key have one row in common.
     """
     monkeypatch.setattr(statements, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")
     keyed = Puller(client, base, subscription("keyed", "k", **fields))
@@ -177,7 +177,7 @@ def test_a_locked_key_delays_its_own_caller_only(
 def test_an_error_of_the_database_stays_with_the_caller_who_caused_it(
     puller: Puller, other: Puller
 ) -> None:
-    """The acks of other callers in the same statement are settled once. One client may hang up."""
+    """Other acks in the same statement are settled once, even if one of their clients hangs up."""
     publish("orders"), publish("orders"), publish("orders"), publish("invoices")
     [bad, retried, left], [theirs] = puller.taken(Batch=3), other.taken()
     query(CANCEL_THE_END_OF.format(ids.decode(bad["ID"])))

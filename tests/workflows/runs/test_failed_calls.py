@@ -1,4 +1,4 @@
-"""Calls of a run that fail: what a workflow catches stays so at each replay, and under its key."""
+"""Failed calls of a run: a caught failure is stored, so that each replay goes the same way."""
 
 from collections.abc import Callable
 from contextlib import suppress

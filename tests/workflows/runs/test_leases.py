@@ -258,7 +258,7 @@ def test_an_open_transaction_of_a_sender_blocks_no_claim(bench: Bench) -> None:
 
 
 def test_a_wake_up_without_the_lock_leaves_the_signal_of_a_run_in_flight_new(bench: Bench) -> None:
-    """Without the lock the run may have suspended meanwhile, so the sweep must find the signal."""
+    """Without the lock of its job a run may suspend meanwhile, so a sweep must find the signal."""
     run_id = bench.start()
     [held] = claimed(bench.consumer)
     RunSignal.objects.create(run_id=run_id, name="approval")

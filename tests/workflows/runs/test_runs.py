@@ -327,7 +327,7 @@ def test_a_workflow_that_can_not_work_is_refused(options: dict[str, Any]) -> Non
 
 
 def test_claims_of_runs_do_not_wait_for_the_disk(bench: Bench) -> None:
-    """All that a run writes names its lease token, so a claim that is lost is only repeated."""
+    """A run cannot write under a claim that a crash of the server lost, so it is only repeated."""
     bench.workflow(lambda run: None)
     [registered] = handlers.registered()
     assert registered.is_fenced
