@@ -47,7 +47,7 @@ class Spent(NamedTuple):
     seconds: float
     """Seconds of CPU time."""
     wal: float
-    """Bytes."""
+    """Bytes of WAL."""
 
 
 class Sample(NamedTuple):

@@ -43,7 +43,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """True for the rates of pulljobs. The raw statements and the costs are only shown."""
+        """True for a rate of pulljobs. Costs, and rates of raw statements, never fail the run."""
         return self.figure.endswith(RATES) and not self.figure.startswith(("raw", CONTROL))
 
     @property
@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
 
 
 def run(options: argparse.Namespace) -> None:
-    """Compare the commits, print the table and exit with 1 if a rate of the new commit is lower."""
+    """Print the compared figures, and exit with 1 if a rate of the new commit is clearly lower."""
     connection.ensure_connection()  # As long as this process is a user, the server stays up.
     refuse_unsafe()
     options.old, options.new = (_full_name(name) for name in (options.old, options.new))
@@ -80,7 +80,7 @@ def _full_name(commit: str) -> str:
 
 
 def extract(repository: Path, commit: str, tree: Path) -> Path:
-    """Write the files of a commit to a new directory and check that Python imports them there."""
+    """Write a commit to a new directory, and check that Python there imports its modules."""
     tree.mkdir()
     archive = _output(["git", "archive", "--format=tar", commit], repository)
     subprocess.run(["tar", "-x"], input=archive, cwd=tree, check=True)
@@ -129,7 +129,7 @@ def read_figures(output: bytes) -> Figures:
 
 
 def compare(old: Sequence[Figures], new: Sequence[Figures]) -> list[Comparison]:
-    """Pair the rounds of every figure that both commits give."""
+    """Return a comparison of each figure that both commits report, from one run for each round."""
     comparisons = []
     for figure in old[0]:
         if figure in new[0]:

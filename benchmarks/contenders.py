@@ -1,4 +1,7 @@
-"""Contenders of `limit`: raw designs, a loop and the worker. Each does all queued jobs."""
+"""Contenders of the benchmark `limit`, each of which does all queued jobs.
+
+They are queues in raw SQL, a loop that claims and settles by pulljobs, and the worker.
+"""
 
 import multiprocessing
 import os

@@ -78,7 +78,7 @@ def bare_connection() -> psycopg.Connection[tuple[object, ...]]:
 
 
 def store_messages(count: int) -> None:
-    """Empty the tables, store messages without jobs, and create the view `queued` of their jobs."""
+    """Store messages in emptied tables. Create the view `queued`, with a job to insert for each."""
     query(f"TRUNCATE {EMPTIED}, pulljobs_message")
     query(
         "INSERT INTO pulljobs_message"

@@ -1,4 +1,7 @@
-"""Endpoints of push consumers in one process: every address of 127/8, quick or slow by payload."""
+"""Endpoints of push consumers in one process, on every address of 127/8.
+
+The payload of a message decides if the answer to its delivery is quick or slow.
+"""
 
 import asyncio
 import json
@@ -25,7 +28,7 @@ class Arrival(NamedTuple):
 def serve(pipe: Connection, seconds: float) -> None:
     """Serve all endpoints until the process is killed. Slow endpoints answer after `seconds`.
 
-    It sends its port through the pipe, and then all arrivals so far at each request from the pipe.
+    Send the port through the pipe, and then all arrivals so far for each message from the pipe.
     """
     asyncio.run(_serve(pipe, seconds))
 

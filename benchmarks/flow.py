@@ -1,4 +1,4 @@
-"""Jobs a second of consumers with limits that hold nothing back, and by key."""
+"""Jobs a second of consumers with limits too high to delay a job, and of consumers with keys."""
 
 import argparse
 import sys

@@ -45,7 +45,7 @@ AN_HOUR: Final = 1 / 3600
 """Tokens a second of a rate that gives nothing during the run but its burst."""
 CHECKED_KEYS: Final = 5
 CHECKED: Final = Limits(per_key=2)
-"""Less than the number of processes, each of which takes one job of a key at a time."""
+"""Bound on the jobs of a key, less than the processes, each of which takes one job at a time."""
 CHECKED_PROCESSES: Final = 4
 CHECKED_JOBS: Final = 10_000
 CHECKED_SECONDS: Final = 30
@@ -62,7 +62,7 @@ MOST_AT_ONCE: Final = (
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run each measurement in `PARTS`, and print its table."""
+    """Run all measurements of the prototypes, and print a table of each."""
     with own_database():
         query(read_statement(FOLDER, "schema"))
         store_messages(options.jobs)

@@ -30,7 +30,7 @@ MOST_CLAIMS: Final = 200
 """Largest number of claims of a drain, which takes very long with few jobs a claim."""
 EMPTY_CLAIMS: Final = 5
 DISCOVERED: Final = 1_000
-"""Jobs whose keys are learned in one pass."""
+"""Largest number of jobs whose keys get turns by one call of `discover`."""
 PROOF: Final = "AND pg_visible_in_snapshot(writer, (SELECT pg_current_snapshot()))"
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -205,7 +205,7 @@ class Drain:
 
 
 def drain_flow(loop: FlowLoop, wanted: int) -> Drain:
-    """Claim and finish jobs until none can be claimed, in `MOST_CLAIMS` claims at most."""
+    """Claim and finish jobs until none can be claimed, or until the limit of claims is reached."""
     drain = Drain()
     cpu = _read_cpu(loop)
     while len(drain.claim_seconds) < MOST_CLAIMS:

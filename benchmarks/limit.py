@@ -114,7 +114,7 @@ def _table(runs: Runs, designs: Sequence[str]) -> Table:
 def _by_connections(
     runs: Runs, designs: Sequence[str], name: str, processes: int
 ) -> float | Literal[""]:
-    """Return the worker's rate over that of the fastest design on as many connections.
+    """Return the worker's rate divided by that of the fastest design with as many connections.
 
     Return an empty text for other contenders.
     """

@@ -1,4 +1,4 @@
-"""Waiting pulls: time from the call that publishes a message to the last byte of its answer."""
+"""Waiting pulls: time from a publish to the last byte of the answer that has the message."""
 
 import argparse
 import os

@@ -36,7 +36,7 @@ class Start(NamedTuple):
     django: float
     """Seconds until a process without pulljobs has a connection."""
     bare: float
-    """Memory of that process."""
+    """Memory of a process without pulljobs."""
     claim: float
     """Seconds until the worker has claimed a job that waited."""
     first: float

@@ -33,7 +33,7 @@ Times = dict[int, float]
 
 
 class ClaimTimes(NamedTuple):
-    """Times of claims of the claiming process, and of jobs."""
+    """Durations of the claims of a process, and the time at which each job was claimed."""
 
     claims: list[float]
     """Seconds of each claim while publishers ran."""

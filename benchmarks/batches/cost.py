@@ -80,7 +80,7 @@ def _finish(loop: OurLoop, claimed: ClaimedIds) -> None:
 
 
 def _expect_members(is_expected: bool) -> None:
-    """Choose how this process settles: by the statements for members if True, else without."""
+    """Make this process settle as with members of batches if True, and as without them if False."""
     module: Any = members
     module._until = float("inf") if is_expected else float("-inf")
 

@@ -2,8 +2,8 @@
 
 One large batch and many small ones are published and settled by processes that SIGKILL ends at
 random moments. Each batch must publish each callback once. A batch with dead members is redriven,
-and must publish them once more. At the end a callback is doubled and another one deleted, and the
-comparison has to see both.
+and must publish them once more. At the end the benchmark doubles a callback, deletes another, and
+expects its own check of the callbacks to report both.
 """
 
 import argparse
@@ -195,7 +195,7 @@ def _publish(processes: KilledWorkers, *arguments: object) -> list[str]:
 
 
 def _wait_for_ends(server: OwnServer, patience: float, rounds: int = 1) -> None:
-    """Wait until all batches are complete, at least one of them after `rounds` rounds.
+    """Wait until all batches are complete, and the highest round of a batch is `rounds`.
 
     Raise TimeoutError after `patience` seconds.
     """
@@ -214,7 +214,7 @@ def _read(connection: psycopg.Connection[Any], text: str) -> Any:
 
 
 def _judge(server: OwnServer, processes: KilledWorkers) -> dict[str, Any]:
-    """Check callbacks and counts. Then double a callback, delete another, and check the check."""
+    """Check callbacks and counts, then plant wrong callbacks to be found. Return all results."""
     with server.connect(autocommit=True) as connection:
         wrong = connection.execute(WRONG).fetchall()
         late = _read(connection, LATE)

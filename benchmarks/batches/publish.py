@@ -1,4 +1,10 @@
-"""Publisher of the batches of `batch-faults`: arguments prepare, or NAME BATCHES MEMBERS DYING."""
+"""Program of `batch-faults` that creates the tables and consumers, or publishes batches.
+
+    python -m benchmarks.batches.publish prepare
+    python -m benchmarks.batches.publish NAME BATCHES MEMBERS DYING
+
+The second form publishes BATCHES batches of MEMBERS jobs, of which DYING are rejected.
+"""
 
 import sys
 from typing import Final
@@ -20,7 +26,7 @@ def prepare() -> None:
 
 
 def publish(name: str, count: int, members: int, dying: int) -> None:
-    """Publish `count` batches of `members` jobs, of which `dying` are rejected. Print the ids."""
+    """Publish batches of `members` jobs, of which `dying` are rejected. Print the batch ids."""
     from pulljobs import batches
 
     for number in range(count):

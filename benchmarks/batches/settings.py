@@ -1,4 +1,4 @@
-"""Settings of the processes that `batch-faults` starts, for the server of the director."""
+"""Settings of the processes that `batch-faults` starts, for the PostgreSQL server it runs."""
 
 from datetime import timedelta
 

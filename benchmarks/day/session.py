@@ -1,4 +1,4 @@
-"""Hours of jobs, with a day of the database's clock before each, and the highest sizes in each."""
+"""Run of the benchmark `day`: each day has the jobs of an hour, and its highest sizes are noted."""
 
 import argparse
 import os
@@ -35,7 +35,7 @@ APART: Final = {
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run all hours and report their sizes. Exit with 1 if a size grew beyond `GROWTH`."""
+    """Run all days and report their highest sizes. Exit with 1 if a size grew more than allowed."""
     jobs = max(1, round(3600 * options.rate))
     # The sizes count here, not the time until they are on a disk.
     with own_database(durable=False):
@@ -120,9 +120,9 @@ def _allowed(name: str) -> float:
 
 
 def _growth(hours: list[Sizes]) -> Sizes:
-    """Return the growth of each size, by its name.
+    """Return the growth of each size by name, from the second quarter of the run to the last.
 
-    It is the highest value in the last quarter of the hours, divided by that in the second quarter.
+    The growth is the ratio of the highest values in both quarters.
     """
     quarter = len(hours) // 4
     second = sizes.highest(hours[quarter : 2 * quarter])

@@ -53,7 +53,7 @@ def read_indexes() -> Sizes:
 
 
 def count_live() -> int:
-    """Count the rows of the job table, whose statistics may be ten seconds late."""
+    """Count the rows of the job table exactly, because its statistics may be ten seconds late."""
     return _number("SELECT count(*) FROM pulljobs_job")
 
 

@@ -9,7 +9,7 @@ class FaultsConfig(AppConfig):
     name = "benchmarks.faults"
 
     def ready(self) -> None:
-        """Wrap claims and settlements: install the planned breaks, then the witness around them."""
+        """Break pulljobs in the planned ways, then wrap claims and settlements to record them."""
         from benchmarks.faults.roles import breaks, clock, environment, witness
 
         if environment.HISTORY is not None:

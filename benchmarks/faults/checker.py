@@ -109,7 +109,7 @@ class Case:
 
     @cached_property
     def waits(self) -> list[Wait]:
-        """Waits that no fault explains."""
+        """Times for which a job waited although no fault concerned it."""
         return list(unrelated_waits(self.lines, self.claims.by_job, self.disturbances))
 
     def jobs(self, event: str) -> set[int]:
@@ -143,7 +143,7 @@ def all_is_settled(case: Case) -> Iterator[str]:
 
 
 def claims_settle_once(case: Case) -> Iterator[str]:
-    """Check that a claim of a job has at most one settlement, in the answers and in the archive."""
+    """Check that a job is settled at most once for each claim, by answers and by the archive."""
     for claim in _all_claims(case):
         if len(claim.accepted) > 1:
             outcomes = ", ".join(line.outcome for line in claim.accepted)
@@ -155,7 +155,7 @@ def claims_settle_once(case: Case) -> Iterator[str]:
 
 
 def answers_are_true(case: Case) -> Iterator[str]:
-    """Check that confirmed settlements are archived, and that holders sent archived deliveries."""
+    """Check that confirmed settlements are archived, and archived deliveries were requested."""
     for claim in _all_claims(case):
         archived = case.tables.archived.get(claim.job, ())
         states = {row.state for row in archived if row.lease_token == claim.lease_token}
@@ -237,10 +237,10 @@ def keys_keep_their_slots(case: Case) -> Iterator[str]:
 
 
 def keys_share(case: Case) -> Iterator[str]:
-    """Check that of two keys with waiting jobs none gets ahead by more than turns allow.
+    """Check that of two keys with waiting jobs none gets more turns than the other.
 
-    They allow a turn, and another one for each process, because a process may have read the turns
-    before others changed them. Keys with a bound or a rate of their own are not judged.
+    A lead of one turn is allowed, and of another turn for each process, because a process may have
+    read the turns before others changed them. Keys with a bound or a rate are not judged.
     """
     is_by_turn = (
         case.keys.is_fair and not case.keys.slots and not (case.rate and case.rate.is_by_key)
@@ -268,7 +268,7 @@ def rates_are_used(case: Case) -> Iterator[str]:
 
 
 def jobs_in_flight_keep_the_bound(case: Case) -> Iterator[str]:
-    """Check that at no instant more jobs are surely held than the bound allows."""
+    """Check that at no instant more jobs are surely held than the concurrency limit allows."""
     bound, is_shared = case.in_flight
     if not bound:
         return
@@ -337,7 +337,8 @@ def only_what_started_is_charged(case: Case) -> Iterator[str]:
 def _charges(case: Case) -> Iterator[tuple[JobClaim, JobClaim, int]]:
     """Yield two successive claims of a job and the number of retries counted in between.
 
-    Pairs are left out if no retry was counted, or if no line records a claim between them.
+    Pairs are left out if no retry was counted, if no line records a claim between them, or if an
+    HTTP client was frozen or killed while it held the job.
     """
     for first, second in chain.from_iterable(map(pairwise, case.claims.by_job.values())):
         charged = second.claimed.retry_count - first.claimed.retry_count
@@ -377,7 +378,7 @@ def runs_end_with_their_leases(case: Case) -> Iterator[str]:
 
 
 def readiness_is_true(case: Case) -> Iterator[str]:
-    """Check that answers of `/readyz` follow every change within the documented time."""
+    """Check that `/readyz` shows within the documented time whether a process can work."""
     if case.bounds is not None:
         yield from untrue_answers(case.lines, case.disturbances, case.bounds)
         yield from deaf_processes(case.lines, case.disturbances, case.bounds)

@@ -1,4 +1,4 @@
-"""Command `python -m benchmarks faults`, which runs a plan or rounds."""
+"""Command `python -m benchmarks faults`, with overlapping faults or with one at a time."""
 
 import argparse
 
@@ -7,6 +7,6 @@ from benchmarks.faults.options import check_kinds
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run a plan, or rounds if the options say so."""
+    """Run a plan of overlapping faults, or with `--rounds` inject the faults one at a time."""
     check_kinds(options)
     (rounds if options.rounds else report).run(options)

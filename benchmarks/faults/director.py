@@ -38,7 +38,7 @@ CHANGED: Final = 1.0
 """Seconds after a change of limits until all processes know of it."""
 STOP_SECONDS: Final = 60.0
 LIVENESS_LEASES: Final = 4
-"""Lease durations after which a loop counts as hung in rounds, so that a few suffice to show it."""
+"""Lease durations after which a loop counts as hung, in a run with one fault at a time."""
 HEARTBEATS: Final = 3
 """Heartbeats in a lease duration, after which a worker without one is not ready."""
 VERIFY: Final = 5.0
@@ -77,12 +77,12 @@ def run_on(own: OwnServer, plan: Plan, keep: Path | None = None) -> RunResult:
 
 
 def make_bounds(plan: Plan) -> Bounds | None:
-    """Return the longest times that rounds may take, or None if the faults delay every job."""
+    """Return the longest times allowed, or None for overlapping faults, which delay every job."""
     return Bounds(plan.lease_duration, ready=plan.lease_duration) if plan.rounds else None
 
 
 def make_timing(plan: Plan) -> dict[str, str]:
-    """Return environment variables that shorten the workers' heartbeats and time-outs in rounds."""
+    """Return environment variables for short heartbeats and time-outs, if faults do not overlap."""
     if not plan.rounds:
         return {}
     return {
@@ -185,7 +185,7 @@ class Director:
 
     @contextmanager
     def probed(self) -> Iterator[None]:
-        """Ask workers and servers whether they are ready, if the faults come in rounds."""
+        """Ask processes if they are ready during the block, if the plan has one fault at a time."""
         if not self.plan.rounds:
             yield
             return

@@ -59,7 +59,7 @@ class JobClaim:
 
     @property
     def surely_until(self) -> float:
-        """Time until which the process surely held the job, once the claim was answered."""
+        """Time until which the process surely held the job, from the answer to its claim on."""
         return min([self.leased_until, self.let_go, *(line.at for line in self.lines[SENT])])
 
     @property

@@ -11,7 +11,7 @@ from benchmarks.faults.spans import Span, invert, overlap
 
 
 class KeyLimits(NamedTuple):
-    """Limits of the keys of a run."""
+    """Limits that apply to each key of the consumers of a run."""
 
     is_exclusive: bool = True
     """True if jobs of a key run one at a time."""
@@ -73,7 +73,7 @@ def unequal_shares(
 
 
 class _Share(NamedTuple):
-    """Largest number of jobs that a claim took of one key."""
+    """Number of jobs that a claim took of the key of which it took most."""
 
     claimed_at: float
     jobs: int
@@ -95,7 +95,7 @@ def _largest_shares(keys: Iterable[Iterable[TimedClaim]]) -> list[_Share]:
 
 
 def _find_lead(first: Iterable[TimedClaim], second: Iterable[TimedClaim]) -> int:
-    """Return by how many jobs one key got ahead of the other, at most, between any two times."""
+    """Return the largest lead in jobs that either key gained on the other between two times."""
     changes = Counter(claim.claimed_at for claim in first)
     changes.subtract(claim.claimed_at for claim in second)
     leads = [0, *accumulate(change for _at, change in sorted(changes.items()))]

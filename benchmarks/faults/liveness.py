@@ -1,4 +1,4 @@
-"""Rules about waits, replaced processes and readiness, for runs whose faults come in rounds.
+"""Rules about waits, replaced processes and readiness, for runs with one fault at a time.
 
 They need a load that leaves threads idle, and lines that say which jobs and processes a fault
 concerned: `locked`, `froze`, `stopped`, `continued` and `killed`.
@@ -44,7 +44,7 @@ DEAF_JOBS: Final = 60
 
 @dataclass(frozen=True)
 class Bounds:
-    """Longest times that the rules of rounds allow, in seconds."""
+    """Longest times in seconds that the rules allow in a run with one fault at a time."""
 
     lease_duration: float
     ready: float
@@ -95,7 +95,7 @@ class Disturbances:
 
     @cached_property
     def sessions(self) -> dict[int, list[Window]]:
-        """Windows in which a session of a killed process stayed open on the server."""
+        """Windows in which the server kept a session of a killed process open, by process id."""
         windows = defaultdict(list)
         for line in self.lines:
             if line.event == LOCKED and not line.job:
@@ -136,7 +136,7 @@ def _overlap(windows: Iterable[Window], since: float, until: float) -> bool:
 def unrelated_waits(
     lines: Sequence[Line], by_job: dict[int, list[JobClaim]], faults: Disturbances
 ) -> Iterator[Wait]:
-    """Yield the waits that no fault explains: to be published, claimed, begun and settled."""
+    """Yield each job's waits for publish, claim, start and settlement that no fault concerned."""
     published = {line.job: line for line in lines if line.event == PUBLISHED}
     for job, line in published.items():
         yield Wait(job, "published", line.since, line.at)

@@ -102,7 +102,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def check_kinds(options: argparse.Namespace) -> None:
-    """Raise SystemExit for a fault that is not offered with rounds, or only with rounds."""
+    """Raise SystemExit for a kind of fault that needs `--rounds`, or does not work with it."""
     known = IN_ROUNDS if options.rounds else OVERLAPPING
     if unknown := set(options.faults or ()) - set(known):
         way = "with --rounds" if options.rounds else "without --rounds"

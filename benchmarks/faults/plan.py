@@ -1,4 +1,4 @@
-"""Plan of a run."""
+"""Plan of a run of `python -m benchmarks faults`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ class Plan:
 
     faults: tuple[str, ...]
     times: int | None = None
-    """Number of faults, spread over the `jobs` or one `every` few seconds."""
+    """Number of faults, spread over the `jobs`, or at intervals of `every` seconds."""
     minutes: float | None = None
     jobs: int | None = None
     """Number of jobs to publish, or None to publish as long as faults are injected."""
@@ -23,7 +23,7 @@ class Plan:
     seconds: float = 0.002
     """Average time of a job."""
     lease_duration: float = 2.0
-    """Seconds."""
+    """Lease duration of the consumers in seconds."""
     hold: float = 1.5
     """Approximate length of a fault in seconds."""
     keys: int = 0
@@ -63,7 +63,7 @@ class Plan:
     largest: int = 0
     """Largest payload in bytes, or 0 for payloads without padding."""
     locked: float = 60.0
-    """Seconds for which rows are locked in a round."""
+    """Seconds for which rows are locked by a fault, if `rounds` is given."""
     broken: str = ""
     """Names of the breaks to install, separated by commas."""
     seed: int | None = None

@@ -41,7 +41,7 @@ class Probed(Protocol):
 
 
 class Prober:
-    """Thread that asks the living processes inside the `with` block."""
+    """Thread that asks living processes if they are ready, inside the `with` block."""
 
     def __init__(
         self, living: Callable[[], Iterable[Probed]], write: Callable[[Line], object]

@@ -320,7 +320,7 @@ def _path(tree: Path) -> dict[str, str]:
 def _is_zombie(pid: int) -> bool:
     """Return True if the process has ended and no process has waited for it yet.
 
-    Without /proc return False, so that a process that is killed twice counts twice.
+    Without /proc return False: a process that was killed may then be killed and counted again.
     """
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"

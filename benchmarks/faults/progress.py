@@ -10,7 +10,7 @@ DELIVERED: Final = b'"DELIVERED"'
 
 @dataclass
 class Progress:
-    """Count of the deliveries that were confirmed to all processes of a run."""
+    """Count of the deliveries that the database confirmed, summed over the processes of a run."""
 
     directory: Path
     delivered: int = 0

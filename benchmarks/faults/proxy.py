@@ -56,7 +56,7 @@ class Proxy:
         self._patient_until = time.monotonic() + PATIENCE_SECONDS
 
     def lose_clients(self) -> None:
-        """Keep open the server sessions of clients that end within the next `LOST_SECONDS`."""
+        """Keep open the server sessions of clients that end within the next ten seconds."""
         self._lost_until = time.monotonic() + LOST_SECONDS
 
     async def pass_on(self, chunk: bytes, writer: asyncio.StreamWriter) -> None:

@@ -39,7 +39,7 @@ PLANS: Final[Mapping[str, Plan]] = {
     "raise": replace(USUAL, faults=("raise",), clients=2),
     "stall": replace(USUAL, faults=("stall",), clients=1, rate=10.0, largest=LARGEST_PAYLOAD),
 }
-"""Plan of each kind."""
+"""Plan for each kind of fault."""
 COLUMNS: Final = ("kind", "rounds", "seconds", "jobs", "longest wait", "verdict")
 
 

@@ -1,4 +1,4 @@
-"""Tables of docs/peers.md, written between its marks, and the file of its chart."""
+"""Tables of docs/peers.md, between its comments `measured` and `end`, and the file of its chart."""
 
 import re
 import sys

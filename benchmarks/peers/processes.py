@@ -110,7 +110,7 @@ class Workers:
         self._starts = folder / "starts"
 
     def gather(self, processes: int) -> None:
-        """Wait until each process waits in its first job. After one does, limit the time."""
+        """Wait until all processes have begun a job, or some time after the first process has."""
         self._wait("ready.*", 1, START_SECONDS)
         with suppress(TimeoutError):
             self._wait("ready.*", processes, GATHER_SECONDS)

@@ -7,7 +7,7 @@ rollup    the rollup, compared with a bare read and group by of the same files
 publish   the atomic publish, compared with a raw COPY and INSERT ... SELECT
 consume   the streaming consumer, compared with raw claims and finishes
 memory    memory of the driver
-session   sizes in turn, and the targets
+session   all measures for each number of rows, and the missed targets
 
 small_files      exports of one row, then compact and vacuum
 quiet_times      cold commands of the lake, for few jobs

@@ -146,7 +146,7 @@ def _add_row(table: Table, size: int, what: str, rows: int, seconds: float) -> N
 
 
 def _growth(table: Table, memories: list[DriverMemory]) -> dict[str, Any]:
-    """Return the ratios of the times for a row, and of memory, of the last size and the first."""
+    """Return the growth of the time for a row, and of memory, from the first size to the last."""
     figures: dict[str, Any] = {
         "python_memory_growth": memories[-1].python_mib / memories[0].python_mib,
         "jvm_memory_growth": memories[-1].jvm_mib / memories[0].jvm_mib,

@@ -1,4 +1,9 @@
-"""Creation of the tables and schedules of `schedule-faults`: COUNT, of which OFTEN every second."""
+"""Creation of the tables and schedules of `schedule-faults`.
+
+    python -m benchmarks.schedules.prepare COUNT OFTEN
+
+Of COUNT schedules OFTEN fire every second, and the others every minute.
+"""
 
 import sys
 from datetime import timedelta

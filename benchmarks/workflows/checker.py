@@ -49,7 +49,7 @@ class Evidence:
     runs: dict[int, tuple[str, Any]]
     """State and result of each run that ended."""
     live: dict[int, str]
-    """State of each run that did not."""
+    """State of each run that has not ended."""
     effects: Counter[tuple[int, int]]
     claims: dict[str, datetime]
     calls: list[StepCall]

@@ -195,14 +195,14 @@ class FaultLoop:
         (self._processes.folder / ENOUGH).touch()
 
     def wait_for_the_rest(self) -> None:
-        """Tend the processes until every run and batch has ended, or nothing moves any more."""
+        """Tend the processes until every run and batch has ended, or none makes progress."""
         self._moved_at = time.monotonic()
         while self._moves() and self._read(LEFT)[0]:
             self._processes.tend()
             time.sleep(LOOK_SECONDS)
 
     def _moves(self) -> bool:
-        """Return False if no fault and no progress of the runs was seen for a long time."""
+        """Return True unless for a long time no fault happened and no run made progress."""
         seen = (self._processes.faults().total(), self._read(PROGRESS))
         if seen != self._seen:
             self._seen, self._moved_at = seen, time.monotonic()

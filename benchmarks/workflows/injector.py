@@ -1,4 +1,4 @@
-"""Faults between two statements: the process kills, stops or cuts itself off at a chosen one.
+"""Faults between two statements: the process kills or stops itself, or drops its connection.
 
 The injector wraps the cursors and the commits of psycopg, and counts the statements of runs and of
 their settlements. At a number that a seeded generator chooses, it injects a fault before or after
@@ -86,7 +86,7 @@ class Injector:
             _cut(connection)
 
     def _is_counted(self, text: str) -> bool:
-        """Return True if the statement is of a run, or if its thread executed one before."""
+        """Return True if runs or batches use the statement's table, or if its thread does runs."""
         self._threads.runs = getattr(self._threads, "runs", False) or "pulljobs_run" in text
         return self._threads.runs or OURS.search(text) is not None
 

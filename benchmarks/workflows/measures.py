@@ -85,7 +85,7 @@ class Measured:
                 self._row[f"{kind}{suffix} p50 / p99 ms"] = f"{p50:.1f} / {p99:.1f}"
 
     def _measure_batch(self, members: int, processes: int) -> None:
-        """Add to the row the members a second, and the time from the last one to the callback."""
+        """Add to the row members/s, and the time from the last member to the callback."""
         self._order("start", "batch", members)
         deadline = time.monotonic() + BATCH_SECONDS
         with self._working(processes), databases.connect(self._database) as session:

@@ -47,7 +47,7 @@ def selectors(expr: Any) -> list[VectorSelector]:
 
 
 def labels_of(expr: Any, exported: Labels) -> frozenset[str]:
-    """Return the labels of an expression's results. Fail if it groups or matches by others."""
+    """Return the labels of an expression's results. Fail if it uses a label that is missing."""
     match expr:
         case VectorSelector():
             return exported[str(expr.name)] | OF_TARGETS

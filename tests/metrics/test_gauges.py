@@ -67,7 +67,7 @@ def test_they_are_what_the_tables_say(billing: Subscription) -> None:
 
 
 def test_pauses_workers_and_circuits(billing: Subscription) -> None:
-    """Gauges show a pause, the serving workers, the highest circuit and the silent nodes."""
+    """Gauges show a pause, the serving workers, their highest circuit level and silent nodes."""
     operating.pause(billing.consumer.channel, nodes.clock(USING) + timedelta(hours=1))
     for level, silent in ((2, timedelta(0)), (3, timedelta(0)), (5, timedelta(minutes=5))):
         _node(
@@ -87,7 +87,7 @@ def test_pauses_workers_and_circuits(billing: Subscription) -> None:
 def test_who_holds_jobs_serves_but_for_a_worker_that_no_longer_says_so(
     billing: Subscription, via: Via, serving: int
 ) -> None:
-    """Clients and streams, which send no report, count as serving while they hold jobs."""
+    """Clients and streams count as serving while they hold jobs, workers only by their reports."""
     publish_many("orders", [b""] * 2)
     assert read_gauges()["pulljobs_serving", PLACE] == 0
     for _ in range(2):
@@ -105,7 +105,7 @@ def _node(report: dict[str, Any], silent: timedelta) -> None:
 def test_a_long_backlog_costs_no_more_than_its_cap(
     billing: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above the cap the planner's estimate is the count, and no more rows are read."""
+    """A gauge counts jobs up to a cap. Above it the planner estimates, and reads no more rows."""
     monkeypatch.setattr(backlog, "CAPS", (50,))
     reads = []
     for count in (200, 1800):
@@ -122,7 +122,7 @@ def test_a_long_backlog_costs_no_more_than_its_cap(
 def test_the_planner_is_asked_of_so_many_consumers_at_the_most(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only `ESTIMATED` backlogs above the cap are estimated. The others are exported as the cap."""
+    """Estimates are made for a few of the backlogs above the cap. The others show the cap."""
     monkeypatch.setattr(backlog, "CAPS", (5,))
     monkeypatch.setattr(gauge_samples, "ESTIMATED", 2)
     monkeypatch.setattr(backlog, "estimate_queued", lambda _using, _consumer_id: 1000)
@@ -262,7 +262,7 @@ def test_parts_that_are_always_late_are_exported_from_the_last_reading(
     reading: Callable[[], threading.Thread],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A part that is not read yet has the values of the last reading, if that is recent enough."""
+    """Gauges that a reading has not reached yet keep their last values, if those are recent."""
     monkeypatch.setattr(gauges, "WAIT", 0.0)
     monkeypatch.setattr(gauges, "FRESH", 0.0)
     turns = threading.Semaphore(0)
@@ -298,7 +298,7 @@ def _read_ok(collector: Gauges) -> dict[str, float]:
 def test_they_are_read_again_only_when_they_are_some_seconds_old(
     billing: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scrapes within `FRESH` seconds share one reading of the gauges."""
+    """Scrapes within a few seconds share one reading of the gauges."""
     monkeypatch.setattr(gauges, "FRESH", 600.0)
     collector = Gauges()
     first = _value(collector)

@@ -91,7 +91,7 @@ def test_every_counted_family_has_its_event() -> None:
 
 
 def test_series_of_a_consumer_begin_at_0() -> None:
-    """Without the 0 before it, the first dead job would be missing from a rate in PromQL."""
+    """Counters of a consumer start at 0, because a rate in PromQL would miss the first count."""
     recorder.record(JobsClaimed("fresh", "all", 1))
     died = {"channel": "fresh", "consumer": "all", "event": "retry", "state": "DEAD"}
     assert REGISTRY.get_sample_value("pulljobs_jobs_finished_total", died) == 0
@@ -223,7 +223,7 @@ assert not os.path.exists(directory) and os.environ.get(sharing.VARIABLE) == sys
 
 
 def test_a_fork_counts_for_itself_and_the_directory_goes(tmp_path: object) -> None:
-    """The directory of the counters is deleted, and its environment variable is as before."""
+    """A forked process has its own file of counters. Their directory is deleted at the end."""
     done = subprocess.run(
         [sys.executable, "-c", SHARING, str(tmp_path)],
         env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": ""},

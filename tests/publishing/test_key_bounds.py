@@ -82,7 +82,7 @@ class TestReject:
 
     @committed
     def test_many_publishers_at_once_fill_it_exactly(self) -> None:
-        """Exactly 10 of 50 parallel publishers are accepted."""
+        """With a bound of 10, exactly 10 of 50 parallel publishes to a key are accepted."""
         consumer = bounded(10)
 
         def try_some(_number: int) -> list[bool]:
@@ -406,7 +406,7 @@ class TestOpenPublishers:
     def test_one_whose_transaction_stays_open_stops_no_claim_of_the_key(
         self, overflow: str
     ) -> None:
-        """Claims, takes, settlements and kills do not wait for a publisher's open transaction."""
+        """Claims, even by id, settlements and kills wait for no open transaction of a publisher."""
         consumer = bounded(4, overflow)
         made = [send(consumer, payload).job_ids[0] for payload in "abc"]
         publishing = Thread(lambda: replace_and_wait(consumer))

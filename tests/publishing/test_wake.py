@@ -94,7 +94,7 @@ def test_a_failed_publish_raises_although_a_consumer_waits(listener: Listener) -
 
 @pytest.mark.usefixtures("listener")
 def test_a_publish_on_a_closed_connection_raises_although_a_consumer_waits() -> None:
-    """A connection is closed like this between the loss of the server and the end of a request."""
+    """A publish on a connection that the server's loss has closed raises, and stores nothing."""
     consumer = waiting()
     for _publish in range(2):
         publish(consumer.channel.name, b"x")

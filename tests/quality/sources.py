@@ -115,7 +115,7 @@ class PythonFile:
 
     @cached_property
     def classes(self) -> list[ast.ClassDef]:
-        """Classes of the module. A nested class is distinguished by its owner."""
+        """Classes of the module, without nested classes, whose names need not be unique."""
         return [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
 
 

@@ -12,7 +12,10 @@ NOT_SHIPPED = {".pyc"}
 
 
 def test_wheel_has_every_file_of_the_packages(tmp_path: Path) -> None:
-    """The wheel is built from a copy, because setuptools also packs old files in `build/`."""
+    """The wheel has every file of the packages and no other file.
+
+    It is built from a copy, because setuptools also packs old files in `build/`.
+    """
     source = tmp_path / "source"
     source.mkdir()
     for name in INPUTS:

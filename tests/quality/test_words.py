@@ -45,6 +45,6 @@ def test_a_class_name_of_another_package_is_not_taken() -> None:
 
 
 def test_the_repository_keeps_the_rules() -> None:
-    """Run `python -m tests.quality.words` to see the violations by folder."""
+    """No file breaks a rule of words. `python -m tests.quality.words` counts violations."""
     violations = [*words.check(words.read_sources()), *words.prose()]
     assert [str(violation) for violation in violations] == []

@@ -195,7 +195,7 @@ def test_a_name_that_is_taken_is_refused(
 def test_the_preview_shows_ten_slots_in_both_zones_and_saves_nothing(
     operator: Client, fields: dict[str, Any]
 ) -> None:
-    """A slot is marked if the offset of the zone has changed since the slot before."""
+    """The preview marks a slot if the offset of the zone has changed since the slot before it."""
     start = {"starts_at": "2030-03-27T00:00", "cron": "0 6 * * *", "_preview": "1"}
     answer = operator.post(add_page(), fields | start)
     text = visible_text(answer.content.decode())

@@ -68,7 +68,7 @@ def test_a_row_counts_once_it_exists_until_it_is_updated() -> None:
 
 
 def test_what_an_operator_syncs_is_in_the_audit_trail() -> None:
-    """The command's changes are audited. Those that a worker makes at its start are not."""
+    """Changes of `pulljobs schedules sync` are audited, but not those of a worker at its start."""
     schedules.declare("daily", "reports", cron="0 6 * * *")
     call_command("pulljobs", "schedules", "sync", "--dry-run", stdout=StringIO())
     assert not AuditEntry.objects.exists()

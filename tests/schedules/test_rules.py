@@ -1,4 +1,4 @@
-"""Tests of rules: their slots, their words, and what is refused."""
+"""Tests of the rules of schedules: their slots, their descriptions, and the rules refused."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice

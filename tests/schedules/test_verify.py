@@ -1,4 +1,4 @@
-"""Tests of the proof: each slot has one record, and each that fired its message."""
+"""Tests of `verify`, which proves that each slot has one record, and each fired slot a message."""
 
 from datetime import timedelta
 from typing import Any

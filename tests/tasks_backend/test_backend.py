@@ -93,7 +93,7 @@ def test_a_result_has_the_begin_of_its_first_and_of_its_last_run(tasks: ModuleTy
 
 
 def test_a_task_is_enqueued_when_its_transaction_commits(tasks: ModuleType) -> None:
-    """The first task, which creates the consumer, is no exception."""
+    """A rollback undoes even the first task of a queue, which creates the consumer."""
     with transaction.atomic(using=USING):
         tasks.add.enqueue(1, 1)
         transaction.set_rollback(True, using=USING)
@@ -117,7 +117,7 @@ def test_queue_priority_and_time_are_those_of_the_job(tasks: ModuleType) -> None
 
 
 def test_results_have_the_task_as_it_was_enqueued(tasks: ModuleType) -> None:
-    """A result, and the context of the running task, have its priority and its time."""
+    """A result, and the context of the running task, have its priority and time as enqueued."""
     now = timezone.now()
     result = tasks.about.using(priority=7, run_after=now).enqueue()
     drain()
@@ -196,7 +196,7 @@ def test_no_signal_is_sent_for_a_task_that_is_rolled_back(tasks: ModuleType) -> 
 def test_an_error_has_an_exception_whatever_it_names(
     tasks: ModuleType, how: str, kind: type[Exception] | None
 ) -> None:
-    """Its class is PulljobsError if the text names none. A class nested in another is found."""
+    """If an error names no exception, its class is PulljobsError. Nested classes are found."""
     result = tasks.end.enqueue(how)
     drain(delayed=True)
     [*_, error] = tasks.end.get_result(result.id).errors
@@ -280,7 +280,7 @@ def test_a_run_that_is_settled_before_it_begins_is_an_attempt(tasks: ModuleType)
 
 
 def test_others_may_listen_to_the_channel(tasks: ModuleType) -> None:
-    """They get a copy of the task. The result is that of its own consumer."""
+    """Other consumers get a copy of a task. Its result is that of the consumer that runs tasks."""
     ConsumerFactory.create(channel__name="tasks-default-default", name="another")
     handlers.sync_consumers()
     result = tasks.add.enqueue(2, 2)
@@ -293,7 +293,7 @@ def test_others_may_listen_to_the_channel(tasks: ModuleType) -> None:
 def test_a_task_is_published_to_its_own_consumer_even_if_others_came_first(
     tasks: ModuleType, others: int
 ) -> None:
-    """They created the channel before its first task, and each gets one copy of it."""
+    """Consumers that a channel had before its first task get a copy, and the task still runs."""
     channel = ChannelFactory.create(name="tasks-default-default")
     ConsumerFactory.create_batch(others, channel=channel)
     result = tasks.add.enqueue(2, 2)
@@ -303,7 +303,7 @@ def test_a_task_is_published_to_its_own_consumer_even_if_others_came_first(
 
 
 def test_the_handler_of_another_consumer_does_not_run_tasks(tasks: ModuleType) -> None:
-    """The task runs in its own handler, even if its process has registered only another one."""
+    """A task runs in the handler of tasks, even if its process registered only another handler."""
     with registry_of_its_own():
         handlers.handler(channel="tasks-default-default", consumer="audit")(print)
         handlers.sync_consumers()
@@ -342,7 +342,7 @@ TASK: Any = {
 
 @pytest.mark.parametrize("payload", [b"\xff", {"a": 1}, [], TASK])
 def test_a_job_that_is_no_task_has_no_result(tasks: ModuleType, payload: Any) -> None:
-    """A name in an ordinary message is not imported."""
+    """An ordinary message has no result, even if it names a function, which is not imported."""
     consumer = ConsumerFactory.create(name="tasks")
     [job] = publish(consumer.channel.name, payload).job_ids
     with pytest.raises(TaskResultDoesNotExist):
@@ -373,7 +373,7 @@ def test_messages_of_other_programs_are_no_tasks(tasks: ModuleType, payload: Any
     ],
 )
 def test_a_task_that_no_longer_exists_has_no_result(tasks: ModuleType, odd: dict[str, Any]) -> None:
-    """No other error is raised, whatever the message says."""
+    """A message with wrong or outdated fields raises TaskResultDoesNotExist and no other error."""
     handlers.sync_consumers()
     task = TASK | {"task": "tests.tasks_backend.declared.add"}
     [job] = publish("tasks-default-default", task | odd).job_ids
@@ -382,7 +382,7 @@ def test_a_task_that_no_longer_exists_has_no_result(tasks: ModuleType, odd: dict
 
 
 def test_a_task_of_an_earlier_release_has_a_result(tasks: ModuleType) -> None:
-    """Its message has no priority and no time."""
+    """A message without priority and time, as earlier releases wrote it, has a result."""
     handlers.sync_consumers()
     task = TASK | {"task": "tests.tasks_backend.declared.greet", "queue": "receipts"}
     [job] = publish("tasks-default-receipts", task | {"args": ["Ann"]}).job_ids
@@ -473,7 +473,7 @@ def test_the_check_runs_without_an_import_of_tasks() -> None:
 
 
 def test_a_check_reports_backends_that_share_a_channel() -> None:
-    """The OPTIONS of the last registered backend would apply to the tasks of both."""
+    """Backends that share a channel are an error: the OPTIONS of the last would apply to both."""
     ours = {"BACKEND": "pulljobs.tasks_backend.PullJobsBackend"}
     backends = {
         "default": ours,

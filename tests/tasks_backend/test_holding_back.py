@@ -50,7 +50,7 @@ def with_failing_tasks(stage: Stage, tasks: ModuleType, count: int) -> Worker:
 
 
 def test_a_failing_task_holds_back_only_itself(stage: Stage, tasks: ModuleType) -> None:
-    """Its jobs stay in the queue for the 600 s of the block. Neighbours run at once."""
+    """Jobs of a failing task stay queued while its circuit is open. Other tasks run at once."""
     worker = with_failing_tasks(stage, tasks, 60)
     late = [ids.number_of(tasks.fail.enqueue("still down").id) for _number in range(20)]
     result = tasks.add.enqueue(2, 3)
@@ -73,7 +73,7 @@ def test_a_single_failing_job_holds_back_nothing_not_even_its_task(
 
 
 def test_a_worker_retries_a_task_more_often_than_its_queue(stage: Stage, tasks: ModuleType) -> None:
-    """It claims the fourth and fifth runs although the queue allows two retries."""
+    """A task with four retries runs five times although its queue allows two retries."""
     Consumer.objects.filter(pk__in=[row.pk for row in handlers.sync_consumers()]).update(
         max_retries=2
     )

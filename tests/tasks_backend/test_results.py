@@ -94,7 +94,7 @@ def test_a_value_that_cannot_be_stored_fails_its_task_once(
 def test_the_retries_of_a_task_replace_those_of_its_queue(
     tasks: ModuleType, name: str, runs: int
 ) -> None:
-    """The queue retries twice."""
+    """A task runs as often as its own options say, else three times, as its queue says."""
     task = getattr(tasks, name)
     result = task.enqueue(*["no luck"] * (name == "fail"))
     assert len(drain(delayed=True)) == runs
@@ -106,7 +106,7 @@ def test_the_retries_of_a_task_replace_those_of_its_queue(
 def test_the_delays_of_a_task_replace_those_of_its_queue(
     tasks: ModuleType, after: float | None, seconds: float
 ) -> None:
-    """A delay that the task itself asks for stays."""
+    """The delay of a retry is the task's own, unless the running task asked for another."""
     tasks.wait_long.enqueue(after)
     drain()
     due = Job.objects.get().available_at

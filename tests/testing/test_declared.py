@@ -50,7 +50,7 @@ def test_other_databases_get_no_channels() -> None:
 
 @pytest.mark.usefixtures("_after_migrations")
 def test_missing_tables_are_a_warning_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """The migrations may have been taken back, or not all of them may be there yet."""
+    """Without tables, as before the migrations, a warning is logged and no channel is created."""
     with connections[USING].cursor() as cursor:
         cursor.execute("SET search_path TO pg_catalog")
     create_declared(using=USING)

@@ -137,7 +137,7 @@ def test_transactional_effects_stay_or_go_as_in_a_worker(payload: str, kept: boo
 
 @pytest.mark.django_db(transaction=True)
 def test_transactional_effects_of_a_lost_job_are_rolled_back() -> None:
-    """The outcome of the handler is still returned."""
+    """If the lease is lost, `perform` rolls back what a handler wrote, and returns its outcome."""
 
     def work(job: ClaimedJob) -> bool:
         Group.objects.create(name="effect")
@@ -160,7 +160,7 @@ def test_transactional_effects_of_a_lost_job_are_rolled_back() -> None:
 def test_error_that_a_transactional_handler_swallows_fails_the_settle_as_in_a_worker(
     policy: AckPolicy, event: Event
 ) -> None:
-    """The error leaves the transaction unusable, so that the settlement in it fails."""
+    """A database error in the handler leaves its transaction unusable, so the settlement fails."""
 
     def work(job: ClaimedJob) -> None:
         Group.objects.create(name="effect")

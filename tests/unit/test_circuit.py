@@ -99,7 +99,7 @@ def test_only_failures_in_a_row_open_it() -> None:
 
 @pytest.mark.parametrize("result", list(Result))
 def test_a_job_claimed_before_the_block_changes_nothing(result: Result) -> None:
-    """It counts neither in the block, nor as the probe, nor after the circuit closed again."""
+    """The result of a job claimed before the circuit opened never changes the circuit."""
     circuit = Circuit(1, 120, 1)
     straggler = claimed(circuit)
     circuit.count_result(*claimed(circuit), Result.FAILURE, 0)
@@ -113,7 +113,7 @@ def test_a_job_claimed_before_the_block_changes_nothing(result: Result) -> None:
 
 
 def test_a_claim_under_way_when_the_circuit_opens_counts_as_before_the_block() -> None:
-    """Its jobs change nothing, and none of them is the probe."""
+    """Jobs of a claim that began before the circuit opened neither change it nor are its probe."""
     circuit = Circuit(1, 120, 1)
     ticket = circuit.ticket
     assert circuit.room(0) is None
@@ -162,7 +162,7 @@ def test_a_job_that_is_known_to_fail_is_given_back_so_that_another_is_the_probe(
 
 
 def test_a_job_that_is_known_to_fail_runs_next_to_the_probe_if_it_is_drawn_again() -> None:
-    """One such job runs at a time. Others that are drawn meanwhile are given back."""
+    """One job that is known to fail runs next to the probe. Other such jobs are given back."""
     first, second = next(JOBS), next(JOBS)
     circuit = opened_by(first, second)
     for job in (first, second):

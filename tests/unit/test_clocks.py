@@ -33,7 +33,7 @@ def test_a_clock_on_which_less_time_passed_was_set_back(
 
 
 def test_the_duration_of_a_statement_is_no_step() -> None:
-    """The server reads its clock at any time between question and answer."""
+    """A clock is not reported as set back if the statements that read it took long."""
     watch = Watch()
     watch.is_set_back(START, asked=10.0, answered=15.0)
     assert not watch.is_set_back(START + timedelta(seconds=0.1), asked=15.0, answered=20.0)

@@ -8,7 +8,7 @@ from pulljobs.models import Channel
 
 
 def test_a_new_row_was_not_changed_in_the_future_however_often_its_value_is_asked_for() -> None:
-    """Django 6.1 calls `pre_save` twice for an insert."""
+    """The second of two calls of `pre_save`, as in Django 6.1, sets no time in the future."""
     field = Channel._meta.get_field("changed_at")
     channel = Channel(name="orders")
     assert field.pre_save(channel, add=True) <= field.pre_save(channel, add=True)

@@ -1,8 +1,8 @@
 """A claimer with low-water marks never leaves an available job behind for ever.
 
 The history of a database as a state machine: transactions take ids, read the clock, write and end
-in any order, jobs get locked and let go, while one process claims by `LowWaterMarks`. What
-claim.sql does with an entry is modelled in `Database.walk`.
+in any order, jobs get locked and let go, while one process claims by `LowWaterMarks`.
+`Database.walk` is a model of the statement that claims, claim.sql.
 """
 
 from dataclasses import dataclass, field
@@ -219,7 +219,7 @@ TestHistory.settings = settings(max_examples=100, stateful_step_count=60)
 
 @pytest.fixture
 def busy() -> Claimer:
-    """Return a claimer whose low-water mark follows the clock, as after some work."""
+    """Return a claimer that has claimed for some time, so that its low-water mark is recent."""
     claimer = Claimer(Database())
     work(claimer, 30)
     return claimer
@@ -284,7 +284,7 @@ def test_what_full_claims_passed_is_found_in_time_while_they_stay_full(busy: Cla
 
 
 def passing(claimer: Claimer) -> list[Job]:
-    """Publish jobs, and let full claims pass the first one, which is locked. Return the jobs."""
+    """Publish jobs, lock the first and claim the others in full claims. Return all jobs."""
     publish(claimer.database, 11)
     made = claimer.database.jobs[-11:]
     made[0].locked = True

@@ -86,7 +86,7 @@ def test_a_timestamp_may_be_five_minutes_off_in_either_direction(
 
 
 def test_both_secrets_are_valid_while_one_replaces_the_other() -> None:
-    """A request with both signatures passes with either secret, and two secrets accept either."""
+    """A request signed by two secrets passes with either, and a receiver may accept two secrets."""
     signed = sign([OTHER, SECRET], ID, BODY, timestamp=AT)
     assert len(signed["webhook-signature"].split()) == 2
     assert {verify(secret, signed, BODY, now=AT) for secret in (SECRET, OTHER)} == {ID}

@@ -6,7 +6,7 @@ from example_project.state import BASE_DIR
 
 
 def test_no_two_statement_files_have_one_name() -> None:
-    """Statements are known by their names, whatever package they are in."""
+    """Each statement file has a name of its own, because statements are named without a package."""
     files = [
         file
         for package in ("pulljobs", "pyspark_pulljobs")

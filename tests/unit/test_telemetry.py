@@ -32,7 +32,7 @@ def test_a_recorder_that_fails_is_logged_and_the_others_get_the_event(
 def test_a_failure_is_logged_without_any_logging_configuration(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without `LOGGING` Python shows warnings and worse."""
+    """A failed job is logged as a warning, which Python shows even without `LOGGING`."""
     emit(JobFailed(7, "files", "census", "ValueError"))
     assert caplog.record_tuples == [
         ("pulljobs", logging.WARNING, "Job 7 of files/census failed: ValueError")

@@ -7,7 +7,7 @@ cost    claims take one token, whatever the job costs
 twice   a released job gives its tokens back twice
 window  each claim begins a window of its own
 group   counts the jobs in flight of one consumer, not of its group
-late    claims again at twice the time of the next token
+late    waits for the next token twice as long as necessary
 slots   counts the jobs of a key by rows that are newer than the claim's snapshot
 turn    a key that was served keeps its turn
 throttle
@@ -19,7 +19,7 @@ charge  charges some jobs without running them
 ready   says always that a process is ready
 replace lets the supervisor replace a healthy process
 
-`client_breaks` has those of HTTP clients.
+`client_breaks` has the breaks of HTTP clients.
 """
 
 import random

@@ -96,7 +96,7 @@ class PacedPublisher:
         return Draft(payload=payload)
 
     def padding(self) -> int:
-        """Return a random length in bytes, evenly spread over the powers of ten, or the largest."""
+        """Return a length in bytes: the largest in a tenth of the calls, else log-uniform."""
         longest = self.largest - ENVELOPE
         return (
             longest

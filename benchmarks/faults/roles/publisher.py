@@ -5,7 +5,7 @@
 SCRIPT is JSON: `jobs` to publish (null: until the file `until` exists), average `seconds` of a job,
 the number of `keys` (0: none), the highest of the `costs`, `group` (publish for both consumers of a
 group), `push` (publish for the push consumer as well), and the seconds of a `throttle` (0: no job
-throttles). The outcome of a published job is its cost.
+throttles). In the history, the `outcome` of a published job is its cost.
 """
 
 import json

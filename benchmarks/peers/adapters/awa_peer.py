@@ -1,4 +1,4 @@
-"""awa: queue storage, its COPY and the sizes of its authors' benchmark of Python workers."""
+"""awa: queue storage, publishes by COPY, connections and workers as in its authors' benchmark."""
 
 import asyncio
 import subprocess

@@ -172,7 +172,7 @@ def payload(number: int) -> Payload:
 
 
 class _Pace(_Payloads):
-    """Payloads at an even pace. With a slow publisher they end in time and are fewer."""
+    """Payloads at an even pace for some seconds, fewer if the publisher is too slow for it."""
 
     at_a_time = BURST
 

@@ -1,4 +1,4 @@
-"""dbos: a queue, and a datasource in the same database whose transactions have step and effect."""
+"""dbos: runs come from a queue, and a step commits with its effect by a datasource of dbos."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""pgqueuer: asyncpg and uvloop, batches both ways, its buffered log."""
+"""pgqueuer: asyncpg and uvloop. It fetches jobs in batches, and buffers the rows of its log."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""pulljobs with keys: one job of a key at a time in order, or four of it and fair shares."""
+"""pulljobs with keys: one job of each key at a time, or up to four with fair shares."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""pulljobs: threads, or coroutines, batches both ways, the whole archive."""
+"""pulljobs: handlers in threads or coroutines, claims and settlements in batches, an archive."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""pulljobs: threads, with the settings of its drain."""
+"""pulljobs: workflows in eight threads a process."""
 
 import asyncio
 import os
