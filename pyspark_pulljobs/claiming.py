@@ -36,7 +36,7 @@ class StreamBatch(NamedTuple):
     jobs: int
     """Number of its jobs, with those whose lease was lost since."""
     redelivered: int
-    """Number of its jobs that were delivered before."""
+    """Number of its jobs that had been claimed before."""
 
 
 def claim(

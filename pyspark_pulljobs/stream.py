@@ -229,8 +229,8 @@ class Stream:
     def _claim_available(self, link: Link, seq: int, rows: int) -> int:
         """Claim batch `seq + 1` from the jobs that were available at `stop_at_available_jobs`.
 
-        Return `seq + 1`. If no such job is left, give up the stream, because the query ends, and
-        return `seq`.
+        Return `seq + 1`. If no such job can be claimed, give up the stream, because the query ends,
+        and return `seq`.
         """
         for _attempt in range(CLAIM_ATTEMPTS):
             claimed = self._claim(link, seq + 1, rows)

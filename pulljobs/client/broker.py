@@ -353,7 +353,7 @@ class Broker:
         self.loop.call_soon(self.hand_out, [each for each in messages if not each.settled])
 
     async def _recall(self, request_id: str) -> None:
-        """Release the jobs of an interrupted pull that the broker may have claimed.
+        """Release the jobs that the broker may have claimed for an interrupted pull.
 
         To learn their ids, the pull is sent again with its request id. If there was no claim, a
         limit of one byte keeps this pull from claiming jobs.

@@ -28,9 +28,9 @@ class Discovery:
         interval: float,
         on_address: Callable[[str], None],
     ) -> None:
-        """`on_address` is called with each broker's base URL after every poll.
+        """Take the lookup URLs to poll, and the interval of the polls in seconds.
 
-        `interval` is in seconds.
+        After each poll `on_address` is called with the base URL of every broker.
         """
         tokens = {CHANNEL_TOKEN: subscription.channel_token}
         self._senders = {url: AsyncSender(url, tokens, connection) for url in urls}

@@ -65,8 +65,9 @@ class Reply(NamedTuple):
 def ask(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Reply]:
     """Send a request, and repeat it after pauses until there is an answer.
 
-    At `until` try a last time, then raise Unreachable. Raise Refused at once. If `call` is a
-    function, it makes a new request for each attempt. `again` returns the seconds of each pause.
+    At `until`, a monotonic time, try a last time and raise Unreachable. Raise Refused at once. If
+    `call` is a function, it makes a new request for each attempt. `again` returns the seconds of
+    each pause.
     """
     repeated = False
     for attempt in count(1):
@@ -166,8 +167,8 @@ def _queued_jobs(
 ) -> Flow[list[Job]]:
     """Pull up to `wanted` jobs that are ready, by several requests if the broker's limit is less.
 
-    Return the jobs so far if another request would use up much of their lease. `until` is the
-    monotonic time at which the requests end.
+    Return the jobs so far if another request fails, or would use up much of their lease. `until`
+    is the monotonic time at which the requests end.
     """
     jobs: list[Job] = []
     grace = GRACE

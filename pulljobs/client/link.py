@@ -37,10 +37,11 @@ class Link:
         again: Delay | None,
         on_change: Callable[[bool], None],
     ) -> None:
-        """`again(n)` returns the seconds before the n-th attempt to connect.
+        """Make a link to the consumer at `path` of a broker. It is down until `connect` is called.
 
-        If it is None, a link that is down stays so until `connect` is called. `on_change` is called
-        with True when the link is up, and with False when it is down.
+        `again(n)` returns the seconds before the n-th new attempt to connect. If `again` is None,
+        each attempt needs a call of `connect`. `on_change` is called with True when the link is up,
+        and with False when it is down.
         """
         self.base_url, self._path = base_url, path
         self._sender, self._again, self._on_change = sender, again, on_change

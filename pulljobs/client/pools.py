@@ -34,7 +34,7 @@ class Pool(Protocol):
     def running(self) -> list[Any]: ...
 
     async def cancel(self) -> list[Any]:
-        """Cancel the running handlers if they are tasks. Return the messages of all that ran."""
+        """Cancel running handlers if they are tasks. Return the messages of the handlers."""
         ...
 
     async def close(self) -> None: ...
@@ -98,9 +98,9 @@ class ThreadPool:
                 self._recover(error)
 
     def _recover(self, error: BaseException) -> None:
-        """Settle the message of this thread after an exception interrupted it, and wake a thread.
+        """Settle the message of this thread, which an exception interrupted outside of the handler.
 
-        The interrupted thread may have been woken for another message that still waits.
+        Wake a thread again, because this one may have been woken for a message that still waits.
         """
         log.thread_interrupted(log.describe(error))
         message = self._running.pop(threading.get_ident(), None)

@@ -91,7 +91,7 @@ class Room:
         return max(wanted, 0) if is_worth_it or share.fresh else 0
 
     def long_poll_seconds(self, share: Share, longest: float) -> float:
-        """Return how many seconds a pull may wait. It takes part of the limit from others."""
+        """Return for how many seconds a pull may wait and keep a part of the limit from others."""
         live = self._live
         if len(live) == 1:
             return longest

@@ -1,4 +1,4 @@
-"""Senders, which run flows over httpx, and move on to another server after an answer of 503."""
+"""Senders, which run flows over httpx, and change servers after an outage or an answer of 503."""
 
 import asyncio
 import gzip

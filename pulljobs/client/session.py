@@ -236,7 +236,7 @@ class Session:
 
 
 class BatchRecipient:
-    """Recipient of outcomes, which sends many of them to a broker in one request."""
+    """Base of the receivers of handlers' outcomes, which reach a broker many in one request."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -247,7 +247,7 @@ class BatchRecipient:
 
 
 class ThreadRecipient(BatchRecipient):
-    """Recipient for handlers on threads. A thread waits for the answer that the event loop gets."""
+    """Receiver of outcomes and renewals of handlers on threads, which wait for the event loop."""
 
     def settle(self, message: Received[None, float], settlement: Settlement) -> None:
         self.broker.settle(message, settlement)
@@ -282,7 +282,7 @@ class ThreadRecipient(BatchRecipient):
 
 
 class AwaitedRecipient(BatchRecipient):
-    """Recipient for async handlers. They await the results of its methods."""
+    """Receiver of outcomes and renewals of async handlers, which await the results."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)

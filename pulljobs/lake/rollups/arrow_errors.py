@@ -67,7 +67,7 @@ class ErrorTally:
 
 
 def simplify(errors: pa.Array) -> pa.Array:
-    """Return the first lines of these errors, with each digit replaced by the same digit.
+    """Return the first lines of these errors, with their digits replaced by 1.
 
     Errors often differ only in numbers, so fewer lines are left to fingerprint. The fingerprints
     stay the same, because their patterns treat all digits alike, except the zero of `0x`.

@@ -36,7 +36,7 @@ class Addressed(NamedTuple):
 
 
 class Audience(NamedTuple):
-    """Consumers with the times in which they got messages, and publishes to single consumers."""
+    """Consumers with the times in which they got messages, and bulk publishes to one consumer."""
 
     subscriptions: Sequence[Subscription]
     addressed: Sequence[Addressed]

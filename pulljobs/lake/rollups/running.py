@@ -144,7 +144,7 @@ class _RollupRun:
 
     @property
     def rows(self) -> int:
-        """Number of rows to read, as an estimate: all rows of the days that have new files."""
+        """Number of rows to read, as an estimate: all of the days with new or rewritten files."""
         before = self.before
         runs = (before.archive_run, before.messages_run) if before else (-1, -1)
         total = 0

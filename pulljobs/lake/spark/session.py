@@ -156,7 +156,7 @@ def keep_session(
 
 
 def require() -> None:
-    """Raise ConfigurationError unless Spark in version `SPARK` and its libraries are installed."""
+    """Raise ConfigurationError unless a supported Spark and the needed libraries are installed."""
     _refuse_missing(REQUIRED)
     installed = _find_version("pyspark") or ""
     if tuple(installed.split(".")[:2]) != tuple(map(str, SPARK)):

@@ -47,7 +47,7 @@ class LakeStep:
 
 
 class LakeService:
-    """Loop over steps. A failure of a step is logged, and the step runs again when it is due."""
+    """Loop over steps such as the export. A step that fails is logged, and runs again when due."""
 
     def __init__(self, steps: Sequence[LakeStep]) -> None:
         self._steps = steps

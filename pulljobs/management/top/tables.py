@@ -30,7 +30,7 @@ SORTS: Final[Mapping[str, Callable[[TopFrame, ConsumerStatus], Any]]] = {
 
 
 def render_frame(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
-    """Render a frame: consumers in an order of `SORTS`, nodes and problems."""
+    """Render a frame: consumers in the order that `sort` names, nodes and problems."""
     if frame.failure:
         yield StyledText(f"The database fails: {frame.failure}", Tone.BAD)
         return
@@ -66,7 +66,7 @@ def throughput(frame: TopFrame) -> str:
 
 
 def render_consumers(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
-    """Render the table of the consumers of a frame. `sort` is the name of an order in `SORTS`."""
+    """Render the table of the consumers of a frame, in the order `sort`, such as "queue"."""
     columns = [Column("consumer"), *(Column(name, is_number=True) for name in _count_columns(size))]
     if size.is_wide:
         columns.append(Column("last minute"))
