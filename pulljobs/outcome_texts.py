@@ -1,7 +1,6 @@
 """Texts of outcomes as PostgreSQL stores them: results as JSON, errors of bounded length."""
 
 import json
-import traceback
 from typing import Any
 
 from pulljobs.conf import settings
@@ -37,14 +36,3 @@ def clean(text: str) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
-
-
-def format_error(error: BaseException) -> str:
-    """Return the class and message of an error in the first line, then its traceback.
-
-    Lists show the first line only.
-    """
-    # The text of a SyntaxError starts with indented lines that show the place.
-    lines = traceback.format_exception_only(error)
-    first = next(line for line in lines if not line.startswith(" "))
-    return "".join([first, "\n", *traceback.format_exception(error)])

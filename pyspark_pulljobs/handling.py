@@ -16,7 +16,6 @@ worker gives for it. A call gets jobs of one batch, and at most as many as
 """
 
 import json
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from pulljobs.engine import outcomes
+from pulljobs.engine.error_texts import format_error
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError, Discard, LakeError, Retry
 from pyspark_pulljobs import settling
@@ -86,8 +86,8 @@ class Handling:
         except Retry as retry:
             error = settling.to_error_text(retry.reason)
             return [outcomes.retry(job, error, after=retry.after) for job in held]
-        except Exception:
-            error = settling.to_error_text(traceback.format_exc())
+        except Exception as exception:
+            error = settling.to_error_text(format_error(exception))
             return [outcomes.retry(job, error) for job in held]
         rows = _read_outcomes(returned)
         _refuse_repeated_jobs(rows)

@@ -8,9 +8,10 @@ from django.utils import timezone
 
 from pulljobs import handlers, ids
 from pulljobs.engine.circuit import task_of
+from pulljobs.engine.error_texts import format_error
 from pulljobs.errors import ConfigurationError, Discard, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
-from pulljobs.outcome_texts import clean, encoded, format_error
+from pulljobs.outcome_texts import clean, encoded
 from pulljobs.run_limits import RunLimits
 from pulljobs.states import Reason
 from pulljobs.tasks_backend import options, results

@@ -11,6 +11,7 @@ from pulljobs import pulling
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
+from pulljobs.engine.error_texts import format_error
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, emit
 from pulljobs.errors import (
@@ -23,7 +24,7 @@ from pulljobs.errors import (
     WaitTimedOut,
 )
 from pulljobs.handlers import AckPolicy, ClaimedJob
-from pulljobs.outcome_texts import clean, encoded, format_error
+from pulljobs.outcome_texts import clean, encoded
 from pulljobs.states import Event
 from pulljobs.storage.rows import Finished
 from pulljobs.storage.statements import keeping_plans

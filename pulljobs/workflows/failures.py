@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulljobs.conf import settings
+from pulljobs.engine.error_texts import format_error
 from pulljobs.engine.outcomes import result_text
 from pulljobs.errors import StepFailed
-from pulljobs.outcome_texts import clean, format_error
+from pulljobs.outcome_texts import clean
 
 
 def encode_failure(error: Exception) -> str:

@@ -76,16 +76,19 @@ def test_a_function_of_pandas_settles_what_it_names_and_spark_delivers_the_rest(
 
 @pytest.mark.parametrize(
     ("handler", "state", "error"),
-    [("gives_up", State.DEAD, "no longer wanted"), ("raises", State.QUEUED, "not today")],
+    [
+        ("gives_up", State.DEAD, "no longer wanted"),
+        ("raises", State.QUEUED, "ValueError: not today"),
+    ],
 )
 def test_what_a_handler_raises_goes_for_all_it_was_given(
     spark: SparkSession, consumer: Consumer, tmp_path: Path, handler: str, state: State, error: str
 ) -> None:
-    """An error of a handler rejects or retries all jobs of its batch."""
+    """An error of a handler rejects or retries all jobs of its batch, and begins with its class."""
     Consumer.objects.update(retry_delays=[3600.0])
     published(consumer, 3)
     assert consume(consumer, tmp_path, handler)["failed"] == 3
-    assert {error in (job.error or "") for job in Job.objects.all()} == {True}
+    assert {(job.error or "").partition("\n")[0] for job in Job.objects.all()} == {error}
     assert states() == {state: 3}
 
 

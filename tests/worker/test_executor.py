@@ -271,6 +271,21 @@ def test_a_syntax_error_begins_with_its_message() -> None:
     assert 'File "file.py", line 1' in error
 
 
+def test_the_first_line_of_an_exception_group_names_its_first_exception() -> None:
+    """Lists show the first line, which would be the same for every task group."""
+
+    async def tasks(job: ClaimedJob) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.to_thread(int, "no number"))
+
+    first, *lines = (outcome(tasks).error or "").splitlines()
+    assert first == (
+        "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception): "
+        "ValueError: invalid literal for int() with base 10: 'no number'"
+    )
+    assert any("Traceback" in line for line in lines)
+
+
 def test_error_texts_of_the_handler_are_cleaned() -> None:
     assert outcome(calling(lambda job: job.nack(error="a\x00\ud800"))).error == "a\ufffd\\ud800"
     assert outcome(calling(lambda job: job.reject("a\x00"))).error == "a\ufffd"

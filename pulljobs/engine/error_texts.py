@@ -1,0 +1,20 @@
+"""Texts of exceptions as outcomes store them: class and message in the first line."""
+
+import traceback
+
+
+def format_error(error: BaseException) -> str:
+    """Return the class and message of an error in the first line, then its traceback.
+
+    Lists show the first line only. That of an exception group names its first exception, too.
+    """
+    return "".join([_describe(error), "\n\n", *traceback.format_exception(error)])
+
+
+def _describe(error: BaseException) -> str:
+    # The text of a SyntaxError starts with indented lines that show the place.
+    lines = traceback.format_exception_only(error)
+    first = next(line for line in lines if not line.startswith(" ")).rstrip("\n")
+    if isinstance(error, BaseExceptionGroup):
+        return f"{first}: {_describe(error.exceptions[0])}"
+    return first
