@@ -27,14 +27,14 @@ def read_page(client: Client, url: str, **query: Any) -> str:
 
 
 def post_form(client: Client, url: str, data: dict[str, Any]) -> list[str]:
-    """Post a form. Return the messages on the page that it leads to."""
+    """Post a form. Return the messages of the page to which the answer leads."""
     answer = client.post(url, data, follow=True)
     assert answer.status_code == 200, answer.status_code
     return [str(message) for message in answer.context["messages"]]
 
 
 def secrets(client: Client, url: str, data: dict[str, Any]) -> list[str]:
-    """Post a form. Return the secrets on its page, and check that no cookie or session has them."""
+    """Post a form. Return the secrets in the answer, which no cookie and no session may have."""
     answer = client.post(url, data)
     text = answer.content.decode()
     shown = [html.unescape(secret) for secret in re.findall(r'pulljobs-token">([^<]+)<', text)]
@@ -45,7 +45,7 @@ def secrets(client: Client, url: str, data: dict[str, Any]) -> list[str]:
 
 
 def act(client: Client, action: str, rows: list[int], query: str = "") -> list[str]:
-    """Apply an action to rows of the list of jobs. Return the messages."""
+    """Apply an action of the list of jobs to the jobs with these ids. Return the messages."""
     data = {"action": action, "_selected_action": rows, "index": 0}
     return post_form(client, listing("job") + query, data)
 

@@ -30,7 +30,7 @@ JOBS = 5
 
 
 def brief(count: int, lease: float = LEASE) -> FakeBroker:
-    """Return a broker that gives short leases."""
+    """Return a broker with so many messages, which gives leases of `lease` seconds."""
     broker = filled(count)
     broker.limits = {"LeaseSeconds": lease}
     return broker

@@ -37,7 +37,7 @@ def wheel_programs(version: int) -> Path:
 
 
 def server_user() -> int | None:
-    """Return the user id for PostgreSQL and PgBouncer if this is root, which both refuse."""
+    """Return the id of a user to run servers that refuse root, or None if this is not root."""
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
 
 

@@ -66,7 +66,7 @@ def settled_counts(page: str) -> set[tuple[str, str]]:
 
 
 def report_heartbeat(report: dict[str, Any], silent: timedelta = timedelta(0)) -> Node:
-    """Register a node whose last heartbeat sent this report."""
+    """Register a node that sent this report with its last heartbeat, `silent` ago."""
     node = uuid4()
     nodes.register(USING, node, "host:1")
     nodes.beat(USING, node, report)

@@ -11,7 +11,7 @@ from pulljobs.errors import Discard
 
 
 def sort_out(frame: pd.DataFrame) -> pd.DataFrame:
-    """Settle each job with the outcome that its payload names."""
+    """Return the outcome that the payload of each job names. Jobs without a row are delivered."""
     outcome = frame["payload"].str.decode("utf-8")
     settled = frame.assign(outcome=outcome, error="as asked", after=3600.0)
     return settled[outcome != "deliver"][["job_id", "outcome", "error", "after"]]

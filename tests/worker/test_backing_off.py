@@ -24,7 +24,7 @@ def circuits() -> dict[str, dict[str, object]]:
 
 
 def test_failures_in_a_row_hold_jobs_back_until_a_probe(stage: Stage) -> None:
-    """A worker claims nothing in a block, one probe after it, and then at full speed again."""
+    """A worker claims nothing for a while, then a single probe, and then at full speed again."""
     stage.consumer(retry_strategy="constant:60")
     failing = stage.publish(60, fail="the other side is down")
     worker = stage.worker(*FLAGS)

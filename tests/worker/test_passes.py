@@ -210,7 +210,7 @@ def test_claims_stop_at_the_limit_of_payload_bytes_and_go_on_below_it() -> None:
 
 
 def test_a_pass_leaves_out_consumers_that_are_due_later(bench: FetcherBench) -> None:
-    """A consumer that is due later is claimed for only once a notification has named it."""
+    """A consumer that is due later gets no claim before that, unless a notification names it."""
     consumer, pool = bench.add(0, WidePool)
     bench.add(0, WidePool)
     while bench.fetcher.tick() == 0:

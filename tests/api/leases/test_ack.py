@@ -220,7 +220,7 @@ def test_a_renewal_reports_progress_of_its_holder_only(puller: Puller) -> None:
 
 
 def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
-    """No renewal goes beyond the hard end. After it renewals fail, but a delivery succeeds."""
+    """No renewal goes beyond this latest end. After it renewals fail, but a delivery succeeds."""
     publish()
     [job] = puller.taken()
     query("UPDATE pulljobs_lease SET hard_end = clock_timestamp() + interval '25 s'")

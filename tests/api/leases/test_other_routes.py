@@ -239,7 +239,7 @@ def test_a_purge_that_is_cut_off_is_in_the_audit_trail_as_far_as_it_came(
 def test_who_paused_and_purged_is_in_the_audit_trail(
     operator: Client, census: Subscription
 ) -> None:
-    """The audit has the name of the user. With open access it may be anonymous."""
+    """Audit entries have the name of the user, or with open access possibly "anonymous (HTTP)"."""
     for _ in range(3):
         publish()
     subject = "consumer orders/census"
