@@ -31,7 +31,7 @@ Runs = dict[tuple[str, int], list[Run]]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure in the mode that the options name, in a new database."""
+    """Measure at full load, at a trickle of jobs or under a held snapshot, as the options say."""
     designs = _designs(options.designs)
     with own_database():
         if options.trickle is not None:

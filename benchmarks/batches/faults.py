@@ -134,7 +134,7 @@ class KilledWorkers:
         self.kills = 0
 
     def run_to_end(self, *arguments: str, may_fail: bool = False) -> str:
-        """Run a Python module and return its output."""
+        """Run a Python module and return its output. Raise if it fails, unless `may_fail`."""
         command = [sys.executable, "-m", *arguments]
         done = subprocess.run(
             command, env=self._environment, cwd=BASE_DIR, capture_output=True, text=True

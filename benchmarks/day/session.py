@@ -1,4 +1,4 @@
-"""Run of the benchmark `day`: each day has the jobs of an hour, and its highest sizes are noted."""
+"""Run of the benchmark `day`: hours of jobs, each on another day of the clock, and their sizes."""
 
 import argparse
 import os
@@ -35,7 +35,7 @@ APART: Final = {
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run all days and report their highest sizes. Exit with 1 if a size grew more than allowed."""
+    """Run all hours and report their highest sizes. Exit with 1 if a size grew beyond its limit."""
     jobs = max(1, round(3600 * options.rate))
     # The sizes count here, not the time until they are on a disk.
     with own_database(durable=False):

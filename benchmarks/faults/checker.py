@@ -251,7 +251,7 @@ def keys_share(case: Case) -> Iterator[str]:
 
 
 def claims_keep_the_rate(case: Case) -> Iterator[str]:
-    """Check that no claim takes more jobs than the bucket of its consumer has tokens."""
+    """Check that no claim takes more tokens than its token bucket or fixed window has."""
     if case.rate is not None:
         yield from find_overdrafts(case.tables.claims, case.rate)
 

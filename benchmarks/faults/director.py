@@ -77,7 +77,7 @@ def run_on(own: OwnServer, plan: Plan, keep: Path | None = None) -> RunResult:
 
 
 def make_bounds(plan: Plan) -> Bounds | None:
-    """Return the longest times allowed, or None for overlapping faults, which delay every job."""
+    """Return the bounds on waits, or None for overlapping faults, which delay every job."""
     return Bounds(plan.lease_duration, ready=plan.lease_duration) if plan.rounds else None
 
 

@@ -17,7 +17,7 @@ OVER: Final = "over"
 
 
 class Guard:
-    """Guard process, as seen by the director."""
+    """Handle by which the director starts, feeds and ends its guard process."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

@@ -69,7 +69,7 @@ class JobClaim:
 
     @property
     def started(self) -> list[Line]:
-        """Starts of the handler."""
+        """Lines that record a start of the handler."""
         return self.lines[STARTED]
 
     @property
@@ -91,7 +91,7 @@ class JobClaim:
 
 @dataclass(frozen=True)
 class JobClaims:
-    """Claims of all jobs."""
+    """Claims of all jobs of a run, by job."""
 
     by_job: dict[int, list[JobClaim]]
     """Claims of each job, in the order in which the database made them."""

@@ -58,7 +58,7 @@ class Window(NamedTuple):
     until: float
 
     def overlaps(self, since: float, until: float) -> bool:
-        """Return True if a part of the span is in the window."""
+        """Return True if the fault lasted at some time of the span."""
         return self.since <= until and since <= self.until
 
 
@@ -86,7 +86,7 @@ class Disturbances:
 
     @cached_property
     def by_job(self) -> dict[int, list[Window]]:
-        """Windows in which rows of a job were locked."""
+        """Times in which rows of a job were locked, by job id."""
         windows = defaultdict(list)
         for line in self.lines:
             if line.event == LOCKED and line.job:
@@ -95,7 +95,7 @@ class Disturbances:
 
     @cached_property
     def sessions(self) -> dict[int, list[Window]]:
-        """Windows in which the server kept a session of a killed process open, by process id."""
+        """Times in which the server kept a session of a killed process open, by process id."""
         windows = defaultdict(list)
         for line in self.lines:
             if line.event == LOCKED and not line.job:
@@ -104,7 +104,7 @@ class Disturbances:
 
     @cached_property
     def by_process(self) -> dict[int, list[Window]]:
-        """Windows in which a process could not work."""
+        """Times in which a process could not work, by process id."""
         windows = defaultdict(list)
         stopped: dict[int, float] = {}
         for line in self.lines:

@@ -159,7 +159,7 @@ class Processes:
     def start(
         self, role: str, *arguments: str, older: bool = False, port: int = 0, **given: str
     ) -> "Process":
-        """Start a process, from the older release if `older` and the run has an older release."""
+        """Start the program of a role, from the older release if `older` and if the run has it."""
         tree = self.older if older and self.older else BASE_DIR
         self.started.append(Process(self, role, arguments, given, tree, port))
         return self.started[-1]

@@ -44,7 +44,7 @@ COLUMNS: Final = ("kind", "rounds", "seconds", "jobs", "longest wait", "verdict"
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the rounds of each kind, print the table and exit with 1 unless all are clean."""
+    """Inject the faults of each kind in turn, print a table, and exit with 1 for a broken rule."""
     kinds = [kind for kind in PLANS if options.faults is None or kind in options.faults]
     if options.keep is not None:
         options.keep.mkdir()

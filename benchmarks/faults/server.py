@@ -90,7 +90,7 @@ class OwnServer:
         self.start()
 
     def connect(self, database: str = NAME, **options: Any) -> psycopg.Connection[Any]:
-        """Connect as the superuser, even to a full server, and able to write to a read-only one."""
+        """Connect as the superuser, even to a full server, and with the right to write."""
         return psycopg.connect(
             host=str(self.directory),
             user="pulljobs",

@@ -48,7 +48,7 @@ class Targets:
             yield connection
 
     def start_worker(self) -> Process:
-        """Start a worker, with a health port if the plan has rounds."""
+        """Start a worker, with a health port if the plan has one fault at a time."""
         flags, port = self.plan.worker_flags, 0
         if self.plan.rounds:
             port = free_port()

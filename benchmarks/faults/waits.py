@@ -1,4 +1,4 @@
-"""Kinds of faults that test waits and retry counts. Lines name the jobs and processes concerned.
+"""Kinds of faults that test waits and retry counts, and record the jobs and processes concerned.
 
 `python -m benchmarks faults --rounds N` runs them one after the other (`rounds`).
 """

@@ -42,7 +42,10 @@ def measure_latency(
 
 
 def percentiles(starts: Sequence[JobStart]) -> tuple[float, float]:
-    """Return the 50th and 99th percentile in seconds. Raise StatisticsError for fewer than two."""
+    """Return the 50th and 99th percentile of the waits in seconds.
+
+    Raise StatisticsError for fewer than two jobs.
+    """
     waited = [start.waited for start in starts]
     return median(waited), quantiles(waited, n=100, method="inclusive")[98]
 

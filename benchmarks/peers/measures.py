@@ -98,7 +98,7 @@ def drain(
     handler: str,
     seconds: float,
 ) -> Figures:
-    """Let workers do the queued jobs. Return rate, CPU and WAL of the middle of that time."""
+    """Let workers do the queued jobs. Return rate, CPU and WAL, without those of start and end."""
     with (
         databases.connect(database) as session,
         working(

@@ -109,7 +109,7 @@ class ProofProcesses:
                 self._continue(process.pid)
 
     def run_to_end(self, *arguments: str, may_fail: bool = False) -> str:
-        """Run a Python module without faults and breaks, and return its output."""
+        """Run a module without faults and breaks. Return its output, or raise if it fails."""
         environment = {**self._environment, "PROOF_BREAK": ""}
         done = subprocess.run(
             [sys.executable, "-m", *arguments],

@@ -15,7 +15,7 @@ from tests.metrics.scraping import by, parsed
 
 @pytest.mark.processes
 def test_two_processes_of_a_site_tell_one_sum(transactional_db: None, tmp_path: Path) -> None:
-    """The sum includes the counts of a process that has ended."""
+    """Each process exports the counts of all processes, even of a process that has ended."""
     channel = Channel(name="orders")
     token = channel.set_token()
     channel.save()

@@ -18,7 +18,7 @@ FINISHED = "pulljobs_jobs_finished_total"
 
 
 def test_a_scrape_of_two_processes_tells_what_the_tables_say(stage: Stage) -> None:
-    """Deliveries, retries, dead jobs, claims and times of runs and waits agree."""
+    """A worker's counts of deliveries, retries, dead jobs, claims and runs equal the tables."""
     stage.consumer(max_retries=1, retry_delays=[0.01])
     stage.until_gate(4)
     stage.publish(60)

@@ -1,4 +1,4 @@
-"""A client message id is good for one message of a channel inside the window."""
+"""A client message id is good for one message of a channel within the dedupe window."""
 
 from datetime import timedelta
 

@@ -281,7 +281,7 @@ def test_many_from_a_generator_in_several_batches() -> None:
 
 
 def test_many_large_ones_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch ends before the payload that would exceed the limit. A larger payload goes alone."""
+    """A batch ends before a payload that would exceed its limit. A larger payload goes alone."""
     batches: list[list[int]] = []
     write = messages.publish
 

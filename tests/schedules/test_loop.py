@@ -1,4 +1,4 @@
-"""Tests of the loop: in worker processes, and its cost where nothing is due.
+"""Tests of the loop that fires schedules: in worker processes, and its cost if none is due.
 
 `tests/benchmarks/test_schedules.py` kills workers and the server.
 """
