@@ -105,7 +105,7 @@ def commit(
 
 
 def abort(session: Session, publish_id: int) -> None:
-    """Mark the publish as aborted, and clean up after all publishes whose driver is gone."""
+    """Mark the publish as aborted, and clean up after all abandoned publishes."""
     publish_ledger.settle(session, publish_id, publish_ledger.ABORTED, publish_ledger.Tally())
     staging.clean(session)
 

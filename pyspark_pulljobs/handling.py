@@ -67,7 +67,7 @@ class Handling:
     max_result_bytes: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield for each batch of rows the number of its jobs, and of those that were settled."""
+        """Yield for each batch of rows the number of its jobs, and of the outcomes written."""
         function = resolve(self.handler)
         for batch in batches:
             if batch.num_rows:

@@ -53,9 +53,10 @@ class Settled(NamedTuple):
 def retry(
     dsn: str, jobs: Iterable[Job], error: str, *, after: timedelta | None = None
 ) -> dict[int, State]:
-    """Retry the jobs after a delay, and return the new states of the settled jobs by id.
+    """Retry the jobs after a delay, and return their new states by id.
 
-    Without `after`, the delay is that of the consumer. A job without retries left becomes DEAD.
+    Jobs whose lease was lost are left out. Without `after`, the delay is that of the consumer. A
+    job without retries left becomes DEAD.
     """
     return settle(
         dsn, [outcomes.retry(held, to_error_text(error), after=after) for held in _to_held(jobs)]
@@ -68,7 +69,7 @@ def reject(dsn: str, jobs: Iterable[Job], error: str) -> dict[int, State]:
 
 
 def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
-    """Settle each job by its own outcome, and return the new states of the settled jobs by id."""
+    """Write an outcome for each job. Return the new states by id, without lost jobs."""
     if not settlements:
         return {}
     with open_session(dsn) as session:

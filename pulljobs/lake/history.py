@@ -95,7 +95,7 @@ def _rollups(period: str, starts: Sequence[datetime]) -> QuerySet[Rollup]:
 
 
 def _sums(rows: QuerySet[Rollup]) -> Iterator[StepCount]:
-    """Yield the sums over all consumers by step, with their highest percentiles.
+    """Yield the sums of the rollups that start in each step, with their highest percentiles.
 
     The database adds the rows up, because there may be thousands of consumers.
     """

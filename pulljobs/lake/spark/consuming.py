@@ -100,10 +100,10 @@ def release(
 ) -> dict[str, int]:
     """Release the jobs of a stopped query, after acking the batches that its checkpoint completed.
 
-    With `failure`, the error of the query, batches that had begun expire instead, so that their
-    claims count towards `max_deliveries`. Otherwise a batch that makes the query fail would come
-    again forever. Return the number of jobs as "released". Raise StreamTaken while the query runs,
-    and ConfigurationError if there is no such stream.
+    With `failure`, the error of the query, batches that began by its checkpoint expire instead, so
+    that their claims count towards `max_deliveries`. Otherwise a batch that makes the query fail
+    would come again forever. Return the number of jobs as "released". Raise StreamTaken while the
+    query runs, and ConfigurationError if there is no such stream or checkpoint.
     """
     from pulljobs.lake.spark import checkpoints
 
@@ -117,7 +117,7 @@ def release(
 def _release(
     stream: str, done: int = 0, begun: int = 0, failure: str | None = None
 ) -> dict[str, int]:
-    """Ack batches up to number `done`, let those up to `begun` expire, and release the others."""
+    """Ack the batches of a stream up to `done`, expire those up to `begun`, release the others."""
     from pyspark_pulljobs import stream_options
     from pyspark_pulljobs.stream import Stream as Owner
 
