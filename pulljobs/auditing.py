@@ -114,7 +114,7 @@ def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = 
 def proceed(seconds: float, entry_id: int | None = None) -> bool:
     """Carry out unfinished actions, all or only that of `entry_id`, for about `seconds`.
 
-    Return True if the time was over before the work. Actions that other processes carry out at the
+    Return True if work is left when the time is over. Actions that other processes carry out at the
     moment do not count.
     """
     using = settings().DATABASE

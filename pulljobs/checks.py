@@ -216,7 +216,7 @@ def _wrong_isolation(using: str) -> list[CheckMessage]:
 
 
 def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
-    """Report wrong settings of the HTTP API. It is not imported: its packages may be missing."""
+    """Report wrong settings of the HTTP API, which is not imported: its packages may be missing."""
     if settings.API_ACCESS not in list(Access):
         words = ", ".join(Access)
         yield Error(f"{SETTING}['API_ACCESS'] must be one of: {words}.", id="pulljobs.E009")

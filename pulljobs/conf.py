@@ -45,7 +45,7 @@ SCOPES = frozenset({
 
 
 class Access(StrEnum):
-    """Values of `Settings.API_ACCESS`, which explains them."""
+    """Value of API_ACCESS: how much users without a permission may read and manage over HTTP."""
 
     USERS = "users"
     READ_ONLY = "read-only"

@@ -130,7 +130,7 @@ def check_connection_bounds(app_configs: Apps = None, **kwargs: Any) -> list[Che
 
 @register(Tags.security, deploy=True)
 def check_address(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
-    """Warn if ADDRESS is empty: the API then sends clients to the Host header of some request."""
+    """Warn if ADDRESS is empty: clients then get an address that another caller sent as Host."""
     try:
         is_known = bool(settings().ADDRESS) or not _is_api_mounted()
     except ConfigurationError:  # check_settings reports it

@@ -40,7 +40,7 @@ def no_paths() -> Mapping[int, ConsumerPath]:
 
 
 def paths_of(consumer: Consumer, settlements: Sequence[Settlement]) -> ConsumerPaths:
-    """Return a function that returns the consumer's path by job id, for the jobs of settlements."""
+    """Return a function that maps the job ids of settlements to the path of their consumer."""
     return lambda: {settlement.held.job_id: path_of(consumer) for settlement in settlements}
 
 

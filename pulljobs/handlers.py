@@ -263,8 +263,8 @@ class ClaimedJob:
     def throttle(self, wait: timedelta | datetime, *, key: bool = False) -> None:
         """Let no process claim jobs of this consumer for a duration, or until an aware time.
 
-        With `key=True` only jobs of this job's key wait. Jobs that run go on, and claimed ones are
-        released. A longer throttle stays. It is written before the outcome of this job.
+        With `key=True` only jobs of this job's key wait. Handlers that run go on, the other claimed
+        jobs are released. It is written before this job's outcome, and shortens no other throttle.
         """
         self._grant.throttle.ask(seconds_of(wait), self.key or "" if key else None)
 

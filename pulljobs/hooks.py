@@ -54,7 +54,7 @@ class HistoryKeeper(Protocol):
         """Return the transaction number below which the copy of a partition is complete.
 
         The partition is that of `day` of `table`. Return None if there is no complete copy, or if
-        the day was restored from it less than `age` ago.
+        its rows were restored to PostgreSQL less than `age` ago.
         """
 
     def record_drop(self, using: str, table: str, day: date) -> None:

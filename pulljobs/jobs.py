@@ -49,10 +49,10 @@ def wait(id: int | str, timeout: float | timedelta) -> JobView | None:
 
 
 def pauses(timeout: float | timedelta) -> Iterator[float]:
-    """Yield each time that a polling caller should check its condition, the last time at `timeout`.
+    """Yield whenever a polling caller should check its condition, at last after `timeout`.
 
-    The generator sleeps between two yields, for pauses that grow. It yields the next pause in
-    seconds.
+    The generator sleeps between two yields, for pauses that grow. Each item is the length of the
+    pause that follows, in seconds.
     """
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if not isinstance(seconds, int | float) or isnan(seconds):

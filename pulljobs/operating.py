@@ -180,7 +180,7 @@ def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
 
 
 def wake(token_holder: Channel | Consumer) -> None:
-    """Wake the waiters of the channel or consumer, because its row has changed."""
+    """Wake the waiters of the channel or consumer, so that they notice its changed settings."""
     check_row(token_holder, Channel, Consumer)
     using = settings().DATABASE
     own = (

@@ -365,9 +365,9 @@ def reap() -> int | None:
 
 
 def sweep_keys() -> bool:
-    """Repair some keys that a crash left occupied or without a turn.
+    """Repair some keys whose waiting jobs could not be claimed any more after a crash.
 
-    Return True if there may be more.
+    Return True if there may be more such keys.
     """
     swept = [sweep(settings().DATABASE) for sweep in (keys.sweep, turns.sweep)]
     return any(swept)

@@ -21,7 +21,7 @@ HINT = "Put 'pulljobs.routers.PulljobsRouter' first in DATABASE_ROUTERS."
 class PulljobsRouter:
     """Router that keeps pulljobs' models in PULLJOBS['DATABASE'], and migrates them only there.
 
-    Models of other apps are left to the routers behind it.
+    Models of other apps are left to the routers after it in DATABASE_ROUTERS.
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:

@@ -137,7 +137,7 @@ def _dispatch_batch(using: str) -> int | None:
 
 
 def _dispatch_free(using: str) -> int | None:
-    """Publish a batch of due messages, and put off those that would wait long for a lock."""
+    """Publish a batch of due messages, but put off for a second those that wait long for a lock."""
     with brief(using):
         query(using, "SELECT set_config('lock_timeout', %s, true)", [SHORT_WAIT])
         due = scheduled.due(using, BATCH)
@@ -158,9 +158,9 @@ def _published_without_waiting(using: str, due: ScheduledMessage) -> bool:
 
 
 def _lock_keys(using: str, due: list[ScheduledMessage]) -> None:
-    """Lock the keys of all due messages that a consumer bounds, in order, before the first publish.
+    """Lock the bounded keys (`max_queued_per_key`) of all due messages before the first publish.
 
-    Locks in the order of the messages could deadlock with other publishers.
+    All publishers lock in one order. Locks in the order of the messages could deadlock.
     """
     keys: defaultdict[str, list[str | None]] = defaultdict(list)
     for message in due:

@@ -71,9 +71,9 @@ def _read_token_holders() -> Iterator[TokenHolder]:
 
 
 def _reseal(copy: _Copy, text: str) -> int:
-    """Encrypt a copy again, unless its row has another one by now. Return the number of rows.
+    """Store a token or secret, encrypted with the newest key. Return the number of written rows.
 
-    The `changed_at` of the row stays as it is.
+    It is 0 if the row has another copy by now. The `changed_at` of the row stays as it is.
     """
     rows = type(copy.token_holder)._default_manager.using(settings().DATABASE)
     same = rows.filter(pk=copy.token_holder.pk, **{copy.column: copy.sealed})

@@ -71,9 +71,9 @@ class ResultCounter:
     """True if only a failure changes the circuit, so that other results need not be noted."""
 
     def note_result(self, ticket: int, job: Any, result: Result) -> None:
-        """Note the result of a job. `ticket` is that of the circuit before the job was claimed.
+        """Note the result of a job. The worker calls this once for each job.
 
-        The worker calls this once for each job.
+        `ticket` is that of the circuit at the claim. If it is outdated, the result does not count.
         """
 
     def holds_back(self, ticket: int, job: Any) -> bool:
@@ -85,7 +85,7 @@ class ResultCounter:
 class Circuit:
     """Circuit that opens when `after` different jobs have failed in a row.
 
-    It is open for `initial` x 2^level seconds, at most `longest`. If one is 0, it never opens.
+    It is open for `initial` x 2^level seconds, at most `longest`, and never if either is 0.
     """
 
     initial: float
@@ -113,7 +113,7 @@ class Circuit:
 
     @property
     def is_calm(self) -> bool:
-        """True if it is closed and the last job did not fail, so that only a failure changes it."""
+        """True if it is closed and remembers no failing job, so that only a failure changes it."""
         return not (self.level or self._failing)
 
     @property
@@ -122,7 +122,7 @@ class Circuit:
         return len(self._failing)
 
     def room(self, now: float) -> int | None:
-        """Return how many jobs may be claimed at a time: None for any number, else 0 or 1."""
+        """Return how many jobs may be claimed now: None for any number, 1 for a probe, else 0."""
         state = self.state(now)
         if state is CircuitState.CLOSED:
             return None
@@ -142,7 +142,7 @@ class Circuit:
         return 0.0
 
     def count_result(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
-        """Count the result of a job. `ticket` is that of the circuit before the job was claimed.
+        """Count the result of a job, if `ticket`, the circuit's at the claim, is not outdated.
 
         Return True if the result changed the level, which decides how long the circuit is open.
         """
@@ -163,7 +163,7 @@ class Circuit:
         return self._change(1, now)
 
     def seconds(self, level: int) -> float:
-        """Return the seconds that the circuit is open at a level."""
+        """Return how many seconds the circuit is open at a level, which failed probes raise."""
         return min(self.initial * 2.0**level, self.longest)
 
     def _admit_known(self, job: Hashable) -> float:

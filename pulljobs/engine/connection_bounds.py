@@ -19,5 +19,5 @@ end of a default lease of 30 s. The options have no effect on Unix sockets.
 
 
 def with_bounds(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters of a connection, and the `CONNECTION_BOUNDS` that they do not set."""
+    """Return connection parameters, completed with the defaults of `CONNECTION_BOUNDS`."""
     return {**CONNECTION_BOUNDS, **params}

@@ -58,7 +58,7 @@ class Deadline:
             _watched.discard(self)
 
     def enforce(self) -> None:
-        """Ask the server to cancel the statement, or cut the connection after GRACE_SECONDS."""
+        """Ask the server to cancel an overdue statement, or cut the connection after a while."""
         with self._lock:
             raw, now = self._connection(), time.monotonic()
             if self not in _watched or raw is None or raw.closed or now < self.due:
@@ -76,18 +76,18 @@ class Deadline:
             self.due = min(time.monotonic() + PASS_SECONDS, self._cut_at)
 
     def _connection(self) -> "psycopg.Connection[Any] | None":
-        """Return the connection whose statement is overdue, or None if there is none."""
+        """Return the connection that the block uses, or None if it has none at present."""
         return self._raw
 
 
 class Wrapper(Protocol):
-    """Holder of a connection that it may replace, such as Django's for an alias."""
+    """Object that may replace its connection, such as Django's for a database alias."""
 
     connection: Any
 
 
 class WorkDeadline(Deadline):
-    """Context manager that bounds the time of a block whose connection may be replaced.
+    """Context manager that bounds the time of a block, even if it opens a new connection.
 
     The time to open a connection is not bounded here, but by the option `connect_timeout`.
     """

@@ -23,7 +23,7 @@ Quantiles = tuple[float, float, float]
 
 
 class Histogram(Counter[int]):
-    """Numbers of durations by bucket. A bucket is an integer: see `seconds_of`."""
+    """Numbers of durations by bucket. `seconds_of` converts a bucket to seconds."""
 
     def add(self, buckets: Iterable[int], counts: Iterable[int]) -> None:
         """Add numbers of durations to buckets: each item of `counts` to that of `buckets`."""

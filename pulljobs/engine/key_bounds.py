@@ -36,7 +36,7 @@ class _Full(NamedTuple):
 
     @property
     def giving_way(self) -> list[int]:
-        """Ids of queued jobs that `overflow` drops or replaces to make room, maybe too few."""
+        """Ids of queued jobs that can be dropped or replaced for a new job. They may be too few."""
         if self.overflow == REPLACE:
             return self.queued[-1:]  # The last one, because nothing may overtake.
         return self.queued[: self.surplus] if self.overflow == DROP_OLDEST else []
@@ -78,7 +78,7 @@ def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
 
 
 def _lock_full(run: Run, message: Mapping[str, Any]) -> list[_Full]:
-    """Lock the key of a message, and the jobs that make room for it where the key is full.
+    """Lock the key of a message, and the queued jobs that are dropped or replaced for it.
 
     Return the consumers for which the key is full. If a claim takes one of these jobs meanwhile,
     there may be room again, so the jobs of the key are counted again.

@@ -129,11 +129,11 @@ class LowWaterMarks:
     """Start of the first of these claims."""
 
     def entry_above(self) -> Entry:
-        """Return the entry at the marks, for a claim that goes on from the last one."""
+        """Return the entry at the marks, for a claim that goes on where earlier claims ended."""
         return _make_entry(self.positions, until=None)
 
     def entry_below(self) -> Entry:
-        """Return the entry of a claim that scans a part (slice) of the range below the marks."""
+        """Return the entry of a claim that scans a slice below the marks for jobs left there."""
         start = self.below or BEGINNING
         lowered = {
             priority: min(mark, Position(start, 0)) for priority, mark in self.positions.items()
@@ -178,11 +178,11 @@ class LowWaterMarks:
     def learn_below(
         self, *, started_at: datetime, full: bool, passed: bool, took: timedelta
     ) -> None:
-        """Go on to the next part (slice) of the range below the marks that is scanned again.
+        """Note that a claim scanned a slice below the marks, and go on to the next slice.
 
-        The claim of the last slice took the time `took`: slices grow while claims are quick. With
-        `full` the slice may have further jobs and is scanned again. `passed` means that the claim
-        skipped locked jobs.
+        The claim took the time `took`: slices grow while claims are quick. With `full` the slice
+        may have further jobs and is scanned again. `passed` means that the claim skipped locked
+        jobs.
         """
         if self.below is None or full:
             return
@@ -195,9 +195,9 @@ class LowWaterMarks:
             self.below, self.slice = None, FIRST_SLICE
 
     def lower(self) -> bool:
-        """Lower all marks to the start of the range that has to be scanned again.
+        """Lower all marks to the start of the range below them where jobs may be left.
 
-        Return False if there is none. This is for a caller that scans no slices.
+        Return False if there is no such range. This is for a caller that scans no slices.
         """
         if self.below is None:
             return False

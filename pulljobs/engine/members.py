@@ -22,7 +22,7 @@ _until = float("-inf")
 
 
 def choose(name: str) -> str:
-    """Return `name`, or its form that settles members of batches while such jobs are expected."""
+    """Return `name`, or while members of batches are expected, its form that settles them too."""
     return for_members(name) if time.monotonic() < _until else name
 
 
@@ -37,7 +37,7 @@ def for_members(name: str) -> str:
 
 
 def expect() -> None:
-    """Expect members of batches for the next `EXPECTED_SECONDS`, because one was settled."""
+    """Choose statements for members of batches for the next `EXPECTED_SECONDS`."""
     global _until
     _until = time.monotonic() + EXPECTED_SECONDS
 

@@ -52,7 +52,7 @@ class ReportedRun(Protocol):
 
 
 class UnreportedRun(NamedTuple):
-    """Execution of a handler whose holder reports no times, as HTTP clients do."""
+    """Execution of a handler by a holder that reports no times, such as an HTTP client."""
 
     begun_at: float | None = None
     run_seconds: float | None = None
@@ -223,7 +223,7 @@ def parameters(settlements: Iterable[Settlement]) -> dict[str, Any]:
 def _run_times(runs: Sequence[ReportedRun]) -> dict[str, float | Floats]:
     """Return the parameters of a statement that hold the start times and durations of runs.
 
-    Start times are of the monotonic clock, so the server also needs its present time.
+    Start times are of the monotonic clock, so the server also needs that clock's present time.
     """
     return {
         "run_clock": time.monotonic(),

@@ -34,7 +34,7 @@ MOST_LINKS: Final = 128
 
 @contextmanager
 def publishing(channel: str, headers: Sequence[MutableMapping[str, str]]) -> Iterator[None]:
-    """Trace the write of messages in this block, and add the context to headers that have none."""
+    """Trace the write of messages in this block, and add a trace context to headers without one."""
     borne = [_context_in(each) for each in headers]
     known = list(filter(None, borne))
     attributes = _attributes("publish", "send", channel)
@@ -51,7 +51,7 @@ def publishing(channel: str, headers: Sequence[MutableMapping[str, str]]) -> Ite
 def claimed(
     channel: str, consumer: str, headers: Sequence[Mapping[str, str]], *, began: int
 ) -> None:
-    """Record the span of a claim that has ended, if one of its messages carries a context.
+    """Record the span of a claim that has ended, if a message carries a trace context.
 
     `headers` are those of each message. `began` is the start of the claim in ns since 1970.
     """
@@ -122,7 +122,7 @@ def step(name: str, number: int) -> Iterator[None]:
 
 @contextmanager
 def within(headers: Mapping[str, str]) -> Iterator[None]:
-    """Make spans of this block children of the context in the headers, unless a span is open."""
+    """Make spans of this block children of the headers' trace context, unless a span is open."""
     known = _context_in(headers)
     if known is None or trace.get_current_span().get_span_context().is_valid:
         yield
@@ -135,7 +135,7 @@ def within(headers: Mapping[str, str]) -> Iterator[None]:
 
 
 def carried() -> dict[str, str]:
-    """Return the current context as headers of a message or a request."""
+    """Return the current trace context as headers of a message or a request."""
     headers: dict[str, str] = {}
     W3C.inject(headers)
     return headers
@@ -202,7 +202,7 @@ def _attributes(
 
 
 def _context_in(headers: Mapping[str, str]) -> SpanContext | None:
-    """Return the context in headers, whose names may be in any case, or None if there is none."""
+    """Return the trace context in headers, with names in any case, or None if there is none."""
     carried = {name.lower(): value for name, value in headers.items() if name.lower() in CARRIED}
     context = trace.get_current_span(W3C.extract(carried, Context())).get_span_context()
     return context if context.is_valid else None
@@ -224,6 +224,6 @@ def _parent(known: Sequence[SpanContext]) -> Context | None:
 
 
 def _links(known: Sequence[SpanContext]) -> list[Link]:
-    """Return one link to each different context, at most MOST_LINKS."""
+    """Return one link to each different trace context, at most MOST_LINKS."""
     each = {(link.trace_id, link.span_id): link for link in known}
     return [Link(link) for link in list(each.values())[:MOST_LINKS]]

@@ -10,7 +10,7 @@ ALL_CONSUMERS: Final = 0
 
 
 class CountPeriod(models.TextChoices):
-    """Period of a count. Those of minutes are kept for hours, of hours for days, of days a year."""
+    """Period of a count. Counts by minute are kept for hours, by hour for days, by day a year."""
 
     MINUTE = "minute"
     HOUR = "hour"

@@ -152,8 +152,8 @@ class Lease(models.Model):
     class Via(models.TextChoices):
         """Way in which jobs were claimed.
 
-        POST is the job POST of the broker protocol. Without a lease token, that request reports
-        only on jobs which it has claimed.
+        POST is the job POST of the broker protocol. A client can report on such a job without its
+        lease token, but not on a job that was claimed in another way.
         """
 
         WORKER = "worker"

@@ -71,7 +71,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def is_same(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Return True for the same function, or for that of a module imported again after an error."""
+    """Return True for the same function, and for a copy that a repeated import of it has made."""
     name = name_of(known)
     return known is new or ("<" not in name and name == name_of(new))
 

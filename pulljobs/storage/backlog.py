@@ -19,7 +19,7 @@ COUNTS: Final = (*QUEUED, "in_flight", "dead")
 
 
 class JobCounts(NamedTuple):
-    """Counts of the live jobs of one consumer, with their times: a row of count_jobs.sql."""
+    """Counts of a consumer's live jobs, and their oldest and newest times, from count_jobs.sql."""
 
     now: datetime
     consumer_id: int

@@ -25,7 +25,7 @@ IDS: Final = "pulljobs_id"
 
 
 class Profile(StrEnum):
-    """Purpose of a database role, which decides its privileges: see MEANING."""
+    """Purpose of a database role: to run pulljobs, only to publish, or only to read."""
 
     APP = "app"
     PUBLISH = "publish"

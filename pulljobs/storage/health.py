@@ -68,7 +68,7 @@ ORDER BY ordinal
 
 
 def tables(using: str) -> list[TableHealth]:
-    """Return the health of each existing table of HOT, in the order of HOT."""
+    """Return the health of the tables whose rows change (HOT), without those that do not exist."""
     rows = query(using, _TABLES, [list(HOT)])
     tables = {row.name: TableHealth(**row._asdict()) for row in rows}
     return [tables[name] for name in HOT if name in tables]

@@ -71,7 +71,7 @@ OnPage = Callable[[int], object]
 
 
 class CheckLimits(NamedTuple):
-    """Limits of a check: how many rows it reads, and which times it tolerates."""
+    """Limits of a check: rows to read, time for a page, and the delay of the reaper to tolerate."""
 
     rows: int | None
     """Rows of each table to check at most, None for all."""
@@ -122,10 +122,10 @@ def check(
     patience: timedelta,
     on_page: OnPage = lambda rows: None,
 ) -> CheckResult:
-    """Check every table. Check again after `patience` if an invariant of PASSING is broken.
+    """Check every table, a second time if broken invariants may be broken only for a moment.
 
-    Such an invariant may be broken for a moment. It counts as broken only if the same rows break it
-    in both checks.
+    The second check comes after `patience`. These invariants (PASSING) count as broken only if the
+    same rows break them in both checks.
     """
     result = check_once(using, limits, on_page)
     if suspected := result.only(PASSING):

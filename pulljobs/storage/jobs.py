@@ -138,8 +138,8 @@ def renew(
 ) -> dict[Held, datetime]:
     """Renew leases and return the new `leased_until` of each job that is held.
 
-    A job that is missing in the result is lost, or another transaction has kept its lease locked
-    for all of `LEASE_PAUSES`: `still_held` decides between the two. `running` has the ids of jobs
+    A job that is missing in the result is lost, or another transaction had its lease locked at each
+    of several attempts: `still_held` decides between the two. `running` has the ids of jobs
     whose handlers run: if the host crashes, the reaper charges only these.
     """
     if not held:
@@ -271,7 +271,7 @@ def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def prepare_to_finish(using: str) -> None:
-    """Run the statements of `finish` for no job, so that the server plans them before the first."""
+    """Run the statements of `finish` for no job, so that the server plans them in advance."""
     settling.run_deliver(using, {uuid4(): ([], [])})
     settling.run_finish(using, parameters([]), 0)
 
@@ -298,7 +298,7 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
-    """Run finish.sql and return its rows. Give back the tokens of jobs released before a start."""
+    """Run finish.sql and return its rows. Give back tokens of released jobs that did not start."""
     params = parameters(settlements)
     released = [
         each.held

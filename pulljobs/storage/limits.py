@@ -70,7 +70,7 @@ def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
 
 
 def _take(using: str, job: tuple[int, int], guards: Guards, work: Take) -> TakeResult:
-    """Claim a job under the locks of `guards`, the limits that were read before.
+    """Claim `job` (consumer id, job id) under the locks of `guards`, the limits read before.
 
     Return UNGUARDED if the consumer has got another limit group since: the caller then reads the
     limits again.

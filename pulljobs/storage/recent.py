@@ -39,7 +39,7 @@ class Slice(NamedTuple):
     end: datetime
 
     def bounds(self) -> list[int]:
-        """Return the ids at which SPANS equal spans of the slice begin, and the id of its end."""
+        """Return the ids at the bounds of SPANS equal spans that the slice consists of."""
         low, high = ids.first_of(self.start), ids.first_of(self.end)
         return [low + (high - low) * number // SPANS for number in range(SPANS + 1)]
 

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class ReachedLease(NamedTuple):
-    """Lease whose jobs are taken from their holder, because it has ended or its node has.
+    """Lease whose jobs are expired or released without an outcome from their holder.
 
     `job_ids` are locked. `running_ids` are those that the node last reported as running, or None
     without a report.

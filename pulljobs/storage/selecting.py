@@ -76,7 +76,7 @@ def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
 
 
 def chosen(ids: Iterable[int], span: IdSpan) -> IdRun:
-    """Return those of the given ids that are inside the span, with nothing left to read."""
+    """Return the given ids that are inside the span, as a run that is complete."""
     return IdRun([id for id in ids if span.leads_to(id)], None)
 
 
@@ -88,7 +88,7 @@ def _within(selection: Selection, span: IdSpan) -> IdSpan:
 
 
 def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[IdRun]:
-    """Yield ids of selected jobs, as one run for each index that has to be read for them."""
+    """Yield the ids of selected jobs, a run from each index that has to be read for them."""
     states = set(selection.states)
     if selection.reason is not None:
         states &= {State.DEAD.value}
@@ -114,7 +114,7 @@ def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> I
     """Return the selected ids among the rows that were read from an index.
 
     `seen` has the id of each row, in order, and True if the row meets the conditions. The index is
-    read to its end if fewer rows came than were asked for, or an id lies behind the selection.
+    read to its end if fewer rows came than were asked for, or an id lies outside of the selection.
     """
     first, last = selection.first, selection.last
     ids = [id for id, fits in seen if fits and first <= id <= last]
@@ -130,7 +130,7 @@ def _by_consumer(
 ) -> Iterator[IdRun]:
     """Yield the selected ids of each consumer, from an index that has its jobs by id.
 
-    `own` are the conditions that choose the index.
+    `own` are the filter conditions by which PostgreSQL chooses this index.
     """
     consumers = Consumer.objects.using(using)
     if selection.consumer_ids is not None:

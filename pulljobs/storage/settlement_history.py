@@ -96,7 +96,7 @@ class Pace(NamedTuple):
 
 
 def read_pace(using: str, now: datetime) -> Pace:
-    """Return the settlements of the last minute, or of its end if there are more than LATEST."""
+    """Return the settlements of the last minute, or the latest ones if it has over LATEST."""
     since = now - PACE
     params = {
         "low": ids.first_of(since - counting.MARGIN),

@@ -29,7 +29,7 @@ def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
 
 
 def run_deliver(using: str, claims: Mapping[UUID, Deliveries]) -> list[members.Delivered]:
-    """Deliver jobs of each claim, given by lease token. Return job ids and row of deliver.sql."""
+    """Deliver jobs of claims, given by lease token. Return pairs (job ids, row of deliver.sql)."""
     every = [
         (deliveries[0], deliver_parameters(token, deliveries))
         for token, deliveries in claims.items()

@@ -147,10 +147,9 @@ def run(
     A row is a named tuple of the statement's columns, or a `kind` if that is given.
     `always_prepare` is for statements that publish: they keep their plans on every connection, and
     are cancelled after a minute (OperationalError). `seconds` is the time after which a statement
-    that settles is cancelled: see `_limit`. `meanwhile` is called while the server works, and must
-    not use the connection. With `interpreted` the server never compiles the statement: see
-    INTERPRETED. `keeps_plan` is for a statement that may be the last of its transaction: see
-    KEEP_PLAN.
+    that settles is cancelled (a minute in a loop and in the caller's transaction). `meanwhile` is
+    called while the server works, and must not use the connection. With `interpreted` the server
+    uses no JIT. With `keeps_plan` it keeps the plan of the last statement of a transaction.
     """
     _restart_deadline()
     connection = connections[using]  # Once, because each look-up takes 4 µs.
@@ -193,9 +192,9 @@ def _keeps_plan(connection: BaseDatabaseWrapper) -> bool:
 
 @contextmanager
 def keeping_plans(using: str) -> Iterator[None]:
-    """Let the statements of the block, the last of their transaction, keep plans: see KEEP_PLAN.
+    """Let the server keep the plans of the block's statements, the last of their transaction.
 
-    In a transaction of the caller's nothing is changed.
+    It then need not plan them again. In a transaction of the caller's nothing is changed.
     """
     connection = connections[using]
     raw = cast("psycopg.Connection[Any]", session(using))
@@ -212,7 +211,7 @@ def keeping_plans(using: str) -> Iterator[None]:
 
 
 def ends_transaction(using: str) -> bool:
-    """Return True in a block of `keeping_plans`: an error there ends the transaction."""
+    """Return True in a block of `keeping_plans`, whose end is that of the transaction."""
     return session(using) in _keeping
 
 
@@ -366,7 +365,7 @@ class _Preparing:
 
 
 def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
-    """Return a cursor. For prepared statements it is kept by thread, as it knows column types."""
+    """Return a cursor, for prepared statements that of the thread, which knows column types."""
     if not ready.prepare:
         return psycopg.RawCursor(ready.raw)
     kept: psycopg.RawCursor[Row] | None = getattr(_thread, "cursor", None)
@@ -454,10 +453,10 @@ def session(using: str) -> object:
 
 
 def retrying(using: str, work: Callable[[], T]) -> T:
-    """Call `work` and return its result, up to five times after deadlocks and the like.
+    """Call `work` and return its result, up to five times after deadlocks and serialization errors.
 
-    Serialization failures count as well. Inside the caller's transaction it is called once, because
-    only the whole transaction could be repeated.
+    Inside the caller's transaction it is called once, because only the whole transaction could be
+    repeated.
     """
     for attempt in range(1, ATTEMPTS):
         try:

@@ -63,7 +63,7 @@ def upwards(after: int, wanted: int, scanned: int = SCANNED) -> IdSpan:
 
 
 def merged(runs: Sequence[IdRun], span: IdSpan) -> IdWindow:
-    """Merge ids that were read from several indexes, up to the first id where a reading stopped."""
+    """Merge the ids from several indexes in order, as far as all of the indexes were read."""
     ends = [run.reached for run in runs if run.reached is not None]
     nearest = (min if span.upwards else max)(ends, default=None)
     ids = sorted(set(chain.from_iterable(run.ids for run in runs)), reverse=not span.upwards)

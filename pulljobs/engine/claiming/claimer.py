@@ -50,9 +50,9 @@ class Claimer:
             self.guards = guards
 
     def walk(self, wanted: int, look: Look) -> Claimed:
-        """Claim below the low-water marks if jobs may have appeared there, else from the marks on.
+        """Claim jobs that may be left below the low-water marks, or else jobs from the marks on.
 
-        `look` makes a claim of `wanted` jobs. The marks learn from its result.
+        `look` claims `wanted` jobs from an entry into the claim index. Its result moves the marks.
         """
         if self.marks.below is not None:
             claimed = self._below(wanted, look)
@@ -81,8 +81,8 @@ class Claimer:
     def _learn_ring(self, claimed: Claimed) -> None:
         """Raise the low-water marks of the index of turns up to the first turns that a claim saw.
 
-        A transaction has its id before it reads the clock for the time of a turn. So the rules of
-        `LowWaterMarks` hold for turns as for jobs.
+        `LowWaterMarks` serves for turns as well as for jobs, because a transaction that gives a
+        turn has its id before it reads the clock for the time of the turn.
         """
         if (seen := claimed.ring) is None:
             return

@@ -134,9 +134,9 @@ def _claimed(walk: _Walk, row: Row, *, full: bool) -> Claimed:
 
 
 def _reached(seen: Sequence[_Seen], priority: int, gone: Collection[int]) -> Position | None:
-    """Return the position up to which all seen jobs of a priority have their ids in `gone`.
+    """Return the position up to which a claim took or blocked all jobs that it saw of a priority.
 
-    Return None if the id of the first of them is not in `gone`.
+    `gone` has the ids of taken and blocked jobs. Return None if the first job is not among them.
     """
     jobs = (job for job in seen if job.priority == priority)
     passed = list(takewhile(lambda job: job.id in gone, jobs))

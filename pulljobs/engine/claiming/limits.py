@@ -29,7 +29,7 @@ class NotEnoughTokens(Exception):
     """Jobs that cost more than there are tokens, so that their claim has to be rolled back.
 
     `fit` is the number of the first jobs for which the tokens suffice, `next_cost` the cost of the
-    job behind them, and `wait` the time until there are tokens for that job.
+    job after them, and `wait` the time until there are tokens for that job.
     """
 
     def __init__(self, fit: int, next_cost: float, wait: timedelta) -> None:
@@ -119,7 +119,7 @@ class Allowance(NamedTuple):
 
     @property
     def spent(self) -> float:
-        """Cost of the claimed jobs in tokens, or without rate limits their number."""
+        """Tokens that the claimed jobs cost, or without a rate limit the number of these jobs."""
         return max((bucket.spent for bucket in self.buckets), default=float(self.taken))
 
     @property

@@ -101,7 +101,7 @@ class TurnClaim:
     ) -> Claimed:
         """Give turns to keys that got a job just when the claim ended their turns for lack of jobs.
 
-        Another process may have seen that job while the key still had its turn, and gave it none.
+        Another process may have seen that job while the key had its turn, and gave it no new one.
         Return the claim, changed if more jobs are claimable now.
         """
         if not self.is_emptied or not _discover_once(session, consumer_id, entry).turns:
