@@ -133,7 +133,10 @@ def _meant(asked: ListQuery, states: tuple[str, ...]) -> Selection:
 
 
 def _bounds(age: str | None) -> tuple[int, int]:
-    """Return the lowest and highest id that jobs of an option in AGES (None: all jobs) can have."""
+    """Return the lowest and highest id of jobs that were created in the time of an age filter.
+
+    `age` is the filter's option, None for jobs of any age. Ids rise with the time of creation.
+    """
     everything = Selection()
     if age is None:
         return everything.first, everything.last
@@ -168,7 +171,8 @@ def _with_id(
 ) -> tuple[int, ...]:
     """Return `id_column` of the rows that `meant` selects and whose job the search term names.
 
-    At most `search.MOST` rows are read. `field` is the column of the job's id.
+    At most `search.MOST` rows are read. `field` is the column with the id of the job, and
+    `columns` are those that the conditions of `meant` need.
     """
     if meant.among is not None:
         return ()

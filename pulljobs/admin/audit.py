@@ -146,7 +146,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         return response
 
     def _may(self, request: HttpRequest, entry: AuditEntry) -> bool:
-        """Return True if the user has the permission to begin, continue and stop such an action."""
+        """Return True if the entry is about an action on jobs that the user may do."""
         return entry.act in set(Event) and request.user.has_perm(
             OPERATIONS[Event(entry.act)].permission
         )
@@ -157,7 +157,7 @@ def _batches(entry: AuditEntry) -> QuerySet[AuditedBatch]:
 
 
 def _done(entry: AuditEntry) -> Iterator[JobResult]:
-    """Yield the jobs that the first transaction of an action changed."""
+    """Yield the jobs that an action changed in its first batch: its page lists only a few jobs."""
     return (JobResult(id, ids.encode(id)) for batch in _batches(entry)[:1] for id in batch.done)
 
 

@@ -57,7 +57,7 @@ class KeysetChangeList(ChangeList):
         self.paginator = Paginator(self.result_list, self.list_per_page)
 
     def read_window(self, request: HttpRequest, span: IdSpan) -> IdWindow:
-        """Return the ids of this page's rows, newest first, as `window` of the admin finds them."""
+        """Return the ids of this page's rows, newest first, from the admin's method `window`."""
         listed: Any = self.model_admin
         window: IdWindow = listed.window(request, span, self.queryset)
         return window
@@ -82,7 +82,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         """Return the ids of a page's rows, newest first, and the id below which older rows may be.
 
-        `rows` are the filtered rows. Subclasses read their ids by an index of their own.
+        `rows` are the filtered rows. Subclasses read the ids by an index that serves their filters.
         """
         keys = list(rows.values_list("pk", flat=True)[: span.wanted + 1])
         return merged([IdRun(keys, None)], span)

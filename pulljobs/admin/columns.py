@@ -26,7 +26,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
     search_help_text = search.HELP
 
     def search(self, request: HttpRequest, span: IdSpan) -> SearchedRange:
-        """Return the ids of the next rows that match the search term of the request."""
+        """Return the ids of a page of rows in `span` that match the search term of the request."""
         raise NotImplementedError
 
     def rows_of(self, request: HttpRequest, ids: list[int]) -> list[Any]:
@@ -79,7 +79,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         return queryset, False
 
     def about(self, request: HttpRequest, row: Job | ArchivedJob) -> dict[str, Any]:
-        """Return the template context of a job's page: message, timeline, links by other apps."""
+        """Return the template context of a job's page: message, timeline, links that apps add."""
         return {
             "subtitle": self.xid(row),
             "links": [link for name in hooks.job_links for link in hooks.load(name)(request, row)],

@@ -37,7 +37,10 @@ class SearchedChangeList(KeysetChangeList):
 
 
 class JobsChangeList(SearchedChangeList):
-    """Change list that sets the attributes `summary` and `listed_at` (time of reading) of rows."""
+    """Change list that sets two attributes of each row, a job or settlement.
+
+    They are `summary`, that of its message, and `listed_at`, the time at which it was read.
+    """
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)

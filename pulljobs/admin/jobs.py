@@ -235,7 +235,7 @@ class JobAdmin(JobRowsAdmin):
     def _press(self, request: HttpRequest, job_id: int) -> HttpResponse:
         """Do the action of a pressed button to a job, and redirect to its page or to the list.
 
-        A message on that page says so if the state of the job no longer allows the action.
+        A message to the user says so if the state of the job no longer allows the action.
         """
         event = operations.BY_SLUG.get(request.POST[BUTTON])
         if event not in operations.offered(request, None) or event is None:
@@ -256,7 +256,7 @@ def may_see_archive(request: HttpRequest) -> bool:
 
 
 def _listed(request: HttpRequest) -> Selection:
-    """Return the conditions of the list: only live jobs, if the user may not see the archive."""
+    """Return the conditions of the list. Leave out the archive if the user may not see it."""
     meant = asking.listed(request.GET)
     if may_see_archive(request) or meant.among is not None:
         return meant

@@ -83,7 +83,10 @@ def badge(job: Job | ArchivedJob) -> SafeString:
 
 
 def status_of(job: Job | ArchivedJob, step: str = "") -> SafeString:
-    """Return the badge of a job's state, with `step` and the beginning of its last error below."""
+    """Return the badge of a job's state. Below it are `step` and the start of its last error.
+
+    `step` is a text of `describe_step`, or empty.
+    """
     lines = [step, Truncator((job.error or "").partition("\n")[0]).chars(BRIEF)]
     shown = [(line,) for line in lines if line]
     below = format_html_join("", '<span class="pulljobs-brief">{}</span>', shown)
@@ -91,7 +94,7 @@ def status_of(job: Job | ArchivedJob, step: str = "") -> SafeString:
 
 
 def describe_step(job: Job | ArchivedJob, now: datetime) -> str:
-    """Return "settled" or "due in" with a time, or "" for a live job that is not due later."""
+    """Return when an archived job settled or in how long a queued job is due, else ""."""
     if isinstance(job, ArchivedJob):
         return f"settled {format_time(job.settled_at)}"
     if job.available_at is None or job.available_at <= now or job.lease_token:

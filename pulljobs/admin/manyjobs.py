@@ -66,7 +66,8 @@ class WhenForm(forms.Form):
 def links(request: HttpRequest) -> list[ActionLink]:
     """Return links to the actions that the user may do to all jobs of the list.
 
-    There are none while the list is searched for a text: a search compares only a range of jobs.
+    There are none while the list is searched for a text, because the search compares only some of
+    the jobs with it.
     """
     if request.GET.get("q") and (
         search.is_for_text(request.GET) or not asking.jobs(request.GET).among

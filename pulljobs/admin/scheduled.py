@@ -30,7 +30,10 @@ class PublishedFilter(Choice):
 
 
 class ScheduledChangeList(KeysetChangeList):
-    """Change list that sets the attributes `summary` and `listed_at` (time of reading) of rows."""
+    """Change list that sets two attributes of each scheduled message.
+
+    They are `summary`, made of its payload, and `listed_at`, the time at which it was read.
+    """
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
         rows = self.root_queryset.select_related("channel").defer("payload", "headers")

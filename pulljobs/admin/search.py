@@ -51,10 +51,11 @@ def search(
     read_window: Callable[[IdSpan], IdWindow],
     find_hits: Callable[[list[int], TextQuery], set[int]],
 ) -> SearchedRange:
-    """Return the next rows in `span` that the search term of the request finds.
+    """Return the ids of the next rows in `span` that match the search term of the request.
 
-    These are the rows that `with_id` returns for the term. If there are none, or the term is in
-    quotes, they are the rows whose text `find_hits` finds in the windows of `read_window`.
+    `with_id` returns the ids of rows for a term that is an id. If there are none, or the term is in
+    quotes, rows are read by `read_window`, and `find_hits` returns the ids of those that contain
+    the text.
     """
     term = request.GET["q"].replace(NUL, "").strip()
     text = _unquoted(term)
@@ -103,7 +104,7 @@ def _unquoted(term: str) -> str:
 def _find_messages(client_message_id: str) -> list[int]:
     """Return the ids of the newest message with this client message id on each channel.
 
-    A condition on `channel_id` lets the primary key of publications serve the query.
+    The query names all channels, because the primary key of publications begins with the channel.
     """
     using = settings().DATABASE
     publications = Publication.objects.using(using).filter(

@@ -33,9 +33,10 @@ def with_pulls(application: Application) -> Application:
     """Wrap Django's ASGI application so that a process serves hundreds of long polls.
 
     Django starts a thread for every request, on which it sends synchronous signals and runs the
-    synchronous parts of middleware. Its own signals and middleware take no time. For pulls, acks
-    and renewals the wrapper therefore sends the signals only if code outside of Django receives
-    them, and all middleware shares one thread, which makes these requests several times cheaper.
+    synchronous parts of middleware. Its own receivers and middleware take no time. For pulls,
+    acks and renewals the wrapper therefore sends the signals only if code outside of Django
+    receives them, and runs all middleware on one thread, which makes these requests several times
+    cheaper.
     Middleware that is entirely synchronous would hold that thread until the answer. If a project
     has some, which a system check and the log name, the wrapper returns the application as it is.
     """

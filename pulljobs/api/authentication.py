@@ -50,9 +50,9 @@ class ConsumerTokens(BaseAuthentication):
 
 
 class DeleterTokens(BaseAuthentication):
-    """Authentication as `ConsumerTokens`, but with 404 instead of 401 for an unknown consumer.
+    """Authentication of a consumer that deletes a dead job, by its channel's and its own token.
 
-    The route that deletes a dead job uses it.
+    An unknown consumer is answered with 404, and not with 401 as in `ConsumerTokens`.
     """
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Consumer]:
@@ -168,7 +168,7 @@ def has_authtoken() -> bool:
 def user_name(request: Request) -> str:
     """Return the name of the request's user for the audit trail.
 
-    It is NAMELESS for callers without login, which PULLJOBS['API_ACCESS'] may permit.
+    It is "anonymous (HTTP)" without login, which PULLJOBS['API_ACCESS'] may permit.
     """
     return request.user.get_username() or NAMELESS
 

@@ -1,7 +1,7 @@
 """Declarations of JSON bodies: how they are checked, rendered and described in OpenAPI.
 
 A body is declared once, as a `TypedDict`. Its keys are the names in JSON, and `Annotated` adds
-marks: bounds, formats and help texts.
+annotations: bounds, formats and help texts.
 
     class RenewBody(TypedDict, total=False):
         Seconds: Annotated[float, Bounds(0.001, YEAR)] | None
@@ -54,14 +54,14 @@ M = TypeVar("M")
 
 
 class Bounds(NamedTuple):
-    """Mark of a number: its smallest and its largest value."""
+    """Annotation of a number: its smallest and its largest value."""
 
     least: float
     most: float = math.inf
 
 
 class UpTo(NamedTuple):
-    """Mark of a number: the setting that is its largest value. A larger one is refused (409)."""
+    """Annotation of a number: the setting with its largest value. A larger one is refused (409)."""
 
     setting: str
 
@@ -72,32 +72,32 @@ class UpTo(NamedTuple):
 
 
 class ItemsUpTo(NamedTuple):
-    """Mark of a list: the setting that is its largest number of items."""
+    """Annotation of a list: the setting that is its largest number of items."""
 
     setting: str
 
 
 class TextUpTo(NamedTuple):
-    """Mark of a text: its largest number of characters, and a regular expression for OpenAPI."""
+    """Annotation of a text: its largest length, and a regular expression for OpenAPI."""
 
     length: int
     pattern: str | None = None
 
 
 class Format(NamedTuple):
-    """Mark of a text: its format by the name that OpenAPI has for it, such as "date-time"."""
+    """Annotation of a text: the name of its format in OpenAPI, such as "date-time"."""
 
     name: str
 
 
 class Help(NamedTuple):
-    """Mark of any field: a sentence that describes it in the OpenAPI document."""
+    """Annotation of a field: a sentence that describes it in the OpenAPI document."""
 
     text: str
 
 
 class Problem(NamedTuple):
-    """Mark of any field: what its value must be, for the sentence that refuses another value."""
+    """Annotation of a field: what its value must be, for the text that refuses another value."""
 
     text: str
 
@@ -121,19 +121,19 @@ class ProblemBody(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Field of a declared body, with its type and marks."""
+    """Field of a declared body, with its type and the annotations from `Annotated`."""
 
     name: str
     key: str
     """Name in lower case, by which a given field is found."""
     kind: Any
-    """Type of the value, without `None` and without marks."""
+    """Type of the value, without `None` and without annotations."""
     marks: tuple[Any, ...]
     is_required: bool
     is_nullable: bool
 
     def mark(self, mark_type: type[M]) -> M | None:
-        """Return the field's mark of this type, or None if it has none."""
+        """Return the field's annotation of this class, or None if it has none."""
         return next((mark for mark in self.marks if isinstance(mark, mark_type)), None)
 
 
@@ -152,7 +152,7 @@ def _field(name: str, hint: Any, *, is_required: bool) -> Field:
 
 
 def unwrap(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
-    """Split a type hint into its type, its marks, and True if None is allowed."""
+    """Split a type hint into its type, its annotations, and True if None is allowed."""
     marks: list[Any] = []
     is_nullable = False
     while True:
@@ -222,7 +222,7 @@ def render_time(time: datetime) -> str:
 
 
 def render_stored_time(sent: bytes) -> str:
-    """Return a time as `render_time` does, from the bytes of PostgreSQL's `timestamptz_send`."""
+    """Convert the bytes of PostgreSQL's `timestamptz_send` to UTC text by RFC 3339."""
     seconds, microseconds = divmod(int.from_bytes(sent, signed=True), 1_000_000)
     second = _render_second(seconds)
     return f"{second}.{microseconds:06}Z" if microseconds else f"{second}Z"

@@ -41,7 +41,7 @@ def as_text(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
 
 
 def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
-    """Return the answer to a refusal as application/problem+json, or None as `as_text` does."""
+    """Return a refusal as application/problem+json, or None for an error that Django handles."""
     refusal = refusal_of(error)
     if refusal is None:
         return None

@@ -29,7 +29,7 @@ FOREVER: Final = float("inf")
 
 
 class ServingReaper:
-    """Loop that reaps in a server process and, while no worker runs, does a part of the upkeep.
+    """Loop of a server process that reaps and, while no worker runs, also publishes due messages.
 
     Every process may reap at the same time: each skips the leases that another one has locked.
     """
@@ -86,9 +86,9 @@ def _start() -> Runner:
 
 
 def _pass() -> bool:
-    """Reap and, while no worker runs, do a part of the upkeep, each for a bounded time.
+    """Reap, and while no worker runs, sweep keys, publish due messages and count settlements.
 
-    Return True if work is left.
+    Each of these has a bounded time. Return True if work is left.
     """
     parts: list[Callable[[], bool]] = [_reap]
     if not serving.has_worker():

@@ -105,7 +105,7 @@ def slow_rates() -> Iterator[Finding]:
 
 
 def _slow_rate(name: str, limited: FlowLimits, consumer_ids: list[int]) -> Iterator[Finding]:
-    """Yield a finding if claiming the ready jobs takes over `LONG_QUEUE` at the rate limit."""
+    """Yield a finding if claiming the ready jobs takes over an hour at the rate limit."""
     counted = count_jobs(settings().DATABASE, consumer_ids, MOST_READY)
     ready = sum(row.ready for row in counted)
     takes = timedelta(seconds=ready / (limited.rate_per_second or 1))

@@ -44,7 +44,7 @@ def parse_job_id(text: str) -> int:
 
 
 def describe_stray(job_id: int, consumer_id: int) -> WaitReason:
-    """Return why a job can't run whose consumer's row was deleted by SQL."""
+    """Return the reason that a job can never run, because SQL deleted the row of its consumer."""
     return WaitReason(
         "no_consumer",
         f"The row of its consumer, number {consumer_id}, is gone, so it can never run: "

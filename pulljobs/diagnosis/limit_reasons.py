@@ -70,7 +70,7 @@ def _bound(row: FlowLimits, members: Collection[Consumer], holder: str) -> Itera
 
 
 def _find_holders(members: Collection[Consumer]) -> tuple[int, list[SlotHolder]]:
-    """Return how many jobs of these consumers are in flight, and the `SHOWN` claimed first."""
+    """Return the number of jobs of these consumers in flight, and a few that were claimed first."""
     using = settings().DATABASE
     paths = {member.pk: f"{member.channel.name}/{member.name}" for member in members}
     leases = list(Lease.objects.using(using).filter(consumer_id__in=paths).order_by("claimed_at"))
@@ -88,7 +88,7 @@ def _find_holders(members: Collection[Consumer]) -> tuple[int, list[SlotHolder]]
 def _describe_holders(
     first: Sequence[tuple[Lease, int]], paths: Mapping[int, str]
 ) -> list[SlotHolder]:
-    """Return each job of `first`, given as its lease and its id, with the name of its node."""
+    """Return jobs in flight, given as pairs of lease and job id, with the names of their nodes."""
     using = settings().DATABASE
     nodes = Node.objects.using(using).filter(pk__in={lease.node_id for lease, _id in first})
     names = {node.pk: node.name for node in nodes}

@@ -59,7 +59,7 @@ class HeldBack:
 
     @property
     def level(self) -> int:
-        """Level of the circuit: the pause before the next trial doubles from level to level."""
+        """Level of the circuit: the pause before the next probe doubles from level to level."""
         return int(self.circuit["level"])
 
     @property

@@ -228,12 +228,12 @@ READ: Final = (
 
 
 def families_counted() -> tuple[Family, ...]:
-    """Return the families of counters and histograms: COUNTED, then those of `hooks.counters`."""
+    """Return the families of counters and histograms, and those of other apps (`hooks`) last."""
     modules = map(hooks.load, hooks.counters.values())
     return (*COUNTED, *(family for module in modules for family in module.FAMILIES))
 
 
 def families_read() -> tuple[Family, ...]:
-    """Return the families of gauges: READ, then those of `hooks.gauges`."""
+    """Return the families of gauges, those of other apps (`hooks.gauges`) last."""
     modules = map(hooks.load, hooks.gauges.values())
     return (*READ, *(family for module in modules for family in module.FAMILIES))

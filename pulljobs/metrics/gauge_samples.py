@@ -39,10 +39,10 @@ def _consumers(using: str) -> Iterator[Sample]:
 
 
 def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
-    """Count the live jobs of these consumers, each kind up to a cap that they share.
+    """Count the ready, delayed, blocked and running jobs of consumers, each number up to a cap.
 
-    The more consumers are counted, the lower the cap. So those that reach it are counted once more,
-    without the others.
+    The more consumers one statement counts, the lower the cap. So those that reach it are counted
+    once more, without the others.
     """
     counted = {row.consumer_id: row for row in backlog.backlogs(using, consumer_ids)}
     capped = [id for id, row in counted.items() if any(map(row.is_least, KINDS))]
@@ -74,7 +74,7 @@ def _workers(using: str) -> Iterator[Sample]:
 
 
 def _levels(alive: Sequence[Node]) -> Mapping[str, int]:
-    """Return the highest level of the circuit over all workers, by consumer path."""
+    """Return the level of each consumer's circuit, the highest of all workers, by consumer path."""
     levels: dict[str, int] = {}
     for node in alive:
         for path, circuit in node.report.get("circuits", {}).items():

@@ -59,7 +59,7 @@ class Gauges:
 
 
 class GaugeReading(threading.Thread):
-    """Thread that reads all gauges once. A lost host may block it for long."""
+    """Thread that reads all gauges once. A database that does not answer may block it for long."""
 
     def __init__(self) -> None:
         super().__init__(name="gauges", daemon=True)

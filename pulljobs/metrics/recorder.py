@@ -54,7 +54,7 @@ def metrics() -> Mapping[str, Any]:
 
 @cache
 def _create() -> Mapping[str, Any]:
-    """Return the new metrics. A second call would fail, because the registry has their names."""
+    """Create the metrics, once: the registry of prometheus_client refuses a name that it has."""
     return {
         family.name: Batches(family.name, family.meaning, family.labels, buckets=SECONDS)
         if family.type is Type.HISTOGRAM

@@ -127,9 +127,10 @@ def _call_task(result: AnyResult) -> Any:
 
 
 def _gives_up(job: ClaimedJob, error: BaseException) -> bool:
-    """Return True if the error makes the job DEAD here, so that no worker calls `give_up`.
+    """Return True if the error makes the job DEAD at once, so that `give_up` is not called for it.
 
-    False for a transactional handler: the rollback would undo the writes of signal receivers.
+    It is False for a transactional handler: receivers of `task_finished` would write into a
+    transaction that is rolled back.
     """
     if job.handler.transactional:
         return False

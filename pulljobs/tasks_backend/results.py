@@ -220,7 +220,7 @@ def _result_of(view: JobView, task: AnyTask, content: Mapping[str, Any]) -> AnyR
 
 
 def _errors(view: JobView, runs: Sequence[TaskRun]) -> list[TaskError]:
-    """Return the errors of all runs. A DEAD job's own error, maybe an operator's, is the last."""
+    """Return the errors of all runs, and for a DEAD job the error that ended it, such as a kill."""
     errors = errors_of(runs)
     if view.state != State.DEAD or not view.error:
         return errors

@@ -132,9 +132,9 @@ def _with_query(handler: Handler) -> Handler:
 
 
 def _without_rows(handler: Handler, recorded: RecordedFunction) -> Handler:
-    """Return the handler with options by which the executor writes no settlement.
+    """Return a copy of the handler for which the executor writes no settlement.
 
-    The job of `perform` is in no table. The handler gets the function `recorded`.
+    The job of `perform` is in no table. The function of the copy is `recorded`.
     """
     if handler.ack_policy is AckPolicy.ACK_FIRST:
         return replace(handler, function=recorded, ack_policy=AckPolicy.ACK)

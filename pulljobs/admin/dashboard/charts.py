@@ -155,7 +155,7 @@ def _begin(frame: Frame) -> tuple[Element, Element]:
 
 
 def _add_times(outer: Element, times: Sequence[str]) -> None:
-    """Add a few labels to the time axis, from the right. Narrow screens hide every second."""
+    """Label a few columns on the time axis. Narrow screens show only every second label."""
     step = max(1, round(len(times) / LABELS))
     for number, column in enumerate(range(len(times) - 1, -1, -step)):
         x = f"{100 * (column + 0.5) / len(times):.2f}%"

@@ -102,9 +102,10 @@ class History:
 def read_counts(
     slices: Sequence[Slice], step: timedelta, consumer_id: int | None, shown: Collection[int]
 ) -> History:
-    """Return the counts of settlements of a consumer (None: of all), from the stored counts.
+    """Return the history of a consumer (None: of all) from counts stored by minute, hour or day.
 
-    `shown` has the ids of the listed consumers: the history also has their sums and trends.
+    It also has the sum and the counts by step of each consumer whose id is in `shown`. Settlements
+    that these counts do not have yet are read from the archive.
     """
     start, end = slices[0].start, slices[-1].start + step
     period = PERIODS[step]
@@ -153,10 +154,10 @@ class _CountsTally:
         self._times_of_consumers: dict[int, Times] = defaultdict(Times)
 
     def take(self, row: Row) -> None:
-        """Add a row of settlement_history.sql to those sums of the history for which it was read.
+        """Add a row of settlement_history.sql to the sums that its column `span` stands for.
 
-        A row without a span has settlements that are not in the stored counts yet. It counts for
-        all sums of its consumer.
+        These are the sums of the chart, or of a listed consumer. A row without a span has
+        settlements that no stored count has yet, and is added to all sums of its consumer.
         """
         number = min((row.starts_at - self._start) // self._step, len(self._history.points) - 1)
         if number < 0:
@@ -184,7 +185,7 @@ class _CountsTally:
 
 
 class Times:
-    """Histograms of the wait times and run times of some settlements."""
+    """Histograms of wait times and run times, summed over the rows of a step or a consumer."""
 
     def __init__(self) -> None:
         self.waits, self.runs = Histogram(), Histogram()
@@ -202,7 +203,7 @@ class Times:
 def _mark_unknown(
     history: History, counted: StoredCounts, start: datetime, step: timedelta
 ) -> None:
-    """Set the time in which all settlements are known, and mark steps beyond it as not whole."""
+    """Set the times from and until which all settlements are known, and `is_whole` of steps."""
     if counted.counted_from is not None and counted.counted_from > start:
         history.known_from = counted.counted_from
     history.known_until = counted.known_until

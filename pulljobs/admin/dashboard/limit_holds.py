@@ -1,4 +1,4 @@
-"""Limits for which consumers with ready jobs get none now, for the dashboard and `pulljobs top`."""
+"""Limits that keep consumers from claiming ready jobs, for the dashboard and `pulljobs top`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

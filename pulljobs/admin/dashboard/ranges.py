@@ -16,7 +16,7 @@ from pulljobs.storage.recent import Slice
 
 
 class HistorySource(Protocol):
-    """Interface of a source of settlements: the stored counts, or a table of another app."""
+    """Interface of a source of settlements for the charts, such as a table of another app."""
 
     def read_history(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
@@ -31,7 +31,7 @@ class HistorySource(Protocol):
 
 
 class CountSource:
-    """Source of a chart's figures: stored counts, and the settlements not counted yet."""
+    """Source that reads the stored counts of settlements, and the settlements not counted yet."""
 
     def read_history(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]

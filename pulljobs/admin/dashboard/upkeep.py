@@ -152,7 +152,7 @@ class Partitions:
 
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
-        """Rows for the page, newest day first: the day, and a text for each partitioned table."""
+        """Rows of the page, newest day first: the day, and size and row count of each partition."""
         return [
             (f"{row.day:%Y-%m-%d}", [_cell(row, table) for table in partitions.PARTITIONED])
             for row in reversed(self.days)

@@ -117,7 +117,7 @@ class PagesBody(TypedDict):
 
 
 class ListingBody(TypedDict):
-    """Page of relative links to rows. A page that is not empty links to the pages on both sides."""
+    """Page of relative links to rows. Unless empty, it links to the next and the previous page."""
 
     Result: list[str]
     Pages: PagesBody

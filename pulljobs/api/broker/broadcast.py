@@ -95,7 +95,7 @@ def _read_schedule(request: Request) -> datetime | None:
 def _read_priority(request: Request) -> int:
     """Return the priority in the header without its sign, or 0 if it is absent or no number.
 
-    Raise a refusal (400) above HIGHEST.
+    Raise a refusal (400) above 32767.
     """
     number = _INTEGER.fullmatch(request.headers.get(PRIORITY, ""))
     digits = number[1].lstrip("0") if number else ""
@@ -115,7 +115,7 @@ def _read_cost(request: Request) -> int:
 def _read_metadata(request: Request) -> dict[str, str]:
     """Return the headers of the request that become headers of the message.
 
-    The producer lists their names in METADATA. Headers with secrets are omitted.
+    The header X-Broker-Metadata-Headers lists their names. Headers with secrets are omitted.
     """
     headers = request.headers
     named = read_header(headers, METADATA).split(",")

@@ -29,8 +29,8 @@ LOWEST: Final = -32_769
 def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[WaitingJob]:
     """Return at most `wanted` available jobs in the order in which claims take them.
 
-    The list begins after the place `after` of the last job on the page before. With None it begins
-    with the first job.
+    The list begins after the job at `after`, the last of the page before. With None it begins with
+    the first job.
     """
     using = settings().DATABASE
     if connections[using].in_atomic_block:
@@ -53,7 +53,7 @@ class ConsumerListing:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def list_jobs(self, wanted: int, after: Place | None) -> list[WaitingJob]:
-        """Return the jobs as `queued` does. Read again while a low-water mark may hide a job."""
+        """Return the queued jobs after the position `after`, in claim order, at most `wanted`."""
         with self._lock:
             while True:
                 entry, asked = _entry_after(self._marks, after), time.monotonic()
@@ -62,9 +62,10 @@ class ConsumerListing:
                     return listed.jobs
 
     def _missed_some(self, listed: Listed, after: Place | None, asked: float) -> bool:
-        """Learn low-water marks from a listing that was asked for at this monotonic time.
+        """Return True if a listing may omit a job, because a low-water mark was too high for it.
 
-        Return True if the listing may have omitted a job, because the marks have to be lowered.
+        Raise or lower the marks by what the listing has read. `asked` is the monotonic time at
+        which it began.
         """
         if self._is_void(listed, asked) and self._marks.positions:
             self._marks.forget()
@@ -82,7 +83,7 @@ class ConsumerListing:
         return self._marks.lower() or cleared
 
     def _is_void(self, listed: Listed, asked: float) -> bool:
-        """Return True if the marks are void: PostgreSQL was restarted, or its clock set back."""
+        """Return True if PostgreSQL restarted or its clock was set back: no mark is valid then."""
         at, answered = listed.started_at, time.monotonic()
         is_set_back = self._watch.is_set_back(at, asked=asked, answered=answered)
         before, self._server = self._server, listed.server_started_at

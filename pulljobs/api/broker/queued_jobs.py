@@ -30,7 +30,7 @@ LARGEST_LIMIT: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _PLACE: Final = re.compile(r"(-?[0-9]{1,5})\.([0-9]{1,18})\.([0-9a-v]{20})")
-"""Pattern of the place of a job in a link: its priority, due time in microseconds, and id."""
+"""Position of a job as a link has it: its priority, due time in microseconds, and id."""
 
 
 class QueuedJobs(PullConsumerView):
@@ -83,7 +83,7 @@ def _read_limit(request: Request) -> int:
 
 
 def _read_after(request: Request) -> Place | None:
-    """Return the place of the last job of the page before, or None for the first page."""
+    """Return the position of the last job on the page before, or None for the first page."""
     given = request.query_params.get("next", "")
     if not given:
         return None
@@ -102,7 +102,7 @@ def _parse_place(given: str) -> Place:
 
 
 def _next_link(request: Request, limit: int, last: Place) -> str:
-    """Return the Link header with the path of the page that begins after this place."""
+    """Return the Link header with the path of the next page, which begins after the job `last`."""
     microseconds = (last.available_at - _EPOCH) // timedelta(microseconds=1)
     place = f"{last.priority}.{microseconds}.{ids.encode(last.id)}"
     query = urlencode({"limit": limit, "next": place})

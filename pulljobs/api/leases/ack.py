@@ -99,9 +99,9 @@ class AckView(LeaseView[AckRequest, DoneAck]):
         return {**body, **render_pulled(asked, PullAnswer(PullReason.ACK_FAILED))}
 
     async def _settle_locked(self, settled: SettledItems) -> list[ItemStatus]:
-        """Write outcomes again whose rows were locked, after each of LOCK_PAUSES.
+        """Try again, a few times, to write the outcomes of jobs whose rows were locked.
 
-        Return all statuses. No thread is held during the pauses.
+        Return the statuses of all items of the ack. No thread is held during the pauses.
         """
         for pause in LOCK_PAUSES:
             if not settled.set_aside:
@@ -111,9 +111,9 @@ class AckView(LeaseView[AckRequest, DoneAck]):
         return settled.statuses
 
     async def _pull(self, consumer: Consumer, asked: PullRequest) -> PulledBody:
-        """Pull, and return the part of the body with the jobs.
+        """Do the pull that follows the ack, and return the part of the answer with its jobs.
 
-        A refusal becomes a part of the body as well, because the client must receive the results.
+        A refused pull becomes a part of the answer, which also has the results of the ack.
         """
         try:
             await self._count_pull(consumer)
@@ -125,7 +125,7 @@ class AckView(LeaseView[AckRequest, DoneAck]):
             return render_refused(asked, refusal)
 
     async def _count_pull(self, consumer: Consumer) -> None:
-        """Count the pull for the throttle of the route pull. Raise Throttled if it is too early."""
+        """Count the pull for the rate limit of the route pull. Raise Throttled above the limit."""
         if throttling.is_limited("pull"):
             count = partial(throttling.seconds_to_wait, "pull", consumer)
             if (wait := await self.waiters.run(count)) is not None:
@@ -133,7 +133,7 @@ class AckView(LeaseView[AckRequest, DoneAck]):
 
 
 def find_held(given: HeldBody | OutcomeBody) -> Held | None:
-    """Return the job id and the lease token in an item, or None if its ID is no id of a job."""
+    """Return job id and lease token of an item of a body, or None if its ID is no id of a job."""
     try:
         return Held(ids.decode(given["ID"]), _parse_token(given["LeaseToken"]))
     except ValueError:
@@ -141,7 +141,7 @@ def find_held(given: HeldBody | OutcomeBody) -> Held | None:
 
 
 def _parse_token(lease_token: str) -> UUID:
-    """Return the lease token in a text, or NO_LEASE for any other text.
+    """Return the lease token in a text, or NO_LEASE, which no lease has, for any other text.
 
     A long text does not reach the cache of `_make_token`, which keeps wrong texts as well.
     """
@@ -150,7 +150,7 @@ def _parse_token(lease_token: str) -> UUID:
 
 @lru_cache(1_000)
 def _make_token(lease_token: str) -> UUID:
-    """Return the UUID in a text, or NO_LEASE if it has none.
+    """Return a text as UUID, or NO_LEASE, which no lease has, if it is none.
 
     Results are cached, because all jobs of a claim have the same lease token.
     """

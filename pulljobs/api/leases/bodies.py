@@ -198,7 +198,7 @@ class RenewedBody(TypedDict):
 
 
 class InfoBody(TypedDict):
-    """Counts of a consumer's jobs, cut off at 10,000 each (`Capped` is true then), and limits."""
+    """Counts of a consumer's jobs, each up to 10,000 (then `Capped` is true), and its limits."""
 
     NumQueued: Natural
     NumDelayed: Natural

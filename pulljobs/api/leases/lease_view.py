@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class LeaseView(View, Generic[A, T]):
-    """Base view for the consumer in the URL. The body is JSON, whatever its Content-Type.
+    """Base of the views with which a consumer pulls, acks and renews, by POST of a JSON body.
 
     `A` is the type of a body that was read. `T` is the type of the result of the work with the
     database, from which the answer is made.
@@ -107,7 +107,7 @@ class LeaseView(View, Generic[A, T]):
             raise Throttled(wait)
 
     def _holds(self, consumer: Consumer, body: bytes) -> bool:
-        """Return True if a push consumer holds the jobs in the body, which it pulled earlier."""
+        """Return True if a consumer that is of type push now still holds a job in the body."""
         try:
             held = self.held_jobs(body)
         except exceptions.RefusedRequest:
@@ -154,7 +154,7 @@ def holds_thread(request: HttpRequest) -> bool:
 
 
 def give_thread_back() -> None:
-    """End the thread that Django has started for this request, so that none is held while it waits.
+    """End the thread that Django has started for this request, so that a long poll holds none.
 
     Signals and synchronous middleware ran on that thread. Django starts another for the answer.
     """

@@ -59,7 +59,7 @@ class RecentClaims:
         self._owners: OrderedDict[UUID, JobOwner] = OrderedDict()
 
     def note(self, consumer_id: int, claim: Claim, guards: Guards) -> None:
-        """Store the consumer of a claim, with True if the end of its jobs may free keys.
+        """Store the consumer of a claim, with True if the end of one of its jobs may free a key.
 
         `guards` has the consumer's rules for keys. Where keys take turns, jobs without a key count
         as jobs of one key. A repeated claim is not stored: it is known already, or another process
@@ -74,7 +74,7 @@ class RecentClaims:
             self._owners.popitem(last=False)
 
     def find(self, consumer_id: int, lease_token: UUID) -> JobOwner | None:
-        """Return the owner of a claim's jobs, or None if it is no claim known of the consumer."""
+        """Return the entry of a claim, or None if it is not cached or of another consumer."""
         owner = self._owners.get(lease_token)
         return owner if owner is not None and owner.consumer_id == consumer_id else None
 
@@ -85,10 +85,10 @@ recent_claims: Final = RecentClaims()
 def find_owned(
     asked: Sequence[tuple[Consumer, Sequence[AckItem]]],
 ) -> list[dict[int, OwnedItem]]:
-    """Return the items of each request whose jobs belong to its consumer, by their positions.
+    """Return, for each request, the items whose jobs belong to its consumer, by index in the ack.
 
-    The job of an item with the lease token of a known claim of the consumer counts as the
-    consumer's without a query. If no such job is then found under the token, `not_owned` decides.
+    An item with the lease token of a cached claim of the consumer is trusted without a query. If
+    the write then finds no such job under the token, `not_owned` checks whose it is.
     """
     known = [_find_claims(consumer, items) for consumer, items in asked]
     unknown = {
@@ -115,7 +115,7 @@ def not_owned(items: Iterable[OwnedItem]) -> set[int]:
 
 
 def _find_claims(consumer: Consumer, items: Sequence[AckItem]) -> dict[UUID, JobOwner]:
-    """Return the owners of the jobs of known claims, by the lease tokens in the items."""
+    """Return the consumer of each cached claim whose lease token is in the items, by token."""
     tokens = {item.settlement.held.lease_token for item in items if item.settlement}
     claims = {token: recent_claims.find(consumer.pk, token) for token in tokens}
     return {token: owner for token, owner in claims.items() if owner is not None}

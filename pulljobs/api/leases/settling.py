@@ -75,9 +75,9 @@ def _settle_few(
 
 
 def settle_again(settled: SettledItems) -> SettledItems:
-    """Write the outcomes of a request that were set aside, if their rows are no longer locked.
+    """Try again to write those outcomes of a request whose rows were locked.
 
-    Return the new statuses of all items, with those whose rows are still locked set aside again.
+    Return the new statuses of all its items, and which rows are still locked.
     """
     statuses, left = list(settled.statuses), settled.set_aside
     by_job = _finish(left.values(), partial(pulling.finish, skip_locked=True))

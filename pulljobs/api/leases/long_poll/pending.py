@@ -109,5 +109,5 @@ class PendingPull:
 
 
 def lease_duration_of(pull: PendingPull) -> timedelta:
-    """Return the consumer's lease duration plus the incremental timeout of the pull."""
+    """Return the lease duration of a claim for the pull: the consumer's plus what the pull adds."""
     return pull.consumer.lease_duration + (pull.asked.incremental_timeout or timedelta())

@@ -53,7 +53,7 @@ T = TypeVar("T")
 class WaiterQueue:
     """Queue of one consumer's pulls, on the event loop of the waiters, with one claim at a time.
 
-    While long polls wait, this process has a row of waiting pulls for the consumer in the database,
+    While long polls wait, this process is a waiter of the consumer: it has a row in the database,
     with their number. Publishers notify the processes with such rows.
     """
 
@@ -77,7 +77,7 @@ class WaiterQueue:
         self._allowed_at = 0.0
         """Time on the monotonic clock at which `_limit` allows a job again, or 0 if unknown."""
         self.row = asyncio.Lock()
-        """Lock for writes of the row of waiting pulls."""
+        """Lock for writes of the row of the waiter."""
         # Dicts keep the order, and remove an entry in constant time.
         self.pulls: dict[PendingPull, None] = {}
         self._immediate: dict[PendingPull, None] = {}
@@ -127,7 +127,7 @@ class WaiterQueue:
             self.wake()
 
     def _end_repeated(self, pull: PendingPull) -> None:
-        """Answer the waiting long polls with the RequestID of this pull, which repeats them.
+        """End the long polls in the queue that have the RequestID of this pull: it repeats them.
 
         The client has given them up. Under WSGI a server does not notice that it disconnected.
         """
@@ -311,7 +311,7 @@ class WaiterQueue:
         return any(received)
 
     def _can_continue(self, group: list[PendingPull], claim: Claim) -> bool:
-        """Return True if a claim for other pulls may get jobs that this group's limits exclude."""
+        """Return True if only MaxBytes or RequestID limited the claim: others may get jobs."""
         if claim.refusal is Refusal.MAX_BYTES:
             return True
         return claim.taken is not None and not group[0].asked.is_plain
@@ -323,14 +323,14 @@ class WaiterQueue:
 
     @property
     def is_miscounted(self) -> bool:
-        """True if the row of waiting pulls must be written or deleted, and is not being written."""
+        """True if the row of the waiter must be updated or deleted, and is not being written."""
         if not self.registered_until or self.row.locked():
             return False
         soon = time.monotonic() + PATIENCE.total_seconds() / 2
         return self.most_waiting != self.registered or self.registered_until < soon
 
     async def leave_if_empty(self) -> None:
-        """Delete the row of waiting pulls if no long poll waits."""
+        """Delete the row of this process as a waiter of the consumer if no long poll waits."""
         async with self.row:
             if self.registered_until and not self.most_waiting:
                 self.registered, self.registered_until = 0, 0.0
@@ -340,7 +340,7 @@ class WaiterQueue:
                 )
 
     def note_row(self, waiting: int, at: float) -> None:
-        """Note the number in the row of waiting pulls, and the monotonic time of its write."""
+        """Note how many long polls the waiter's row has, and the monotonic time of its write."""
         self.registered, self.registered_until = waiting, at + PATIENCE.total_seconds()
 
     @property
@@ -349,7 +349,7 @@ class WaiterQueue:
         return min(self.most_waiting, self.consumer.max_waiting)
 
     async def _register(self) -> bool:
-        """Write the row of waiting pulls, so that publishers notify this process.
+        """Write the row of the waiter, so that publishers notify this process.
 
         Return True if there was no valid row before: the queue then has to claim again, for jobs
         that were published without a notification.
@@ -364,7 +364,7 @@ class WaiterQueue:
             return has_lapsed
 
     async def _write_row(self) -> int:
-        """Write the row of waiting pulls. Return how many pulls wait in other processes."""
+        """Write the row of the waiter. Return how many long polls wait in other processes."""
         waiting, now = self.counted, time.monotonic()
         args = [self.consumer.pk], self._waiters.node_id, PATIENCE, [waiting]
         elsewhere = await self._on_thread(partial(listen.wait, self._using, *args))
@@ -430,7 +430,7 @@ def give_back(pull: PendingPull, claim: Claim) -> None:
 
 
 def give_back_answered(pull: PendingPull, run: Callable[[Callable[[], None]], Any]) -> None:
-    """Release the jobs of an answer that its request did not send, because the client is gone.
+    """Release the jobs in an answer that was not sent, because the client of the pull is gone.
 
     `run` runs a function on a thread with a connection.
     """

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class DatabaseThreads:
-    """Threads of one process with database connections, as `sharing.Threads` declares them."""
+    """Threads of one process that run statements, each with a database connection of its own."""
 
     def __init__(self) -> None:
         self._using = settings().DATABASE
@@ -74,7 +74,7 @@ class DatabaseThreads:
         sharing.serve(together, self)
 
     def call(self, work: Callable[[], None]) -> Future[None]:
-        """Run work on the next free thread, without the time limit and error handling of `run`."""
+        """Run work on the next free thread. The work itself calls `run`, which has a time limit."""
         return self._serving.submit(work)
 
     def run_if_free(self, work: Callable[[], None]) -> bool:

@@ -119,7 +119,7 @@ class Waiters:
         return await asyncio.wrap_future(request.future)
 
     async def run(self, work: Callable[[], T], *, claiming_for: int | None = None) -> T:
-        """Run work with the database on a thread, and return its result to any event loop.
+        """Run work with the database on a thread and return its result, for any event loop.
 
         The work has the context of its caller, so that log lines have the id of the request.
         """
@@ -219,9 +219,9 @@ class Waiters:
         self._queues = {id: queue for id, queue in self._queues.items() if not queue.is_idle}
 
     async def _keep_counts(self) -> None:
-        """Write the rows of waiting pulls that have a wrong number, all in one statement.
+        """Correct the number of long polls in the rows of this waiter, all in one statement.
 
-        Delete the rows of queues in which no long poll waits.
+        Delete its rows for consumers for which no long poll waits.
         """
         miscounted = [queue for queue in self._queues.values() if queue.is_miscounted]
         waiting = [queue for queue in miscounted if queue.most_waiting]
