@@ -176,7 +176,7 @@ def _date_of(day: int) -> date:
 
 
 def _add_names(batch: pa.RecordBatch, table: str, names: Names) -> pa.RecordBatch:
-    """Return the batch with the columns of names, in the order of the table's columns."""
+    """Return the batch with the names of channels and so on, in the column order of the table."""
     id_column, columns = NAME_COLUMNS[table]
     known = pa.array(list(names), pa.int64())
     indexes = pc.index_in(batch[id_column], value_set=known)

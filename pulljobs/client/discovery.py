@@ -48,7 +48,7 @@ class Discovery:
             await sender.close()
 
     async def _poll(self) -> list[str]:
-        """Return the sorted base URLs that the lookup URLs answer. Raise Refused if all refuse."""
+        """Return the base URLs of brokers from all lookups, sorted. Raise Refused if all refuse."""
         results = await asyncio.gather(*(self._ask(url) for url in self._senders))
         refusals = [result for result in results if isinstance(result, Refused)]
         if len(refusals) == len(results):

@@ -41,7 +41,7 @@ class StepCount(NamedTuple):
 
 @dataclass(frozen=True)
 class RollupSource:
-    """Source of the dashboard's history: live counts, and rollups for the steps before them."""
+    """Source of the dashboard's history: live counts, and rollups for the time before these."""
 
     period: Period
     """Period of the rollups, which is as long as a step of the chart."""

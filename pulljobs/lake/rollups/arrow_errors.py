@@ -26,7 +26,7 @@ class _EqualErrors:
 
 
 class ErrorTally:
-    """Counter of the errors of settlements, which are added by Arrow batches."""
+    """Counter of the errors of settlements, which are added in Arrow batches."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

@@ -30,7 +30,7 @@ Values = dict[str, np.ndarray]
 
 
 class SettlementTally:
-    """Counter of settlements, which are added by Arrow batches."""
+    """Counter of settlements, which are added in Arrow batches."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

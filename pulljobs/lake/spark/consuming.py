@@ -100,7 +100,7 @@ def release(
 ) -> dict[str, int]:
     """Release the jobs of a stopped query, after acking the batches that its checkpoint completed.
 
-    With `failure`, the error of the query, batches that began by its checkpoint expire instead, so
+    With `failure`, the error of the query, other batches that its checkpoint has expire instead, so
     that their claims count towards `max_deliveries`. Otherwise a batch that makes the query fail
     would come again forever. Return the number of jobs as "released". Raise StreamTaken while the
     query runs, and ConfigurationError if there is no such stream or checkpoint.
