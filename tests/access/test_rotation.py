@@ -1,4 +1,4 @@
-"""`manage.py pulljobs rotatetokens` leaves every copy under the newest key."""
+"""`manage.py pulljobs rotatetokens` encrypts every stored token with the newest key."""
 
 import json
 from typing import Any

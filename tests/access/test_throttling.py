@@ -104,5 +104,5 @@ def test_a_check_names_a_scope_without_a_route() -> None:
 
 
 def test_scopes_are_the_routes_but_those_of_health() -> None:
-    """THROTTLES may have a rate for each route of the API, by its name."""
+    """THROTTLES may have a rate for each route of the API but /livez and /readyz, by its name."""
     assert {route.name for route in routes()} - {"livez", "readyz"} == SCOPES | hooks.api_scopes

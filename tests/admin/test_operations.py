@@ -117,7 +117,7 @@ def test_each_act_needs_its_own_permission(slug: str, consumer: Consumer) -> Non
 
 @pytest.mark.parametrize("slug", SLUGS.values())
 def test_acts_need_the_permission_to_view_jobs(slug: str, consumer: Consumer) -> None:
-    """Otherwise the preview and the outcome of an act would show jobs that no page shows."""
+    """The preview and the result of an action would show jobs to users who may not view them."""
     user = User.objects.create_user("paul", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename=f"{slug}_job"))
     job = JobFactory.create(state=State.DEAD, consumer=consumer)

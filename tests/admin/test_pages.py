@@ -130,7 +130,7 @@ def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consu
 def test_another_filter_or_search_begins_at_the_newest(
     model: str, operator: Client, consumer: Consumer
 ) -> None:
-    """Otherwise newer rows would silently be left out."""
+    """If the position in the list were kept, newer rows would silently be left out."""
     for _ in range(3):
         job = JobFactory.create(state=State.DEAD, consumer=consumer)
         auditing.note("kill", by="olga", subject=str(job.id))

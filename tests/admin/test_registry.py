@@ -52,7 +52,7 @@ def filled(consumer: Consumer, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("own", ["", "my-own-token"])
 def test_a_token_is_shown_once(model: str, own: str, operator: Client) -> None:
-    """The answer of the form shows it. No later page and no log entry does."""
+    """The answer to the form shows the token. No later page and no log entry does."""
     data = {"name": "files", "token": own, "_continue": "1"}
     [token] = secrets(operator, add_url(model), data)
     made = MODELS[model].objects.get()
@@ -181,7 +181,7 @@ def test_an_invalid_dedupe_window_is_refused(days: int, sentence: str, operator:
 def test_a_deleted_consumer_keeps_its_jobs_and_can_be_restored(
     operator: Client, consumer: Consumer
 ) -> None:
-    """Its jobs stay visible, and after the restore it gets new jobs."""
+    """The jobs of a deleted consumer stay visible, and after a restore it gets new jobs."""
     JobFactory.create(state=State.DEAD, consumer=consumer)
     operator.post(reverse("admin:pulljobs_consumer_delete", args=[consumer.pk]), {"post": "yes"})
     assert Consumer.objects.get().deleted_at is not None

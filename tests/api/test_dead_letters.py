@@ -49,7 +49,7 @@ def call(consumer: Caller, method: str, path: str, **form: str) -> Any:
 
 
 def test_the_shape(orders: Subscription, manager: Manager) -> None:
-    """The list of dead jobs has these fields, and no jobs in other states."""
+    """The list of dead jobs has exactly the documented fields, and no jobs in other states."""
     job_id = job_in(State.DEAD, orders)
     for state in (State.QUEUED, State.INFLIGHT, State.DELIVERED):
         job_in(state, orders)
@@ -243,7 +243,7 @@ SINCE: dict[State, Callable[[Job], datetime]] = {
 def test_a_job_is_shown(
     state: State, orders: Subscription, consumer: Caller, manager: Manager
 ) -> None:
-    """In each state a job has these fields, working links and the time of its last change."""
+    """A job has the documented fields, valid links and the time of its change, in each state."""
     job_id = job_in(state, orders)
     answer = call(consumer, "GET", f"/job/{ids.encode(job_id)}")
     shown = answer.json()

@@ -156,7 +156,7 @@ def test_nothing_is_taken_while_paused(
 def test_of_takers_at_once_one_gets_the_lease(
     source: State, timeout: dict[str, int], census: Subscription
 ) -> None:
-    """The others get 202 without a lease token, or 400 if they asked for an IncrementalTimeout."""
+    """Takers that lose get 202 without a lease token, or 400 if they sent an IncrementalTimeout."""
     takers = 8
     for _round in range(5):
         job_id = job_in(source, census)
@@ -193,7 +193,7 @@ def test_a_request_that_was_overtaken_overwrites_nothing(
 ) -> None:
     """Another request settles the job between the read and the write of this one.
 
-    This one gets the answer that it would get if it came later.
+    The overtaken request gets the answer that it would get if it came later.
     """
     held = taken_by_post(census, publish())
     finish = pulling.finish

@@ -61,7 +61,7 @@ def test_a_timeout_of_0_counts_as_absent(
 def test_a_take_tells_its_lease(
     source: State, seconds: int, lease_duration: float, census: Subscription, caller: Caller
 ) -> None:
-    """Headers have the lease token and the end of the lease, later by the IncrementalTimeout."""
+    """Headers give the lease token and the end of the lease, which IncrementalTimeout delays."""
     job_id = job_in(source, census)
     answer = caller.move(job_id, State.INFLIGHT, IncrementalTimeout=seconds)
     job, row = Job.objects.get(id=job_id), Lease.objects.get()

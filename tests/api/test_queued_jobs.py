@@ -24,7 +24,7 @@ def listed(answer: HttpResponse) -> list[str]:
 
 
 def test_the_shape(caller: Caller) -> None:
-    """A listed job has these fields, with those of its message."""
+    """A listed job has exactly the documented fields, as has its message."""
     job_id = publish(
         payload="Grüße", message_id="m-1", headers={"A": "b"}, priority=7, content_type="text/x"
     )
@@ -113,7 +113,7 @@ def test_limits(limit: str | None, shown: int, caller: Caller) -> None:
 
 @pytest.mark.parametrize("limit", ["-1", "1.5", "ten", "1e2", "0x10", " 5", "٣", "1_0", "9" * 5000])
 def test_a_limit_that_is_no_whole_number(limit: str, caller: Caller) -> None:
-    """Such a limit is refused with 400."""
+    """A parameter `limit` that is no whole number is refused with 400."""
     assert caller.queued(limit=limit).status_code == 400
 
 

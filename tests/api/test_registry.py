@@ -57,7 +57,7 @@ def test_a_put_makes_it_and_a_get_shows_the_same(url: str, orders: Any, manager:
 
 
 def test_the_shapes(orders: Any, manager: Manager) -> None:
-    """A producer, a channel and a consumer are shown with these fields and URLs."""
+    """Producers have the documented fields, and channels and consumers the documented URLs."""
     manager.put("/producer/p")
     manager.put("/channel/orders/consumer/k", callbackUrl=URL, type="pull")
     assert list(manager.get("/producer/p").json()) == ["ID", "Name", "Token", "ChangedAt"]
@@ -112,7 +112,7 @@ def test_of_writers_at_once_one_wins(url: str, orders: Any, manager: Manager) ->
 
 @pytest.mark.django_db(transaction=True)
 def test_of_makers_at_once_one_makes_it(manager: Manager) -> None:
-    """If six PUTs make the same row, one succeeds and the others lack a precondition."""
+    """If six PUTs create the same row, one succeeds. Five lack the precondition and get 400."""
 
     def put(number: int) -> Any:
         return Manager("boss").put("/producer/p", token=f"t-{number}").status_code
@@ -407,7 +407,7 @@ def test_a_deleted_consumer_can_be_put_again(orders: Any, manager: Manager) -> N
 
 
 def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manager) -> None:
-    """It has neither the pause nor the limits nor the secret of the deleted consumer."""
+    """The new consumer has neither the pause nor the limits nor the secret of the deleted one."""
     path = "/channel/orders/consumer/k"
     manager.put(path, callbackUrl=URL, type="pull", name="Old")
     there = Consumer.objects.get()

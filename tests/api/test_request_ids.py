@@ -123,7 +123,7 @@ def test_unknown_paths_are_404_by_any_method(url: str, method: str, db: None) ->
     ],
 )
 def test_methods(url: str, allowed: str, db: None) -> None:
-    """Any other method gets 405 with Allow, before authentication. OPTIONS gets Allow, too."""
+    """Other methods of a URL get 405 with Allow, before authentication. OPTIONS gets Allow, too."""
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE"):
         if method not in allowed:
             answer = Client().generic(method, url)

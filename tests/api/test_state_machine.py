@@ -131,7 +131,7 @@ def _taken(consumer: Caller, job_id: int) -> str:
 
 
 def test_a_job_is_dead_after_its_last_retry(orders: Subscription, consumer: Caller) -> None:
-    """When its lease expires again it is DEAD, with one row in the archive."""
+    """A job whose lease expires after its last retry is DEAD, with one row in the archive."""
     Consumer.objects.update(max_retries=2)
     job_id = publish()
     for _ in range(3):

@@ -28,7 +28,7 @@ def asked(event: Event, selection: Selection) -> AuditEntry:
 
 
 def batches(entry: AuditEntry) -> Counter[int]:
-    """Return the number of batches of an audit entry that have a job, by the id of the job."""
+    """Return for each job, by its id, the number of batches of an audit entry that contain it."""
     rows = AuditedBatch.objects.filter(entry=entry).values_list("done", flat=True)
     return Counter(id for done in rows for id in done)
 

@@ -39,7 +39,7 @@ expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 class DemoSite:
     """Admin of `manage.py demo --serve` with a running worker, and the login that it printed.
 
-    Tests share the site and its database. They query it through `project`, never through the ORM.
+    Tests share the site and its database, which they query by `project`, never by the ORM.
     """
 
     address: str

@@ -181,7 +181,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
 def test_a_wrong_argument_is_refused_before_any_request(
     make: Callable[..., Any], wrong: dict[str, Any], message: str
 ) -> None:
-    """Otherwise None for a token, or a timedelta for seconds, would fail only in use."""
+    """None for a token, or a timedelta for seconds, would otherwise fail only in use."""
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         make(**wrong)
 

@@ -418,7 +418,7 @@ def test_whatever_on_giving_up_raises_the_others_go_on(
 
 @pytest.mark.parametrize("resists", [False, True])
 def test_an_async_handler_that_is_not_done_in_time_is_cancelled(resists: bool) -> None:
-    """Its message goes back without a retry, unless it suppresses the cancellation and returns."""
+    """The message goes back without a retry, unless the handler suppresses the cancellation."""
     broker = filled(2)
 
     async def handle(message: Any) -> None:
@@ -504,7 +504,7 @@ def test_messages_that_fail_again_and_again_hold_back_no_others() -> None:
 
 
 def test_a_message_that_is_known_to_fail_is_given_back_for_another_probe() -> None:
-    """Otherwise messages that always fail would be the probe again and again, before all others."""
+    """If it were kept, messages that always fail would be the probe again and again."""
     broker = filled(LADDER.after)
     known = frozenset(job.id for job in broker.jobs)
 
@@ -728,7 +728,7 @@ def test_a_consumer_that_is_deleted_meanwhile_ends_after_its_work() -> None:
 
 
 def test_what_is_held_of_a_consumer_turned_to_push_is_ended_after_a_reconnect() -> None:
-    """The broker refuses pulls and `info` of such a consumer, and still accepts outcomes."""
+    """The broker refuses pulls and `info` of a push consumer, and still accepts outcomes."""
     broker, begun = filled(1), list[str]()
     pushed = httpx.Response(412, json={"detail": "Jobs are pushed to this consumer."})
 
@@ -822,7 +822,7 @@ def test_an_invalid_address_is_not_used(returned: Any, caplog: pytest.LogCapture
 
 
 def test_tokens_that_go_by_TLS_go_nowhere_without(caplog: pytest.LogCaptureFixture) -> None:
-    """A lookup by https may return http addresses, if a proxy before the broker adds the TLS."""
+    """An http address that a lookup by https returns, as behind a TLS proxy, is not used."""
     brokers = [FakeBroker(), filled(1), filled(2)]
     brokers[0].addresses = ["http://b1", "https://b2"]
     consumer, _ = consumer_of(brokers, nothing, base_urls=(), lookup_urls=["https://b0"])

@@ -188,7 +188,7 @@ def test_what_waits_while_the_broker_is_away_is_released_before_the_end_of_its_l
 
 @pytest.mark.parametrize("is_away", [False, True])
 def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(is_away: bool) -> None:
-    """The client then sends no outcome: the broker expires the job, and charges it."""
+    """The client sends no outcome of the handler, so the broker expires and charges the job."""
     broker = brief(1)
     ended: list[float] = []
 
@@ -247,7 +247,7 @@ def test_a_run_that_an_outage_cuts_off_goes_back_uncharged(kind: str) -> None:
 
 
 def test_a_handler_that_holds_up_the_renewals_is_charged_even_in_an_outage() -> None:
-    """If its job were released it would run for ever, because it blocks the renewals each time."""
+    """If the job were released it would run for ever, because it blocks renewals in each run."""
     broker = brief(1)
     ended = threading.Event()
 
@@ -291,7 +291,7 @@ def test_an_async_handler_stops_when_a_renewal_shows_that_the_lease_is_lost() ->
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_result_after_the_end_of_the_lease_is_still_offered(kind: str) -> None:
-    """The client sends it, and the broker accepts it as no other client has claimed the job."""
+    """The client sends a late result. The broker accepts it if no other client claimed the job."""
     broker = brief(1)
     was_lost: list[bool] = []
 
@@ -329,7 +329,7 @@ def test_a_plain_handler_that_stops_for_a_lost_lease_is_charged() -> None:
 
 
 def test_a_renewal_counts_from_its_request_and_not_from_a_late_answer() -> None:
-    """The lease may end earlier than if it counted from the answer, but never too late."""
+    """The client may take a lease for ended too early, but never too late."""
     broker = brief(1)
 
     def late(request: httpx.Request) -> httpx.Response:
@@ -445,7 +445,7 @@ def times(effects: Path, effect: str) -> list[float]:
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_frozen_client_does_nothing_after_it_continues(kind: str, tmp_path: Path) -> None:
-    """Its handler takes no further step, and no waiting message is begun."""
+    """The handler of the frozen client takes no further step, and no waiting message is begun."""
     broker, effects = brief(3, lease=3.0), tmp_path / "effects"
     effects.touch()
     with (

@@ -305,7 +305,7 @@ def test_an_outcome_whose_answer_was_lost_is_sent_again(mocked: Mock, verb: str)
 
 
 def test_an_outcome_that_was_refused_can_be_sent_again(mocked: Mock) -> None:
-    """If a proxy refused it, for example, the message is still held."""
+    """A message whose outcome was refused, for example by a proxy, is still held."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()

@@ -174,7 +174,7 @@ def test_the_list_shows_the_newest_jobs_first(other: Consumer) -> None:
 
 
 def test_text_that_changes_its_direction_is_escaped(consumer: Consumer) -> None:
-    """Otherwise it could be displayed as other text, such as the name of another consumer."""
+    """Unescaped, it could be displayed as other text, such as the name of another consumer."""
     make_dead(consumer, error=f"a{RIGHT_TO_LEFT}b", key="c\u2066d")
     shown = text("list")
     assert RIGHT_TO_LEFT not in shown

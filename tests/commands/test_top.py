@@ -219,7 +219,7 @@ def test_a_frame_shows_the_activity_of_nodes_and_problems() -> None:
 
 
 def test_a_frame_claims_nothing_about_parts_that_were_not_read() -> None:
-    """It says neither that nothing needs attention nor that there is no consumer."""
+    """The frame says neither that nothing needs attention nor that there is no consumer."""
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_pull_waiter, pulljobs_archived_job")

@@ -259,7 +259,7 @@ def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
 
 
 def test_dead_jobs_of_a_deleted_consumer_are_reported() -> None:
-    """They keep the partitions of their messages, and no page of the API shows them."""
+    """Such jobs keep the partitions of their messages, and no page of the API shows these jobs."""
     consumer: Consumer = ConsumerFactory.create()
     operating.kill(published(consumer), by="a test")
     assert "deleted_consumer_dead" not in findings()

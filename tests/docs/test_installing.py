@@ -11,7 +11,7 @@ PAGES = {
 
 
 def test_pages_that_install_psycopg_name_its_libpq() -> None:
-    """Such a page also installs `psycopg[binary]` and names libpq, without which psycopg fails."""
+    """A page with psycopg also installs `psycopg[binary]` and names libpq, which psycopg needs."""
     installs = {
         name: set(re.findall(r'pip install "pulljobs\[django\]"( "psycopg\[binary\]")?', text))
         for name, text in PAGES.items()

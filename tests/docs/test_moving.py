@@ -42,7 +42,7 @@ def shop(page: str) -> Iterator[dict[str, ModuleType]]:
 
 
 def test_a_task_of_celery_runs_by_celery_or_by_pulljobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A setting of the guide decides which of them gets the next receipt."""
+    """A setting of the guide decides whether Celery or pulljobs sends the next receipt."""
     sent: list[dict[str, Any]] = []
     celery: Any = ModuleType("orders.celery_tasks")
     celery.send_receipt = SimpleNamespace(delay=lambda **arguments: sent.append(arguments))
@@ -59,7 +59,7 @@ def test_a_task_of_celery_runs_by_celery_or_by_pulljobs(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("page", ["from-faststream.md", "from-nats.md", "from-nsq.md"])
 def test_a_receipt_is_sent_once_its_order_is_saved(page: str) -> None:
-    """An order that is rolled back sends none."""
+    """An order that is rolled back sends no receipt."""
     with shop(f"moving/{page}") as made:
         place_order = made["orders.ordering"].place_order
         with transaction.atomic():

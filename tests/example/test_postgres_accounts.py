@@ -117,7 +117,7 @@ def test_root_with_everything_open_keeps_all_in_the_project(checkout: EmbeddedPr
 
 @root_only
 def test_root_with_a_closed_home_keeps_the_data_elsewhere(checkout: EmbeddedProject) -> None:
-    """Its server runs as another account, which cannot enter the project directory of root."""
+    """The server runs as another account, which cannot enter the project directory of root."""
     checkout.code.chmod(0o700)
     first = checkout.user()
     run = first.connect()

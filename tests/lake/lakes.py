@@ -86,7 +86,7 @@ def files(lake: Place, table: str) -> list[str]:
 
 
 def read_rows(lake: Place, table: str, columns: str) -> list[tuple[Any, ...]]:
-    """Read columns of all rows of a table of the lake, by DuckDB from the files in its log."""
+    """Read columns of all rows of a table in the lake, by DuckDB from the files in its log."""
     if not (paths := files(lake, table)):
         return []
     with TemporaryDirectory() as directory, duckdb.connect() as duck:
@@ -96,7 +96,7 @@ def read_rows(lake: Place, table: str, columns: str) -> list[tuple[Any, ...]]:
 
 
 def lakes(lake: Place, table: str) -> Sums:
-    """Return the number of rows in the lake, the sum of their ids and that of their checksums."""
+    """Return the number of rows of a table of the lake, the sum of ids and the sum of checksums."""
     row = f"cast('0x' || substr(md5(concat_ws('|', {COLUMNS[table]})), 1, 15) AS bigint)"
     rows = read_rows(lake, table, f"count(*), sum(id), sum({row})")
     count, ids, checksum = rows[0] if rows else (0, 0, 0)

@@ -198,7 +198,7 @@ def test_a_checkpoint_that_cannot_be_read_from_here_is_logged_and_the_query_goes
 def test_a_checkpoint_that_java_cannot_write_is_one_line_before_anything_is_claimed(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
-    """It is refused in one line. If the lake is on S3, the default is a temporary directory."""
+    """A wrong URL is refused in one line. A lake on S3 makes the default a temporary directory."""
     published(consumer)
     with pytest.raises(CommandError, match=r"no filesystem for the checkpoint 's3://a/b'.*-aws:"):
         consume(consumer, tmp_path, "is_fine", "--checkpoint", "s3://a/b")

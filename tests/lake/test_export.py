@@ -144,7 +144,7 @@ def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_kill
 def test_files_of_a_run_that_was_cut_off_do_not_stay(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run removes them, because plain readers of Parquet would see their rows."""
+    """The next run removes such files, because plain readers of Parquet would see their rows."""
     settled(ConsumerFactory.create())
 
     def fail(*args: object) -> None:

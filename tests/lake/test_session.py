@@ -411,7 +411,7 @@ RIGHT_MASTERS = (
 
 @pytest.mark.parametrize("master", WRONG_MASTERS)
 def test_a_wrong_master_is_one_clear_line(master: str) -> None:
-    """The command refuses it before it starts Java, which would give no error or wait for ever."""
+    """The command refuses the master before it starts Java, which would hang or fail silently."""
     start = re.escape(f"There is no Spark master {master!r}: use one like local[4], local-cl")
     with pytest.raises(CommandError, match=rf"\A{start}[^\n]+\Z"):
         call_command(*CONSUME, "--master", master)

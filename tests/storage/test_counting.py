@@ -192,7 +192,7 @@ def _params(locked: Any) -> Mapping[str, Any]:
 
 
 def test_the_counts_of_a_restored_database_are_made_again(consumer: Consumer) -> None:
-    """The ids of its transactions are lower than those that were counted."""
+    """After a restore, new transactions can have lower ids than those that were counted."""
     archive(consumer, 10)
     count()
     CountProgress.objects.update(snapshot="99999999:99999999:")
@@ -266,7 +266,7 @@ def test_a_pass_of_the_reaper_counts(consumer: Consumer) -> None:
 
 
 def test_nothing_is_counted_in_the_transaction_of_a_caller(consumer: Consumer) -> None:
-    """It may have settled jobs, which would be counted again after its commit."""
+    """The transaction may have settled jobs, which would be counted again after its commit."""
     with transaction.atomic():
         archive(consumer, 5)
         assert count() == 0

@@ -158,7 +158,7 @@ def test_a_repeat_is_answered_the_same_and_writes_nothing(settle: Any) -> None:
 
 
 def test_a_repeated_retry_that_ended_dead_is_answered_the_same() -> None:
-    """A flush whose answer got lost with the connection is sent again."""
+    """A write that is repeated, because its answer was lost, returns the state DEAD again."""
     settlements = [outcomes.retry(each, "bad") for each in held_jobs(2, max_retries=0)]
     first = jobs.finish(USING, settlements)
     assert set(first.states.values()) == {State.DEAD}

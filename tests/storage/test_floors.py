@@ -260,7 +260,7 @@ def test_a_locked_job_is_passed_without_waiting_and_found_when_it_is_let_go(
 def test_a_locked_job_in_a_long_queue_is_found_when_it_is_let_go(
     puller: Puller, consumer: Consumer, other: Session, priorities: str
 ) -> None:
-    """A claim that passes a locked job returns to it, even if the job is older than any claim."""
+    """A claim that skips a locked job returns to it, even if the job is older than any claim."""
     left = published(consumer, 1_000)
     if priorities == "several":
         published(consumer, priority=-1)

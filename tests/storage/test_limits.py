@@ -112,7 +112,7 @@ class TestPause:
         ],
     )
     def test_a_time_that_cannot_be_read_again_is_refused(self, until: datetime) -> None:
-        """PostgreSQL keeps it, and every read of the row would fail."""
+        """PostgreSQL can store such a time, but Python could not read the row again."""
         consumer = ConsumerFactory.create()
         with pytest.raises(ValueError, match="within the years 1000 to 8999"):
             operating.pause(consumer, until)

@@ -159,7 +159,7 @@ def behind_a_pooler() -> Iterator[None]:
 
 
 def test_outcomes_are_written_behind_a_pooler_while_the_row_of_their_key_is_locked() -> None:
-    """The sweep frees the key later."""
+    """The settlement does not wait for the lock of the key, which a sweep frees later."""
     consumer = exclusive()
     queued(consumer, "a")
     [held] = claim(consumer)
@@ -206,7 +206,7 @@ def test_a_statement_of_djangos_own_in_a_loop_has_a_bound(
 
 
 def test_a_locked_row_of_a_process_or_of_its_waiters_keeps_no_loop() -> None:
-    """Heartbeats and registrations of waiters are left out while their rows are locked."""
+    """Heartbeats and registrations of waiters are skipped while their rows are locked."""
     consumers = [ConsumerFactory.create().pk for _ in range(2)]
     nodes.register(USING, NODE, "host:1")
     listen.wait(USING, consumers[:1], NODE, timedelta(seconds=1))

@@ -232,7 +232,7 @@ def test_the_reaper_counts_what_it_gave_back() -> None:
 
 
 def test_no_job_is_in_flight_without_a_lease_row() -> None:
-    """This holds after any renewals, outcomes and kills."""
+    """No series of renewals, outcomes and kills leaves a job in flight without a lease row."""
     consumer = ConsumerFactory.create()
     published(consumer, 40)
     held = claimed(consumer, 40)

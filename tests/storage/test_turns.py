@@ -281,7 +281,7 @@ $$
 
 
 def blocks_read(consumer: Consumer, ring: Entry) -> int:
-    """Return how many blocks a claim of five jobs reads if its turns begin at `ring`."""
+    """Return how many blocks a claim of five jobs reads if it looks for turns from `ring` on."""
     params: dict[str, Any] = {
         "consumer_id": consumer.pk,
         "wanted": 5,
@@ -573,7 +573,7 @@ class TestTurnsLost:
     def test_a_higher_rate_counts_for_keys_without_a_token_at_the_next_sweep(
         self, fields: dict[str, Any]
     ) -> None:
-        """The sweep moves the turns of such keys, which the lower rate put off by a day, to now."""
+        """The sweep moves turns to now that the lower rate had put off by a day."""
         consumer = rated("1/d", fair_by_key=True)
         first, second = (queue(consumer, 2, key) for key in "ab")
         assert ids(claim(consumer)) == [first[0], second[0]]

@@ -81,7 +81,7 @@ def _refused(other: "psycopg.Connection[object]", text: str) -> str:
 
 @pytest.mark.django_db
 def test_rows_of_the_older_release_have_all_required_columns(older: Path) -> None:
-    """All columns that it writes still exist, and rows may be inserted without any other."""
+    """All columns that the older release writes still exist, and no other column is required."""
     done = subprocess.run(
         [sys.executable, "-c", COLUMNS], cwd=older, capture_output=True, text=True, check=True
     )

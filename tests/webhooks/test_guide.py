@@ -54,7 +54,7 @@ def receiver(code: dict[str, ModuleType], live_server: LiveServer) -> Iterator[C
 def test_the_receiver_of_the_guide_verifies_and_deduplicates(
     code: dict[str, ModuleType], receiver: Consumer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It handles a signed delivery once and refuses one that the secret did not sign."""
+    """The receiver handles a repeated delivery once, and refuses it without the right secret."""
     assert refusal(receiver, **LIMITS).reason.startswith("HTTP 401")
     code["shop.views"].SECRETS.extend(receiver.signing_secrets())
     assert send(receiver, job_of(b"17"), job_of(b"17"), **LIMITS) == [None, None]

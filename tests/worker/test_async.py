@@ -78,7 +78,7 @@ def make_quick(stage: Stage) -> None:
 
 
 def test_a_stop_lets_async_handlers_end_and_releases_those_that_do_not(stage: Stage) -> None:
-    """Those that do not end in time are cancelled and released, uncharged and without a lease."""
+    """Handlers that do not end in time are cancelled. Their jobs are released, uncharged."""
     awaiting()
     worker = stage.worker("--graceful-timeout", "5", "--async-concurrency", "2")
     make_quick(stage)
@@ -100,7 +100,7 @@ def test_a_stop_lets_async_handlers_end_and_releases_those_that_do_not(stage: St
 
 @pytest.mark.parametrize("what", ["cleanup", "block"])
 def test_a_stop_releases_handlers_that_take_long_to_end_as_well(stage: Stage, what: str) -> None:
-    """Its job is released uncharged, even if the handler does not react to its cancellation."""
+    """The job is released uncharged, even if its handler does not react to the cancellation."""
     awaiting()
     [job] = publish(600, **{what: 600})
     worker = stage.worker("--graceful-timeout", "0.5")

@@ -57,7 +57,7 @@ def test_one_bad_job_and_its_neighbours_are_not_held_back(stage: Stage) -> None:
 
 
 def test_poison_messages_hold_back_no_other_job(stage: Stage) -> None:
-    """Each such job counts once, so fewer than `--backoff-after` never open the circuit."""
+    """Each poison message counts once, so fewer than `--backoff-after` never open the circuit."""
     stage.consumer(retry_strategy="constant:0.05", max_retries=1000)
     stage.publish(2, fail="poison")
     worker = stage.worker(*FLAGS, "--backoff-initial", "600", "--backoff-max", "1200")
@@ -82,7 +82,7 @@ def test_recovery_does_not_depend_on_jobs_that_are_known_to_fail(stage: Stage) -
 
 
 def test_a_job_that_is_held_back_is_charged_nothing(stage: Stage) -> None:
-    """The worker claims it and gives it back, without a retry or a delivery."""
+    """The worker claims such a job and releases it, without a retry or a delivery."""
     stage.consumer(retry_strategy="constant:0.05", max_retries=1000)
     stage.publish(3, fail="poison")
     worker = stage.worker(*FLAGS)
@@ -102,7 +102,7 @@ def test_without_back_off_all_jobs_may_fail_at_once(stage: Stage, flags: list[st
 
 
 def test_a_job_without_retries_left_is_given_up_once(stage: Stage) -> None:
-    """An error in `on_giving_up` loses nothing. It is not called for other outcomes."""
+    """An error in `on_giving_up` loses nothing. No other outcome calls that hook."""
     stage.consumer(max_retries=1)
     [job] = stage.publish(fail="no luck", giving_up="no luck either")
     stage.publish(3)

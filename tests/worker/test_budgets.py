@@ -79,7 +79,7 @@ def test_a_kill_ends_a_process_whose_only_thread_does_not_react(stage: Stage) ->
 def test_a_thread_over_its_time_limit_sees_its_job_lost_and_its_result_is_discarded(
     stage: Stage,
 ) -> None:
-    """This holds for a handler that reacts to `job.lost`, and for one that returns much later."""
+    """The result is discarded whether the handler reacts to `job.lost` or returns much later."""
     stage.consumer(retry_strategy="constant:60")
     [heeds], [goes_on] = stage.until_gate(heed=True), stage.until_gate()
     worker = stage.worker("--handler-timeout", "0.5")

@@ -87,7 +87,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing(stage: Stage) -> None:
 def test_a_worker_that_freezes_while_it_creates_a_partition_blocks_the_others_only_briefly(
     stage: Stage,
 ) -> None:
-    """It froze with an exclusive lock on the table. When it wakes, it works on."""
+    """The frozen worker soon loses its exclusive lock on the table. When it wakes, it works on."""
     stage.consumer()
     with no_days(), session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")

@@ -114,7 +114,7 @@ def bench() -> FetcherBench:
 
 
 def test_a_pass_ends_although_there_is_always_more_to_claim(bench: FetcherBench) -> None:
-    """The fetcher then sees new consumers and keeps its registration as a waiter."""
+    """Between passes the fetcher sees new consumers and renews its registration as a waiter."""
     for _consumer in range(2):
         bench.add(2000)
     begun = time.monotonic()
@@ -149,7 +149,7 @@ def test_a_claim_is_for_the_room_of_the_first_look(bench: FetcherBench) -> None:
 
 
 def test_a_consumer_with_new_work_is_looked_at_once(bench: FetcherBench) -> None:
-    """A pass tries such a consumer once, because a second try would only delay the others."""
+    """A pass claims once for such a consumer, because a second claim would delay the others."""
     consumer, pool = bench.add(0)
     while bench.fetcher.tick() == 0:
         pass
@@ -177,7 +177,7 @@ def test_a_lease_outlasts_the_longest_wait_by_the_time_limit(bench: FetcherBench
 def test_results_of_a_claim_that_began_before_the_circuit_opened_change_nothing(
     bench: FetcherBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of its jobs is the probe, so none closes the circuit or opens it further."""
+    """No job of such a claim is the probe, so none closes the circuit or opens it further."""
     _consumer, pool = bench.add(3, WidePool)
     consumer_circuit, claim = bench.circuits.get(bench.subscriptions[0].handler), Puller.claim
 

@@ -81,7 +81,7 @@ def test_each_process_is_a_child_of_its_own_and_one_that_dies_leaves_the_others(
 def test_a_process_that_a_handler_forks_ends_and_is_no_worker(
     stage: Stage, how: str, status: int
 ) -> None:
-    """Such a process runs no waiting jobs, and leaves the transaction of its parent alone."""
+    """The forked process runs no waiting jobs, and leaves the transaction of its parent alone."""
     channels = ["forked", "forked-transactional", "forked-first", "forked-async"]
     for name in channels:
         ConsumerFactory.create(channel=Channel.objects.create(name=name), name="plain")
@@ -144,7 +144,7 @@ def test_signal_and_heartbeats_report_the_state_of_each_loop_and_slot(stage: Sta
 
 @processes
 def test_the_first_heartbeat_reports_living_loops_and_the_served_consumers(stage: Stage) -> None:
-    """The next one is 10 seconds away, and operators look at a new worker at once."""
+    """The next heartbeat is 10 seconds away, and operators look at a new worker at once."""
     stage.consumer()
     worker = stage.worker()
     wait_until(lambda: any(node.report for node in living()))
@@ -155,7 +155,7 @@ def test_the_first_heartbeat_reports_living_loops_and_the_served_consumers(stage
 
 
 def probe(worker: Worker, path: str) -> int:
-    """Return the status of a probe of the worker."""
+    """Return the HTTP status of a health probe of the worker, such as `/readyz`."""
     wait_until(lambda: "/livez and" in worker.log)
     address = worker.log.partition("answers ")[2].partition("/livez")[0]
     try:

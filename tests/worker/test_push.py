@@ -131,7 +131,7 @@ def test_claims_for_a_slow_consumer_never_exceed_its_deliveries(
 
 
 def test_flags_leave_push_consumers_to_other_workers(stage: Stage, endpoint: Opened) -> None:
-    """`--no-push` leaves all of them, `--only` all but the named ones."""
+    """`--no-push` leaves all push consumers to others, `--only` all but the named ones."""
     there = endpoint()
     chosen, other = pushed(there.url), pushed(there.url)
     every = [publish(consumer.channel.name, b"x").job_ids[0] for consumer in (chosen, other)]

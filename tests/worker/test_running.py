@@ -156,7 +156,7 @@ def test_two_handlers_for_one_consumer_are_refused() -> None:
 def test_a_module_that_failed_may_be_imported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A system check imports it before the worker does, which has to report the true error."""
+    """A system check imports the module before the worker, which has to report the true error."""
     text = """
 from pulljobs.handlers import handler
 

@@ -46,7 +46,7 @@ def test_effects_and_settlement_are_one() -> None:
 
 @pytest.mark.own_session
 def test_settlements_in_the_transaction_of_a_handler_keep_their_plan() -> None:
-    """Their plan settings do not apply to the project's own statements in the transaction."""
+    """The settings of the plan do not apply to the project's own statements in the transaction."""
     seen: list[object] = []
 
     def function(job: ClaimedJob) -> None:
@@ -101,7 +101,7 @@ def test_lost_lease_undoes_the_effects() -> None:
 def test_an_acked_job_over_its_time_limit_is_not_delivered_without_its_effects(
     is_written_first: bool,
 ) -> None:
-    """Its commit and its timeout race. Only the one that is written first counts."""
+    """The commit and the timeout of the job race. Only what is written first counts."""
 
     def function(job: ClaimedJob) -> None:
         effect(job)

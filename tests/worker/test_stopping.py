@@ -64,7 +64,7 @@ def test_running_jobs_end_and_the_rest_is_released(stage: Stage, how: str) -> No
 
 
 def test_a_stopping_worker_goes_on_sending_heartbeats(stage: Stage) -> None:
-    """Its heartbeats go on while handlers run, and report that it serves no consumer any more."""
+    """Heartbeats go on while handlers run, and report that the worker serves no consumer now."""
     stage.consumer()
     [job] = stage.until_gate()
     worker = stage.worker("--graceful-timeout", "600", "--heartbeat-interval", "0.1")

@@ -1,4 +1,4 @@
-"""Stops under saturation, PULLJOBS_TEST_STOPS times."""
+"""Stops of workers under full load, PULLJOBS_TEST_STOPS times."""
 
 import os
 import time

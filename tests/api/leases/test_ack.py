@@ -64,7 +64,7 @@ def test_a_release_may_ask_for_a_delay_and_is_charged_nothing(puller: Puller) ->
 
 
 def test_a_repeated_ack_changes_nothing(puller: Puller) -> None:
-    """The repeat is "ok" as well, and the archive has one row."""
+    """The status of a repeated ack is "ok" as well, and the archive has one row."""
     for outcome in ("DELIVERED", "DEAD"):
         publish()
         [job] = puller.taken()
@@ -277,7 +277,7 @@ def test_a_late_ack_counts_until_the_job_is_taken_back(puller: Puller) -> None:
 def test_tokens_of_other_jobs_and_consumers_settle_nothing(
     puller: Puller, is_remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing changes, and the answer for another consumer's job is that for a missing one."""
+    """Nothing changes, and a job of another consumer is answered like a missing job."""
     if not is_remembered:
         monkeypatch.setattr(owned_items, "MOST_CLAIMS", 0)
     other = Puller(puller._client, puller.base, subscription("invoices", "census"))

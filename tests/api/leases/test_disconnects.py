@@ -43,7 +43,7 @@ WHERE datname = current_database()
 
 
 def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
-    """Their pulls end, and the next job goes to another client as its first delivery."""
+    """The pulls of killed clients end, and the next job goes to another client, uncharged."""
     with ExitStack() as clients:
         for _ in range(CLIENTS):
             clients.enter_context(puller.hung_up())

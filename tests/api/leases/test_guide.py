@@ -23,7 +23,7 @@ MARK = "=== "
 
 @pytest.mark.processes
 def test_the_commands_of_the_guide_work(base: str, emptied: None, tmp_path: Path) -> None:
-    """They publish, pull, renew, ack, read and purge by curl, and the admin shows the results."""
+    """The commands publish, pull, renew, ack, read and purge, and the admin shows the results."""
     require("curl")
     demo = User.objects.create_superuser("demo", password="demo")
     script = f"\necho; echo '{MARK}'\n".join(texts(GUIDE, "sh")).replace(SERVED_AT, base)

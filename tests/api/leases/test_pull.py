@@ -70,7 +70,7 @@ JOB: Any = {
 
 
 def test_what_a_job_looks_like(puller: Puller) -> None:
-    """A pulled job has these fields, with those of its message, and the answer has a status."""
+    """A pulled job and its message have exactly the documented fields. The answer has a status."""
     job_id = publish(
         payload={"id": 17}, priority=3, key="k", message_id="order-17", headers={"a": "b"}
     )
@@ -302,7 +302,7 @@ def test_a_killed_client_leaves_its_place_free(puller: Puller) -> None:
 
 
 def test_pulls_of_other_processes_count(census: Subscription, puller: Puller) -> None:
-    """The limit max_waiting also counts the long polls that other servers have written."""
+    """The limit max_waiting also counts long polls of other servers, which their rows have."""
     Consumer.objects.update(max_waiting=2)
     elsewhere = PullWaiter.objects.create(
         consumer_id=census.consumer.pk,

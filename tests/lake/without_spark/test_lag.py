@@ -32,7 +32,7 @@ def hours(high_xid: int) -> int | None:
 
 @pytest.mark.parametrize("gap", [0, 99, 100, 101, 30_000])
 def test_it_is_that_of_the_first_transactions_behind_the_last_window(gap: int) -> None:
-    """The lag is that of the first settlement after the last export, whatever the gap of ids."""
+    """The lag is the age of the first settlement after the last export, whatever the gap of ids."""
     [(last,)] = query(NOW)
     high = 10
     settled(9, high - 1)

@@ -58,7 +58,7 @@ def test_a_user_with_the_permission_reads_a_run_and_sends_it_a_signal(run_id: in
 
 
 def test_a_sleep_ends_when_it_is_due(bench: Bench) -> None:
-    """No claim writes the end of a sleep, and the answer has it all the same."""
+    """The answer gives the due time of a sleep as its end, although no claim writes that end."""
 
     def rest(run: Run) -> None:
         run.sleep("night", timedelta(hours=8))
