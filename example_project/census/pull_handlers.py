@@ -45,7 +45,7 @@ def digest(job: ClaimedJob) -> dict[str, str]:
 
 @handler(channel=REPEATS, consumer="begin", transactional=True)
 def begin_again(job: ClaimedJob) -> int:
-    """Begin another census, as a batch. Its messages and the end of the job commit together."""
+    """Begin another census as a batch, in the transaction of the job. Return its number of jobs."""
     from example_project.census import runs
     from example_project.census.files import python_files
 

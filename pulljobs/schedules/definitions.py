@@ -63,7 +63,10 @@ class Definition:
         return cls(channel=row.channel_name, payload=bytes(row.payload), **options)
 
     def changed(self, options: Mapping[str, Any]) -> "Definition":
-        """Return a copy with changed options. A new `cron` removes `every`, and the reverse."""
+        """Return a copy with changed options. A new `cron` removes `every`, and the reverse.
+
+        A new payload removes the content type, unless the options give one.
+        """
         check_names(options)
         both = "cron" in options and "every" in options
         if options.get("cron") and not both:

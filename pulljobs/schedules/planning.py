@@ -16,7 +16,7 @@ from pulljobs.schedules.rules import Rule
 ON_TIME: Final = timedelta(seconds=15)
 """Lateness up to which the policy `skip` fires a slot. A schedule loop sleeps less than that."""
 PASS_SLOTS: Final = 1_000
-"""Maximum number of slots in one plan. The next plan has those after them."""
+"""Number of slots in a plan if many more are due. The next plan has those after them."""
 cached_rule: Final = lru_cache(maxsize=10_000)(Rule)
 
 
@@ -80,7 +80,7 @@ class Plan:
     is_cut: bool = False
     """True if `next_slot` is due as well, but left to the next plan, because this one is full."""
     refusal: str = ""
-    """Reason why publishing refused `next_slot`."""
+    """Reason why publishing refused `next_slot`, or why the rule can't be evaluated."""
 
     @property
     def firing(self) -> list[PlannedSlot]:
@@ -94,7 +94,7 @@ class Plan:
 
 
 def plan_pass(schedule: DueSchedule) -> Plan:
-    """Decide about the slots up to `schedule.now`, at most the first 1,000."""
+    """Decide about the slots up to `schedule.now`, or about the first 1,000 of many more."""
     kept = schedule.missed_bound if schedule.missed == Missed.ALL else 1
     plan = Plan(schedule)
     for slot, fires_at in _times(schedule):

@@ -73,7 +73,7 @@ class Fetcher:
         self._looked: set[ConsumerSubscription] = set()
         """Subscriptions already claimed for, by which a worker with BURST or ONCE knows its end."""
         self._has_claimed = True
-        """True if a job was claimed since `_begins_last_look` made all subscriptions due."""
+        """True if jobs may have been claimed since `_begins_last_look` last returned True."""
         self._registered_until = 0.0
         self._polled_until = 0.0
         """Time of the next search for due subscriptions, until which idle ones were postponed."""
@@ -217,7 +217,8 @@ class Fetcher:
     def _begins_last_look(self) -> bool:
         """Return True if a worker with BURST claims for all subscriptions once more before it ends.
 
-        That is once no job is in flight. If these claims get no job, call `on_drained`.
+        That is once no job is in flight. After such claims without a job, or with ONCE after the
+        first claims, call `on_drained`.
         """
         if self._on_drained is None or len(self._in_flight):
             return False

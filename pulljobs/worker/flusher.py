@@ -39,7 +39,7 @@ class Flusher:
         on_flushed: Callable[[Collection[ClaimedJob], Collection[ClaimedJob]], None],
         on_given_up: Callable[[ClaimedJob], None],
     ) -> None:
-        """`on_flushed` gets the jobs of a written batch, and those of them that are queued again.
+        """`on_flushed` gets the jobs of a written batch, and those of them to retry or release.
 
         `on_given_up` gets each job that is DEAD because its outcome was a retry and none was left.
         """

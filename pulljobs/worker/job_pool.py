@@ -115,7 +115,7 @@ class ClaimAhead:
         return [0.0] * (len(self._slots) - len(busy)) + sorted(busy)
 
     def _waiting(self, waiting: int) -> list[tuple[RunTime, int]]:
-        """Return the claims that the last `waiting` jobs came from: run time and number of jobs.
+        """Return pairs of run time and number of jobs: the claims of the last `waiting` jobs.
 
         The newest claim is first. Older claims, whose jobs have all begun, are forgotten.
         """

@@ -67,7 +67,7 @@ class Renewer:
             progress.write(settings().DATABASE)
 
     def stop_charging(self, running: Collection[int]) -> None:
-        """Let the next renewal record that none of these jobs runs. The caller wakes the loop.
+        """Let the next renewal record that no job of this process runs. The caller wakes the loop.
 
         So no retry is counted for jobs that a stop of the worker cuts off.
         """
@@ -86,7 +86,7 @@ class Renewer:
         return [run.job.id for run in self._runs.current() if run.cancel_reason is None]
 
     def _note(self, jobs: list[ClaimedJob], renewed: Set[Held], before: float) -> None:
-        """Extend leases that a statement sent at `before` renewed. Cancel handlers of lost jobs."""
+        """Note the renewals of a statement sent at `before`. Cancel handlers of lost jobs."""
         missing = []
         for job in jobs:
             if job.held in renewed:

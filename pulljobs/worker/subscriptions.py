@@ -241,7 +241,7 @@ class Subscriptions:
     def _subscribe(
         self, consumer: Consumer, known: Mapping[int, ConsumerSubscription]
     ) -> ConsumerSubscription | None:
-        """Return the known subscription with the consumer's new row, or a new subscription."""
+        """Return the known subscription with its new row, a new one, or None without a pool."""
         if consumer.lease_duration < LEAST_LEASE:
             self._warn(consumer, SHORT_LEASE.format(consumer.lease_duration.total_seconds()))
         subscription = known.get(consumer.pk)

@@ -51,7 +51,7 @@ class CheckedRuns(NamedTuple):
 
 
 def check_runs(version: int | None = None) -> CheckedRuns:
-    """Replay all live and DEAD runs, or those of one version, and return which would differ.
+    """Replay all runs with a live job, or those of one version, and return which would differ.
 
     Nothing is written: steps that have not ended stop the replay, and code between steps runs in a
     transaction that is read-only.

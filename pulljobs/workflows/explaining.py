@@ -12,7 +12,7 @@ from pulljobs.workflows.models import WorkflowRun, WorkflowStep
 
 
 def explain_run(job: Job) -> Iterator[WaitReason]:
-    """Yield what a queued run waits for, and until when, unless it waits for a retry."""
+    """Yield why a queued run waits, and until when. A retry is not among these reasons."""
     using = settings().DATABASE
     run = WorkflowRun.objects.using(using).filter(pk=job.pk).first()
     if run is not None and (text := versions.describe_left(using, job.consumer_id, run)):

@@ -18,7 +18,7 @@ from pulljobs.workflows.replay import Step
 
 ATTEMPTS: Final = 3
 AT_ONCE: Final = 200
-"""Live runs that are read together."""
+"""Number of runs that are read together."""
 
 
 class BegunRun(NamedTuple):
@@ -80,7 +80,7 @@ def make_step(row: Row, now: float) -> Step:
 def live_runs(
     using: str, version: int | None
 ) -> Iterator[tuple[WorkflowRun, Job, list[Step], StoredMessage]]:
-    """Yield run, job, steps and message of each run whose job is live or DEAD.
+    """Yield run, job, steps and message of each run with a live job.
 
     The runs are those of a version, or of all versions if it is None.
     """

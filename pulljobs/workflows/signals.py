@@ -152,7 +152,7 @@ def sweep(using: str) -> bool:
 
 
 def find_live(run_id: int | str) -> int:
-    """Return the id of a live run as a number, or raise UnknownRun or RunEnded."""
+    """Return the id of a queued or running run as a number, or raise UnknownRun or RunEnded."""
     using, number = settings().DATABASE, ids.find_number(run_id)
     states = Job.objects.using(using).filter(pk=number or 0).values_list("state", flat=True)
     if number is None or (state := states.first()) not in LIVE:

@@ -20,7 +20,7 @@ LISTED: Final = 1_000
 
 
 def check_batches() -> Iterator[Finding]:
-    """Report batches whose callback is refused, that no process counts, or that stay open."""
+    """Report batches with refused callbacks, with counts that are not merged, or open for long."""
     using = settings().DATABASE
     rows = Batch.objects.using(using).filter(completed_at=None).order_by("id")
     for row in rows.exclude(error=None).defer("callbacks")[:LISTED]:

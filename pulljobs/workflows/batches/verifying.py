@@ -16,7 +16,7 @@ from pulljobs.storage.statements import run
 from pulljobs.workflows.models import Batch
 
 CHECKED: Final = 1_000
-"""Batches that are checked: those that go on and those that ended today, the newest first."""
+"""Largest number of batches that are checked, the newest ones."""
 INVARIANTS: Final = {
     "members_are_counted": "A batch counts every job and every batch that was published into it.",
     "live_members_are_counted": "Members that neither were delivered nor died are live.",

@@ -23,7 +23,7 @@ class Batch(models.Model):
     parent_id = models.BigIntegerField(null=True)
     """Batch of which this batch is one member."""
     run_id = models.BigIntegerField(null=True)
-    """Run of a workflow that becomes due, in place of callbacks, when the batch completes."""
+    """Run of a workflow that becomes due when the batch completes."""
     callbacks = models.JSONField(default=list)
     """Messages that a completion publishes. See `pulljobs.workflows.batches.callbacks`."""
     members = models.BigIntegerField(default=0)
