@@ -21,7 +21,7 @@ from pulljobs.deployment_checks import sync_only_middleware
 PULLS: Final = re.compile(r"[^/]+/consumer/[^/]+/(pull|ack|renew)")
 """Paths of pulls, acks and renewals, after `/channel/`."""
 SHARED: Final = ThreadSensitiveContext()
-"""Context of asgiref with one thread, which runs the synchronous code of all these requests."""
+"""Context of asgiref with the one thread for synchronous code of pulls, acks and renewals."""
 
 logger = logging.getLogger("pulljobs.api")
 

@@ -204,7 +204,7 @@ def _describe_bounds(bounds: Bounds | None) -> str:
 
 
 def as_number(limit: Any) -> float:
-    """Return the value of a setting as a number for JSON: a duration in seconds."""
+    """Return the value of a setting as a number for JSON, a timedelta in seconds."""
     return float(limit.total_seconds()) if hasattr(limit, "total_seconds") else limit
 
 

@@ -28,7 +28,7 @@ from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.jobs import stats
 
 UNREAPED: Final = timedelta(seconds=30)
-"""Time after which a lease is reported that the due pass of the reaper did not end."""
+"""Time that a lease may be over before it is reported, in addition to the reaper's interval."""
 LONG_QUEUE: Final = timedelta(hours=1)
 """Time in which a consumer with a rate should be able to claim its ready jobs."""
 LOOKED_AT: Final = 100_000

@@ -29,11 +29,11 @@ class PerformedJob(NamedTuple):
     event: Event
     """DELIVER, RETRY or REJECT."""
     result: Any
-    """Return value of the handler, after its way through JSON."""
+    """Return value of the handler, encoded as JSON and decoded again."""
     error: str | None
     """Error text of a retry or a rejection, or None."""
     after: timedelta | None
-    """Delay of a retry, or None for the consumer's own."""
+    """Delay of a retry, or None if the retry strategy of the consumer sets it."""
     exception: BaseException | None
     """Exception that the handler raised, or that its transaction raised at its end, or None."""
 

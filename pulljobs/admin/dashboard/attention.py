@@ -18,7 +18,7 @@ class Attention(NamedTuple):
     """Finding: a problem that an operator has to look at, as a sentence."""
 
     is_bad: bool
-    """True if it blocks jobs or maintenance."""
+    """True if the problem blocks jobs or maintenance."""
     text: str
     section: str
     """Anchor of the section of the page with the details."""

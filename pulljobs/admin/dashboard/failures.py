@@ -63,7 +63,7 @@ class Failures:
     read: int
     """Number of dead jobs that were read."""
     is_all: bool
-    """True if these are all dead jobs of the consumers, False if there may be more."""
+    """True if all dead jobs of the consumers were read, False if there may be more."""
 
 
 def read_failures(statuses: Sequence[ConsumerStatus], links: Links) -> Failures:

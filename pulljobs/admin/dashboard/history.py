@@ -150,7 +150,7 @@ class _CountsTally:
         self._history, self._start, self._step = history, start, step
         self._consumer_id, self._shown = consumer_id, shown
         self._times: dict[int, Times] = defaultdict(Times)
-        """Histograms of each step, by the number of its point."""
+        """Histograms of each step, by its index in `points` of the history."""
         self._times_of_consumers: dict[int, Times] = defaultdict(Times)
 
     def take(self, row: Row) -> None:

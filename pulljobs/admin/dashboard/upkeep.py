@@ -113,7 +113,7 @@ class Partitions:
     older: dict[str, int]
     """Number of partitions of earlier days by table."""
     in_default: dict[str, int]
-    """Number of rows in default partitions by table, up to a cap. A table without has no entry."""
+    """Number of rows in default partitions by table, up to a cap, for tables that have some."""
 
     @property
     def crowded(self) -> dict[str, str]:

@@ -23,7 +23,7 @@ class AckItem(NamedTuple):
 
     id: str
     settlement: Settlement | None
-    """Outcome with the lease token, or None if the text is no id of a job."""
+    """Outcome with the lease token, or None if `id` is no id of a job."""
     throttle: float = 0.0
     """Seconds for which no job of the consumer, or of the job's key, is claimed."""
     is_of_key: bool = False

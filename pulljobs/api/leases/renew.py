@@ -30,7 +30,7 @@ class RenewItem(NamedTuple):
 
     id: str
     held: Held | None
-    """Job id and lease token, or None if the text is no id of a job."""
+    """Job id and lease token, or None if the id in the request is no id of a job."""
     report: ReportedProgress | None = None
 
 

@@ -39,7 +39,7 @@ class Threads(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """True if the current thread has a connection, which it loses by errors of the network."""
+        """True if the current thread has a database connection. Errors of the network close it."""
 
     def run(self, work: Callable[[], T]) -> T:
         """Run work with the database on the current thread, within a time limit."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pulljobs.api.leases.long_poll.waiters import Waiters
 
 PATIENCE: Final = timedelta(seconds=15)
-"""Time after which publishers ignore a row of waiting pulls that was not written again."""
+"""Time after which publishers ignore the row of a waiter that was not written again."""
 IDLE_SECONDS: Final = 60.0
 SHORTEST_PAUSE: Final = 0.001
 SMALL_GROUP: Final = 8
@@ -67,7 +67,7 @@ class WaiterQueue:
         self._supply = 0
         """Number of jobs of the last claim."""
         self._is_dry = False
-        """True if no job was available after the row was written, until a notification comes."""
+        """True if the last claim left no job available, until the queue is woken."""
         self._limited_until = 0.0
         """Time on the monotonic clock at which a rate or a throttle allows the next job."""
         self._quiet_until = 0.0
@@ -83,14 +83,15 @@ class WaiterQueue:
         self._immediate: dict[PendingPull, None] = {}
         """Pulls of the queue that are no long polls and are answered after the next claim."""
         self.most_waiting = 0
-        """Largest number of long polls at a time since the last pass of `Waiters` over the rows.
+        """Largest number of long polls at a time since the last pass of `Waiters`.
 
-        Clients that settle and pull again are away only for moments, which must change no row.
+        It is written into the row of the waiter, because the number falls for moments whenever
+        clients settle their jobs before they pull again.
         """
         self.registered = 0
-        """Number of waiting pulls in the row of this process."""
+        """Number of long polls in the row of this process as a waiter."""
         self.registered_until = 0.0
-        """Time on the monotonic clock until which the row counts, or 0 if there is no row."""
+        """Monotonic time until which publishers heed the row of the waiter, or 0 without a row."""
         self.joined_at = 0.0
 
     @property

@@ -137,7 +137,7 @@ class DatabaseThreads:
 
     @property
     def is_connected(self) -> bool:
-        """True if the current thread has a connection, which it loses by errors of the network."""
+        """True if the current thread has a database connection. Errors of the network close it."""
         return connections[self._using].connection is not None
 
     def run(self, work: Callable[[], T]) -> T:

@@ -32,7 +32,7 @@ from pulljobs.models import Consumer, Node
 from pulljobs.storage import clients, listen, nodes, statements
 
 PASS_SECONDS: Final = 0.5
-"""Pause between two passes, which write the node row and the rows of waiting pulls."""
+"""Pause between two passes, which write the node row and the rows of this waiter."""
 LONGEST_PAUSE: Final = 5.0
 CLOSE_SECONDS: Final = 5.0
 
@@ -48,7 +48,7 @@ class Waiters:
     def __init__(self) -> None:
         self.node_id: UUID = uuid4()
         self.ticked = time.monotonic()
-        """Time of the last pass over the rows, on the monotonic clock."""
+        """Monotonic time of the last pass of the loop that keeps the rows of this process."""
         self.clients = ClientNotes()
         """Clients that pulled since the last heartbeat."""
         self._address = self._sent_address = settings().ADDRESS
