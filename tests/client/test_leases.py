@@ -329,7 +329,7 @@ def test_a_plain_handler_that_stops_for_a_lost_lease_is_charged() -> None:
 
 
 def test_a_renewal_counts_from_its_request_and_not_from_a_late_answer() -> None:
-    """The client may take a lease for ended too early, but never too late."""
+    """The client may treat a lease as ended too early, but never too late."""
     broker = brief(1)
 
     def late(request: httpx.Request) -> httpx.Response:

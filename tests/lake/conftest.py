@@ -77,7 +77,7 @@ def store_port() -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path) -> Iterator[Place]:
-    """Place of a lake for one test, a directory, or in the bucket if PULLJOBS_TEST_LAKE is set."""
+    """Place of a lake for one test: a directory, or a place in S3 if PULLJOBS_TEST_LAKE is set."""
     with lakes.lake_at(tmp_path / "lake") as path:
         yield path
 

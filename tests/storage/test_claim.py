@@ -62,7 +62,7 @@ def test_a_claim_says_what_it_took() -> None:
 
 
 def test_the_ids_of_a_large_claim_are_neither_compressed_nor_stored_elsewhere() -> None:
-    """A lease row has the ids inline, because both would cost more than the rest of the write."""
+    """A lease row has ids inline: to compress or move them costs more than the rest of it."""
     consumer = ConsumerFactory.create()
     published(consumer, 1_000)
     claimed(consumer, 1_000)

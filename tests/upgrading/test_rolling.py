@@ -53,7 +53,7 @@ def test_workers_and_publishers_of_both_releases_break_no_promise(
 
 @pytest.mark.django_db
 def test_every_statement_of_the_older_release_runs_on_the_newer_tables(older: Path) -> None:
-    """PostgreSQL looks up all tables, columns and types when it prepares a statement."""
+    """PostgreSQL prepares each statement, and looks up its tables, columns and types for that."""
     fragments = older / "pulljobs" / "engine" / "sql" / FRAGMENTS
     files = [
         file

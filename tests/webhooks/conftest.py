@@ -10,7 +10,7 @@ Opened = Callable[..., Endpoint]
 
 @pytest.fixture
 def endpoint() -> Iterator[Opened]:
-    """Yield a function that opens an endpoint with this answer until the end of the test."""
+    """Yield a function that opens an endpoint with a given answer until the end of the test."""
     opened: list[Endpoint] = []
 
     def open(answer: Answer | None = None, **how: Any) -> Endpoint:

@@ -140,7 +140,7 @@ def test_context_variables_of_a_handler_are_its_own(bench: AsyncBench) -> None:
 def test_synchronous_calls_share_a_thread_within_a_handler_only(
     bench: AsyncBench,
 ) -> None:
-    """A handler has its connections for itself, as a request has under ASGI."""
+    """A handler shares its database connections with no other, like a request under ASGI."""
     meeting = threading.Barrier(3, timeout=PATIENCE_SECONDS)
     threads: list[tuple[int, int]] = []
 

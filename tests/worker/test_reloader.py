@@ -64,7 +64,7 @@ def results() -> list[str]:
 
 
 def processes_of(worker: Worker) -> list[int]:
-    """Return the pids of all processes in the session of a worker, except for its first one."""
+    """Return the pids of all processes in the session of a worker but the first process."""
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
     return [pid for pid in pids if pid != worker.process.pid and _is_of(pid, worker)]
 
