@@ -8,7 +8,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 def state_directory() -> Path:
-    """Return PULLJOBS_STATE_DIR, or `.pulljobs/` in the project, created if it is missing."""
+    """Return the directory in PULLJOBS_STATE_DIR, or else `.pulljobs/`, created if missing."""
     path = Path(os.environ.get("PULLJOBS_STATE_DIR") or BASE_DIR / ".pulljobs").absolute()
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,6 @@ def repeated(every: timedelta, limit: int | None) -> Iterator[None]:
 
 
 def end() -> None:
-    """Delete the schedule, if there is one, as after a demo that was killed."""
+    """Delete the schedule if it exists, for example after an earlier demo was killed."""
     with suppress(UnknownSchedule):
         schedules.delete(NAME)

@@ -33,7 +33,7 @@ class ScheduleLoop:
         self._is_woken = True
 
     def tick(self) -> float:
-        """Fire due schedules if the last sleep is over. Return the seconds to sleep."""
+        """Fire due schedules if the sleep is over or `wake` ended it. Return seconds to sleep."""
         try:
             self._sync()
         finally:  # A declaration that can't be created keeps no other schedule from firing.

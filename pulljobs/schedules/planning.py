@@ -14,7 +14,7 @@ from pulljobs.schedules.models import Missed, SlotReason
 from pulljobs.schedules.rules import Rule
 
 ON_TIME: Final = timedelta(seconds=15)
-"""Lateness up to which the policy `skip` fires a slot. A schedule loop sleeps less than that."""
+"""Lateness up to which a slot fires with `missed="skip"`. A schedule loop sleeps less than that."""
 PASS_SLOTS: Final = 1_000
 """Number of slots in a plan if many more are due. The next plan has those after them."""
 cached_rule: Final = lru_cache(maxsize=10_000)(Rule)

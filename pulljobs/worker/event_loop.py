@@ -37,7 +37,7 @@ class EventLoop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
         self.beat = time.monotonic()
-        """Last heartbeat of the loop, on the monotonic clock. A blocking handler stops it."""
+        """Last heartbeat on the monotonic clock. A handler that blocks the loop prevents more."""
         self._blocked = Debounce()
         self._is_stopping = False
         self._all_tasks: list[LoopTasks] = []

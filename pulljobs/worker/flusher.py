@@ -24,7 +24,7 @@ BACK_TO_QUEUE: Final = (Event.RETRY, Event.RELEASE)
 
 
 class Flusher:
-    """Loop that writes outcomes. An outcome is never lost, only late.
+    """Loop that writes outcomes. An outcome whose write fails is written later.
 
     A job whose row another transaction keeps locked is set aside, so that no other outcome waits
     for it. Its lease is renewed until its outcome is written. Until then no batch waits for a lock:

@@ -61,7 +61,7 @@ class InFlightJobs:
             return [job for job in self._jobs if job.renew_at <= now]
 
     def request_renewal(self, job_ids: Collection[int] | None = None) -> None:
-        """Make the leases of these jobs due at once, of all jobs by default.
+        """Make the leases of these jobs due for renewal at once, by default those of all jobs.
 
         The renewal finds out which of them are lost. The caller wakes the renewer.
         """

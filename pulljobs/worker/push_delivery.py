@@ -28,7 +28,7 @@ SWEEP: Final = 10.0
 
 @dataclass(slots=True, eq=False)
 class DeliveryCount:
-    """Number of deliveries under way, without a lock.
+    """Count of the deliveries under way, which is kept without a lock.
 
     Only the fetcher counts `begun`, and only the event loop counts `ended`.
     """

@@ -19,7 +19,7 @@ class RunContext:
     store: RunStore
     version: int
     rounds: int
-    """Number of calls of `continue_as` before."""
+    """Number of times that the run has begun again by `continue_as`."""
     is_continued: bool
     input: Any
     """Payload of the last `continue_as`, if there was one."""

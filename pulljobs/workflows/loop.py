@@ -9,7 +9,7 @@ from pulljobs.workflows import children, signals, versions
 EVERY: Final = 10.0
 """Seconds between two sweeps."""
 TAKE_UP_SECONDS: Final = 2.0
-"""Seconds after which a run is taken up that a worker with other code has left."""
+"""Seconds between two searches for runs that workers with other code have refused."""
 
 
 class RunLoop:

@@ -152,7 +152,7 @@ class Run(RunBase):
         return results
 
     def start(self, channel: str, payload: Draft | Payload, *, name: str | None = None) -> ChildJob:
-        """Publish a child job, exactly once, and go on. The step is `start CHANNEL` by default."""
+        """Publish a child job, exactly once, and go on. The default name is `start CHANNEL`."""
         child: ChildJob = drive(
             do_start(self._context, name or name_start(channel), channel, payload)
         )

@@ -31,7 +31,7 @@ from pulljobs.workflows.telemetry import StepEnded
 
 NOW: Final = timedelta()
 RESUMED: Final = 2
-"""Largest number of claims of a run without a retry: the first, and that after a suspension."""
+"""Deliveries up to which a run has used no retries: its first claim, and one that resumes it."""
 
 
 @dataclass(slots=True)

@@ -146,7 +146,7 @@ class OpenBatch:
     def _lock(self, using: str) -> None:
         """Take the shared lock of publishers, so that the batch can't complete before the commit.
 
-        The batch loop skips a locked batch, so the loop is notified of a closed batch after the
+        If the batch is closed, the batch loop, which skips locked batches, is notified after the
         commit. Raise UnknownBatch, or BatchEnded.
         """
         rows = run(using, "lock_batch_to_add", {"batch_id": self.id})

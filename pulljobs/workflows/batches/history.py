@@ -6,7 +6,7 @@ from typing import Final
 from pulljobs.storage.statements import run
 
 AT_ONCE: Final = 100
-"""Largest number of batches deleted at once. Each may have thousands of parts."""
+"""Largest number of batches deleted at once. Each may have thousands of rows of BatchPart."""
 
 
 def forget_batches(using: str, age: timedelta) -> int:

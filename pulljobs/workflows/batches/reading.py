@@ -166,7 +166,7 @@ def read_dead(batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[Dead
 
 
 def count_in_flight(batch_id: int, cap: int = CAP) -> int:
-    """Count the members that are in flight. At most `cap` jobs in flight are looked at."""
+    """Count the members that are in flight. Of all jobs in flight at most `cap` are read."""
     params = {"batch_id": batch_id, "cap": cap}
     [row] = run(settings().DATABASE, "count_in_flight", params)
     jobs: int = row.jobs
