@@ -48,8 +48,13 @@ def wake_found_on_commit(using: str, find: Callable[[], Iterable[int]]) -> None:
 
 
 def wake(using: str, consumer_ids: Sequence[int]) -> None:
-    params = {"consumer_ids": integer_array(consumer_ids), "database_channel": DATABASE_CHANNEL}
-    run(using, "notify", params, always_prepare=True)
+    """Wake the waiters of these consumers, in a transaction that does not wait for the disk."""
+    params: dict[str, object] = {"database_channel": DATABASE_CHANNEL}
+    if len(consumer_ids) == 1:
+        run(using, "notify_one", params | {"consumer_id": consumer_ids[0]}, always_prepare=True)
+    else:
+        params["consumer_ids"] = integer_array(consumer_ids)
+        run(using, "notify", params, always_prepare=True)
 
 
 def notify_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:

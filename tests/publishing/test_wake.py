@@ -157,15 +157,18 @@ def test_nothing_is_sent_without_a_waiter(listener: Listener) -> None:
     alone, overdue = ConsumerFactory.create(), waiting(timedelta(seconds=-1))
     publish(alone.channel.name, b"x")
     publish(overdue.channel.name, b"x")
-    listen.wake(USING, [alone.pk, overdue.pk])  # as after a settlement, without an earlier look
+    listen.wake(USING, [overdue.pk])  # as after a settlement, without an earlier look
+    listen.wake(USING, [alone.pk, overdue.pk])
     assert listener.receive(SHORT) == set()
 
 
 def test_a_consumer_is_notified_once_however_many_wait_for_it(listener: Listener) -> None:
     consumer = waiting()
     listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
-    listen.wake(USING, [consumer.pk])
-    assert listener.receive(LONG) == {consumer.pk}
+    for others in [], [waiting().pk]:
+        listen.wake(USING, [consumer.pk, *others])
+        received = [listener.receive(LONG) for _consumer in (consumer, *others)]
+        assert sorted(pk for each in received for pk in each) == sorted([consumer.pk, *others])
     assert listener.receive(SHORT) == set()
 
 

@@ -9,4 +9,6 @@ SELECT
     -- The waiters need not wait for the disk: after a crash of the server there are none.
     set_config('synchronous_commit', 'off', true)
 FROM pulljobs_pull_waiter
-WHERE consumer_id = ANY(%(consumer_ids)s::bigint[]) AND waiting_until > clock_timestamp()
+WHERE waiting_until > clock_timestamp()
+    AND consumer_id = ANY(%(consumer_ids)s::bigint[])  -- not in notify_one
+    AND consumer_id = %(consumer_id)s::bigint  -- only in notify_one
