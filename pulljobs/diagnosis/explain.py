@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Final, NamedTuple
+from math import inf
+from typing import Any, Final
 
 from pulljobs import hooks, ids
 from pulljobs.conf import settings
 from pulljobs.diagnosis import key_reasons, limit_reasons, serving, times
-from pulljobs.diagnosis.wait_reasons import WaitReason
+from pulljobs.diagnosis.wait_reasons import QueuePosition, WaitReason
 from pulljobs.engine.circuit import LONGEST_NAME, task_of
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Message, Node
@@ -17,22 +18,6 @@ from pulljobs.storage import nodes, turns
 
 LOOKED_THROUGH: Final = 10_000
 """Index entries that are read to find the position of a job."""
-
-
-class QueuePosition(NamedTuple):
-    """Number of jobs of the consumer that claims take before a job."""
-
-    before: int
-    is_least: bool
-    """True if there may be more, because the job itself was not reached."""
-    cost_before: float = 0
-    """Tokens of a rate that these jobs take."""
-
-    @property
-    def text(self) -> str:
-        """Sentence with the number of jobs that come before the job."""
-        more = " or more" if self.is_least else ""
-        return f"Jobs of its consumer that come before it: {self.before:,}{more}."
 
 
 def parse_job_id(text: str) -> int:
@@ -60,12 +45,15 @@ def reasons(job: Job) -> list[WaitReason]:
     return obstacles or [WaitReason("next", "Nothing keeps it: the next claim may take it.")]
 
 
-def position(job: Job) -> QueuePosition | None:
-    """Return how many jobs claims take before a job, or None if it is blocked or not QUEUED."""
+def position(job: Job, burst: float = inf) -> QueuePosition | None:
+    """Return how many jobs claims take before a job, or None if it is blocked or not QUEUED.
+
+    Each of them takes at most `burst` tokens of a rate.
+    """
     if job.state != State.QUEUED or job.available_at is None:
         return None
     if job.consumer.takes_turns:
-        counted = turns.count_before(settings().DATABASE, job.consumer_id, job.pk)
+        counted = turns.count_before(settings().DATABASE, job.consumer_id, job.pk, burst)
         if counted is None:
             return None
         return QueuePosition(counted.jobs, counted.is_least, counted.cost)
@@ -76,7 +64,7 @@ def position(job: Job) -> QueuePosition | None:
     before = takewhile(lambda entry: entry[0] != job.pk, head)
     now = nodes.clock(settings().DATABASE)
     costs = [
-        cost or 1
+        min(cost or 1, burst)
         for _, state, at, cost in before
         if state == State.QUEUED and at is not None and at <= now
     ]
@@ -149,8 +137,7 @@ def _is_throttled(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 
 
 def _is_limited(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
-    place = position(job)
-    yield from limit_reasons.find(job, consumer, None if place is None else place.cost_before)
+    yield from limit_reasons.find(job, consumer, lambda burst: position(job, burst))
 
 
 def _key_is_busy(job: Job, consumer: Consumer) -> Iterator[WaitReason]:

@@ -1,13 +1,13 @@
 """Reasons for which limits of a consumer or of its group keep a job waiting."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.diagnosis import times
-from pulljobs.diagnosis.wait_reasons import WaitReason
+from pulljobs.diagnosis.wait_reasons import QueuePosition, WaitReason
 from pulljobs.models import Consumer, Job, Lease, LimitGroup, Node
 from pulljobs.models.flow import FlowLimits
 from pulljobs.states import State
@@ -29,11 +29,13 @@ class SlotHolder(NamedTuple):
     leased_until: datetime
 
 
-def find(job: Job, consumer: Consumer, cost_before: float | None) -> Iterator[WaitReason]:
+def find(
+    job: Job, consumer: Consumer, find_position: Callable[[float], QueuePosition | None]
+) -> Iterator[WaitReason]:
     """Yield a reason for each limit of the consumer or its group that holds the job back.
 
-    `cost_before` is the sum of the tokens that the jobs before it take. With None, for a job
-    without a position in the queue, rate limits are left out.
+    `find_position` is called with the burst of each rate limit, which bounds the tokens that a job
+    takes. If the job has no position in the queue, rate limits are left out.
     """
     group = consumer.limit_group
     if group is not None:
@@ -41,12 +43,14 @@ def find(job: Job, consumer: Consumer, cost_before: float | None) -> Iterator[Wa
         yield from _bound(group, members, f"its limit group {group.name}")
     yield from _bound(consumer, [consumer], "its consumer")
     for level in limits.read_buckets(settings().DATABASE, consumer):
-        if cost_before is None or job.available_at is None or job.available_at > level.now:
+        place = find_position(level.burst)
+        if place is None or job.available_at is None or job.available_at > level.now:
             continue
         if level.group_id and group is not None:
-            yield from _rate(job, (group, f"its limit group {group.name}"), level, cost_before)
+            holder = (group, f"its limit group {group.name}")
+            yield from _rate(job, holder, level, place.cost_before)
         else:
-            yield from _rate(job, (consumer, "its consumer"), level, cost_before)
+            yield from _rate(job, (consumer, "its consumer"), level, place.cost_before)
 
 
 def _bound(row: FlowLimits, members: Collection[Consumer], holder: str) -> Iterator[WaitReason]:
@@ -59,7 +63,7 @@ def _bound(row: FlowLimits, members: Collection[Consumer], holder: str) -> Itera
     more = "" if count <= len(holders) else f" and {count - len(holders):,} more"
     yield WaitReason(
         "max_in_flight",
-        f"{count:,} jobs are in flight, the max_in_flight of {holder}: {named}{more}.",
+        f"Jobs in flight: {count:,}, the max_in_flight of {holder}: {named}{more}.",
         limit={
             **_name(row),
             "max_in_flight": row.max_in_flight,
@@ -148,10 +152,10 @@ def find_of_key(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
         yield _until("key_throttled", "Its key is throttled", turn, turn.throttle_seconds, limit)
     if turn.is_full:
         holders = list(map(ids.encode, turn.holder_ids))
-        text = f"{len(holders)} jobs of its key are in flight, the limit of max_in_flight_per_key"
+        text = f"Jobs of its key in flight: {len(holders)}, the max_in_flight_per_key"
         limit = {"of": "key", "key": key, "max_in_flight_per_key": turn.slots, "holders": holders}
         yield WaitReason("key_full", f"{text}: {', '.join(holders[:SHOWN])}.", limit=limit)
-    before = turns.count_before(using, consumer.pk, job.pk)
+    before = turns.count_before(using, consumer.pk, job.pk, turn.burst)
     if before is not None and job.available_at is not None and job.available_at <= turn.now:
         yield from _key_rate(job, consumer, turn, before.key_cost)
 

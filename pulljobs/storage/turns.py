@@ -145,13 +145,13 @@ def read_turn(using: str, consumer_id: int, key: str, cost: int) -> KeyTurn:
     return rows[0]
 
 
-def count_before(using: str, consumer_id: int, job_id: int) -> JobsBefore | None:
+def count_before(using: str, consumer_id: int, job_id: int, burst: float) -> JobsBefore | None:
     """Count the jobs that claims take before a waiting job whose consumer's keys take turns.
 
-    Return None if no such job waits. At most `COUNTED_KEYS` keys and `COUNTED_JOBS` jobs of each
-    are counted.
+    No job takes more tokens than `burst`. Return None if no such job waits. At most `COUNTED_KEYS`
+    keys and `COUNTED_JOBS` jobs of each are counted.
     """
-    counted = {"most_keys": COUNTED_KEYS, "most_jobs": COUNTED_JOBS}
+    counted = {"most_keys": COUNTED_KEYS, "most_jobs": COUNTED_JOBS, "burst": burst}
     params = {"consumer_id": consumer_id, "job_id": job_id, **counted}
     rows = run(using, "jobs_before", params, kind=JobsBefore)
     return rows[0] if rows else None

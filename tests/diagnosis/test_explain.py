@@ -82,7 +82,7 @@ def test_a_job_waits_for_the_limit_of_jobs_in_flight(consumer: Consumer) -> None
     first, second = published(consumer, 2)
     assert "max_in_flight" not in reasons(second)
     Puller(USING, consumer).claim(1)
-    named = "1 jobs are in flight, the max_in_flight of its consumer: "
+    named = "Jobs in flight: 1, the max_in_flight of its consumer: "
     assert f"{named}{ids.encode(first)} on a client." in reasons(second)["max_in_flight"]
 
 
@@ -285,6 +285,17 @@ def test_the_time_of_a_job_with_others_of_its_key_before_it_comes_true() -> None
     expected = {"of": "key", "key": "a", "rate": "4/s", "burst": 1.0, "needed": 2.0}
     assert expected.items() <= reason["limit"].items()
     assert set(reasons(second)) == {"in_flight"}
+
+
+@pytest.mark.parametrize("options", [{}, {"fair_by_key": True}, {"rate_per_key": True}])
+def test_the_time_of_a_job_behind_one_that_costs_more_than_the_burst_comes_true(
+    options: dict[str, bool],
+) -> None:
+    consumer = ConsumerFactory.create(rate="4/s", rate_burst=2, **options)
+    *_others, job = (published(consumer, key="a", cost=cost)[0] for cost in (2, 9, 1))
+    assert len(Puller(USING, consumer).claim(1).jobs) == 1
+    code = "key_rate_limited" if consumer.rate_per_key else "rate_limited"
+    assert assert_comes_true(job, consumer, code)["limit"]["needed"] == 3
 
 
 def test_the_time_of_a_fair_job_comes_true_behind_a_long_queue_of_another_key() -> None:

@@ -1,6 +1,6 @@
 -- Count the jobs that claims by key take before a job, if no further jobs are published: those of its key, and in its rounds those of others.
 -- Event: none; to explain.
--- Parameters: consumer_id bigint, job_id bigint (a waiting job of it), most_keys int, most_jobs int (of each key).
+-- Parameters: consumer_id bigint, job_id bigint (a waiting job of it), most_keys int, most_jobs int (of each key), burst float8 (of a rate: no job takes more tokens).
 -- Returns one row: key_jobs int8, key_cost float8 (of its key alone); jobs int8, cost float8 (with those of other keys); is_least boolean
 --   (a count ended at its limit). No row: the consumer has no such job.
 -- Locks: none. Index: primary keys, flow key, pulljobs_flow_key_turn, pulljobs_job_turn.
@@ -14,7 +14,7 @@ job AS MATERIALIZED (
     WHERE job.id = %(job_id)s::bigint AND job.consumer_id = %(consumer_id)s::bigint
 ),
 mine AS MATERIALIZED (
-    SELECT count(*) AS jobs, coalesce(sum(cost), 0)::float8 AS cost
+    SELECT count(*) AS jobs, coalesce(sum(least(cost, %(burst)s::float8)), 0) AS cost
     FROM (
         SELECT coalesce(waiting.cost, 1) AS cost
         FROM job
@@ -65,7 +65,7 @@ other AS MATERIALIZED (
     ) AS row
 ),
 others AS MATERIALIZED (
-    SELECT count(*) AS jobs, coalesce(sum(coalesce(waiting.cost, 1)), 0)::float8 AS cost
+    SELECT count(*) AS jobs, coalesce(sum(least(coalesce(waiting.cost, 1), %(burst)s::float8)), 0) AS cost
     FROM other
     CROSS JOIN job
     CROSS JOIN LATERAL (
