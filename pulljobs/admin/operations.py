@@ -61,7 +61,7 @@ BY_SLUG: Final = {operation.slug: event for event, operation in OPERATIONS.items
 def offered(request: HttpRequest, state: str | None) -> list[Event]:
     """Return the actions that the user may do and that a job in this state allows.
 
-    With None for the state, these are the actions that jobs in some state allow.
+    If `state` is None, these are the actions that at least one state allows.
     """
     return [
         event

@@ -194,7 +194,10 @@ def _with_head(rows: QuerySet[Any]) -> QuerySet[Any]:
 
 
 def _text(head: bytes, *, whole: bool) -> str | None:
-    """Decode a payload's beginning as UTF-8 without a cut-off letter, or return None if binary."""
+    """Decode the beginning of a payload, or a `whole` one, as UTF-8, or return None if binary.
+
+    A letter that is cut off at the end is left out.
+    """
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
     except UnicodeDecodeError:

@@ -57,7 +57,7 @@ class TimelineEntry(NamedTuple):
 
 
 def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
-    """Return the history of a job, oldest entry first. Only the newest rows of a table are read."""
+    """Return the history of a job, oldest first. Only the newest rows of each table are read."""
     using = settings().DATABASE
     attempts = list(Attempt.objects.using(using).filter(job_id=job_id).order_by("-id")[:SHOWN])
     settled = _settled(using, job_id)

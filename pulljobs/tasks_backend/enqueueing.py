@@ -37,7 +37,7 @@ def enqueue(
 
 
 def make_content(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the payload of a task. Raise TypeError if an argument is not JSON."""
+    """Return the payload of a task. Raise TypeError if an argument can't be stored as JSON."""
     return {
         "task": task.module_path,
         "backend": task.backend,

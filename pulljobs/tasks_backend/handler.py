@@ -143,7 +143,7 @@ def _gives_up(job: ClaimedJob, error: BaseException) -> bool:
 def _send_finished(job: ClaimedJob, result: AnyResult) -> None:
     """Send `task_finished`. An error of a receiver is only logged, except in a transaction.
 
-    In a transactional handler it rolls back the writes of the task and of the receiver together.
+    In a transactional handler the error rolls back the writes of both the task and the receiver.
     """
     send = task_finished.send if job.handler.transactional else task_finished.send_robust
     send(type(result.task.get_backend()), task_result=result)

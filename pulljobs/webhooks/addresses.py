@@ -22,7 +22,7 @@ REFUSED: Final = tuple(
 
 
 class Guard:
-    """Guard against SSRF: it rejects addresses in the network of the worker."""
+    """Guard against SSRF: it permits public addresses and networks in a setting, and no others."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
         """Parse the networks that are allowed in addition to public addresses, such as 10.0.0.0/8.

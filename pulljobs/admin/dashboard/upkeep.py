@@ -106,7 +106,7 @@ class PartitionDay:
 
 @dataclass(frozen=True)
 class Partitions:
-    """Partitions of two weeks and the days ahead, older ones, and rows in default partitions."""
+    """Partitions of two weeks up to today and of days ahead, older ones, and default partitions."""
 
     days: Sequence[PartitionDay]
     today: date
@@ -181,7 +181,7 @@ def read_snapshots() -> list[PinnedSnapshot]:
 
 
 def read_partitions(now: datetime) -> Partitions:
-    """Return the partitions of two weeks, today included, and of the days ahead."""
+    """Return the partitions of two weeks up to today, and of the days ahead."""
     using, today = settings().DATABASE, now.astimezone(UTC).date()
     first = today - timedelta(days=DAYS_BACK - 1)
     last = today + timedelta(days=settings().PARTITIONS_AHEAD)

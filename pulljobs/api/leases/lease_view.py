@@ -83,7 +83,7 @@ class LeaseView(View, Generic[A, T]):
     def accept(self, request: HttpRequest, consumer: Consumer, sent: bytes) -> A:
         """Check the request of an authenticated consumer and return its parsed body, on a thread.
 
-        `sent` is the body as it was sent.
+        `sent` is the body as it was sent, which may be compressed.
         """
         body = raw_bodies.decompress(request, sent, self.largest_body)
         self._check(request, consumer, body)

@@ -59,13 +59,13 @@ class Threads(Protocol):
 
 @dataclass(eq=False, slots=True)
 class LeaseRequest:
-    """Request that waits for a thread, with the future of its consumer and result."""
+    """Pull, ack or renewal that waits for a thread. Its future gets the consumer and the result."""
 
     view: "LeaseView[Any, Any]"
     request: "HttpRequest"
     path: ConsumerPath
     sent: bytes
-    """Body as it was sent."""
+    """Body as it was sent, which may be compressed."""
     future: Future[tuple[Consumer, Any]] = field(default_factory=Future)
     context: Context = field(default_factory=copy_context)
     """Context of the request: log lines on any thread have its id."""
