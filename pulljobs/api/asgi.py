@@ -36,9 +36,8 @@ def with_pulls(application: Application) -> Application:
     synchronous parts of middleware. Its own receivers and middleware take no time. For pulls,
     acks and renewals the wrapper therefore sends the signals only if code outside of Django
     receives them, and runs all middleware on one thread, which makes these requests several times
-    cheaper.
-    Middleware that is entirely synchronous would hold that thread until the answer. If a project
-    has some, which a system check and the log name, the wrapper returns the application as it is.
+    cheaper. Middleware that is entirely synchronous would hold that thread until the answer. If a
+    project has some, which a system check and the log name, the application is returned unchanged.
     """
     if named := sync_only_middleware():
         logger.warning(

@@ -96,7 +96,7 @@ def limit_fields(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 def key_fields(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the limits per key in a form as fields of the model, as `limit_fields` does."""
+    """Return the limits per key in a form as model fields. An absent limit has no entry."""
     fields: dict[str, Any] = {"rate_per_key": False} if form.get("rate") == "" else {}
     if (text := form.get("maxInFlightPerKey")) is not None:
         fields["max_in_flight_per_key"] = _parse_number("maxInFlightPerKey", text)
