@@ -49,7 +49,7 @@ def wait(id: int | str, timeout: float | timedelta) -> JobView | None:
 
 
 def pauses(timeout: float | timedelta) -> Iterator[float]:
-    """Yield whenever a polling caller should check its condition, at last after `timeout`.
+    """Yield when a polling caller should check its condition, the last time after `timeout`.
 
     The generator sleeps between two yields, for pauses that grow. Each item is the length of the
     pause that follows, in seconds.

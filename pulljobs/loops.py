@@ -187,7 +187,7 @@ def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
 
 
 def _repeat(part: Callable[[], bool]) -> bool:
-    """Call a part again while it returns True. Return True if its time was over before that."""
+    """Call a part until it returns False. Return True if its time was over before that."""
     until = time.monotonic() + PART_SECONDS
     while part():
         if time.monotonic() >= until:

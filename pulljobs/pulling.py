@@ -73,7 +73,7 @@ class Claim(NamedTuple):
 
     @property
     def is_spent(self) -> bool:
-        """True if it repeats a claim whose lease holds no job any more. Other jobs may be ready."""
+        """True if it repeats an earlier claim that holds no job any more. Others may be ready."""
         return self.taken is not None and not self.jobs
 
     @property

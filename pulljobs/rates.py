@@ -44,7 +44,7 @@ def window_seconds(rate: str) -> int:
 
 
 def check_limit(rate: str, burst: int | None, *, window: bool) -> None:
-    """Raise ValueError unless the rate is valid or empty, and its burst and window go with it.
+    """Raise ValueError unless the rate is valid or empty, and burst and window fit it.
 
     `burst` is the size of the token bucket. `window` means fixed windows in place of a bucket.
     """

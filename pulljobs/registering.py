@@ -145,7 +145,7 @@ def _find_group(fields: dict[str, Any]) -> None:
 
 
 def _has_callback(fields: Mapping[str, Any]) -> bool:
-    """Return True if the URL for deliveries is absolute, or empty for a pull consumer."""
+    """Return True if a consumer's URL for deliveries is absolute, or its type pull without URL."""
     url = fields["callback_url"]
     return is_absolute(url) or (not url and fields["type"] == Consumer.Type.PULL)
 

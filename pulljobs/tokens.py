@@ -12,7 +12,7 @@ STEP: Final = 500
 
 
 class Rotation(NamedTuple):
-    """Numbers of encrypted copies by what the rotation did to them."""
+    """Numbers of tokens and signing secrets by what `rotate` did to their encrypted copies."""
 
     resealed: int
     """Copies that the rotation has encrypted again, with the newest key."""

@@ -6,7 +6,7 @@ import traceback
 def format_error(error: BaseException) -> str:
     """Return the class and message of an error in the first line, then its traceback.
 
-    Lists show the first line only. That of an exception group names its first exception, too.
+    Lists of jobs show only that line. For a group of exceptions, it also names the first of them.
     """
     return "".join([_describe(error), "\n\n", *traceback.format_exception(error)])
 

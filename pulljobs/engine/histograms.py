@@ -26,7 +26,7 @@ class Histogram(Counter[int]):
     """Numbers of durations by bucket. `seconds_of` converts a bucket to seconds."""
 
     def add(self, buckets: Iterable[int], counts: Iterable[int]) -> None:
-        """Add numbers of durations to buckets: each item of `counts` to that of `buckets`."""
+        """Add durations: the n-th number in `counts` to the n-th bucket in `buckets`."""
         for bucket, count in zip(buckets, counts, strict=True):
             self[bucket] += count
 

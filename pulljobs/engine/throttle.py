@@ -37,7 +37,7 @@ class Throttle:
     _of_keys: dict[str, "Throttle"] = field(default_factory=dict)
 
     def of_key(self, key: str) -> "Throttle":
-        """Return the throttle of one key of the consumer, and drop throttles of keys that ended."""
+        """Return the throttle of one key of the consumer, and forget those that have ended."""
         now = time.monotonic()
         with self._lock:
             known = self._of_keys.items()

@@ -141,7 +141,7 @@ def wrong_limits(limits: Mapping[str, Any]) -> list[str]:
 
 
 def _mistyped(name: str, value: object) -> list[str]:
-    """Return an error message in a list if the value has not the type of the field, else no item.
+    """Return a list with an error message if the value has a wrong type, else an empty list.
 
     Django's own check accepts text for numbers and durations, and raises TypeError for some types.
     """

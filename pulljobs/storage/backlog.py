@@ -105,7 +105,7 @@ def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
 
 
 def choose_cap(consumers: int) -> int:
-    """Return the cap of each count with which so many consumers together read about `ROWS` rows."""
+    """Return the cap with which the counts of this many consumers read about `ROWS` rows in all."""
     return next((cap for cap in CAPS if cap * consumers <= ROWS), CAPS[-1])
 
 

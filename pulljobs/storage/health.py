@@ -68,7 +68,7 @@ ORDER BY ordinal
 
 
 def tables(using: str) -> list[TableHealth]:
-    """Return the health of the tables whose rows change (HOT), without those that do not exist."""
+    """Return rows and sizes of the tables whose rows change (HOT), without missing tables."""
     rows = query(using, _TABLES, [list(HOT)])
     tables = {row.name: TableHealth(**row._asdict()) for row in rows}
     return [tables[name] for name in HOT if name in tables]

@@ -104,7 +104,7 @@ def with_members(using: str, roomier: Collection[int], grouped: Collection[int])
 def throttle(using: str, seconds: Mapping[int, float]) -> None:
     """Throttle consumers, each for its number of seconds, and wake their waiters.
 
-    The next claim of a woken process gets no job, and learns of the throttle. The process then
+    The next claim of a woken process gets no job, but reports the throttle. The process then
     starts none of the jobs that it claimed before.
     """
     ids = sorted(seconds)

@@ -76,7 +76,7 @@ def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
 
 
 def chosen(ids: Iterable[int], span: IdSpan) -> IdRun:
-    """Return the given ids that are inside the span, as a run that is complete."""
+    """Return the given ids that are inside the span. No index has to be read for them."""
     return IdRun([id for id in ids if span.leads_to(id)], None)
 
 
@@ -88,7 +88,7 @@ def _within(selection: Selection, span: IdSpan) -> IdSpan:
 
 
 def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[IdRun]:
-    """Yield the ids of selected jobs, a run from each index that has to be read for them."""
+    """Yield the ids of selected jobs from each index that has to be read for them."""
     states = set(selection.states)
     if selection.reason is not None:
         states &= {State.DEAD.value}

@@ -48,7 +48,7 @@ class StoredCounts(NamedTuple):
 def read_counts(
     using: str, spans: Sequence[CountSpan], drawn: int | None, listed: Collection[int]
 ) -> StoredCounts:
-    """Return the counts of some spans, and the settlements of all consumers after the last count.
+    """Return the stored counts of the spans, and the settlements that are not counted yet.
 
     `drawn` is the id of the consumer in the chart, or None for sums over all consumers. `listed`
     are the ids of the consumers in the list below it.

@@ -20,7 +20,7 @@ _USED_UP: Final = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED
 def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
     """Write the outcomes of `jobs` jobs. Return a row for each job whose outcome was written.
 
-    Members of batches take a variant of the statement.
+    For members of batches, a variant of finish.sql runs.
     """
     finish = partial(run, using, params=params, seconds=LOCK_SECONDS, keeps_plan=True)
     rows, batch_ids = members.finish(finish, jobs)

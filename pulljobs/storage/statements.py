@@ -211,7 +211,7 @@ def keeping_plans(using: str) -> Iterator[None]:
 
 
 def ends_transaction(using: str) -> bool:
-    """Return True in a block of `keeping_plans`, whose end is that of the transaction."""
+    """Return True in a block of `keeping_plans`: the open transaction ends with that block."""
     return session(using) in _keeping
 
 

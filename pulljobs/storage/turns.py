@@ -59,7 +59,7 @@ class KeyTurn(NamedTuple):
 
 
 class JobsBefore(NamedTuple):
-    """Jobs that claims take before a job that waits for a turn: a row of jobs_before.sql."""
+    """Numbers and costs of the jobs that claims take before a job that waits for a turn."""
 
     key_jobs: int
     key_cost: float

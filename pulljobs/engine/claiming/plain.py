@@ -51,9 +51,9 @@ def prepare(session: Session, consumer_id: int, terms: Terms) -> None:
 def _claim_level(
     session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
 ) -> Claimed | None:
-    """Claim jobs of the only priority in the entry. Return None if claim.sql has to be used.
+    """Claim jobs of the only priority in the entry, by a statement that is quicker than claim.sql.
 
-    That is so if there are jobs of other priorities, or the claim has to be refused.
+    Return None if there are jobs of other priorities, or if the claim has to be refused.
     """
     [priority], [mark_at], [mark_id] = entry.priorities, entry.mark_ats, entry.mark_ids
     params = {

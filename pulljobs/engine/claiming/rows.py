@@ -179,6 +179,6 @@ class Claimed(NamedTuple):
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":
         """Return this result without lease and jobs, for a claim that was rolled back.
 
-        Low-water marks learn nothing from it.
+        It does not move the low-water marks.
         """
         return self._replace(taken=None, jobs=[], reached={}, ring=None, refusal=refusal)

@@ -61,8 +61,8 @@ class _Discovery(NamedTuple):
 class TurnClaim:
     """Claim by key in three steps: `begin` gives turns to new keys, then `claim` and `look_again`.
 
-    Claims of other processes wait for the rows of new keys. So only `claim` belongs into a
-    transaction that has limits locked.
+    The other steps insert rows of keys, for which claims of other processes wait. So only `claim`
+    may run in a transaction that has the limits locked.
     """
 
     discovery: _Discovery
