@@ -223,7 +223,7 @@ def test_a_job_post_takes_nothing_above_max_in_flight(
     before = contents()
     answer = consumer.move(job_id, "INFLIGHT")
     assert (answer.status_code, contents()) == (409, before)
-    assert b"as many jobs as it may" in answer.content
+    assert b"The consumer or its limit group holds as many jobs as it may" in answer.content
 
 
 def test_a_job_post_takes_nothing_of_a_throttled_consumer(
@@ -235,7 +235,7 @@ def test_a_job_post_takes_nothing_of_a_throttled_consumer(
     answer = consumer.move(job_id, "INFLIGHT")
     assert (answer.status_code, contents()) == (429, before)
     assert 30 < int(answer["Retry-After"]) <= 60
-    assert b"A handler or an endpoint has throttled the consumer" in answer.content
+    assert b"A handler or an endpoint has throttled the consumer or the key" in answer.content
 
 
 def test_a_job_post_takes_nothing_above_the_rate(orders: Subscription, consumer: Caller) -> None:
@@ -248,7 +248,7 @@ def test_a_job_post_takes_nothing_above_the_rate(orders: Subscription, consumer:
     answer = consumer.move(job_id, "INFLIGHT")
     assert (answer.status_code, contents()) == (429, before)
     assert 30 < int(answer["Retry-After"]) <= 60
-    assert b"The rate of the consumer allows no job yet" in answer.content
+    assert b"The rate of the consumer, its limit group or the key allows" in answer.content
 
 
 def test_a_job_post_takes_nothing_of_a_busy_key(orders: Subscription, consumer: Caller) -> None:
@@ -261,3 +261,18 @@ def test_a_job_post_takes_nothing_of_a_busy_key(orders: Subscription, consumer: 
     assert contents() == before
     assert consumer.move(first, "DELIVERED").status_code == 202
     assert consumer.move(second, "INFLIGHT").status_code == 202
+
+
+def test_a_job_post_takes_nothing_above_the_limit_of_its_key(
+    orders: Subscription, consumer: Caller
+) -> None:
+    """The answer does not advise to take a job of the key, because all of them wait."""
+    orders.consumer.max_in_flight_per_key = 2
+    orders.consumer.save()
+    first, second, third = (publish(key="k") for _ in range(3))
+    assert consumer.move(first, "INFLIGHT").status_code == 202
+    assert consumer.move(second, "INFLIGHT").status_code == 202
+    answer = consumer.move(third, "INFLIGHT")
+    assert answer.status_code == 409
+    assert b"Its key has as many jobs in flight as it may" in answer.content
+    assert b"settle or take those first" in answer.content

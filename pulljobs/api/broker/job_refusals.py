@@ -9,14 +9,19 @@ from pulljobs.states import State
 from pulljobs.storage.rows import NotYet, Refusal
 
 NOT_YET: Final = {
-    Refusal.RATE_LIMITED: "The rate of the consumer allows no job yet",
-    Refusal.THROTTLED: "A handler or an endpoint has throttled the consumer",
+    Refusal.RATE_LIMITED: "The rate of the consumer, its limit group or the key allows no job yet",
+    Refusal.THROTTLED: "A handler or an endpoint has throttled the consumer or the key",
 }
 NOT_TAKEN: Final = {
     Refusal.DELETED: "The consumer is deleted: restore it first.",
     Refusal.PAUSED: "The consumer or its channel is paused: try again later.",
-    Refusal.BUSY_KEY: "A job of its key is in flight or comes before it: take that job first.",
-    Refusal.MAX_IN_FLIGHT: "The consumer holds as many jobs as it may: settle some first.",
+    Refusal.BUSY_KEY: (
+        "Its key has as many jobs in flight as it may, or a job that comes before it: settle or take "
+        "those first."
+    ),
+    Refusal.MAX_IN_FLIGHT: (
+        "The consumer or its limit group holds as many jobs as it may: settle some first."
+    ),
 }
 unknown_job: Final = partial(
     RefusedRequest, 404, "There is no such job: take its id from queued-jobs.", "unknown_job"
