@@ -11,7 +11,7 @@ unknown_channel: Final = partial(
 wrong_channel_token: Final = partial(
     RefusedRequest,
     403,
-    "Send the channel's token as X-Broker-Channel-Token.",
+    "X-Broker-Channel-Token is missing or wrong: send the token of the channel.",
     "wrong_channel_token",
 )
 unknown_consumer: Final = partial(
@@ -23,14 +23,18 @@ unknown_consumer: Final = partial(
 wrong_consumer_token: Final = partial(
     RefusedRequest,
     403,
-    "Send the consumer's token as X-Broker-Consumer-Token.",
+    "X-Broker-Consumer-Token is missing or wrong: send the token of the consumer.",
     "wrong_consumer_token",
 )
 unknown_producer: Final = partial(
-    RefusedRequest, 401, "Send the id of a producer that exists as X-Broker-Producer-ID."
+    RefusedRequest,
+    401,
+    "X-Broker-Producer-ID is missing, or there is no such producer: send the id of yours.",
 )
 wrong_producer_token: Final = partial(
-    RefusedRequest, 403, "Send the producer's token as X-Broker-Producer-Token."
+    RefusedRequest,
+    403,
+    "X-Broker-Producer-Token is missing or wrong: send the token of the producer.",
 )
 unsigned: Final = partial(
     RefusedRequest,

@@ -208,7 +208,9 @@ def _count(text: str) -> int:
 
 
 def _header(text: str) -> tuple[str, str]:
-    name, _equals, value = text.partition("=")
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is no header: write NAME=TEXT")
     return name, value
 
 

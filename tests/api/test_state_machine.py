@@ -275,4 +275,4 @@ def test_a_job_post_takes_nothing_above_the_limit_of_its_key(
     answer = consumer.move(third, "INFLIGHT")
     assert answer.status_code == 409
     assert b"Its key has as many jobs in flight as it may" in answer.content
-    assert b"settle or take those first" in answer.content
+    assert b"settle or take that job" in answer.content

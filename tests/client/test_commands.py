@@ -81,3 +81,10 @@ def test_a_count_is_from_1(count: str, capsys: Capture) -> None:
         main(["consume", url, "--exec", "true", f"--count={count}"])
     assert ended.value.code == 2
     assert f"--count: '{count}' is no whole number from 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["Lang: de", "=de"])
+def test_a_header_has_a_name_and_a_text(text: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        publish(FakeBroker(), "--header", text)
+    assert f"--header: {text!r} is no header: write NAME=TEXT" in capsys.readouterr().err

@@ -582,6 +582,13 @@ def test_the_ladder_of_checks(verb: str, puller: Puller, census: Subscription) -
     ]
 
 
+def test_a_wrong_token_is_called_missing_or_wrong(puller: Puller) -> None:
+    """The caller may have sent one, so that the advice to send a token would mislead."""
+    for header in ("X-Broker-Consumer-Token", "X-Broker-Channel-Token"):
+        puller.tokens[header] = "guessed"
+        assert f"{header} is missing or wrong" in puller.post("pull").json()["detail"]
+
+
 def test_other_methods(client: httpx.Client, puller: Puller) -> None:
     """Methods other than POST get 405 with the allowed methods in Allow."""
     for verb in ("pull", "ack", "renew"):
