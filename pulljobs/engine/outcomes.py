@@ -127,8 +127,8 @@ def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlem
     """Return the outcome of a job whose lease has ended.
 
     `running_ids` are the jobs that the node of the lease last reported as running, or None if it
-    made no report. A job of a worker is not charged if it was not among them, and else becomes a
-    crash suspect. `via` is the `Lease.Via` of its lease.
+    made no report. A job that is not among them is not charged. A worker's job that is among them
+    becomes a crash suspect. `via` is the `Lease.Via` of its lease.
     """
     started = None if running_ids is None else held.job_id in running_ids
     if started and via != WORKER:
