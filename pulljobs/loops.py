@@ -11,7 +11,7 @@ from django.db import OperationalError, connections
 
 from pulljobs.conf import settings
 from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
-from pulljobs.storage import statements
+from pulljobs.storage import schema, statements
 from pulljobs.storage.statements import LOOP_SECONDS
 
 JITTER: Final = 0.3
@@ -148,7 +148,7 @@ class Runner:
         self._failures = min(self._failures + 1, 10)
         if time.monotonic() - self._last_report >= QUIET:
             self._last_report = time.monotonic()
-            emit(LoopFailed(self.name, describe_error(error), pause))
+            emit(LoopFailed(self.name, schema.advice(error) or describe_error(error), pause))
         return pause
 
 

@@ -8,6 +8,7 @@ from psycopg import errors
 
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
+from pulljobs.hooks import app_labels
 
 
 def advice(error: BaseException) -> str:
@@ -15,9 +16,11 @@ def advice(error: BaseException) -> str:
     if not isinstance(error.__cause__, errors.UndefinedTable | errors.UndefinedColumn):
         return ""
     using = settings().DATABASE
-    flag = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
+    command = "run manage.py migrate"
+    if using != DEFAULT_DB_ALIAS:  # Without the app, it would create the project's tables there.
+        command += f" APP --database {using} for each of {', '.join(sorted(app_labels))}"
     lacking = str(error).partition("\n")[0]
-    return f"The database lacks a migration ({lacking}): run manage.py migrate{flag}"
+    return f"The database lacks a migration ({lacking}): {command}"
 
 
 @contextmanager

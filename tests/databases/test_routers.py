@@ -12,12 +12,14 @@ from django.contrib.auth.models import User
 from django.core.checks import run_checks
 from django.core.checks.registry import registry
 from django.core.management import call_command
-from django.db import connections, router
+from django.db import ProgrammingError, connections, router
 from django.test import override_settings
+from psycopg.errors import UndefinedTable
 
 from example_project.state import BASE_DIR
 from pulljobs import routers
 from pulljobs.models import Consumer, Job
+from pulljobs.storage import schema
 
 OTHER = "jobs"
 UNNAMED = re.compile(
@@ -91,6 +93,16 @@ def test_migrations_elsewhere_make_no_table() -> None:
     """In databases other than that of the jobs, migrations create nothing."""
     with override_settings(PULLJOBS={"DATABASE": OTHER}, DATABASE_ROUTERS=[ROUTER]):
         assert "CREATE" not in call_command("sqlmigrate", "pulljobs", "0001", stdout=StringIO())
+
+
+def test_advice_to_migrate_another_database_names_the_apps() -> None:
+    """Otherwise `migrate` would create the tables of the project there as well."""
+    error = ProgrammingError('relation "pulljobs_job" does not exist')
+    error.__cause__ = UndefinedTable()
+    with override_settings(PULLJOBS={"DATABASE": OTHER}):
+        text = schema.advice(error)
+    assert "run manage.py migrate APP --database jobs for each of pulljobs, " in text
+    assert "pulljobs_schedules" in text
 
 
 def test_the_product_always_names_its_database() -> None:

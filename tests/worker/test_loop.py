@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from django.db import ProgrammingError
+from psycopg.errors import UndefinedTable
 
 from pulljobs.engine import telemetry
 from pulljobs.engine.telemetry import LoopFailed
@@ -153,6 +155,20 @@ def test_a_loop_that_can_not_prepare_says_so_and_begins_its_passes(
     wait_until(lambda: bool(loop.at))
     end(runner)
     assert [report.error for report in reports] == ["IndexError: pop from empty list"]
+
+
+def test_a_loop_without_its_tables_says_how_to_create_them(reports: list[LoopFailed]) -> None:
+    loop = Ticks()
+    runner = Runner("test", loop, prepare=lack_a_table)
+    runner.start()
+    wait_until(lambda: bool(loop.at))
+    end(runner)
+    assert "no such table" in reports[0].error
+    assert "run manage.py migrate" in reports[0].error
+
+
+def lack_a_table() -> None:
+    raise ProgrammingError("no such table") from UndefinedTable()
 
 
 def test_a_loop_that_is_about_to_start_is_not_reported_dead() -> None:
