@@ -17,7 +17,7 @@ NUL: Final = "\x00"
 HEAD: Final = ("id", "channel_id", "client_message_id", "published_at")
 
 
-class Standing(NamedTuple):
+class MessageJob(NamedTuple):
     """State of one job, which handles a message for one consumer, and the time of that state."""
 
     job_id: int
@@ -66,45 +66,43 @@ def heads(using: str, message_ids: list[int]) -> dict[int, Message]:
     return {message.pk: message for message in messages}
 
 
-def dead(using: str, consumer: Consumer, cut: Cut) -> list[Standing]:
+def dead(using: str, consumer: Consumer, cut: Cut) -> list[MessageJob]:
     """Return a page of a consumer's DEAD jobs, newest first. Their times are those of death."""
     rows = Job.objects.using(using).filter(consumer_id=consumer.pk, reason__isnull=False)
-    return _standings(using, newest_first(rows, cut), [])
+    return _make_jobs(using, newest_first(rows, cut), [])
 
 
-def standings(using: str, message_id: int) -> list[Standing]:
+def read_jobs(using: str, message_id: int) -> list[MessageJob]:
     """Return the states of a message's jobs in the order of consumer ids, without deleted jobs."""
     live = list(Job.objects.using(using).filter(message_id=message_id))
     # Read after the live jobs: a job that is delivered in between is in one of the two.
     archive = ArchivedJob.objects.using(using).exclude(job_id__in=[job.id for job in live])
     delivered = archive.filter(message_id=message_id, state=State.DELIVERED)
-    return sorted(
-        _standings(using, live, list(delivered)), key=lambda standing: standing.consumer.pk
-    )
+    return sorted(_make_jobs(using, live, list(delivered)), key=lambda job: job.consumer.pk)
 
 
-def standing(using: str, job_id: int) -> Standing | None:
+def read_job(using: str, job_id: int) -> MessageJob | None:
     """Return the state of a job that is live or DELIVERED, or None for another id."""
     live = list(Job.objects.using(using).filter(id=job_id))
     archive = ArchivedJob.objects.using(using).filter(job_id=job_id, state=State.DELIVERED)
-    return next(iter(_standings(using, live, [] if live else list(archive))), None)
+    return next(iter(_make_jobs(using, live, [] if live else list(archive))), None)
 
 
-def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> list[Standing]:
+def _make_jobs(using: str, live: list[Job], delivered: list[ArchivedJob]) -> list[MessageJob]:
     """Return the states of live and delivered jobs, except those whose consumer has no row."""
     rows = Consumer.objects.using(using).select_related("channel")
     ids = {job.consumer_id for job in live} | {settlement.consumer_id for settlement in delivered}
     consumers = rows.in_bulk(ids)
     since = changed_at(using, live)
-    standing = [
-        Standing(
+    not_delivered = [
+        MessageJob(
             job.id, job.message_id, consumers[job.consumer_id], State(job.state), since[job.id]
         )
         for job in live
         if job.consumer_id in consumers
     ]
-    return standing + [
-        Standing(
+    return not_delivered + [
+        MessageJob(
             settlement.job_id,
             settlement.message_id,
             consumers[settlement.consumer_id],

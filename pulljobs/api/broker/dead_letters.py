@@ -40,12 +40,11 @@ class DeadLetters(UserView):
     def get(self, request: Request, **names: str) -> Response:
         using, consumer = settings().DATABASE, consumer_of(names)
         page = published.dead(using, consumer, read_cut(request))
-        messages = published.heads(using, [standing.message_id for standing in page])
-        rows = [CursorRow(standing.job_id, ids.time_of(standing.job_id)) for standing in page]
+        messages = published.heads(using, [job.message_id for job in page])
+        rows = [CursorRow(job.job_id, ids.time_of(job.job_id)) for job in page]
         body: DeadJobsBody = {
             "DeadJobs": [
-                render_dead_job(request, standing, messages.get(standing.message_id))
-                for standing in page
+                render_dead_job(request, job, messages.get(job.message_id)) for job in page
             ],
             "Pages": link_pages(request, rows),
         }

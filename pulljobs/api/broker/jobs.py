@@ -60,12 +60,12 @@ class SingleJobView(PullConsumerView):
 
     def get(self, request: Request, job: str, **names: str) -> Response:
         using = settings().DATABASE
-        standing = published.standing(using, find_job(caller(request), job).id)
-        if standing is None:
+        message_job = published.read_job(using, find_job(caller(request), job).id)
+        if message_job is None:
             raise job_refusals.unknown_job()
-        message = published.heads(using, [standing.message_id]).get(standing.message_id)
-        reported = progress.find(using, standing.job_id)
-        return Response(resources.render_job(request, standing, message, reported))
+        message = published.heads(using, [message_job.message_id]).get(message_job.message_id)
+        reported = progress.find(using, message_job.job_id)
+        return Response(resources.render_job(request, message_job, message, reported))
 
     def post(self, request: Request, job: str, **names: str) -> Response:
         consumer = caller(request)

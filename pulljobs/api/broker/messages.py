@@ -61,8 +61,8 @@ class MessageView(UserView):
         message = published.find(using, channel_of(names).pk, names["message"])
         if message is None:
             raise exceptions.unknown_message()
-        standings = published.standings(using, message.pk)
-        return Response(resources.render_message(request, message, standings))
+        jobs = published.read_jobs(using, message.pk)
+        return Response(resources.render_message(request, message, jobs))
 
 
 class MessagesStatus(UserView):

@@ -35,7 +35,7 @@ from pulljobs.models import (
 from pulljobs.models.flow import FlowLimits
 from pulljobs.models.token_holders import TokenHolder
 from pulljobs.states import State
-from pulljobs.storage.published import Standing
+from pulljobs.storage.published import MessageJob
 
 CAP: Final = 10_000
 """Largest number that counts in answers of the API reach."""
@@ -93,17 +93,17 @@ def _render_limits(row: FlowLimits) -> LimitsBody:
 
 
 def render_job(
-    request: Request, standing: Standing, message: Message | None, progress: JobProgress | None
+    request: Request, job: MessageJob, message: Message | None, progress: JobProgress | None
 ) -> JobBody:
     """Render a job for the route of one job. `message` is None if its partition was dropped."""
-    consumer, producer = standing.consumer, message.producer if message else None
+    consumer, producer = job.consumer, message.producer if message else None
     return {
-        **render_message_job(request, standing),
+        **render_message_job(request, job),
         "MessageURL": _message_url(request, consumer, message),
         "ChannelURL": link_in_channel(request, "channel", consumer.channel),
         "ConsumerURL": link_in_consumer(request, "consumer", consumer),
         "ProducerURL": link_to(request, "producer", producer=producer.name) if producer else "",
-        "JobRequeueURL": _requeue_url(request, standing),
+        "JobRequeueURL": _requeue_url(request, job),
         "Progress": None if progress is None else _render_progress(progress),
     }
 
@@ -117,27 +117,25 @@ def _render_progress(progress: JobProgress) -> ProgressBody:
     }
 
 
-def render_dead_job(request: Request, standing: Standing, message: Message | None) -> DeadJobBody:
+def render_dead_job(request: Request, job: MessageJob, message: Message | None) -> DeadJobBody:
     """Render a DEAD job for the route dlq. `message` is None if its partition was dropped."""
     return {
-        **render_message_job(request, standing),
-        "MessageURL": _message_url(request, standing.consumer, message),
-        "JobRequeueURL": _requeue_url(request, standing),
+        **render_message_job(request, job),
+        "MessageURL": _message_url(request, job.consumer, message),
+        "JobRequeueURL": _requeue_url(request, job),
     }
 
 
-def render_message_job(request: Request, standing: Standing) -> MessageJobBody:
+def render_message_job(request: Request, job: MessageJob) -> MessageJobBody:
     return {
-        "ListenerEndpoint": callback_url(request, standing.consumer),
-        "ListenerName": name_of(standing.consumer),
-        "Status": standing.state,
-        "StatusChangedAt": render_time(standing.since),
+        "ListenerEndpoint": callback_url(request, job.consumer),
+        "ListenerName": name_of(job.consumer),
+        "Status": job.state,
+        "StatusChangedAt": render_time(job.since),
     }
 
 
-def render_message(
-    request: Request, message: Message, standings: Sequence[Standing]
-) -> MessageBody:
+def render_message(request: Request, message: Message, jobs: Sequence[MessageJob]) -> MessageBody:
     published_at = render_time(message.published_at)
     return {
         "ID": id_of(message),
@@ -147,7 +145,7 @@ def render_message(
         "ReceivedAt": published_at,
         "DispatchedAt": published_at,
         "Status": "DISPATCHED",
-        "Jobs": [render_message_job(request, standing) for standing in standings],
+        "Jobs": [render_message_job(request, job) for job in jobs],
         "Headers": message.headers,
     }
 
@@ -217,8 +215,8 @@ def _message_url(request: Request, consumer: Consumer, message: Message | None) 
     return link_in_channel(request, "message", consumer.channel, message=id_of(message))
 
 
-def _requeue_url(request: Request, standing: Standing) -> str:
-    if standing.state != State.DEAD:
+def _requeue_url(request: Request, job: MessageJob) -> str:
+    if job.state != State.DEAD:
         return ""
-    xid = ids.encode(standing.job_id)
-    return link_in_consumer(request, "requeue-dead-job", standing.consumer, job=xid)
+    xid = ids.encode(job.job_id)
+    return link_in_consumer(request, "requeue-dead-job", job.consumer, job=xid)
