@@ -36,6 +36,12 @@ wrong_producer_token: Final = partial(
     403,
     "X-Broker-Producer-Token is missing or wrong: send the token of the producer.",
 )
+token_replaced: Final = partial(
+    RefusedRequest,
+    403,
+    "The token of the consumer or its channel was replaced during the pull: send the new one.",
+    "token_replaced",
+)
 unsigned: Final = partial(
     RefusedRequest,
     401,

@@ -490,6 +490,23 @@ def test_a_consumer_that_is_turned_to_push_ends_the_wait(puller: Puller) -> None
     assert puller.post("pull").status_code == 412
 
 
+@pytest.mark.parametrize("owner", ["consumer", "channel"])
+def test_a_new_token_ends_the_wait_under_the_old_one(
+    owner: str, puller: Puller, census: Subscription
+) -> None:
+    """The pull that was sent with the old token gets no job."""
+    poll = puller.long_poll()
+    row = census.consumer if owner == "consumer" else census.channel
+    row.set_token("the-new-token")
+    row.save()
+    answer = poll.result()
+    assert (answer.status_code, answer.json()["code"]) == (403, "token_replaced")
+    publish()
+    assert puller.post("pull").status_code == 403
+    puller.tokens[f"X-Broker-{owner.title()}-Token"] = "the-new-token"
+    assert len(puller.taken()) == 1
+
+
 def test_a_paused_consumer_gives_no_jobs(puller: Puller, census: Subscription) -> None:
     """Pulls get no job, acks work, and a waiting pull gets a job when the pause ends."""
     held_id = publish()

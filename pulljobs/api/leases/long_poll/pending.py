@@ -89,6 +89,13 @@ class PendingPull:
         """True if this is a long poll, which waits for jobs."""
         return self.asked.expires > 0
 
+    def has_tokens_of(self, present: Consumer) -> bool:
+        """Return True if consumer and channel have the tokens with which the pull was sent."""
+        return (present.token_digest, present.channel.token_digest) == (
+            self.consumer.token_digest,
+            self.consumer.channel.token_digest,
+        )
+
     def answer(self, answer: PullAnswer) -> bool:
         """Complete the future with an answer. Return False if it was cancelled or complete."""
         if not self._closes():

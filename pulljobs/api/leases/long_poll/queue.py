@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pulljobs import emission, pulling
-from pulljobs.api import exceptions
+from pulljobs.api import access_refusals, exceptions
 from pulljobs.api.leases.long_poll.pending import (
     PendingPull,
     PullAnswer,
@@ -153,6 +153,11 @@ class WaiterQueue:
         """Answer all pulls with a refusal."""
         for pull in self._remove(self.pulls):
             pull.refuse(refusal)
+
+    def end_outdated(self, present: Consumer) -> None:
+        """Refuse the pulls whose tokens are not those of the consumer and its channel any more."""
+        for pull in self._remove([pull for pull in self.pulls if not pull.has_tokens_of(present)]):
+            pull.refuse(access_refusals.token_replaced())
 
     def stop(self) -> None:
         """Answer all long polls with the reason that the server shuts down."""

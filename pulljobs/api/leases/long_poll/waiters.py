@@ -262,16 +262,18 @@ class Waiters:
         return time.monotonic() - self._beat_at >= settings().HEARTBEAT_INTERVAL.total_seconds()
 
     async def _end_refused(self) -> None:
-        """Refuse the waiting pulls of consumers that were deleted or became push consumers."""
+        """Refuse the waiting pulls whose consumer was deleted, became push or has a new token."""
         waiting = {id: queue for id, queue in self._queues.items() if queue.pulls}
         if not waiting:
             return
-        types = await self.run(partial(_read_types, self._using, list(waiting)))
+        present = await self.run(partial(_read_consumers, self._using, list(waiting)))
         for id, queue in waiting.items():
-            if id not in types:
+            if id not in present:
                 queue.end(exceptions.consumer_deleted())
-            elif types[id] != Consumer.Type.PULL:
+            elif present[id].type != Consumer.Type.PULL:
                 queue.end(exceptions.push_consumer())
+            elif settings().TOKENS_REQUIRED:
+                queue.end_outdated(present[id])
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:
@@ -282,9 +284,10 @@ def _make_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
 
 
-def _read_types(using: str, consumer_ids: list[int]) -> dict[int, str]:
+def _read_consumers(using: str, consumer_ids: list[int]) -> dict[int, Consumer]:
     rows = Consumer.objects.using(using).filter(pk__in=consumer_ids, deleted_at=None)
-    return dict(rows.values_list("pk", "type"))
+    needed = rows.only("type", "token_digest", "channel__token_digest")
+    return {row.pk: row for row in needed.select_related("channel")}
 
 
 _waiters: Waiters | None = None
