@@ -208,6 +208,6 @@ def check_interval(field: str, interval: timedelta, *, least: timedelta) -> None
     if not least <= interval <= LONGEST_DELAY:
         raise InvalidSchedule(
             field,
-            f"{field} is {interval}: choose {least.total_seconds():g} seconds or more, and at "
-            "most 100 years.",
+            f"{field} is {interval}: choose at least {least.total_seconds():g} s and at most 100 "
+            "years.",
         )

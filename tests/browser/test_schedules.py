@@ -63,7 +63,7 @@ def test_a_schedule_is_previewed_created_fired_paused_and_backfilled(visitor: Vi
     expect(page.locator(".pulljobs-count")).to_have_text(re.compile("^[56] slots to fire$"))
     save_screenshot(page, "admin-schedule-backfill")
     page.get_by_role("button", name=re.compile(r"Fire \d slots")).click()
-    expect(page.get_by_text(re.compile(r"\d slots were fired\."))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"Slots that were fired: \d\."))).to_be_visible()
     assert project.number(FIRED, NAME, "backfill") in {5, 6}
     assert not is_cut_off(page)
     save_screenshot(page, "admin-schedule")

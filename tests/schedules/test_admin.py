@@ -421,7 +421,7 @@ def test_a_backfill_fires_the_previewed_slots_after_confirmation(
     assert len(message_ids(row)) == 3
     [refusal, *_rest] = post_form(operator, url, {"preview_token": "forged"})
     assert "Nothing was fired" in refusal
-    assert post_form(operator, url, {"preview_token": token}) == ["7 slots were fired."]
+    assert post_form(operator, url, {"preview_token": token}) == ["Slots that were fired: 7."]
     assert reasons(row) == ["backfill"] * 7 + ["due"] * 3
     [entry] = trail()
     assert entry[:2] == ("olga", "backfill")

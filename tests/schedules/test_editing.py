@@ -68,7 +68,7 @@ def test_names_are_unique(make: Make) -> None:
     [
         ({"cron": "61 * * * *"}, InvalidSchedule, r"field 1 \(minute\)"),
         ({"cron": "* * * * *", "timezone": "Berlin"}, InvalidSchedule, "Europe/Berlin"),
-        ({"every": timedelta(milliseconds=10)}, InvalidSchedule, "1 seconds or more"),
+        ({"every": timedelta(milliseconds=10)}, InvalidSchedule, "choose at least 1 s"),
         ({"cron": "* * * * *", "missed": "never"}, InvalidSchedule, "one of skip, latest, all"),
         ({"cron": "* * * * *", "overlap": "no"}, InvalidSchedule, "one of allow, skip"),
         ({"cron": "* * * * *", "missed_bound": 0}, InvalidSchedule, "from 1 to 1000"),

@@ -188,7 +188,7 @@ def test_a_rule_that_cannot_work_is_refused_with_its_field_and_advice(
         ({"ends_at": datetime(2026, 1, 1)}, "ends_at", "give it a time zone"),  # noqa: DTZ001
         ({"ends_at": NOW - HOUR}, "ends_at", "Choose a later end"),
         ({"jitter": timedelta(minutes=2)}, "jitter", "only 0:01:00 apart"),
-        ({"jitter": timedelta(seconds=-1)}, "jitter", "0 seconds or more"),
+        ({"jitter": timedelta(seconds=-1)}, "jitter", "choose at least 0 s"),
         ({"jitter": 5}, "jitter", "must be a timedelta"),
         ({"every": HOUR}, "cron", "not both"),
     ],
@@ -203,5 +203,5 @@ def test_an_option_that_cannot_work_is_refused_by_its_name(
 
 @pytest.mark.parametrize("seconds", [0, 0.999, -60, 40_000 * 86_400])
 def test_an_interval_below_a_second_or_above_a_century_is_refused(seconds: float) -> None:
-    with pytest.raises(InvalidSchedule, match="choose 1 seconds or more"):
+    with pytest.raises(InvalidSchedule, match="choose at least 1 s and at most"):
         make_rule(every=timedelta(seconds=seconds), now=NOW)

@@ -93,6 +93,9 @@ def test_commands_preview_and_act_with_an_entry_in_the_audit_trail(consumer: Con
     assert "2 live members of batch nightly: would be killed." in run_text(
         "cancel", str(made), "--dry-run"
     )
+    assert "1 dead member of batch nightly: would be redriven." in run_text(
+        "redrive", str(made), "--dry-run"
+    )
     with pytest.raises(CommandError, match="--yes"):
         run_text("cancel", str(made))
     assert run_json("cancel", str(made), "--yes")["killed"] == 2

@@ -122,7 +122,7 @@ def _lines(
     yield TableBlock(columns, rows)
     for name, promise, ids in _broken(checked, parts):
         listed = ", ".join(map(str, ids[:MAX_IDS]))
-        text = f"BROKEN {name}: {promise} {len(ids):,} rows break it: {listed}"
+        text = f"BROKEN {name}: {promise} Rows that break it: {len(ids):,} ({listed})."
         yield StyledText(text, Tone.BAD)
     if is_broken:
         yield StyledText("Not every invariant holds.", Tone.BAD)

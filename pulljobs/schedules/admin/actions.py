@@ -133,7 +133,7 @@ def _backfill(request: HttpRequest, row: Schedule, form: BackfillForm) -> HttpRe
     window = form.cleaned_data["start"], form.cleaned_data["end"]
     with _reported(request):
         slots = acting.backfill(row.name, *window, by=request.user.get_username())
-        messages.success(request, _("%(count)s slots were fired.") % {"count": len(slots)})
+        messages.success(request, _("Slots that were fired: %s.") % len(slots))
     return _back(row)
 
 

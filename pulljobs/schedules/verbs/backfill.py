@@ -21,5 +21,5 @@ def handle(*, name: str, start: datetime, end: datetime, **options: Any) -> Comm
     described = [reading.describe_slot(slot) for slot in slots]
     return CommandResult(
         {"schedule": name, "fired": len(slots), "slots": described},
-        [f"{len(slots):,} slots of {name} were fired."],
+        [f"Slots of {name} that were fired: {len(slots):,}."],
     )

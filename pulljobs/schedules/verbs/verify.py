@@ -40,10 +40,10 @@ def handle(*, since: datetime | None, until: datetime | None, **options: Any) ->
 
 
 def _lines(result: VerifiedSlots) -> Iterator[Block]:
-    yield f"{result.slots:,} slots of {result.schedules:,} schedules were checked."
+    yield f"Schedules checked: {result.schedules:,}. Slots checked: {result.slots:,}."
     for name, slots in result.broken.items():
         listed = ", ".join(slots[:LISTED])
-        text = f"BROKEN {name}: {INVARIANTS[name]} {len(slots):,} slots break it: {listed}"
+        text = f"BROKEN {name}: {INVARIANTS[name]} Slots that break it: {len(slots):,} ({listed})."
         yield StyledText(text, Tone.BAD)
     if not result.broken:
         yield StyledText("Every slot is accounted for.", Tone.GOOD)

@@ -17,6 +17,12 @@ def add_arguments(parser: ArgumentParser, verb: str) -> None:
     job_actions.add_confirmation(parser, verb)
 
 
+def describe(view: BatchView, kind: str, count: int) -> str:
+    """Return a number of members of a batch as text. `kind` is "dead" or "live"."""
+    members = "member" if count == 1 else "members"
+    return f"{count:,} {kind} {members} of batch {view.name}"
+
+
 def run(
     verb: str, view: BatchView, text: str, options: dict[str, Any], act: Callable[[], int]
 ) -> CommandResult:
@@ -32,4 +38,6 @@ def run(
         return CommandResult(content, [f"{text}: would be {DONE[verb]}."])
     done = act()
     content = {"batch": rendering.text_id(view), DONE[verb]: done}
-    return CommandResult(content, [f"{done:,} members of batch {view.name}: {DONE[verb]}."])
+    return CommandResult(
+        content, [f"Members of batch {view.name} that were {DONE[verb]}: {done:,}."]
+    )

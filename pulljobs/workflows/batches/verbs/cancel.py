@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(**options: Any) -> CommandResult:
     view = reading.get(options["batch"])
-    text = f"{view.live:,} live members of batch {view.name}"
+    text = confirming.describe(view, "live", view.live)
     return confirming.run(
         "cancel",
         view,

@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(**options: Any) -> CommandResult:
     view = reading.get(options["batch"])
-    text = f"{view.dead:,} dead members of batch {view.name}"
+    text = confirming.describe(view, "dead", view.dead)
     return confirming.run(
         "redrive",
         view,
