@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping
@@ -138,4 +139,5 @@ def variables(message: AsyncMessage) -> dict[str, str]:
 
 
 def _variable(name: str) -> str:
-    return "".join(char if char.isalnum() else "_" for char in name).upper()
+    # A shell drops variables whose names have other characters.
+    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()

@@ -127,4 +127,5 @@ def not_given_back(trouble: object) -> None:
 
 
 def stopped(counts: Mapping[str, int]) -> None:
-    logger.info("Stopped: %s.", ", ".join(f"{count} {name}" for name, count in counts.items()))
+    every = [f"{count} {name}" for name, count in counts.items()] or ["nothing received"]
+    logger.info("Stopped: %s.", ", ".join(every))

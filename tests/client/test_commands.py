@@ -1,11 +1,15 @@
 """The command line, on a broker in memory."""
 
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
 
+from pulljobs.client import log
 from pulljobs.client.commands import main
+from pulljobs.client.executing import variables
 from tests.client.broker import FakeBroker
 from tests.client.names import ENVIRONMENT
 from tests.client.serving import served_at
@@ -88,3 +92,16 @@ def test_a_header_has_a_name_and_a_text(text: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         publish(FakeBroker(), "--header", text)
     assert f"--header: {text!r} is no header: write NAME=TEXT" in capsys.readouterr().err
+
+
+def test_a_shell_gets_each_header_as_a_variable() -> None:
+    """A shell drops variables whose names have other characters than letters, digits and "_"."""
+    message: Any = MagicMock(headers={"X-Größe": "ü", "Lang": "de"})
+    named = {name: text for name, text in variables(message).items() if "HEADER" in name}
+    assert named == {"PULLJOBS_HEADER_X_GR__E": "ü", "PULLJOBS_HEADER_LANG": "de"}
+
+
+def test_a_run_without_messages_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        log.stopped({})
+    assert "Stopped: nothing received." in caplog.text

@@ -28,6 +28,7 @@ RequestId = Annotated[
     Problem("must be at most 255 printable characters"),
 ]
 NameText = Annotated[str, TextUpTo(255)]
+Steps = Annotated[float, Bounds(0), Problem("must be a number from 0")]
 
 
 class JobOutcome(StrEnum):
@@ -99,8 +100,8 @@ class HeldBody(TypedDict):
 
 
 class ReportBody(TypedDict):
-    Done: Annotated[float, Bounds(0)]
-    Total: NotRequired[Annotated[float, Bounds(0)] | None]
+    Done: Steps
+    Total: NotRequired[Steps | None]
     Note: NotRequired[Annotated[str, Help(f"Cut to {LONGEST_NOTE} characters.")] | None]
 
 

@@ -87,7 +87,7 @@ def _live_addresses() -> list[str]:
 def _consumers_of(channel: Any) -> list[ListedConsumerBody]:
     rows = Consumer.objects.using(settings().DATABASE).filter(channel=channel, deleted_at=None)
     return [
-        {"ID": row.name, "Name": row.title, "Type": Consumer.Type(row.type)}
+        {"ID": row.name, "Name": row.title or row.name, "Type": Consumer.Type(row.type)}
         for row in rows.order_by("name")[:MOST_CONSUMERS]
     ]
 

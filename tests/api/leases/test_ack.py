@@ -217,6 +217,8 @@ def test_a_renewal_reports_progress_of_its_holder_only(puller: Puller) -> None:
     for wrong in ({"Done": -1}, {"Done": "x"}, {"Total": 1}, {"Done": 1, "Note": 7}):
         refused = puller.post("renew", Leases=[{**held, "Progress": wrong}])
         assert refused.status_code == 400, wrong
+    refused = puller.post("renew", Leases=[{**held, "Progress": {"Total": 1}}])
+    assert "Done must be a number from 0:" in refused.json()["detail"]
 
 
 def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:

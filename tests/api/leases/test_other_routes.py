@@ -273,7 +273,7 @@ def test_lookup(puller: Puller, tokens: dict[str, str]) -> None:
     answer = puller._client.get(f"{puller.base}/lookup?channel=orders", headers=puller.tokens)
     assert answer.json() == {
         "Addresses": sorted(["http://live/", f"{puller.base}/"]),
-        "Consumers": [{"ID": "census", "Name": "", "Type": "pull"}],
+        "Consumers": [{"ID": "census", "Name": "census", "Type": "pull"}],
     }
     wrong = {"X-Broker-Channel-Token": "guessed"}
     assert Client().get("/lookup?channel=orders", headers=wrong).status_code == 403
