@@ -38,12 +38,6 @@ class TokenHolderForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for
         help_text=_("Leave empty unless you want to choose the token yourself."),
     )
 
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        if cleaned.get("type") == Consumer.Type.PUSH and not cleaned.get("callback_url"):
-            self.add_error("callback_url", _("A push consumer needs the URL to push to."))
-        return cleaned
-
 
 class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
     form = TokenHolderForm

@@ -22,6 +22,7 @@ _LEASE = _(
     "It must be at least %(least)g s and at most 100 years: holders renew a lease after a third "
     "of it."
 ) % {"least": LEAST_LEASE.total_seconds()}
+_PUSH = _("A push consumer needs the URL to push to.")
 _LEAST_SLOTS = _("It must be at least 1; to stop claims, pause the consumer.")
 _KEY_RATE = _("It needs a rate without a window.")
 _EXCLUSIVE = _(
@@ -249,6 +250,7 @@ class Consumer(FlowLimits, TokenHolder):
         """Raise ValidationError for values that constraints refuse or with which no job runs."""
         super().clean()
         bounds = {
+            "callback_url": (self.type != self.Type.PUSH or bool(self.callback_url), _PUSH),
             "lease_duration": (LEAST_LEASE <= self.lease_duration <= LONGEST_DELAY, _LEASE),
             "protocol_lease_duration": (
                 self.protocol_lease_duration is None or _is_above_0(self.protocol_lease_duration),

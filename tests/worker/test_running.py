@@ -216,6 +216,7 @@ def test_ack_first_and_transactional_is_refused() -> None:
         ({"max_retries": -3}, "max_retries: .*greater than or equal to 0"),
         ({"max_retries": True}, "max_retries must be of type int, not True"),
         ({"max_deliveries": 0}, "max_deliveries: It must be at least 1"),
+        ({"type": "push"}, "callback_url: A push consumer needs the URL to push to"),
         ({"retry_jitter": 7}, "retry_jitter: It must be from 0 to 1"),
         ({"max_in_flight": 0}, "max_in_flight: It must be at least 1"),
         ({"rate": 5}, "rate must be of type str, not 5"),
