@@ -168,7 +168,7 @@ class PullStatusBody(TypedDict):
         Annotated[
             float,
             Bounds(0),
-            Help("With rate_limited and throttled, and with key_limited if the time is known."),
+            Help("With the codes 429 and 503, and with key_limited if the time is known."),
         ]
     ]
 

@@ -137,15 +137,15 @@ def _pending_bytes(max_bytes: int | None, jobs: Sequence[tuple[HeldJob, StoredMe
 
 def render_refused(asked: PullRequest, refusal: APIException) -> PulledBody:
     """Return the body for a refused pull that is a part of an ack, which itself has succeeded."""
-    return {
-        "Result": [],
-        "Status": {
-            "Code": refusal.status_code,
-            "Reason": str(refusal.get_codes()),
-            "PendingMessages": asked.batch,
-            "PendingBytes": asked.max_bytes or 0,
-        },
+    status: PullStatusBody = {
+        "Code": refusal.status_code,
+        "Reason": str(refusal.get_codes()),
+        "PendingMessages": asked.batch,
+        "PendingBytes": asked.max_bytes or 0,
     }
+    if (seconds := getattr(refusal, "wait", None)) is not None:
+        status["RetryAfterSeconds"] = seconds
+    return {"Result": [], "Status": status}
 
 
 def _render_jobs(

@@ -340,6 +340,7 @@ def test_a_pull_in_an_ack_counts_as_a_pull(puller: Puller) -> None:
     assert [answer["Results"][0]["Status"] for answer in acked] == ["ok", "ok"]
     pulls = [(answer["Status"]["Code"], answer["Status"]["Reason"]) for answer in acked]
     assert pulls == [(404, "no_messages"), (429, "throttled")]
+    assert 86_000 < acked[1]["Status"]["RetryAfterSeconds"] <= 86_400
 
 
 def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller: Puller) -> None:
@@ -415,6 +416,7 @@ def test_an_ack_reports_its_settlements_when_its_pull_is_refused(
     answer = acking.result()
     assert answer["Results"] == [{"ID": job["ID"], "Status": "ok"}]
     assert answer["Result"] == []
+    assert answer["Status"].pop("RetryAfterSeconds", None) == (5 if code == 429 else None)
     pending = {"PendingMessages": 2, "PendingBytes": 0}
     assert answer["Status"] == {"Code": code, "Reason": reason, **pending}
 
