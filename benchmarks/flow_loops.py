@@ -230,7 +230,7 @@ def drain_flow(loop: FlowLoop, wanted: int) -> Drain:
 
 
 def measure_empty(loop: FlowLoop, wanted: int) -> tuple[int, float]:
-    """Return the median pages and seconds of a claim that gets nothing."""
+    """Return the medians of pages read and of seconds taken by claims that get nothing."""
     pages, times = [], []
     for _ in range(EMPTY_CLAIMS):
         before, start = read_pages(loop), time.perf_counter()

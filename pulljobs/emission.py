@@ -40,7 +40,7 @@ def no_paths() -> Mapping[int, ConsumerPath]:
 
 
 def paths_of(consumer: Consumer, settlements: Sequence[Settlement]) -> ConsumerPaths:
-    """Return a function that maps the job ids of settlements to the path of their consumer."""
+    """Return a function for events, which returns the names of channel and consumer by job id."""
     return lambda: {settlement.held.job_id: path_of(consumer) for settlement in settlements}
 
 

@@ -281,9 +281,9 @@ def delete_consumer(
 
 
 def _is_gone(consumer: Consumer, counted: Stats) -> bool:
-    """Return True if a consumer is marked as deleted and `delete_consumer` has nothing left to do.
+    """Return True if a consumer is marked as deleted and `delete_consumer` changes nothing.
 
-    Nothing is left to do if it has no DEAD jobs, or if the admin deleted it although jobs are
-    queued or running.
+    It deletes DEAD jobs, but none of a consumer with queued or running jobs. The admin marks such
+    a consumer as deleted as well.
     """
     return consumer.deleted_at is not None and bool(counted.live or not counted.dead)

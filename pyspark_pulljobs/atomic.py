@@ -33,7 +33,7 @@ KEPT_BATCHES: Final = 100
 
 @dataclass
 class StagedTask(WriterCommitMessage):
-    """Commit message that a task sends to the driver: which rows it has staged."""
+    """Commit message that a task sends to Spark's driver: which rows it has staged."""
 
     writer: UUID | None
     """Id of the task's rows in the staging table, or None if it staged nothing."""

@@ -28,7 +28,7 @@ MODULUS: Final = 2**63
 
 @dataclass
 class PublishedPartition(WriterCommitMessage):
-    """Commit message that a task sends to the driver: its partition is published."""
+    """Commit message that a task sends to Spark's driver: its partition is published."""
 
     partition: int
 

@@ -19,7 +19,7 @@ class _Process(NamedTuple):
 
 
 def identify_driver() -> str:
-    """Return host:pid of this driver's JVM, or an empty text on a system without /proc.
+    """Return host:pid of the JVM of this Spark driver, or "" on a system without /proc.
 
     The JVM is the parent of the parent process of the Python process in which Spark runs a data
     source. The parent process itself, a daemon of pyspark, may end before the publish does.
@@ -29,7 +29,7 @@ def identify_driver() -> str:
 
 
 def find_dead(drivers: Iterable[str]) -> list[str]:
-    """Return the drivers whose process has ended. All of them must be of this host.
+    """Return those of the Spark drivers whose process has ended. All must be of this host.
 
     If another process has the pid by now, the driver counts as alive.
     """

@@ -1,4 +1,4 @@
-"""Reaper in the driver of a stream, which also ends leases that killed queries left."""
+"""Reaper in the Spark driver of a stream, which also ends leases that killed queries left."""
 
 import random
 import threading

@@ -174,7 +174,7 @@ def clean(session: Session) -> None:
     """Abort abandoned publishes, and drop the staging tables that no open publish needs.
 
     A publish is abandoned if no session holds its advisory lock. Without the option `guarded`, its
-    driver must also be dead, or have made no progress for ten minutes.
+    Spark driver must also be dead, or have made no progress for ten minutes.
     """
     with session.atomic():
         rows = session.run("open_drivers", {"host": socket.gethostname()})

@@ -138,7 +138,10 @@ class Stream:
         return self._links.run(lambda link: self._release_all(link, failed, error))
 
     def leave(self) -> None:
-        """Give up the stream. The leases of its batches stay, because Spark may repeat a batch."""
+        """Give up ownership of the stream, and disconnect.
+
+        The leases of its batches stay, because Spark may repeat a batch.
+        """
         self._links.leave()
 
     def _ack_and_claim(self, link: Link, seq: int, rows: int) -> int:

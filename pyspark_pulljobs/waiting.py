@@ -1,4 +1,4 @@
-"""Wait of a stream's driver for jobs, by notifications of PostgreSQL and by polling."""
+"""Wait of a stream's Spark driver for jobs, by notifications of PostgreSQL and by polling."""
 
 import time
 from datetime import timedelta

@@ -25,7 +25,7 @@ Ranges = dict[str, tuple[int, int]]
 
 
 class Slice(NamedTuple):
-    """Part of the rows of an export run, which one task reads and writes."""
+    """Slice: part of the rows of an export run, which one task reads and writes."""
 
     number: int
     table: str
@@ -67,7 +67,7 @@ def prefix_files(run: int) -> str:
 
 
 def write(parameters: ExportParameters, slices: Iterable[Slice]) -> Iterator[ExportedFile]:
-    """Write the rows of each slice, one file for each day, and yield the files.
+    """Write each slice (a range of an export run's rows), a file for each day. Yield the files.
 
     Spark may repeat a task, so file names are unique. Readers of the Delta log see the files once
     the run commits them. The files of a slice that fails are removed.
@@ -87,7 +87,7 @@ def write(parameters: ExportParameters, slices: Iterable[Slice]) -> Iterator[Exp
 
 
 def read_schema(table: str) -> pa.Schema:
-    """Return the columns that the query of a slice returns.
+    """Return the columns that the export reads from PostgreSQL for a table of the lake.
 
     They are those of the lake's table except the names of channels and so on, which tasks add.
     """
@@ -96,7 +96,7 @@ def read_schema(table: str) -> pa.Schema:
 
 
 class _Days:
-    """Open files of a slice, by the day of their rows as a number of days since 2020-01-01."""
+    """Open files of a `Slice`, by the day of their rows as a number of days since 2020-01-01."""
 
     def __init__(self, parameters: ExportParameters, piece: Slice) -> None:
         self._filesystem = open_location(f"{parameters.location}/{piece.table}")

@@ -33,7 +33,7 @@ BY_THE_WORKERS: Final = f"datname = current_database() AND usename = '{NAME}'"
 
 
 def kill(targets: Targets) -> None:
-    """Send SIGKILL to a working process of a worker or claimer, or to all of its processes."""
+    """Send SIGKILL to a worker or raw claimer: to one of its processes or to all."""
     worker, pids = targets.choose_victim()
     worker.kill(pids)
     targets.kills += 1
@@ -42,7 +42,7 @@ def kill(targets: Targets) -> None:
 
 
 def stop(targets: Targets) -> None:
-    """Freeze a working process of a worker or claimer, or all, mostly for longer than a lease."""
+    """Freeze one process or all of a worker or raw claimer, mostly for longer than a lease."""
     worker, pids = targets.choose_victim()
     worker.stop(
         pids, targets.plan.lease_duration * (targets.plan.frozen or random.uniform(0.5, 2.5))

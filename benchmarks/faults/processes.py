@@ -126,7 +126,7 @@ class Processes:
         return proxy
 
     def client(self, port: int, kind: str) -> "Process":
-        """Start an HTTP client with handlers of a kind, plain or async."""
+        """Start an HTTP client, whose handlers are async or plain functions as `kind` says."""
         return self.start("client", f"{ROLES}.client", f"http://127.0.0.1:{port}", kind, port=port)
 
     def order(self, count: int, channel: str = "faults", **payload: object) -> None:
@@ -153,19 +153,22 @@ class Processes:
         return self.start("publisher", f"{ROLES}.paced_publisher", json.dumps({**script, **files}))
 
     def claimer(self, pause: float, batch: int) -> "Process":
-        """Start a claimer, which claims up to `batch` jobs, then pauses for `pause` seconds."""
+        """Start a raw claimer, which claims up to `batch` jobs, then pauses for `pause` seconds."""
         return self.start("claimer", f"{ROLES}.claimer", str(self.over), str(pause), str(batch))
 
     def start(
         self, role: str, *arguments: str, older: bool = False, port: int = 0, **given: str
     ) -> "Process":
-        """Start the program of a role, from the older release if `older` and if the run has it."""
+        """Start a program. `role`, such as "worker", is the label by which `living` finds it.
+
+        It runs the code of the older release if `older` is set and the run has one.
+        """
         tree = self.older if older and self.older else BASE_DIR
         self.started.append(Process(self, role, arguments, given, tree, port))
         return self.started[-1]
 
     def run_to_end(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a process without a role, which leaves no history."""
+        """Run a helper program to its end, without faults and without a history of its actions."""
         environment = {**self.environment, "FAULTS_BREAK": ""}
         del environment["FAULTS_HISTORY"]
         return subprocess.run(
@@ -177,7 +180,7 @@ class Processes:
         )
 
     def living(self, role: str) -> list["Process"]:
-        """Return the processes of a role that have not ended."""
+        """Return the processes started as `role`, such as "worker", that have not ended."""
         return [process for process in self.started if process.role == role and process.is_alive()]
 
     def note(self, event: str, pids: Sequence[int], since: float) -> None:

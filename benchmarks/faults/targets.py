@@ -56,11 +56,11 @@ class Targets:
         return self.processes.worker(*flags, port=port)
 
     def start_claimer(self) -> Process:
-        """Start a claimer, which claims by the Python API instead of a worker."""
+        """Start a raw claimer: a process that claims by the Python API, without a worker's code."""
         return self.processes.claimer(*(QUICK_CLAIMS if self.plan.rate is None else SLOW_CLAIMS))
 
     def start_client(self, kind: str) -> Process:
-        """Start an HTTP client with handlers of a kind."""
+        """Start an HTTP client, whose handlers are async or plain functions as `kind` says."""
         return self.processes.client(self.web_port, kind)
 
     def start_web_server(self, *, behind_a_proxy: bool) -> None:
@@ -80,7 +80,7 @@ class Targets:
             proxy.popen.send_signal(number)
 
     def choose_victim(self) -> tuple[Process, list[int]]:
-        """Choose a worker or claimer. Return it with the ids of one of its processes or of all."""
+        """Choose a worker or raw claimer. Return it, and pids of one or all of its processes."""
         processes = [*self.processes.living("worker"), *self.processes.living("claimer")]
         working = [process for process in processes if process.at_work()] or processes
         worker = random.choice(working)
@@ -102,7 +102,7 @@ class Targets:
         time.sleep(PROXY_SECONDS)
 
     def replace(self, dead: Process) -> None:
-        """Start another process with the role of a dead one."""
+        """Start another worker, HTTP client or raw claimer in place of a dead one."""
         if dead.role == "worker":
             self.start_worker()
         elif dead.role == "client":

@@ -65,7 +65,7 @@ def _load(prepared: Prepared, sizes: Sizes, snapshots: ExitStack) -> list[Figure
 
 
 def _drain(prepared: Prepared, sizes: Sizes, rounds: int) -> list[Figures]:
-    """Measure a worker on the jobs that the load left, and on new jobs if few are left."""
+    """Measure how fast one worker ends the jobs that the load left, filled up if few are left."""
     name = databases.name_of(prepared[0], "held")
     figures = []
     for _round in range(rounds):

@@ -1,4 +1,4 @@
-"""Memory of the driver: the peak of Python, and the heap of the JVM after a collection."""
+"""Memory of Spark's driver: the peak of Python, and the JVM's heap after garbage collection."""
 
 import re
 import time
@@ -15,7 +15,7 @@ COLLECTIONS: Final = 3
 
 
 class DriverMemory(NamedTuple):
-    """Memory of the driver in MiB."""
+    """Memory of the Spark driver in MiB."""
 
     python_mib: float
     """Highest resident memory since `start`."""
@@ -30,7 +30,7 @@ def start() -> None:
 
 
 def read_memory(spark: "SparkSession") -> DriverMemory:
-    """Collect garbage in the JVM, and return the memory of the driver."""
+    """Collect garbage in the JVM, and return the memory of the Spark driver."""
     jvm = spark._jvm
     assert jvm is not None
     for _ in range(COLLECTIONS):

@@ -42,7 +42,7 @@ class PublishTimes(NamedTuple):
 
 
 def make_rows(spark: "SparkSession", rows: int, folder: Path) -> "DataFrame":
-    """Write the rows to files, and return a frame of the files: no measurement creates rows."""
+    """Write rows to files, and return a DataFrame of the files: no measurement creates rows."""
     frame = spark.range(rows).selectExpr(
         "concat('{\"number\": ', id, ', \"filler\": \"', repeat('x', 100), '\"}') AS payload"
     )

@@ -69,7 +69,7 @@ def _measure(
     table: Table,
     figures: dict[str, Any],
 ) -> DriverMemory:
-    """Measure with `rows` rows in a new database and lake. Return the memory of the driver.
+    """Measure with `rows` rows in a new database and lake. Return the Spark driver's memory.
 
     Add rows to `table` and ratios to `figures`.
     """

@@ -48,7 +48,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the broker for pulls, as `info` returns them, in bytes and seconds.
+    """Limits of the broker for pulls, as its route `info` returns them, in bytes and seconds.
 
     `clock_ahead` is the server's Unix time minus the local monotonic time at which `info` was sent.
     So it is too high by the time that the request took. It is None if the broker sent no time.
@@ -71,7 +71,7 @@ class Limits:
 
 
 def limits(answer: Answer) -> Limits:
-    """Parse the answer to an `info` request. Raise NotFound if it is not that of a broker."""
+    """Parse the answer of the route `info`. Raise NotFound if it is not that of a broker."""
     try:
         return _limits(answer)
     except (TypeError, ValueError) as error:

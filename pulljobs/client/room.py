@@ -113,7 +113,7 @@ class Room:
             self.changed()
 
     def received(self, share: Share, count: int) -> int:
-        """Count messages as held. Return the number (ticket) of the circuit's state at the pull."""
+        """Count pulled messages as held. Return the number of the circuit's state at the pull."""
         share.idle, share.fresh = not count, False
         share.held += count
         return share.ticket

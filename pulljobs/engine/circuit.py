@@ -73,7 +73,7 @@ class ResultCounter:
     def note_result(self, ticket: int, job: Any, result: Result) -> None:
         """Note the result of a job. The worker calls this once for each job.
 
-        `ticket` is that of the circuit at the claim. If it is outdated, the result does not count.
+        `ticket` numbers the circuit's state at the claim. A result of an older state is ignored.
         """
 
     def holds_back(self, ticket: int, job: Any) -> bool:
@@ -142,7 +142,7 @@ class Circuit:
         return 0.0
 
     def count_result(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
-        """Count the result of a job, if `ticket`, the circuit's at the claim, is not outdated.
+        """Count a job's result, unless the state changed since its claim, which `ticket` numbers.
 
         Return True if the result changed the level, which decides how long the circuit is open.
         """

@@ -26,7 +26,7 @@ TIMES: Final = [
 
 
 class StepCount(NamedTuple):
-    """Settlements of one consumer, or of all, in one step of a chart."""
+    """Settlements of one consumer, or of all, in one time step of a chart."""
 
     start: datetime
     """Start of the step, which is an hour or a day."""
@@ -95,7 +95,7 @@ def _rollups(period: str, starts: Sequence[datetime]) -> QuerySet[Rollup]:
 
 
 def _sums(rows: QuerySet[Rollup]) -> Iterator[StepCount]:
-    """Yield the sums of the rollups that start in each step, with their highest percentiles.
+    """Yield the sums of the rollups of each time step, with their highest percentiles.
 
     The database adds the rows up, because there may be thousands of consumers.
     """

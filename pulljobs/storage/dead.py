@@ -29,7 +29,7 @@ def newest(using: str, consumer_ids: Sequence[int], wanted: int) -> list[Dead]:
 
 
 def counts(using: str, consumer_ids: Sequence[int], cap: int = COUNTED) -> dict[int, int]:
-    """Return the number of DEAD jobs by consumer id, none above `cap`."""
+    """Return the number of DEAD jobs by consumer id, or `cap` if there are more."""
     params = {"consumer_ids": list(consumer_ids), "cap": cap}
     return {row.consumer_id: row.dead for row in run(using, "count_dead", params)}
 

@@ -14,7 +14,7 @@ CAP: Final = 300
 
 
 class Settled(NamedTuple):
-    """Numbers of settlements in a slice, of a consumer, or both: a row of recent.sql.
+    """Numbers of settlements in a slice of time, of a consumer, or both: a row of recent.sql.
 
     `slice` None stands for all slices, `consumer_id` None for all consumers.
     """
@@ -39,18 +39,18 @@ class Slice(NamedTuple):
     end: datetime
 
     def bounds(self) -> list[int]:
-        """Return the ids at the bounds of SPANS equal spans that the slice consists of."""
+        """Return the ids at the bounds of SPANS equal spans that make up this range of time."""
         low, high = ids.first_of(self.start), ids.first_of(self.end)
         return [low + (high - low) * number // SPANS for number in range(SPANS + 1)]
 
 
 def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
-    """Return the numbers of settlements by slice and consumer. Slices are numbered from 0."""
+    """Return the numbers of settlements by slice of time, numbered from 0, and by consumer."""
     return run(using, "recent", params(slices), kind=Settled)
 
 
 def params(slices: Sequence[Slice]) -> dict[str, Any]:
-    """Return the parameters of recent.sql for these slices."""
+    """Return the parameters of recent.sql for these slices of time."""
     bounds = [each.bounds() for each in slices]
     return {
         "lows": [low for ids_of_slice in bounds for low in ids_of_slice[:-1]],

@@ -102,7 +102,7 @@ class HandlerContext:
 class AsyncPool:
     """Job pool of async handlers.
 
-    Each handler runs in the lowest free slot, so that few jobs need few connections.
+    Each run takes the lowest free slot, whose database connection it uses: few jobs need few.
     """
 
     reports_room = False

@@ -143,7 +143,7 @@ class Fetcher:
         return polls if len(polls) > FEW_POLLS else []
 
     def _due(self) -> Iterator[tuple[ConsumerSubscription, int, int]]:
-        """Yield due subscriptions with the number of jobs to claim and their circuit's ticket."""
+        """Yield (subscription that is due, number of jobs to claim, number of circuit's state)."""
         for subscription in self.rotation.due():
             # The ticket first, because the circuit may open at any moment.
             ticket = self._circuits.get(subscription.handler).ticket

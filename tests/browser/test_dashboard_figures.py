@@ -96,7 +96,7 @@ class Work(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Counts and times of a step, a consumer or a range. Times are p50, p95, p99 in seconds."""
+    """Counts and times of a chart's column, a consumer or a range: p50, p95, p99 in seconds."""
 
     delivered: int
     dead: int

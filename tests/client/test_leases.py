@@ -214,7 +214,7 @@ def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(is_away: bool) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_run_that_an_outage_cuts_off_goes_back_uncharged(kind: str) -> None:
-    """A lease that could not be renewed while the broker was away is not the handler's fault."""
+    """The broker queues a job again without a charge if it was away when the lease ended."""
     broker = brief(1, lease=2 * LEASE)
     begun, ended = threading.Event(), threading.Event()
 

@@ -138,7 +138,7 @@ def test_SIGTERM_lets_a_command_finish(live: Live, tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_it_at_once(live: Live, tmp_path: Path) -> None:
-    """The command of the running message is killed, too."""
+    """A second SIGTERM ends the client at once, with the command that handles a message."""
     publish_many("orders", [b"x"] * 2)
     consumer = f"{live.base_url}/channel/orders/consumer/census"
     pid = tmp_path / "pid"

@@ -70,7 +70,7 @@ def test_the_screen_refreshes_obeys_keys_and_restores_the_terminal() -> None:
 
 
 def is_whole(lines: list[str]) -> bool:
-    """Return True if the screen shows every part of what `top` draws."""
+    """Return True if the screen shows all tables and lines that `top` draws."""
     return (
         any(line.endswith("not served") for line in lines)
         and any(line.startswith("and ") and line.endswith(" more") for line in lines)
@@ -219,7 +219,7 @@ def test_a_frame_shows_the_activity_of_nodes_and_problems() -> None:
 
 
 def test_a_frame_claims_nothing_about_parts_that_were_not_read() -> None:
-    """The frame says neither that nothing needs attention nor that there is no consumer."""
+    """`top` says neither that nothing needs attention nor that there is no consumer."""
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_pull_waiter, pulljobs_archived_job")
@@ -289,7 +289,7 @@ def test_a_frame_shows_only_the_requested_consumers() -> None:
 
 
 def test_each_frame_reads_the_requested_consumers_again() -> None:
-    """A later frame shows new pauses and new consumers."""
+    """At each interval `top` reads pauses and consumers again, and shows new ones."""
     consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
     output = Output(StringIO(), as_json=True)
     frames = top.handle(

@@ -121,7 +121,7 @@ def test_a_sparkline_has_a_bar_for_each_step_with_settlements() -> None:
 
 
 def test_steps_are_named_once_for_all_charts_and_escaped_in_tables() -> None:
-    """Labels of steps are made once, because formatting dates takes the longest on a page."""
+    """Labels of time steps are made once, because formatting dates takes the longest on a page."""
     named: list[datetime] = []
 
     def name_step(at: datetime) -> str:

@@ -1,4 +1,4 @@
-"""Bulk publishes without Spark: what its tasks and its driver do, in this process."""
+"""Bulk publishes without Spark: this process does what Spark's tasks and its driver do."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ def batch(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
 
 
 def writer(channel: Channel, *, schema: pa.Schema = SCHEMA, **options: Any) -> Any:
-    """Make the writer of one publish, as Spark does on the driver."""
+    """Make the writer of one publish, as Spark's driver does."""
     given = {"dsn": dsn(), "channel": channel.name, **options}
     return bulk_writer.writer(given, from_arrow_schema(schema), overwrite=False)
 

@@ -56,7 +56,7 @@ def failing() -> Any:
 def sink(spark: SparkSession, orders: dict[str, Any]) -> None:
     """Stream files to the sink that publishes, one file per micro-batch.
 
-    The driver is killed between the commit of the sink and that of Spark.
+    This Spark driver is killed between the commit of the sink and that of Spark.
     """
     spark.dataSource.register(Killing)
     query = (

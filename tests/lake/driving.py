@@ -25,7 +25,7 @@ CONF = {
 
 @contextmanager
 def driver(do: str, **orders: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a driver process that does this part of `tests.lake.driver`, and kill it at the end."""
+    """Start a Spark driver, which calls the function `do` of `tests.lake.driver`. Kill it after."""
     given = {"do": do, "master": "local[2,4]", "conf": CONF, **orders}
     given["options"] = {"dsn": dsn(), **given["options"]}
     command = [sys.executable, "-m", "tests.lake.driver", json.dumps(given)]
@@ -38,14 +38,14 @@ def driver(do: str, **orders: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill all processes in the group of a driver, and wait for its end."""
+    """Kill all processes in the process group of a Spark driver, and wait for its end."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(PATIENCE_SECONDS)
 
 
 def gone() -> bool:
-    """Return True if no session of Spark's tasks and drivers runs a statement in the database."""
+    """Return True if no Spark task or Spark driver runs a statement in the database."""
     [(count,)] = query(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulljobs on Spark'"
         " AND datname = current_database() AND state <> 'idle'"

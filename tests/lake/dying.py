@@ -1,4 +1,4 @@
-"""Source and sink of streams whose driver is killed at named points, once at each of them.
+"""Source and sink of streams whose Spark driver is killed at named points, once at each.
 
 A point is `name@batch`: `claimed` before Spark has the offset of the batch, `reading` within a
 task, `drained` when a task has read all, `written` when the sink has committed the batch and Spark
@@ -45,7 +45,7 @@ class Fate:
         return cls(points, options["marks"], int(options["driver"]))
 
     def meet(self, point: str) -> None:
-        """Kill the driver and its processes if this is one of the points and its first time."""
+        """Kill the Spark driver if the query is at a chosen point for the first time."""
         if point in self.points and not Path(self.marks, point).exists():
             Path(self.marks, point).touch()
             self.kill()

@@ -23,7 +23,7 @@ def options(consumer: Consumer, **more: object) -> dict[str, str]:
 
 @contextmanager
 def source(consumer: Consumer, **more: object) -> Iterator["Source"]:
-    """Open the source of a stream, and drop its connection at the end as if its driver died."""
+    """Open the source of a stream. At the end drop its connection, as if the Spark driver died."""
     made = Source(options(consumer, **{"maxRowsPerBatch": BATCH, **more}))
     try:
         yield made
@@ -32,7 +32,7 @@ def source(consumer: Consumer, **more: object) -> Iterator["Source"]:
 
 
 class Source:
-    """Caller of a stream's source as Spark calls it, with the offset that it has reached."""
+    """Stand-in for Spark: it calls a stream's source, and keeps the offset that it has reached."""
 
     def __init__(self, options: dict[str, str], at: Offset | None = None) -> None:
         self.reader: JobsReader = streaming.reader(options, batches.SCHEMA)

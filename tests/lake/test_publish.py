@@ -133,7 +133,7 @@ def next_publish_drops_what_is_left() -> bool:
 
 
 def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSession) -> None:
-    """The driver publishes nothing. The next publish drops its rows, and a second run succeeds."""
+    """A killed Spark driver publishes nothing. The next publish drops the rows that it staged."""
     consumer = ConsumerFactory.create()
     options = {"channel": consumer.channel.name, "publishId": "1"}
     with (

@@ -60,7 +60,7 @@ def test_a_publish_that_is_repeated_does_nothing(mode: str) -> None:
 
 
 def test_a_driver_that_commits_twice_publishes_once() -> None:
-    """A driver that got no answer to its commit can repeat it."""
+    """A Spark driver that got no answer to its commit can repeat it."""
     consumer = ConsumerFactory.create()
     writer = bulk.writer(consumer.channel)
     messages = [writer.write(iter(numbered(0, 5)))]
@@ -115,7 +115,7 @@ def test_a_driver_that_is_gone_is_seen_on_its_host() -> None:
 
 @pytest.mark.parametrize("guarded", ["true", "false"])
 def test_the_next_publish_drops_what_a_killed_one_left(guarded: str) -> None:
-    """The driver is known to be gone by the lock of its session, or else after a while."""
+    """A killed Spark driver is known by its free lock, or if not guarded, after ten minutes."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, guarded=guarded).write(iter(numbered(0, 3)))
     assert len(tables()) == 1

@@ -257,7 +257,7 @@ def random_history(
 
 
 def stored() -> dict[str, list[tuple[Any, ...]]]:
-    """Return all rows of rollups and of their details, without ids and sketches."""
+    """Return the rows of rollups, hot keys, errors and node costs, without ids and sketches."""
     names = [field.name for field in Rollup._meta.fields if not field.name.endswith("_sketch")]
     names.remove("id")
     of_rollup = ("rollup__period", "rollup__starts_at", "rollup__consumer")

@@ -1,4 +1,4 @@
-"""Drivers that die between any two of Spark's steps lose no job and repeat none.
+"""Spark drivers that die between any two actions of Spark lose no job and repeat none.
 
 Each life is a process of its own that is killed at its point, and keeps Spark's logs as Spark does:
 offsets before a batch, commits after it, and a sink that knows its batches. Whole drivers die in
@@ -31,7 +31,7 @@ JOBS = 25
 
 
 class Life:
-    """Process that does Spark's part of a query, up to the point where it is killed."""
+    """Process that calls a stream's source and sink as Spark does, until it is killed."""
 
     def __init__(self, directory: Path, options: dict[str, str], death: str) -> None:
         self.directory, self.options, self.death = directory, options, death

@@ -39,13 +39,13 @@ def publish_alone(channel: str, **fields: Any) -> Receipt:
 
 
 def among_others(channel: str, *, producer: Producer | None = None, **fields: Any) -> Receipt:
-    """Publish a message between two others, by the statement for many messages."""
+    """Publish a message between two others with one statement, publish_batch.sql."""
     other = Draft(payload=b"other", priority=-1)
     return publish_many(channel, [other, Draft(**fields), other], producer=producer)[1]
 
 
 def among_later_ones(channel: str, *, producer: Producer | None = None, **fields: Any) -> Receipt:
-    """Publish a message between two delayed ones, by the statement for messages with options."""
+    """Publish a message between two delayed messages with one statement, publish.sql."""
     later = Draft(payload=b"later", priority=-1, delay=timedelta(hours=9))
     return publish_many(channel, [later, Draft(**fields), later], producer=producer)[1]
 

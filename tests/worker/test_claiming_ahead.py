@@ -133,7 +133,7 @@ def test_quick_jobs_are_not_claimed_behind_slow_ones(pool: PoolByHand) -> None:
 def test_slow_jobs_get_a_slot_behind_waiting_quick_ones(
     two_pools: Callable[[], PoolByHand],
 ) -> None:
-    """A slow job gets a slot behind quick jobs, unless they take as long as half a second."""
+    """A slow job gets a slot behind quick jobs, unless these together take half a second."""
     pool, slow, quick = two_pools(), run_time(10.0), run_time(0.01)
     pool.take(quick, 40)
     assert pool.room(slow) == 2

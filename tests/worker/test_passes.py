@@ -142,14 +142,14 @@ def test_new_work_comes_before_backlogs_and_backlogs_go_on(bench: FetcherBench) 
 
 
 def test_a_claim_is_for_the_room_of_the_first_look(bench: FetcherBench) -> None:
-    """A pass asks a pool for its room once, because a second answer may be below zero."""
+    """A pass asks a pool once how many jobs it can take: a second answer may be below zero."""
     _consumer, pool = bench.add(3, ShrinkingPool)
     bench.fetcher.tick()
     assert len(pool.taken) == 1
 
 
 def test_a_consumer_with_new_work_is_looked_at_once(bench: FetcherBench) -> None:
-    """A pass claims once for such a consumer, because a second claim would delay the others."""
+    """A pass claims once for a consumer with new work: a second claim would delay the others."""
     consumer, pool = bench.add(0)
     while bench.fetcher.tick() == 0:
         pass
@@ -161,7 +161,7 @@ def test_a_consumer_with_new_work_is_looked_at_once(bench: FetcherBench) -> None
 
 
 def test_a_lease_outlasts_the_longest_wait_by_the_time_limit(bench: FetcherBench) -> None:
-    """A job that starts has its full time limit, and a job that waited longer does not start."""
+    """A job that starts has its full time limit. A job that waited too long does not start."""
     consumer, pool = bench.add(1)
     time_limit = timedelta(minutes=20)
     [subscription] = bench.subscriptions

@@ -141,7 +141,7 @@ class ConsumerRow:
 
     @property
     def spark(self) -> SafeString:
-        """Sparkline of the settlements in each step of the range."""
+        """Sparkline of the settlements in each time step of the chosen range."""
         return draw_sparkline(self.trend)
 
 

@@ -43,7 +43,7 @@ class DrawnChart:
 
 
 class ChartBook:
-    """Maker of the charts of one history, which share the formatted texts of its steps."""
+    """Maker of the charts of one history, which share the formatted texts of its time steps."""
 
     def __init__(self, history: History, chosen: Range) -> None:
         self._points, self._step = history.points, chosen.step_title
@@ -52,17 +52,17 @@ class ChartBook:
         self._counts = [_counts(point) for point in history.points]
 
     def draw_settled(self) -> DrawnChart:
-        """Draw bars of the delivered and dead jobs of each step."""
+        """Draw bars of the delivered and dead jobs of each time step, such as a minute."""
         label = _("Settled jobs by %s, delivered and dead") % self._step
         return self._draw_counts(label, ("dead", "dead"), ("delivered", "delivered"))
 
     def draw_failures(self) -> DrawnChart:
-        """Draw bars of the dead jobs and the retries of each step."""
+        """Draw bars of the dead jobs and the retries of each time step, such as a minute."""
         label = _("Dead jobs and retries by %s") % self._step
         return self._draw_counts(label, ("dead", "dead"), ("retry", "retries"))
 
     def draw_times(self, measure: str, title: str) -> DrawnChart:
-        """Draw lines of p50, p95 and p99 of the wait times or run times of each step.
+        """Draw lines of p50, p95 and p99 of the wait times or run times of each time step.
 
         `measure` is the attribute of a `Tally`: "waits" or "runs".
         """
@@ -81,7 +81,7 @@ class ChartBook:
         return DrawnChart(draw_lines(around, by_name), [_("From"), *QUANTILES], rows)
 
     def _draw_counts(self, label: str, *parts: tuple[str, str]) -> DrawnChart:
-        """Draw bars of counts. Each part is a CSS class and the name of an attribute of `Point`."""
+        """Draw stacked bars. Each of `parts` is a CSS class and an attribute's name of `Point`."""
         stacks = [
             Stack([(kind, getattr(point, name)) for kind, name in parts], faint=not point.is_whole)
             for point in self._points

@@ -1,4 +1,4 @@
-"""Settlements over time: counts by step of a time range and by consumer, for charts and tables.
+"""Settlements over time: counts by time step and by consumer, for charts and tables.
 
 They are read from stored counts, and those of `pulljobs top` from the archive itself.
 """
@@ -68,7 +68,7 @@ class Tally:
 
 @dataclass
 class Point(Tally):
-    """Counts of one step of a range, such as an hour, drawn as one column of a chart."""
+    """Counts of one time step of a range, such as an hour, drawn as one column of a chart."""
 
     start: datetime = field(kw_only=True)
     is_whole: bool = True
@@ -77,7 +77,7 @@ class Point(Tally):
 
 @dataclass
 class History:
-    """Settlements of a time range: of each step, in total, and of each listed consumer."""
+    """Settlements of a time range: of each time step, in total, and of each listed consumer."""
 
     points: list[Point]
     total: Tally
@@ -95,7 +95,7 @@ class History:
 
     @property
     def is_estimate(self) -> bool:
-        """True if the counts of any step are estimates."""
+        """True if the counts of any time step are estimates."""
         return any(point.is_estimate for point in self.points)
 
 
@@ -104,8 +104,8 @@ def read_counts(
 ) -> History:
     """Return the history of a consumer (None: of all) from counts stored by minute, hour or day.
 
-    It also has the sum and the counts by step of each consumer whose id is in `shown`. Settlements
-    that these counts do not have yet are read from the archive.
+    It also has the sum and the counts by time step of each consumer whose id is in `shown`.
+    Settlements that these counts do not have yet are read from the archive.
     """
     start, end = slices[0].start, slices[-1].start + step
     period = PERIODS[step]
@@ -177,7 +177,7 @@ class _CountsTally:
             self._times_of_consumers[row.consumer_id].add(row)
 
     def measure(self) -> None:
-        """Set the percentiles of all steps and consumers, once all rows are added."""
+        """Set the percentiles of wait and run times of all time steps and consumers at the end."""
         for number, times in self._times.items():
             times.measure(self._history.points[number])
         for consumer_id, times in self._times_of_consumers.items():
@@ -185,7 +185,7 @@ class _CountsTally:
 
 
 class Times:
-    """Histograms of wait times and run times, summed over the rows of a step or a consumer."""
+    """Histograms of wait and run times, summed over the rows of a time step or a consumer."""
 
     def __init__(self) -> None:
         self.waits, self.runs = Histogram(), Histogram()
@@ -203,7 +203,7 @@ class Times:
 def _mark_unknown(
     history: History, counted: StoredCounts, start: datetime, step: timedelta
 ) -> None:
-    """Set the times from and until which all settlements are known, and `is_whole` of steps."""
+    """Set the times from and until which all settlements are known, and `is_whole` of points."""
     if counted.counted_from is not None and counted.counted_from > start:
         history.known_from = counted.counted_from
     history.known_until = counted.known_until
@@ -219,8 +219,8 @@ def read_archive(
 ) -> History:
     """Return the counts of settlements of a consumer (None: of all), from rows of the archive.
 
-    The history has a point for each slice, of `step` at most. Counts of a slice with too many rows
-    to read are estimates. The percentiles of wait and run times are left out.
+    The history has a point for each slice of time, of `step` at most. Counts of a slice with too
+    many rows to read are estimates. The percentiles of wait and run times are left out.
     """
     history = make_empty(slices, step)
     for row in recent.settled(settings().DATABASE, slices):
@@ -234,7 +234,7 @@ def read_archive(
 
 
 def make_empty(slices: Sequence[Slice], step: timedelta) -> History:
-    """Return a history in which all counts are 0, with a point for each slice."""
+    """Return a history in which all counts are 0, with a point for each slice of time."""
     points = [Point(start=part.start, is_whole=part.end - part.start == step) for part in slices]
     trends: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(slices))
     return History(points, Tally(), defaultdict(Tally), trends)

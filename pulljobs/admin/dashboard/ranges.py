@@ -1,4 +1,4 @@
-"""Time ranges of the charts: how far back each looks, its steps, and the source of its figures."""
+"""Time ranges of the charts: how long each is, its time steps, and the source of its figures."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Range:
     """Format of the start of a step, for tooltips and tables."""
 
     def slices(self, now: datetime) -> list[Slice]:
-        """Return the steps of the range, oldest first. The last ends at `now`.
+        """Return the time steps of the range, oldest first. The last ends at `now`.
 
         They begin at full minutes, hours or days of UTC.
         """

@@ -1,1 +1,1 @@
-"""Driver's side of the lake, on Django. `pyspark_pulljobs` is the side of Spark's executors."""
+"""Side of Spark's driver of the lake, on Django. `pyspark_pulljobs` is that of its executors."""

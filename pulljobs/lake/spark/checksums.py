@@ -1,6 +1,6 @@
 """Checksum of a row of the lake, equal to that of `sql/checksum_*.sql` for the row in PostgreSQL.
 
-Spark computes it for many rows and the driver's process for few, from the same lists of columns.
+Spark's tasks compute it for many rows and its driver for few, from the same lists of columns.
 """
 
 import math

@@ -114,7 +114,7 @@ class ExportRun:
 
 
 def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> list[ExportedFile]:
-    """Write the slices in threads of this process: Arrow and the driver release the GIL."""
+    """Write the slices of rows in threads: Arrow and the database driver release the GIL."""
 
     def write(piece: Slice) -> list[ExportedFile]:
         return list(writing.write(parameters, [piece]))

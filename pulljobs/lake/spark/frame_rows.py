@@ -1,4 +1,4 @@
-"""Iteration over the rows of a DataFrame without a leak in the driver."""
+"""Iteration over the rows of a DataFrame without a leak of memory in Spark's driver."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def each(frame: "DataFrame") -> "Iterator[Row]":
-    """Yield the rows, one partition at a time, as `frame.toLocalIterator()` does.
+    """Yield a DataFrame's rows, one partition at a time, as `frame.toLocalIterator()` does.
 
     The frame's own method starts its jobs after Spark has closed their query. Then Spark keeps
     these jobs and their broadcasts as long as the session lives (DAGScheduler.activeQueryToJobs).

@@ -143,7 +143,7 @@ def _whole(frame: DataFrame) -> DataFrame:
 
 
 def _encoded(frame: DataFrame) -> DataFrame:
-    """Return the frame with the payload as JSON, unless it is text or bytes."""
+    """Return the DataFrame with the payload as JSON, unless it is text or bytes."""
     if "payload" not in frame.columns or isinstance(
         frame.schema["payload"].dataType, StringType | BinaryType
     ):
@@ -162,6 +162,6 @@ def _as_json(value: Column) -> Column:
 
 
 def _typed(frame: DataFrame) -> DataFrame:
-    """Return the frame with the content type of JSON in the rows without a content type."""
+    """Return the DataFrame with the content type of JSON in rows that have none."""
     given = [F.col("content_type")] if "content_type" in frame.columns else []
     return frame.withColumn("content_type", F.coalesce(*given, F.lit(JSON)))

@@ -55,7 +55,7 @@ class _Watch:
 
 
 class LocalTasks:
-    """Counter of the tasks of a session whose driver is this process."""
+    """Counter of the tasks of a Spark session whose driver is this process."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._tracker = spark.sparkContext.statusTracker()

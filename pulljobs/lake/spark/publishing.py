@@ -27,7 +27,7 @@ UNBOUNDED: Final = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Channel to publish on, and the options of the publish."""
+    """Channel of a bulk publish, and its other arguments, such as its id and mode."""
 
     channel: str
     consumer: str | None = None
@@ -41,7 +41,7 @@ class Target:
     """True if the messages were published before, so that limits do not apply again."""
 
     def options(self, publish_id: str) -> dict[str, str]:
-        """Return the options of the data source for this publish, with the project's limits."""
+        """Return options of Spark's data source for this publish, with the project's limits."""
         given = {
             "channel": self.channel,
             "consumer": self.consumer,
@@ -56,7 +56,7 @@ class Target:
 
 
 def bounds(project: Settings) -> dict[str, str]:
-    """Return the settings that limit messages, as options of the data source."""
+    """Return the project's settings that limit messages, as options of Spark's data source."""
     return {
         "maxPayloadBytes": str(project.MAX_PAYLOAD_BYTES),
         "maxHeaders": str(project.MAX_HEADERS),
@@ -66,7 +66,7 @@ def bounds(project: Settings) -> dict[str, str]:
 
 
 def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPublish, bool]:
-    """Publish the rows of the frame. Return the record of it, and True if it was done before.
+    """Publish a DataFrame's rows. Return the publish's record, and True if it was done before.
 
     If it was done before under the same id, nothing is published. No cleanup aborts the publish
     while it runs. Raises ConfigurationError if the id was used for another channel, consumer or

@@ -111,7 +111,7 @@ def open_session(
 
 @contextmanager
 def _open_here(name: str, given: dict[str, str], *, is_small: bool) -> Iterator["SparkSession"]:
-    """Provide a session whose driver is this process, and stop it unless it existed before."""
+    """Provide a session whose Spark driver is this process. Stop it unless it existed before."""
     from pyspark import SparkContext
 
     is_new = SparkContext._active_spark_context is None

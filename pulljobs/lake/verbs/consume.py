@@ -1,7 +1,7 @@
 """Run a pandas or Arrow function over a consumer's jobs, on Spark.
 
-The function takes a frame of jobs. `pyspark_pulljobs.handling` explains what it may return or
-raise. It runs in Spark's tasks, so it must be installed on the executors.
+The function takes jobs as a pandas DataFrame or Arrow table. `pyspark_pulljobs.handling` explains
+what it may return or raise. It runs in Spark's tasks, so it must be installed on the executors.
 """
 
 from argparse import ArgumentParser

@@ -37,10 +37,10 @@ MAX_ERROR_CHARS: Final = 120
 def read_status(
     parts: Collection[Part], select_consumers: ConsumerSelector | None = None
 ) -> TopFrame:
-    """Read the status of consumers and nodes, as `pulljobs top` does in a frame.
+    """Read the status of consumers and nodes, as `pulljobs top` does at each interval.
 
-    Parts of the status that are not in `parts` may fail unnoticed. Raises `PulljobsError` if the
-    database cannot be reached, or refuses one of `parts`, as without a migration.
+    The caller needs `parts` of it, such as nodes. Raises `PulljobsError` if the database cannot be
+    reached, or refuses one of these, as without a migration. Other parts may fail unnoticed.
     """
     now = frame.read_frame(select_consumers)
     refused = {part: reason for part, reason in now.refused.items() if part in parts}

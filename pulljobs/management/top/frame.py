@@ -1,6 +1,6 @@
-"""Frame of `pulljobs top`: status of consumers, nodes and tables at one time.
+"""Frame (one reading) of `pulljobs top`: status of consumers, nodes and tables at one time.
 
-Each part of a frame is read within a time limit. A part that fails leaves the others readable.
+Each part, such as that of nodes, is read within a time limit. If one fails, others are still read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ ConsumerSelector = Callable[[], Sequence[Consumer]]
 class TopFrame:
     """Status of consumers and nodes at one time.
 
-    Its parts are read one by one. Those that could not be read are empty, and named in `missed`.
+    Each `Part` is read by itself. Those that could not be read are empty, and named in `missed`.
     """
 
     at: datetime
@@ -53,7 +53,7 @@ class TopFrame:
 
     @property
     def error(self) -> str:
-        """Reason why the database can't be reached, or why a part failed, or an empty text."""
+        """Reason why the database can't be reached or refused a query, or an empty text."""
         return self.failure or next(iter(self.refused.values()), "")
 
     def rate(self, consumer: Consumer | None = None) -> float:
@@ -138,7 +138,7 @@ ALL: Final = 10_000
 
 @dataclass(frozen=True)
 class ViewSize:
-    """Space for a frame: maximum number of rows in each table, and whether it is wide.
+    """Space on the screen: maximum number of rows in each table, and whether it is wide.
 
     Trends and percentiles are shown only in a wide space.
     """

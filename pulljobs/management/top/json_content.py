@@ -8,7 +8,7 @@ from pulljobs.management.top.frame import STEP, TopFrame
 
 
 def frame_content(frame: TopFrame) -> dict[str, Any]:
-    """Return a whole frame as JSON values."""
+    """Return all that one frame of `pulljobs top` shows, as JSON values."""
     return {
         "at": frame.at,
         "error": frame.error or None,
@@ -25,7 +25,7 @@ def frame_content(frame: TopFrame) -> dict[str, Any]:
 
 
 def consumer_content(frame: TopFrame, status: ConsumerStatus) -> dict[str, Any]:
-    """Return the status of a consumer in a frame as JSON values.
+    """Return the status of a consumer as JSON values.
 
     A count of `cap` may stand for more jobs, and so may `blocked` if `blocked_is_least` is true.
     """

@@ -11,7 +11,7 @@ from pulljobs.management.top.frame import TopFrame, ViewSize, empty_text
 
 
 def render_nodes(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
-    """Render an empty line and the table of the nodes of a frame."""
+    """Render an empty line and the table of nodes."""
     columns = [
         Column("node"),
         Column("kind"),

@@ -30,7 +30,7 @@ SORTS: Final[Mapping[str, Callable[[TopFrame, ConsumerStatus], Any]]] = {
 
 
 def render_frame(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
-    """Render a frame: consumers in the order that `sort` names, nodes and problems."""
+    """Render the status: consumers in the order that `sort` names, nodes and problems."""
     if frame.failure:
         yield StyledText(f"The database fails: {frame.failure}", Tone.BAD)
         return
@@ -66,7 +66,7 @@ def throughput(frame: TopFrame) -> str:
 
 
 def render_consumers(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
-    """Render the table of the consumers of a frame, in the order `sort`, such as "queue"."""
+    """Render the table of consumers, in the order that `sort` names, such as "queue"."""
     columns = [Column("consumer"), *(Column(name, is_number=True) for name in _count_columns(size))]
     if size.is_wide:
         columns.append(Column("last minute"))
@@ -110,7 +110,7 @@ def _consumer_row(frame: TopFrame, status: ConsumerStatus, size: ViewSize) -> li
 def _ready(status: ConsumerStatus) -> StyledText:
     """Return the number of ready jobs as text.
 
-    If there are more than the frame counted, return an estimate of all queued jobs, if known.
+    If there are more than were counted, return an estimate of all queued jobs, if known.
     """
     if not status.backlog.is_least("ready") or status.estimate is None:
         return _count(status.backlog, "ready")
@@ -161,7 +161,7 @@ def _describe_hold(hold: LimitHold, now: datetime) -> str:
 
 
 def render_missed(frame: TopFrame) -> Iterator[Block]:
-    """Render the names of the parts of a frame that could not be read, and the reason."""
+    """Render what could not be read, such as nodes or dead jobs, and the reason."""
     if frame.missed:
         names = ", ".join(str(part.label) for part in frame.missed)
         late = "" if frame.error else " in time"
@@ -171,7 +171,7 @@ def render_missed(frame: TopFrame) -> Iterator[Block]:
 
 
 def render_problems(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
-    """Render what of a frame could not be read, and then its problems, the worst first."""
+    """Render what could not be read, and then the problems that were found, the worst first."""
     yield from render_missed(frame)
     yield StyledText("")
     if not (frame.problems or frame.missed):
