@@ -46,7 +46,7 @@ def make_handler(backend: ChannelBackend, queue: str) -> Handler:
     own, defaults = dict[str, Any](), dict[str, Any]()
     for name, value in {**backend.options}.items():
         (own if name in KEYWORDS else defaults)[name] = value
-    return Handler(
+    made = Handler(
         channel=backend.channel_of(queue),
         consumer=CONSUMER,
         function=run,
@@ -56,6 +56,12 @@ def make_handler(backend: ChannelBackend, queue: str) -> Handler:
         defaults=defaults,
         **own,
     )
+    if made.ack_policy is AckPolicy.MANUAL:
+        raise ConfigurationError(
+            "A task can't settle its job, so with ack_policy 'manual' no task would succeed: "
+            "choose another policy, or leave it out of OPTIONS."
+        )
+    return made
 
 
 def limits_of(payload: bytes) -> RunLimits:

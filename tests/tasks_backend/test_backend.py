@@ -435,6 +435,7 @@ def test_queues_have_to_be_named() -> None:
         ({"OPTIONS": {"max_retry": 3}}, "did you mean 'max_retries'?"),
         ({"OPTIONS": {"ack_policy": "never"}}, "'never' is no ack_policy"),
         ({"OPTIONS": {"on_giving_up": print}}, "The backend uses on_giving_up itself"),
+        ({"OPTIONS": {"ack_policy": "manual"}}, "with ack_policy 'manual' no task would succeed"),
         ({"OPTIONS": {"transactional": True, "ack_policy": "ack_first"}}, "not both"),
         ({"OPTIONS": ["max_retries"]}, "'list' object is not a mapping"),
         ({"QUEUES": ["default", "a/b"]}, "'tasks-default-a/b': The id must have"),
