@@ -26,7 +26,7 @@ def throttled_keys() -> Iterator[Finding]:
             end = rows.aggregate(end=Max("throttled_until"))["end"]
             text = (
                 f"{_path(consumer)} has throttled keys, the last until {times.format_time(end)}: "
-                f"{list_names(keys)}. `pulljobs resume` ends that."
+                f"{_list_keys(keys)}. `pulljobs resume` ends that."
             )
             yield Finding("throttled_keys", False, text)
 
@@ -41,7 +41,7 @@ def keys_without_slots() -> Iterator[Finding]:
         if keys:
             text = (
                 f"{_path(consumer)} has keys in which jobs have been in flight for longer than a "
-                f"lease, and hold slots that others wait for: {list_names(keys)}. `pulljobs "
+                f"lease, and hold slots that others wait for: {_list_keys(keys)}. `pulljobs "
                 "explain JOB` names the holders."
             )
             yield Finding("keys_without_slots", False, text)
@@ -64,6 +64,10 @@ def _by_turn() -> "QuerySet[Consumer]":
 
 def _keys_of(consumer: Consumer) -> "QuerySet[FlowKey]":
     return FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
+
+
+def _list_keys(keys: list[str]) -> str:
+    return list_names([key or "that of jobs without a key" for key in keys])
 
 
 def _path(consumer: Consumer) -> str:

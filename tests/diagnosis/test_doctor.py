@@ -114,12 +114,18 @@ def test_keys_that_are_throttled_or_held_for_long_are_reported() -> None:
     assert "others wait for: customer-7." in findings()["keys_without_slots"]["text"]
 
 
+def test_the_throttle_of_jobs_without_a_key_is_named() -> None:
+    consumer = ConsumerFactory.create(fair_by_key=True)
+    turns.throttle(USING, {(consumer.pk, ""): 60.0})
+    assert ": that of jobs without a key. " in findings()["throttled_keys"]["text"]
+
+
 def test_full_keys_are_named() -> None:
-    consumer = ConsumerFactory.create(max_queued_per_key=1)
+    consumer = ConsumerFactory.create(max_queued_per_key=1, key_overflow="drop_oldest")
     published(consumer, key="customer-7")
-    finding = findings()["full_keys"]
-    assert "customer-7" in finding["text"]
-    assert "reject" in finding["text"]
+    text = findings()["full_keys"]["text"]
+    assert "has keys at their limit of 1, where the next message follows" in text
+    assert "key_overflow=drop_oldest: customer-7." in text
 
 
 def test_a_rate_at_which_the_ready_jobs_take_hours_is_reported_and_is_no_error() -> None:
