@@ -153,7 +153,7 @@ def _sample_often(
     batch: int = BATCH,
     processes: int = 1,
 ) -> Sample:
-    """Take `options.rounds` samples, and return the median of each field."""
+    """Take as many samples as `--rounds` says, and return the median of each field."""
     rounds = range(options.rounds)
     samples = [_sample(meter, options.jobs, payload, batch, processes) for _round in rounds]
     return Sample(*map(median, zip(*samples, strict=True)))

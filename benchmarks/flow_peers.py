@@ -1,4 +1,4 @@
-"""Rates of pulljobs with keys, next to those of a peer with locks, each by one worker process."""
+"""Rates of pulljobs with keys, and of procrastinate with locks, each by one worker process."""
 
 import os
 import sys
@@ -31,9 +31,9 @@ BY_KEY: Final[Mapping[str, tuple[Peer, ...]]] = {
 
 
 def measure_peers(names: list[str], *, jobs: int, keys: int, seconds: float) -> Table:
-    """Return rows of the jobs a second of each named peer, with keys and without, and ratios.
+    """Return rows of the jobs a second of each named library, with keys and without, and ratios.
 
-    A peer that does not run here is left out, with the reason on stderr.
+    A library that does not run here is left out, with the reason on stderr.
     """
     os.environ["PEER_KEYS"] = str(keys)
     table: Table = []

@@ -31,7 +31,7 @@ Runs = dict[tuple[str, int], list[Run]]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure at full load, at a trickle of jobs or under a held snapshot, as the options say."""
+    """Measure at full load, at a trickle of jobs or under a held snapshot, as the flags say."""
     designs = _designs(options.designs)
     with own_database():
         if options.trickle is not None:

@@ -23,7 +23,7 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
 
 
 class ConsumerUrl(NamedTuple):
-    """Port of the server and path of a consumer."""
+    """Port of the server, and the URL path of a consumer."""
 
     port: int
     path: str

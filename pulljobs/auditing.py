@@ -135,7 +135,7 @@ def note(act: str, *, by: str, subject: str, at: datetime | None = None, done: i
 def noting(steps: Iterable[int], act: str, *, by: str, subject: str) -> Iterator[int]:
     """Record an action that the caller carries out by iterating over `steps`, and yield each item.
 
-    An item is the number of jobs that a step changed. The audit entry counts it before the yield.
+    An item is the number of jobs that one batch changed. The audit entry counts it first.
     """
     rows = AuditEntry.objects.using(settings().DATABASE)
     entry = rows.create(by=by, act=act, subject=subject, finished_at=Now())

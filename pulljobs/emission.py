@@ -122,7 +122,7 @@ def emit_given_back(using: str, done: Finished) -> None:
 
 
 def _find(using: str, paths: ConsumerPaths) -> Mapping[int, ConsumerPath]:
-    """Return the consumer paths by job id, or none if the query for them fails after a commit."""
+    """Return names of channel and consumer by job id, or {} if the query fails after a commit."""
     known: dict[int, ConsumerPath] = {}
     with after_commit(using, "the search for the names of consumers"):
         known |= paths()

@@ -168,9 +168,9 @@ def give_way() -> None:
 
 
 def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
-    """Call each part of a pass again while it returns True, but not for longer than PART_SECONDS.
+    """Call each function again while it returns True, but not for longer than PART_SECONDS.
 
-    Return True if a part has more to do. A part whose wait for a lock timed out does not stop the
+    Return True if one has more to do. A function whose wait for a lock timed out does not stop the
     others: its OperationalError is raised after them.
     """
     has_more, late = False, None
@@ -187,7 +187,7 @@ def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
 
 
 def _repeat(part: Callable[[], bool]) -> bool:
-    """Call a part until it returns False. Return True if its time was over before that."""
+    """Call a function until it returns False. Return True if PART_SECONDS were over before that."""
     until = time.monotonic() + PART_SECONDS
     while part():
         if time.monotonic() >= until:

@@ -244,7 +244,7 @@ def maintain() -> Upkeep:
 
 
 def count_settlements() -> bool:
-    """Count settlements for the dashboard if that is due, as a part of a pass of a loop.
+    """Count settlements for the dashboard if that is due. A loop calls this in each pass.
 
     The result is always False: it need not be called again in this pass.
     """
@@ -253,9 +253,9 @@ def count_settlements() -> bool:
 
 
 def maintaining() -> Iterator[Upkeep]:
-    """Do what `maintain` does with partitions and old rows, in steps of one transaction or more.
+    """Do what `maintain` does with partitions and old rows, in several transactions.
 
-    Yield after each step the same `Upkeep`, with what was done so far.
+    Yield after one or more of them the same `Upkeep`, with what was done so far.
     """
     using, now = settings().DATABASE, settings()
     nodes.forget_waits(using)
@@ -294,9 +294,9 @@ def prunable(age: timedelta) -> list[OldPartition]:
 def prune(
     age: timedelta, on_partition: Callable[[Partition], object] = lambda partition: None
 ) -> Iterator[Partition | None]:
-    """Drop partitions wholly older than `age`, and delete other rows of that age, in steps.
+    """Drop partitions wholly older than `age`, and delete other rows of that age.
 
-    Yields each partition that was dropped, and None for a step of another kind. `on_partition` is
+    Yields each partition that was dropped, and None after other deletions. `on_partition` is
     called with each partition that is old enough, dropped or not. A role that does not own the
     tables leaves the partitions alone.
     """

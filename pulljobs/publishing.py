@@ -203,7 +203,7 @@ def publish_many(
 
 
 async def apublish(channel: str, payload: Payload, **options: Any) -> Receipt:
-    """Publish one message from async code, with the options of `publish`.
+    """Publish one message from async code, with the keyword arguments of `publish`.
 
     Django has no transactions that span awaits, so the message is in one of its own, which is
     committed when this returns. To publish together with other writes, put both in one function,
@@ -215,7 +215,7 @@ async def apublish(channel: str, payload: Payload, **options: Any) -> Receipt:
 async def apublish_many(
     channel: str, drafts: Iterable[Draft | Payload], **options: Any
 ) -> list[Receipt]:
-    """Publish all messages of an iterable from async code, with the options of `publish_many`.
+    """Publish all messages of an iterable from async code, with the keywords of `publish_many`.
 
     The messages are committed when it returns. A thread reads the iterable, which may therefore use
     the database.

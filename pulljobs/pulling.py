@@ -327,7 +327,7 @@ def finish(
 ) -> Finished:
     """Write outcomes of jobs. The result and events name lost leases and refused outcomes.
 
-    `paths` returns the consumer paths of the jobs for the events. Outcomes of jobs in `locked` of
+    `paths` returns (channel, consumer) by job id, for events. Outcomes of jobs in `locked` of
     the result are not written: another transaction kept their rows locked for more than two
     seconds, or, with `skip_locked`, had them locked. The caller may try again later.
     """

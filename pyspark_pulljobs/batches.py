@@ -1,4 +1,4 @@
-"""Slices of a stream's batch: each task of Spark reads the jobs and messages of one slice."""
+"""Slices (parts) of a stream's batch: each task of Spark reads the jobs of one slice."""
 
 import json
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ _QUERY_SCHEMA: Final = _RESULT_SCHEMA.set(HEADERS, pa.field("headers", pa.string
 
 @dataclass
 class BatchSlice(InputPartition):
-    """Part of a batch that one task reads."""
+    """Slice: the jobs of a stream's batch that one task of Spark reads."""
 
     query: str
     """Query for those of its jobs that the batch's lease still holds, with their messages."""

@@ -41,7 +41,7 @@ class Sums(NamedTuple):
 
 
 class PartSums(NamedTuple):
-    """Sums over the rows of one part of a day that the lake should have."""
+    """Sums over rows of one range of ids of a day, which the lake should have as well."""
 
     table: str
     day: date
@@ -51,7 +51,7 @@ class PartSums(NamedTuple):
 
 
 def sum_parts(dsn: str, reader: str, parts: Iterable[DayPart]) -> Iterator[PartSums]:
-    """Run the query of each part, and yield the sums over its exported rows."""
+    """Run the query of each range of ids, and yield the sums over its exported rows."""
     for part in parts:
         total, pending = Sums(), 0
         for batch in batches(reader, dsn, part.query, SCHEMA):

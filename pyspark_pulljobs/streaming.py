@@ -102,5 +102,5 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream_options.seq_of(offset, self._options.stream)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the open stream when Spark pickles the reader: tasks only read slices."""
+        """Leave out the open stream when Spark pickles the reader: tasks need no stream."""
         return {**self.__dict__, "_stream": None}

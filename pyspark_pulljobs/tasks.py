@@ -21,10 +21,9 @@ def call_in_tasks(
     parts: Sequence[Part],
     tasks: int,
 ) -> list[Result]:
-    """Call the function in each of `tasks` tasks, and return the results of all.
+    """Divide `parts` among `tasks` tasks of Spark, and return the results of all.
 
-    Each call gets some of the parts and yields any number of results. Parts and results are
-    pickled.
+    Each task calls the function with some of them, for any number of results. Both are pickled.
     """
     numbers = spark.range(0, len(parts), 1, tasks)
     rows = numbers.mapInArrow(_Call(function, parts), "result binary").collect()

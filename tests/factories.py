@@ -135,7 +135,7 @@ def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
 def claim_from_head(consumer: Consumer, wanted: int = 1, **options: Any) -> Claimed:
     """Claim as a process does that knows no low-water mark.
 
-    `options` are fields of `Terms`, or `entry`, the position at which to enter the claim index.
+    `options` are fields of `Terms`, or `entry`, the position in the claim index to begin at.
     """
     entry = options.pop("entry", LowWaterMarks().entry_above())
     terms = Terms(Lease.Via.WORKER, MAX_LEASE)._replace(**options)

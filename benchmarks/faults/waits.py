@@ -195,7 +195,7 @@ def _file(process: Process, pid: int) -> Path:
 
 
 def _is_in_a_long_job(client: Process) -> bool:
-    """Return True if a handler of the client has gone on for many steps and took one just now."""
+    """Return True if a handler of the client has noted for long, and just now, that it works."""
     steps = [line for line in read_file(_file(client, client.pid)) if line.event == WORKED]
     running = {line.job for line in steps if line.at > time.monotonic() - RECENT_SECONDS}
     counts = Counter(line.job for line in steps)

@@ -1,4 +1,4 @@
-"""Peers with their pinned versions, each in the best setting that its authors document."""
+"""Compared queues: pinned versions, each in the best setting that its authors document."""
 
 from dataclasses import replace
 from typing import Final
@@ -228,7 +228,7 @@ PEERS: Final = (
 
 
 def choose_peers(names: list[str] | None) -> list[Peer]:
-    """Return the named peers, or all, in the order of this file. Exit for an unknown name."""
+    """Return the named queues, or all, in the order of this file. Exit for an unknown name."""
     known = {peer.name: peer for peer in PEERS}
     unknown = set(names or ()) - known.keys()
     if unknown:

@@ -59,7 +59,7 @@ class Panel:
 
 
 def draw_svg(content: Content) -> str:
-    """Draw rates on the left and latencies on the right, with the fastest peer on top."""
+    """Draw rates on the left and latencies on the right, with the fastest queue on top."""
     panels = [_rates(content), _latencies(content)]
     first = panels[0].series[0].points
     peers = sorted(content["peers"], key=lambda peer: -first[peer].median if peer in first else 0)

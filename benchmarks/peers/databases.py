@@ -1,4 +1,4 @@
-"""Databases of the peers: each is filled once, and each round works on a copy."""
+"""Databases of the compared queues: each is filled once, and each round works on a copy."""
 
 import re
 import time
@@ -40,7 +40,7 @@ def connect(database: str = CATALOG) -> Connection:
 
 
 def name_of(peer: Installable, suffix: str) -> str:
-    """Return the name of a peer's database."""
+    """Return the name of the database of a compared queue (peer)."""
     return PREFIX + re.sub(r"\W+", "_", peer.name) + f"_{suffix}"
 
 
@@ -98,7 +98,7 @@ def wal_since(session: Connection, start: str) -> float:
 
 
 def count_left(session: Connection, peer: Peer) -> int:
-    """Return how many published jobs are not done, as the peer's database shows."""
+    """Return how many published jobs are not done, by the tables of the compared queue."""
     return int(str(_value(session, peer.left)))
 
 

@@ -1,4 +1,4 @@
-"""Environments of the peers, installed once and kept in the state directory."""
+"""Environments of the compared queues, installed once and kept in the state directory."""
 
 import json
 import os
@@ -24,12 +24,12 @@ OUTPUT: Final = 400
 
 
 class NotRun(Exception):
-    """Reason why a peer cannot run here, and what to install."""
+    """Reason why a compared queue cannot run here, and what to install."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Command that starts the adapter of a peer, and the versions that are installed."""
+    """Command that starts the adapter of a compared queue, and the installed versions."""
 
     command: tuple[str, ...]
     versions: dict[str, str]
@@ -44,7 +44,7 @@ class Environment:
 
 
 def prepare(peer: Installable) -> Environment:
-    """Install a peer unless it is there. Raise NotRun with the error of the installer."""
+    """Install a compared queue unless it is there. Raise NotRun with the installer's error."""
     if peer.runtime is Runtime.OURS:
         return _ours(peer)
     folder = state_directory() / "peers" / re.sub(r"\W+", "-", peer.name)
@@ -70,7 +70,7 @@ def _bare(package: str) -> str:
 
 
 def _find_python(oldest: tuple[int, int]) -> str:
-    """Return the interpreter of the benchmark, or a newer one if it is too old for a peer."""
+    """Return the Python of the benchmark, or a newer one if it is too old for a queue library."""
     if sys.version_info >= oldest:
         return sys.executable
     for minor in range(oldest[1], oldest[1] + NEWER):

@@ -1,4 +1,4 @@
-"""Measures of a peer. Each returns plain values for the record."""
+"""Measures of a compared queue. Each returns plain values for the record."""
 
 import subprocess
 import time
@@ -56,7 +56,7 @@ class Sizes:
 
 
 def publish(peer: Peer, environment: Environment, empty: str, how: str, sizes: Sizes) -> Figures:
-    """Publish from one process. Return the messages a second, None if the peer has no such call."""
+    """Publish from one process. Return messages a second, None if the queue has no such call."""
     with databases.copied(empty) as database:
         done = order(peer, environment, database, "publish", how, sizes.jobs, sizes.publish_seconds)
     return {"rate": done["published"] / done["seconds"] if done["published"] else None}
@@ -65,7 +65,7 @@ def publish(peer: Peer, environment: Environment, empty: str, how: str, sizes: S
 def fill(
     peer: Peer, environment: Environment, database: str, jobs: int, *, waiting: int = 0
 ) -> Figures:
-    """Queue jobs by the peer's fastest call and return the WAL bytes a job."""
+    """Queue jobs by the fastest call of the compared queue. Return the WAL bytes a job."""
     with databases.connect(database) as session:
         start = databases.position(session)
         done = order(peer, environment, database, "publish", "many", jobs, 0)
@@ -128,7 +128,7 @@ class _Marks:
     """Counts of unfinished jobs and costs at several times while workers do the jobs.
 
     The first is noted once a fifth is done, the last when four fifths are done. Between them as
-    many jobs are claimed as finished, even if a peer claims far ahead or writes late.
+    many jobs are claimed as finished, even if a queue claims far ahead or writes late.
     """
 
     def __init__(self, peer: Peer, session: Connection, workers: Workers) -> None:

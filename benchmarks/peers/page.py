@@ -96,7 +96,7 @@ def held(content: Content) -> str:
 
 
 def _load(content: Content, peer: str) -> list[str]:
-    """Return a peer's cells of the load under a snapshot. Its growth is that of the p99 latency."""
+    """Return a queue's cells of the load under a snapshot. The growth is that of p99 latencies."""
     loads = summary.rounds(content, peer, WHILE)
     if not loads:
         # A record that is older than this measure has drains without a load.
@@ -149,7 +149,7 @@ def latencies(content: Content) -> str:
 
 
 def keeps(content: Content) -> str:
-    """Return the table of what each peer guarantees and stores."""
+    """Return the table of what each compared queue guarantees and stores."""
     head = ["peer", "rows of a successful job", "claim while it runs", "acks", "retries", "fan-out"]
     rows = [
         [peer.name, peer.history, peer.holds, peer.acks, peer.retries, peer.fan_out]
@@ -165,7 +165,7 @@ def settings(content: Content) -> str:
 
 
 def errors(content: Content) -> str:
-    """Return a list of the peers that did not run and the measures that failed."""
+    """Return a list of the compared queues that did not run and the measures that failed."""
     lines = [
         f"- {name}: not run: {_short(entry['error'])}"
         for name, entry in content["peers"].items()
@@ -193,7 +193,7 @@ SECTIONS: Final[dict[str, Callable[[Content], str]]] = {
 
 
 def ran(content: Content) -> list[str]:
-    """Return the names of the peers that ran."""
+    """Return the names of the compared queues that ran."""
     return [name for name, entry in content["peers"].items() if "error" not in entry]
 
 

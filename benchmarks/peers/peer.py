@@ -1,4 +1,4 @@
-"""Description of a peer."""
+"""Description of a queue with which pulljobs is compared (peer)."""
 
 from dataclasses import dataclass
 from enum import StrEnum

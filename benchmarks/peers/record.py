@@ -8,7 +8,7 @@ from benchmarks.peers.measures import Figures
 
 
 class Record:
-    """File of a run with an entry for each peer: `error`, or `versions`, `figures`, `errors`."""
+    """File of a run with an entry for each queue: `error`, or `versions`, `figures`, `errors`."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self._path = path
@@ -27,18 +27,18 @@ class Record:
         self._save()
 
     def prepared(self, name: str, versions: dict[str, str]) -> None:
-        """Record the versions of a peer that can run, and forget its errors of an earlier run."""
+        """Record the versions of a queue that can run, and forget its errors of an earlier run."""
         self._peer(name).update(versions=versions, errors={})
         self._peer(name).pop("error", None)
         self._save()
 
     def failed(self, name: str, error: str) -> None:
-        """Record why a peer cannot run."""
+        """Record why a compared queue cannot run."""
         self._peer(name)["error"] = error
         self._save()
 
     def add(self, name: str, measure: str, figures: Figures) -> None:
-        """Add the figures of a round of a measure of a peer."""
+        """Add the figures of one round of a measure of a compared queue."""
         self._peer(name)["figures"].setdefault(measure, []).append(figures)
         self._save()
 
@@ -48,16 +48,16 @@ class Record:
         self._save()
 
     def give_up(self, name: str, measure: str, error: str) -> None:
-        """Record why a measure of a peer failed."""
+        """Record why a measure of a compared queue failed."""
         self._peer(name)["errors"][measure] = error
         self._save()
 
     def rounds(self, name: str, measure: str) -> int:
-        """Return the number of successful rounds of a measure of a peer."""
+        """Return the number of successful rounds of a measure of a compared queue."""
         return len(self._peer(name)["figures"].get(measure, []))
 
     def hopeless(self, name: str, measure: str) -> bool:
-        """Return True if a measure of a peer failed and has no successful round."""
+        """Return True if a measure of a compared queue failed and has no successful round."""
         return measure in self._peer(name)["errors"] and not self.rounds(name, measure)
 
     def _peer(self, name: str) -> dict[str, Any]:

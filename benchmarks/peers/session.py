@@ -1,4 +1,4 @@
-"""Run of the comparison: environments, rounds of all peers in turn, then held snapshots."""
+"""Run of the comparison: environments, rounds of all queues in turn, then held snapshots."""
 
 import argparse
 import sys
@@ -25,7 +25,7 @@ Measure = tuple[str, Callable[[], Figures]]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure all peers, record the figures in a file, and write the page and its chart."""
+    """Measure all compared queues, record the figures in a file, and write docs/peers.md."""
     refuse_unsafe()
     path = options.json or state_directory() / "peers" / "record.json"
     record = Record(Path(path), resume=options.resume)
@@ -69,7 +69,7 @@ def _sizes(options: argparse.Namespace) -> Sizes:
 
 
 def prepare_peers(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[Prepared]:
-    """Return the peers that can run, and record the errors of the others."""
+    """Return the compared queues that can run, and record the errors of the others."""
     ready = []
     for peer in peers:
         try:
@@ -85,7 +85,7 @@ def prepare_peers(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[P
 
 
 def _databases(peer: Peer, record: Record, prepared: Prepared, sizes: Sizes) -> None:
-    """Create a database with the peer's tables and one with jobs, unless an earlier run did."""
+    """Create a database with a queue's tables and one with jobs, unless an earlier run did."""
     empty, filled = (databases.name_of(peer, suffix) for suffix in ("empty", "filled"))
     if not databases.exists(empty) or not record.rounds(peer.name, "fill"):
         databases.create(empty)

@@ -26,9 +26,9 @@ Note = Callable[[Peer, str, list[Figures] | str], None]
 
 
 def measure_held(group: Sequence[Prepared], sizes: Sizes, rounds: int, note: Note) -> None:
-    """Load all peers at once while snapshots are held. Then measure each peer alone.
+    """Load all compared queues at once while snapshots are held. Then measure each alone.
 
-    Every peer gets the same jobs at the same pace. `note` is called with each result.
+    Every queue gets the same jobs at the same pace. `note` is called with each result.
     """
     with ExitStack() as stack:
         for peer, _environment in group:

@@ -36,7 +36,7 @@ def read_seconds(pool: ProcessPoolExecutor, dsn: str, processes: int) -> tuple[i
 
 
 def _slices(name: str, parts: int) -> list[str]:
-    """Return a statement of the export for each of `parts` ranges of ids with about equal rows."""
+    """Divide the ids into `parts` ranges of about equal rows. Return the export's query of each."""
     fractions = ", ".join(str(number / parts) for number in range(1, parts))
     [(cuts,)] = query(
         f"SELECT percentile_disc(ARRAY[{fractions}]::float8[]) WITHIN GROUP (ORDER BY id)"

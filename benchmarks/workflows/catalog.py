@@ -81,7 +81,7 @@ PEERS: Final = (
 
 
 def choose_peers(names: list[str] | None) -> list[WorkflowPeer]:
-    """Return the named peers, or all, in the order of this file. Exit for an unknown name."""
+    """Return the named libraries, or all, in the order of this file. Exit for an unknown name."""
     known = {peer.name: peer for peer in PEERS}
     if unknown := set(names or ()) - known.keys():
         raise SystemExit(f"No peer {', '.join(unknown)}: choose from {', '.join(known)}.")

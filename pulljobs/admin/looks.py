@@ -85,7 +85,7 @@ def badge(job: Job | ArchivedJob) -> SafeString:
 def status_of(job: Job | ArchivedJob, step: str = "") -> SafeString:
     """Return the badge of a job's state. Below it are `step` and the start of its last error.
 
-    `step` is a text of `describe_step`, or empty.
+    `step` is "" or the text of `describe_step`: when the job settled, or in how long it is due.
     """
     lines = [step, Truncator((job.error or "").partition("\n")[0]).chars(BRIEF)]
     shown = [(line,) for line in lines if line]

@@ -1,6 +1,6 @@
 """Tables on the page of a node, from the JSON report that it wrote with its last heartbeat.
 
-A process of another release may have written the report, so any part may be missing.
+A process of another release may have written the report, so any key may be missing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,9 +39,9 @@ class RunRow(NamedTuple):
 
 
 def read_report(node: Node) -> dict[str, Any]:
-    """Return the report of a node's last heartbeat as the template shows it, by part.
+    """Return the tables of a node's page, by name, from the report of its last heartbeat.
 
-    A part that the report does not have is empty.
+    A table for which the report has no key is empty.
     """
     report = node.report if isinstance(node.report, dict) else {}
     return {

@@ -285,7 +285,7 @@ def _publish(
 
 
 def parts(whole: Sequence[T], most: int) -> Iterator[Sequence[T]]:
-    """Yield a sequence in parts of at most `most` items."""
+    """Yield consecutive slices of a sequence, each of at most `most` items."""
     for start in range(0, len(whole), most):
         yield whole[start : start + most]
 

@@ -43,7 +43,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Handling:
-    """Handler with the options that decide the outcome of a message."""
+    """Handler with the arguments of `Consumer` that decide the outcome of a message."""
 
     handler: Handler
     max_attempts: int

@@ -37,7 +37,7 @@ class Link:
         again: Delay | None,
         on_change: Callable[[bool], None],
     ) -> None:
-        """Make a link to the consumer at `path` of a broker. It is down until `connect` is called.
+        """Make a link, down until `connect` is called, to the consumer at a URL path of a broker.
 
         `again(n)` returns the seconds before the n-th new attempt to connect. If `again` is None,
         each attempt needs a call of `connect`. `on_change` is called with True when the link is up,

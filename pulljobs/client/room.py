@@ -91,7 +91,7 @@ class Room:
         return max(wanted, 0) if is_worth_it or share.fresh else 0
 
     def long_poll_seconds(self, share: Share, longest: float) -> float:
-        """Return for how many seconds a pull may wait and keep a part of the limit from others."""
+        """Return the seconds for which a pull may wait at the broker and use up its share."""
         live = self._live
         if len(live) == 1:
             return longest

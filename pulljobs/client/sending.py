@@ -223,7 +223,7 @@ def _answer(response: httpx.Response, body: bytes, sent_at: float) -> Answer:
 
 
 def _in_time(response: httpx.Response, deadline: float) -> Iterator[bytes]:
-    """Yield the parts of an answer's body. Raise Unreachable after `deadline`, a monotonic time."""
+    """Yield a body as it arrives. Raise Unreachable after `deadline`, a monotonic time."""
     for part in response.iter_bytes():
         yield part
         if now() > deadline:

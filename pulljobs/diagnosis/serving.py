@@ -54,7 +54,7 @@ class HeldBack:
 
     @property
     def subject(self) -> str:
-        """Consumer path, with the task if the circuit is of one task only."""
+        """Path `channel/consumer`, with the Django task if the circuit is of one task only."""
         return f"task {self.task} of {self.path}" if self.task else self.path
 
     @property

@@ -24,7 +24,7 @@ Key = tuple[int, str]
 
 
 class _Full(NamedTuple):
-    """Row of full_keys.sql: a consumer that has no room for another job of the message's key."""
+    """Row of full_keys.sql: a consumer that has as many queued jobs of the key as it may have."""
 
     consumer_id: int
     name: str
@@ -43,7 +43,7 @@ class _Full(NamedTuple):
 
     @property
     def takes_none(self) -> bool:
-        """True if no room can be made, so that the publish is refused."""
+        """True if too few queued jobs can give way to a new job, so that the publish is refused."""
         return len(self.giving_way) < (1 if self.overflow == REPLACE else self.surplus)
 
 
@@ -81,7 +81,7 @@ def _lock_full(run: Run, message: Mapping[str, Any]) -> list[_Full]:
     """Lock the key of a message, and the queued jobs that are dropped or replaced for it.
 
     Return the consumers for which the key is full. If a claim takes one of these jobs meanwhile,
-    there may be room again, so the jobs of the key are counted again.
+    the key may no longer be full, so its jobs are counted again.
     """
     lock(run, [message])
     while True:

@@ -133,7 +133,7 @@ class LowWaterMarks:
         return _make_entry(self.positions, until=None)
 
     def entry_below(self) -> Entry:
-        """Return the entry of a claim that scans a slice below the marks for jobs left there."""
+        """Return the entry of a claim that scans a time range below the marks for jobs left."""
         start = self.below or BEGINNING
         lowered = {
             priority: min(mark, Position(start, 0)) for priority, mark in self.positions.items()
@@ -178,7 +178,7 @@ class LowWaterMarks:
     def learn_below(
         self, *, started_at: datetime, full: bool, passed: bool, took: timedelta
     ) -> None:
-        """Note that a claim scanned a slice below the marks, and go on to the next slice.
+        """Note that a claim scanned a time range (slice) below the marks. Go on to the next one.
 
         The claim took the time `took`: slices grow while claims are quick. With `full` the slice
         may have further jobs and is scanned again. `passed` means that the claim skipped locked
@@ -197,7 +197,7 @@ class LowWaterMarks:
     def lower(self) -> bool:
         """Lower all marks to the start of the range below them where jobs may be left.
 
-        Return False if there is no such range. This is for a caller that scans no slices.
+        Return False if there is no such range. For callers that do not scan it piece by piece.
         """
         if self.below is None:
             return False

@@ -162,7 +162,7 @@ def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> 
 
 
 def bare(payload: bytes, content_type: str, limits: Limits) -> NewMessage:
-    """Return a payload without any options as a message to store, or raise PayloadTooLarge."""
+    """Return a message to store with this payload and defaults, or raise PayloadTooLarge."""
     _check_size(payload, limits)
     return _message((payload, content_type, {}, None, 0, None, None, None, None))
 

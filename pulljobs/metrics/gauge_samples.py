@@ -74,7 +74,7 @@ def _workers(using: str) -> Iterator[Sample]:
 
 
 def _levels(alive: Sequence[Node]) -> Mapping[str, int]:
-    """Return the level of each consumer's circuit, the highest of all workers, by consumer path."""
+    """Return the highest level of each consumer's circuit in all workers, by `channel/consumer`."""
     levels: dict[str, int] = {}
     for node in alive:
         for path, circuit in node.report.get("circuits", {}).items():
@@ -137,9 +137,9 @@ PARTS: Final[Mapping[str, Callable[[str], Iterator[Sample]]]] = {
 
 
 def find_parts() -> dict[str, Callable[[str], Iterator[Sample]]]:
-    """Return the function that reads the samples of each part, by name of the part.
+    """Return functions that each read a group of gauges, by the group's name, such as "workers".
 
-    Parts that other apps add in `hooks.gauges` come last.
+    Groups that other apps add in `hooks.gauges` come last.
     """
     added = {name: hooks.load(module).read_samples for name, module in hooks.gauges.items()}
     return {**PARTS, **added}

@@ -1,4 +1,4 @@
-"""Reading of the parts of a page, so that a part that fails does not hide the others."""
+"""Reading of a page's parts by separate queries: one that fails does not hide the others."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ REFUSED: Final = (errors.UndefinedTable, errors.UndefinedColumn, errors.Insuffic
 
 
 class Reading:
-    """Reader of the parts of a page. `missed` has the names of the parts that failed."""
+    """Reader of the parts of a page, such as workers. `missed` has the names of failed parts."""
 
     def __init__(self, using: str) -> None:
         self._using = using
@@ -51,7 +51,7 @@ def describe(error: Exception) -> str:
 
 @contextmanager
 def impatient(using: str, patience: timedelta) -> Iterator[Reading]:
-    """Open a transaction in which a statement may take `patience`, and yield a reader of parts."""
+    """Open a transaction in which each statement may take `patience`. Yield a `Reading`."""
     milliseconds = str(round(patience.total_seconds() * 1000))
     with transaction.atomic(using=using):
         with connections[using].cursor() as cursor:

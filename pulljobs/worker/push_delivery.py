@@ -65,7 +65,7 @@ class PushDelivery:
         self._is_in_use = False
 
     def pool(self, consumer: Consumer) -> "PushPool":
-        """Return the pool of a consumer. From now on it delivers by the options in this row."""
+        """Return the pool of a consumer. From now on it delivers by the fields of this row."""
         if not self._is_in_use:
             self._is_in_use = True
             self._loop.call(self._sweep)

@@ -50,7 +50,7 @@ class FetchRotation:
         self.search_at = 0.0
 
     def note_work(self, consumers: Collection[object] | None = None) -> bool:
-        """Note that consumers, given by id or path, may have new jobs. By default all may.
+        """Note that consumers, given by id or channel/consumer, may have new jobs. By default all.
 
         Return True if one of them is served here: the caller then wakes the fetcher. Any thread may
         call this.
@@ -62,7 +62,7 @@ class FetchRotation:
         return bool(known)
 
     def note_room(self, pool: JobPool) -> None:
-        """Note that a full pool has room again. Any thread may call this."""
+        """Note that a full pool can take jobs again. Any thread may call this."""
         self._with_room.append(pool)
 
     def note_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
@@ -131,9 +131,9 @@ class FetchRotation:
         return None
 
     def _take_notes(self, now: float) -> list[ConsumerSubscription]:
-        """Make subscriptions due for which new work, or room in their pool, was noted.
+        """Make subscriptions due for which new work, or a pool with free slots, was noted.
 
-        Those with new work come first. Return those with room.
+        Those with new work come first. Return those with free slots.
         """
         with_work, with_room = self._take(self._with_work), self._take(self._with_room)
         for subscription in with_work:

@@ -148,7 +148,7 @@ class HandlerRuns:
             return False
 
     def take_times(self) -> Iterator[tuple[tuple[str, str], float]]:
-        """Yield consumer path and seconds of each handler's run that ended since the last call."""
+        """Yield ((channel, consumer), seconds) of each handler's run since the last call."""
         while self._times:
             yield self._times.popleft()
 

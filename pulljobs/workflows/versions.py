@@ -45,7 +45,7 @@ class StrandedRuns(NamedTuple):
 
 
 def report_versions() -> dict[str, list[int]]:
-    """Return the oldest and newest version that each workflow here accepts, by consumer path."""
+    """Return the (oldest, newest) version that each workflow here accepts, by channel/consumer."""
     return {
         f"{each.channel}/{each.consumer}": [each.oldest_version, each.version]
         for each in definitions.registered()
@@ -129,7 +129,7 @@ def find_stranded(
 
 
 def read_accepted() -> dict[str, list[tuple[int, int]]]:
-    """Return the (oldest, newest) versions that living workers accept, by consumer path."""
+    """Return the (oldest, newest) versions that living workers accept, by `channel/consumer`."""
     accepted: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     for node in serving.living():
         reported = _reported(node)

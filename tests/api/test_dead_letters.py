@@ -292,7 +292,7 @@ def test_the_ladder_of_get_and_requeue(orders: Subscription, consumer: Caller) -
 
 @pytest.mark.owner
 def test_a_job_whose_message_was_dropped(orders: Subscription, consumer: Caller) -> None:
-    """Retention drops messages by the day. The archived part of the job is still shown."""
+    """Retention drops messages by the day. The row of the archive is still shown."""
     publish_many("orders", [b"x", b"y"])
     [claimed] = pulling.Puller(USING, orders.consumer).claim(1).jobs
     assert claimed

@@ -59,7 +59,7 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def test_what_it_makes(file: Path) -> None:
-    """Each section makes a row, and every consumer gets the options that the file has for all."""
+    """Each section makes a row, and every consumer gets the settings that the file has for all."""
     output = load(file)
     assert sorted(output["made"]) == [
         "channel orders",
@@ -111,7 +111,7 @@ def test_a_changed_file_changes_what_it_names(file: Path) -> None:
 
 
 def test_what_it_does_not_tell_stays_as_it_is(file: Path) -> None:
-    """Options that a later file leaves out are not reset."""
+    """Settings of rows that a later INI file leaves out are not reset."""
     load(file)
     file.write_text("\n".join(GOOD.splitlines()[7:]))
     load(file)

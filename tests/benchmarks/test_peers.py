@@ -1,4 +1,4 @@
-"""The peer harness measures, keeps its figures, and reports which peer could not run and why."""
+"""The comparison measures, keeps its figures, and reports which queue could not run and why."""
 
 import json
 import re

@@ -684,7 +684,7 @@ def test_a_message_whose_lease_is_over_is_not_begun() -> None:
 
 
 def test_sample_rate_never_drops_from_a_shared_queue() -> None:
-    """Dropping a part of the messages is refused, unless no other client shares the consumer."""
+    """A client may only drop a share of the messages if no other client shares the consumer."""
     with pytest.raises(ConfigurationError, match="others of this consumer wait for"):
         consumer_of([filled(1)], nothing, sample_rate=0.5)
     broker, seen = filled(200), list[str]()

@@ -445,7 +445,7 @@ def times(effects: Path, effect: str) -> list[float]:
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_frozen_client_does_nothing_after_it_continues(kind: str, tmp_path: Path) -> None:
-    """The handler of the frozen client takes no further step, and no waiting message is begun."""
+    """Its handler has no further effect after the lease ended, and no waiting message begins."""
     broker, effects = brief(3, lease=3.0), tmp_path / "effects"
     effects.touch()
     with (

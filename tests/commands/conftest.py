@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the time limit of `top` for reading each part of its screen, for busy machines."""
+    """Raise the time limit of `top` for reading each of its tables, for busy machines."""
     monkeypatch.setattr("pulljobs.management.top.frame.PATIENCE", timedelta(minutes=1))
 
 
@@ -44,7 +44,7 @@ def consumer(transactional_db: None) -> Consumer:
 
 @pytest.fixture
 def no_archive(consumer: Consumer) -> Iterator[None]:
-    """Make this session act as a role that may read all tables except the archive."""
+    """Make this session act as a database role that may read all tables except the archive."""
     role = f"pulljobs_reader_of_test_{uuid4().hex[:8]}"
     query(f"CREATE ROLE {role}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
     query(f"REVOKE ALL ON pulljobs_archived_job FROM {role}; SET ROLE {role}")

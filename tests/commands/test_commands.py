@@ -164,7 +164,7 @@ MISSED: dict[str, tuple[list[str], str]] = {
 def test_parts_that_the_database_does_not_return_in_time_are_not_known(
     kind: str, consumer: Consumer
 ) -> None:
-    """`inspect` names the requested parts that it could not read, and calls no node absent."""
+    """`inspect` names what it could not read, such as workers, and calls no node absent."""
     given, expected = MISSED[kind]
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_node, pulljobs_pull_waiter")

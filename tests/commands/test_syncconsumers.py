@@ -19,7 +19,7 @@ PLACE = "orders/invoicing"
 
 @pytest.fixture(autouse=True)
 def _of_the_test(consumer: Consumer) -> Iterator[None]:
-    """Register a handler whose options differ from those that the consumer's row has."""
+    """Register a handler whose arguments of `@handler` differ from the consumer's row."""
     consumer.max_waiting, consumer.retry_strategy = 3, "constant:60"
     consumer.save()
     with registry_of_its_own():

@@ -100,7 +100,7 @@ def test_pgbouncer_in_transaction_mode(pooled: int) -> None:
 
 @behind_pgbouncer
 def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    """The tests of some parts of the worker pass, and with PULLJOBS_TEST_SERVERS=1 all of them."""
+    """Some test files of the worker pass, and with PULLJOBS_TEST_SERVERS=1 all of them."""
     url = f"postgres://pulljobs@127.0.0.1:{pooled}/postgres"
     paths = ["tests/worker"] if WHOLE else WORKER
     output = suite(*paths, DATABASE_URL=url, DATABASE_POOLED="1")

@@ -10,7 +10,7 @@ from tests.admin.conftest import browser_of
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the time limit for reading each part of a page, for busy machines."""
+    """Raise the time limit for reading each table of a page, for busy machines."""
     monkeypatch.setattr("pulljobs.admin.dashboard.contents.PATIENCE", timedelta(minutes=1))
 
 

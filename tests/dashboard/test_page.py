@@ -239,7 +239,7 @@ def test_a_capped_count_of_rows_in_a_default_partition_is_marked(
 def test_parts_that_are_not_read_in_time_are_left_out(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a lock holds up one part, the page has all the others."""
+    """If a lock holds up the table of nodes, the page has all other figures."""
     monkeypatch.setattr("pulljobs.admin.dashboard.contents.PATIENCE", timedelta(seconds=3))
     published(consumer, 3)
     with session() as other:
@@ -266,7 +266,7 @@ def test_a_lock_timeout_of_the_role_costs_only_one_part(
 def test_parts_that_were_not_read_are_not_reported_as_healthy(
     operator: Client, consumer: Consumer
 ) -> None:
-    """The page reports that parts are missing, and not that nothing needs attention."""
+    """The page reports that figures are missing, and not that nothing needs attention."""
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")
         text = visible_text(read_dashboard(operator))

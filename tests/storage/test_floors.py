@@ -188,7 +188,7 @@ def test_a_look_below_the_floor_takes_nothing_before_its_time(
 def test_what_came_while_the_clock_was_set_back_is_found(
     puller: Puller, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claimer that sees the clock behind its monotonic clock searches below its mark again."""
+    """A process that sees the clock behind its monotonic clock searches below its mark again."""
     work_on(puller)
     [job] = published(consumer)
     before = floor_of(puller) - timedelta(milliseconds=1)

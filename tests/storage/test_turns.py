@@ -222,7 +222,7 @@ class TestRanks:
 
 
 def behind_a_higher_rank(consumer: Consumer, key: str) -> Puller:
-    """Return a puller whose low-water mark of priority 5 is above the turn of this key.
+    """Return a puller whose low-water mark of priority 5 is later than this key's `turn_at`.
 
     The jobs of the key have priority 0.
     """
@@ -281,7 +281,7 @@ $$
 
 
 def blocks_read(consumer: Consumer, ring: Entry) -> int:
-    """Return how many blocks a claim of five jobs reads if it looks for turns from `ring` on."""
+    """Return how many blocks a claim of five jobs reads if it searches the keys from `ring` on."""
     params: dict[str, Any] = {
         "consumer_id": consumer.pk,
         "wanted": 5,

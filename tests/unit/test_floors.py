@@ -1,4 +1,4 @@
-"""A claimer with low-water marks never leaves an available job behind for ever.
+"""A process with low-water marks never leaves an available job behind for ever.
 
 The history of a database as a state machine: transactions take ids, read the clock, write and end
 in any order, jobs get locked and let go, while one process claims by `LowWaterMarks`.
@@ -219,7 +219,7 @@ TestHistory.settings = settings(max_examples=100, stateful_step_count=60)
 
 @pytest.fixture
 def busy() -> Claimer:
-    """Return a claimer that has claimed for some time, so that its low-water mark is recent."""
+    """Return a simulated process that has claimed for long, so its low-water mark is recent."""
     claimer = Claimer(Database())
     work(claimer, 30)
     return claimer

@@ -277,7 +277,7 @@ def test_channel_delivers_to_pull_and_push_alike(stage: Stage, endpoint: Opened)
 
 
 def test_slow_endpoints_do_not_hold_up_quick_ones(stage: Stage, endpoint: Opened) -> None:
-    """A small version of `python -m benchmarks push`: slow endpoints take all the room they can."""
+    """A small version of `python -m benchmarks push`: slow endpoints take all slots they can."""
     sluggish, quick = endpoint(slow(600), ports=30), endpoint(ports=5)
     for port in sluggish.ports:
         publish_many(pushed(f"http://127.0.0.1:{port}/").channel.name, [b"x"] * 30)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.faults.roles.client URL plain|async
 
-Its handlers write a line at each step, so that the checker sees a run that goes on after its lease.
+Its handlers write a line at intervals, so that the checker sees runs that outlast their lease.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ STEP_SECONDS: Final = 0.05
 
 
 def handle(message: Message) -> None:
-    """Sleep in steps until the job is done or its lease is over, and end as the payload says."""
+    """Note at intervals that the handler works, until the time is over or the lease is lost."""
     script = message.json()
     _note(STARTED, message)
     for _step in range(round(script["seconds"] / STEP_SECONDS)):
@@ -37,7 +37,7 @@ def handle(message: Message) -> None:
 
 
 async def handle_async(message: AsyncMessage) -> None:
-    """Sleep in steps until the job is done or the client cancels it."""
+    """Note at intervals that the handler works, until its time is over or it is cancelled."""
     script = message.json()
     _note(STARTED, message)
     for _step in range(round(script["seconds"] / STEP_SECONDS)):

@@ -53,7 +53,7 @@ def install(writer: HistoryWriter) -> None:
 def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
     """Return a function that calls `watched`, or `genuine` inside of another recorded call.
 
-    The recorded functions call themselves for parts of a batch.
+    The recorded functions call themselves again for a few of their jobs.
     """
 
     @wraps(genuine)

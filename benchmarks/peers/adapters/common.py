@@ -39,7 +39,7 @@ _starts: int | None = None
 
 
 def handle(payload: Payload) -> None:
-    """Handle a job of a peer whose handlers are plain functions."""
+    """Handle a job of a queue library whose handlers are plain functions."""
     if _held:
         _hold()
     if HANDLER == "1ms":
@@ -49,7 +49,7 @@ def handle(payload: Payload) -> None:
 
 
 async def ahandle(payload: Payload) -> None:
-    """Handle a job of a peer whose handlers are coroutines."""
+    """Handle a job of a queue library whose handlers are coroutines."""
     if _held:
         _hold()
     if HANDLER == "1ms":
@@ -76,7 +76,7 @@ def _note(payload: Payload) -> None:
 
 
 def run(migrate: Act, publish: Act, publish_many: Act | None, work: Act) -> None:
-    """Carry out the command in `sys.argv` by the functions of a peer.
+    """Carry out the command in `sys.argv` by functions for one of the compared queues.
 
     All arguments may be coroutine functions. `publish` takes an iterable of payloads and publishes
     each by itself. `publish_many` takes an iterable of lists of payloads, and is None if the peer
@@ -193,7 +193,7 @@ class _Pace(_Payloads):
 
 
 def processes(wanted: int, command: list[str]) -> NoReturn:
-    """Run the worker command of a peer `wanted` times, if it has no option for processes."""
+    """Run a worker's command `wanted` times, for queues without an option for processes."""
     others = [subprocess.Popen(command) for _ in range(wanted - 1)]
     if not others:
         os.execvp(command[0], command)
@@ -207,7 +207,7 @@ def script() -> str:
 
 
 def database_url(driver: str = "postgresql", *, user: bool = True) -> str:
-    """Return the URL of the database that PG* variables name, for peers that do not read them."""
+    """Return the URL of the database that PG* variables name, for queues that don't read them."""
     from urllib.parse import quote, urlencode
 
     host = os.environ["PGHOST"]

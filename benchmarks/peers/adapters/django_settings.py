@@ -1,4 +1,4 @@
-"""Settings of the Django peers: the database that PG* name, and the app of each."""
+"""Settings of the compared Django queues: the database that PG* name, and the app of each."""
 
 import os
 

@@ -108,7 +108,7 @@ class Stack:
 
 
 def draw_bars(frame: Frame, stacks: Sequence[Stack]) -> SafeString:
-    """Return a bar chart with a stack for each column of the frame."""
+    """Return a bar chart with a stack of counts for each column, on the axes of `frame`."""
     outer, shapes = _begin(frame)
     for number, stack in enumerate(stacks):
         column = _add(shapes, "g", class_="faint" if stack.faint else "column")
@@ -190,7 +190,7 @@ def _block(parent: Element, name: str, x: float, width: float, y: float, height:
 
 
 def _paths(frame: Frame, values: Sequence[float | None]) -> Iterator[str]:
-    """Yield the SVG path of each part of a line between gaps. A single value becomes a dot."""
+    """Yield an SVG path for each stretch of a line between gaps. A single value becomes a dot."""
     for run in _runs(values):
         points = [f"{frame.left(at + 0.5):.2f} {frame.top(value):.2f}" for at, value in run]
         yield f"M{' L'.join(points)}" if len(points) > 1 else f"M{points[0]} h0.01"

@@ -136,7 +136,7 @@ class Contents:
 
     @property
     def tiles(self) -> list[Tile]:
-        """Tiles at the top of the page. Those of parts that were not read have no figure."""
+        """Tiles at the top of the page. If its rows were not read in time, a tile has no figure."""
         known = None if Part.WORKERS in self.missed else self.now.workers
         made = [
             *tiles.backlog_tiles(self.now.statuses, known, self.links),
@@ -147,7 +147,7 @@ class Contents:
 
     @property
     def missed_names(self) -> str:
-        """Names of the parts that were not read in time, separated by commas."""
+        """Names of what was not read in time, such as "workers, dead jobs", for a message."""
         return ", ".join(str(part.label) for part in self.missed)
 
     @property
@@ -205,7 +205,7 @@ class Contents:
 
 
 def read_contents(chosen: Range, consumer: str | None, links: Links) -> Contents:
-    """Read all parts of the page, each within a time limit.
+    """Read the rows for all sections of the page, each within a time limit.
 
     `chosen` is the range of the charts, and `consumer` the primary key, as text, of the consumer
     whose history they draw. Any other text stands for all consumers.

@@ -65,7 +65,7 @@ class LimitedRow:
 
     @property
     def used_share(self) -> float:
-        """Used part of the rate limit in per cent, for a bar. Without a rate it is 0."""
+        """Used share of the rate limit in per cent, for a bar. Without a rate it is 0."""
         per_minute = (self.limited.rate_per_second or 0.0) * 60
         return round(min(100.0, 100 * self.settled / per_minute), 1) if per_minute else 0.0
 
@@ -110,7 +110,7 @@ class Usage:
         return self._with_keys(row, consumer) if consumer.takes_turns else row
 
     def _with_keys(self, row: LimitedRow, consumer: Consumer) -> LimitedRow:
-        """Return the row with the numbers of throttled and full keys, and the keys next in turn."""
+        """Return the row with numbers of throttled and full keys, and the keys to claim next."""
         rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
         throttled = rows.filter(throttled_until__gt=self.at)[:COUNTED].count()
         due = rows.filter(turn_at__lte=self.at).order_by("-turn_rank", "turn_at", "key")[:KEYS]

@@ -1,4 +1,4 @@
-"""Parts of the dashboard that are read one by one, each within a time limit.
+"""Parts of the dashboard, such as workers or dead jobs, each read within a time limit.
 
 A part that was not read in time is missing on the page, and its name is shown.
 """

@@ -36,7 +36,7 @@ class Tile:
     """Part of the page from whose rows the figure is computed."""
 
     def as_unknown(self) -> "Tile":
-        """Return the tile without its figure, for a part that was not read in time."""
+        """Return the tile without its figure, because its rows were not read in time."""
         return Tile(self.title, figures.NOTHING, note=_("not read in time"))
 
 

@@ -20,7 +20,7 @@ PATTERNS: Final = [(re.compile(pattern, re.ASCII), replacement) for pattern, rep
 
 @lru_cache(10_000)
 def fingerprint(line: str) -> str:
-    """Return the MD5 of an error's first line without the parts that differ from job to job.
+    """Return the MD5 of an error's first line without quoted names, ids and numbers.
 
     `spark_errors` computes the same.
     """

@@ -53,7 +53,7 @@ class ChannelHour(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """Hour in which a consumer was created or deleted, so that it got a part of the messages."""
+    """Hour in which a consumer was created or deleted, so that it got only some messages."""
 
     consumer_id: int
     channel_id: int

@@ -60,7 +60,7 @@ def count_shapes(spark: "SparkSession", archive: "DataFrame") -> "list[Row]":
 
 
 def shape_of(error: "Column") -> "Column":
-    """Return the error without the parts that differ from job to job, as a column."""
+    """Return the error without quoted names, ids and numbers, which differ by job, as a column."""
     from pyspark.sql import functions as F
 
     for pattern, replacement in SHAPES:

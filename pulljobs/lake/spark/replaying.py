@@ -185,7 +185,7 @@ def _alone() -> Iterator[None]:
 
 
 def describe(group: ReplayGroup, paths: Mapping[int, str]) -> str:
-    """Return a line of text about a group. `paths` has the consumer paths by id."""
+    """Return a line of text about a group. `paths` has channel/consumer by consumer id."""
     reason = f" ({group.reason})" if group.reason else ""
     before = group.jobs - group.fresh
     replayed = f", {before:,} of them replayed before" if before else ""

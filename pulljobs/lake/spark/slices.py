@@ -30,7 +30,7 @@ class Sample(NamedTuple):
     rows: int
 
     def cuts(self, tasks: int) -> list[int]:
-        """Return the bounds of the slices in ascending order, from 0 up to `LAST_ID`.
+        """Return the ids at which slices of the rows begin, ascending from 0, and then `LAST_ID`.
 
         A slice goes from one bound to below the next. Each of the parallel `tasks` gets the same
         number of slices.

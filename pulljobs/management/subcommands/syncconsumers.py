@@ -19,7 +19,7 @@ from pulljobs.models import Consumer, LimitGroup
 
 
 class ConsumerUpdate(NamedTuple):
-    """Consumer of a handler, and the options of its row that differed from those in code."""
+    """Consumer of a handler, and the fields of its row that differed from `@handler` in code."""
 
     consumer: Consumer
     changes: dict[str, tuple[Any, Any]]
@@ -45,7 +45,7 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
 
 
 def update_consumers(*, dry_run: bool) -> list[ConsumerUpdate]:
-    """Create the missing consumers of handlers, and give all of them the options in code.
+    """Create missing consumers of handlers, and set fields that `@handler` gives in all of them.
 
     With `dry_run`, nothing is written, and the result has what would change. Each consumer has a
     transaction of its own.

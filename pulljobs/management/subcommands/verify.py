@@ -101,7 +101,7 @@ def _broken(
 ) -> Iterator[tuple[str, str, list[Any]]]:
     """Yield (name, text of the invariant, ids of rows that break it) for each broken invariant.
 
-    `parts` are the results of apps such as `pulljobs.schedules`, by name.
+    `parts` are the results of further apps, such as `pulljobs.schedules`, by name of the app.
     """
     for name, ids in checked.broken.items():
         yield name, INVARIANTS[name], sorted(ids)

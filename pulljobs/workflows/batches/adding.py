@@ -113,7 +113,7 @@ class OpenBatch:
         return receipts
 
     async def apublish(self, channel: str, payload: Payload, **options: Any) -> Receipt:
-        """Publish a member from async code, with the options of `publish`.
+        """Publish a member from async code, with the keyword arguments of `publish`.
 
         The member is committed when it returns, as by `pulljobs.publishing.apublish`.
         """
@@ -122,7 +122,7 @@ class OpenBatch:
     async def apublish_many(
         self, channel: str, drafts: Iterable[Draft | Payload], **options: Any
     ) -> list[Receipt]:
-        """Publish members from async code, with the options of `publish_many`."""
+        """Publish members from async code, with the keyword arguments of `publish_many`."""
         return await sync_to_async(self.publish_many)(channel, drafts, **options)
 
     @contextmanager
@@ -208,7 +208,7 @@ def create(
 
 
 async def acreate(name: str, **options: Any) -> OpenBatch:
-    """Make a batch from async code, with the options of `create`. It is committed at once."""
+    """Make a batch from async code, with the arguments of `create`. It is committed at once."""
     return await sync_to_async(create)(name, **options)
 
 
@@ -235,7 +235,7 @@ def batch(
 
 @asynccontextmanager
 async def abatch(name: str, **options: Any) -> AsyncIterator[OpenBatch]:
-    """Make a batch from async code, and close it after the block, with the options of `create`.
+    """Make a batch from async code, by the arguments of `create`, and close it after the block.
 
     Transactions do not span awaits, so each member is committed by itself. After an exception the
     batch is cancelled: its queued members are killed.

@@ -328,7 +328,7 @@ def test_a_refused_pull_is_not_counted(
 
 
 def test_pulls_take_no_more_than_max_in_flight(puller: Puller) -> None:
-    """At the limit a pull with NoWait gets 409, and jobs that end or are released make room."""
+    """At the limit a pull with NoWait gets 409, until jobs end or are released."""
     Consumer.objects.update(max_in_flight=3)
     for _ in range(5):
         publish()
