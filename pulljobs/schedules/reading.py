@@ -62,7 +62,7 @@ def is_name(name: object) -> bool:
 
 
 def summarize(row: Schedule, now: datetime) -> dict[str, Any]:
-    """Return the rule, the policies and the state of a schedule as JSON values, for commands."""
+    """Return a schedule as JSON values for commands, without its payload and its headers."""
     return {
         "name": row.name,
         "channel": row.channel_name,
@@ -77,6 +77,9 @@ def summarize(row: Schedule, now: datetime) -> dict[str, Any]:
         "missed_bound": row.missed_bound,
         "misfire_grace_seconds": row.misfire_grace and row.misfire_grace.total_seconds(),
         "overlap": row.overlap,
+        "key": row.key,
+        "priority": row.priority,
+        "cost": row.cost,
         "state": state_of(row, now),
         "paused_until": _text(row.paused_until) if row.is_paused(now) else None,
         "next_slot": _text(row.next_slot),

@@ -33,7 +33,7 @@ def run_json(*arguments: str) -> Any:
 
 
 def test_list_and_show_say_when_the_next_slot_is(make: Make) -> None:
-    row = make(timezone="Europe/Berlin")
+    row = make(timezone="Europe/Berlin", key="customer-7", cost=3)
     make_due(row, 3)
     fire_due()
     [listed] = run_json("list")["schedules"]
@@ -45,6 +45,7 @@ def test_list_and_show_say_when_the_next_slot_is(make: Make) -> None:
     assert "each-minute" in run_text("list")
     shown = run_json("show", "each-minute")
     assert shown["rule"] == "Every minute (Europe/Berlin)"
+    assert (shown["key"], shown["priority"], shown["cost"]) == ("customer-7", 0, 3)
     assert len(shown["upcoming"]) == 10
     assert [slot["reason"] for slot in shown["history"]] == ["due", "missed", "missed"]
     assert "History" in run_text("show", "each-minute")
@@ -78,6 +79,15 @@ def test_an_invalid_argument_is_explained(make: Make, arguments: list[str], advi
         run_text(*arguments)
     assert refused.value.returncode == 2
     assert not AuditEntry.objects.exists()
+
+
+def test_acts_show_times_in_utc_as_other_commands_do(make: Make) -> None:
+    row = make(every=timedelta(days=365))
+    paused = run_text("pause", "each-minute", "--until", "2100-01-01T00:00+02:00")
+    assert paused.split()[-1] == "2099-12-31T22:00:00Z"
+    assert row.next_slot is not None
+    assert run_json("resume", "each-minute")["next_slot"] == format_slot(row.next_slot)
+    assert run_text("fire", "each-minute").split()[-2:] == ["error", "none"]
 
 
 def test_acts_are_in_the_audit_trail(make: Make) -> None:

@@ -41,6 +41,8 @@ class CommandResult:
 
 
 def _format_value(value: Any) -> str:
+    if value is None:
+        return "none"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -8,6 +8,7 @@ from pulljobs.management import job_actions
 from pulljobs.management.parsing import parse_time
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.schedules import acting
+from pulljobs.schedules.rules import format_slot
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -17,5 +18,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(*, name: str, until: datetime | None, **options: Any) -> CommandResult:
     row = acting.pause(name, until, by=job_actions.operator_name())
-    end = "it is resumed" if row.paused_until is None else row.paused_until.isoformat()
+    end = "it is resumed" if row.paused_until is None else format_slot(row.paused_until)
     return CommandResult.from_facts({"schedule": name, "paused_until": end})
