@@ -69,7 +69,7 @@ class Consumer:
             concurrency=concurrency,
             on_stop=on_stop,
             requeue_delay=requeue_delay,
-            backoff=backoff or Backoff(),
+            backoff=Backoff() if backoff is None else backoff,
             reconnect=reconnect,
             auto_renew=auto_renew,
             lookup_urls=_once(lookup_urls),

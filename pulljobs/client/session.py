@@ -59,6 +59,8 @@ class ConsumerOptions:
                 "There is no broker to pull from: give base_urls or lookup_urls."
             )
         check_counts(1, concurrency=self.concurrency)
+        if not isinstance(self.backoff, Backoff):
+            raise ConfigurationError(f"backoff must be a Backoff, not {self.backoff!r}.")
         check_hooks(on_stop=self.on_stop, reconnect=self.reconnect)
         check_seconds("lookup_interval", self.lookup_interval, may_be_zero=False)
         check_seconds("flush_interval", self.flush_interval)

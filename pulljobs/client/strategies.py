@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pulljobs.client import log
+from pulljobs.client.argument_checks import check_counts, check_function, check_seconds
 
 N = TypeVar("N", int, float)
 Delay = Callable[[int], float]
@@ -53,6 +54,12 @@ class Backoff:
     longest: float = 120.0
     after: int = 5
     strategy: Callable[[float], float] = float
+
+    def __post_init__(self) -> None:
+        check_seconds("initial", self.initial)
+        check_seconds("longest", self.longest)
+        check_counts(1, after=self.after)
+        check_function("strategy", self.strategy)
 
 
 def guarded(

@@ -25,6 +25,7 @@ import pulljobs.client
 from pulljobs import errors
 from pulljobs.client import (
     AsyncProducer,
+    Backoff,
     ClientError,
     Connection,
     Consumer,
@@ -174,6 +175,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (CONSUMER, {"lookup_interval": 0}, "lookup_interval must be a number of seconds above 0"),
     (CONSUMER, {"lookup_urls": "localhost"}, "'localhost' is no URL of a broker"),
     (CONSUMER, {"base_urls": ()}, "There is no broker to pull from"),
+    (CONSUMER, {"backoff": 0}, "backoff must be a Backoff, not 0"),
+    (Backoff, {"initial": timedelta(1)}, "initial must be a number of seconds from 0 on"),
+    (Backoff, {"longest": "60"}, "longest must be a number of seconds from 0 on"),
+    (Backoff, {"after": 0}, "after must be a whole number from 1 on, not 0"),
+    (Backoff, {"strategy": 2}, "strategy must be a function, not 2"),
 ]
 
 
