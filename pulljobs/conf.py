@@ -176,7 +176,7 @@ class Settings:
     PUSH_MAX_RETRY_AFTER: timedelta = timedelta(hours=1)
     """Longest Retry-After that is honoured. A longer wait is cut to this."""
     PUSH_MAX_ANSWER_BYTES: int = 64 * 1024
-    """Largest part of an answer's body that is read."""
+    """Number of bytes of an answer's body that are read, from its beginning."""
     PUSH_ALLOWED_NETWORKS: Sequence[str] = ()
     """Networks such as `10.1.0.0/16` that are delivered to although they are not public."""
     PUSH_PORTS: Sequence[int] = ()

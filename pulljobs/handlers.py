@@ -73,7 +73,7 @@ class Grant:
     run_time: RunTime = field(default_factory=RunTime)
     circuit: ResultCounter = field(default_factory=ResultCounter)
     ticket: int = 0
-    """Ticket of the circuit from before the claim, by which it ignores outdated results."""
+    """Number of the circuit's state before the claim, by which it ignores outdated results."""
     throttle: Throttle = field(default_factory=Throttle)
     deadline: float = field(init=False)
     """End of the lease, unless it is renewed."""

@@ -151,7 +151,7 @@ kill_listeners: Final[list[str]] = []
 job_links: Final[list[str]] = []
 """Functions `(request, row)` that yield a label and a link for a live or archived job."""
 node_reports: Final[dict[str, str]] = {}
-"""Functions without arguments that return JSON, by the name of the part.
+"""Functions without arguments that return JSON, by its key in the report of a node.
 
 A worker process calls them once, when it starts.
 """

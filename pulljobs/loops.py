@@ -25,7 +25,7 @@ QUIET: Final = 1.0
 """Seconds between two reports of failing passes."""
 HAND_OVER_SECONDS: Final = 0.0001
 PART_SECONDS: Final = 1.0
-"""Seconds within which `repeat_each` repeats a part. The next pass does the rest."""
+"""Seconds within which `repeat_each` repeats a function. The next pass does the rest."""
 
 
 class Loop(Protocol):

@@ -53,7 +53,7 @@ class Transition(NamedTuple):
     exhausted: State | None
     """State of a job whose retries are used up, or None if the event does not count retries."""
     actor: str
-    """Part of the system that causes the event, as the lifecycle page shows it."""
+    """Cause of the event, such as the reaper or an operator, as the lifecycle page shows it."""
 
 
 def _transition(

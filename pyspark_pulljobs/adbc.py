@@ -20,7 +20,7 @@ from pyspark_pulljobs.connecting import SESSION_SETTINGS, describe_failure, in_u
 BLOCK_BYTES: Final = 16 * 2**20
 """Approximate size of a batch."""
 DRIVER_ERRORS: Final = (Error, OSError, pa.ArrowException)
-"""Errors that the driver raises. Those while batches are read come from Arrow."""
+"""Errors that the database driver raises. Those while batches are read come from Arrow."""
 
 
 class ArrowConnection:

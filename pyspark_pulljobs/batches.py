@@ -29,7 +29,7 @@ from pyspark_pulljobs.database_session import open_session
 from pyspark_pulljobs.stream_options import StreamOptions
 
 MIN_ROWS: Final = 1_000
-"""Minimum number of rows in a slice: fewer rows are not worth a task."""
+"""Minimum number of jobs for a task of Spark: fewer are not worth one."""
 SCHEMA: Final = StructType(
     [
         StructField("job_id", LongType()),

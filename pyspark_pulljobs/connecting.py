@@ -28,11 +28,11 @@ APPLICATION_NAME: Final = "pulljobs on Spark"
 SECRETS: Final = frozenset({"scram_client_key", "scram_server_key"}) | {
     option.keyword.decode() for option in pq.Conninfo.get_defaults() if option.dispchar == b"*"
 }
-"""Parts that a DSN must not have: those that libpq marks as secret, and the SCRAM keys."""
+"""Parameters that a DSN must not have: those that libpq marks as secret, and the SCRAM keys."""
 SESSION_SETTINGS: Final = (
     "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false)"
 )
-"""Statement that sets the settings of a session, in place of those of the role.
+"""Statement that sets the settings of a session, in place of those of the database role.
 
 They are not startup options, because some poolers refuse these. Poolers keep both settings for each
 client.

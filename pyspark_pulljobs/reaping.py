@@ -21,7 +21,7 @@ LEASES: Final = 20
 """Largest number of leases that one transaction ends."""
 END_SECONDS: Final = 1.0
 END_SILENT: Final = b"SET LOCAL idle_in_transaction_session_timeout = '10s'"
-"""A driver that freezes here would keep the leases of all holders locked."""
+"""A Spark driver that freezes here would keep the leases of all holders locked."""
 CONSUMERS: Final = b"SELECT DISTINCT consumer_id FROM pulljobs_job WHERE id = ANY(%s)"
 
 

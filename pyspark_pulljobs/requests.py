@@ -57,7 +57,7 @@ class Request:
     publish_id: str
     on_bad_row: str
     guarded: bool
-    """True if the driver holds the publish. Once no session does, it is abandoned at once."""
+    """True if Spark's driver holds a lock. Once no session does, the publish is abandoned."""
     bounds: Bounds
 
     @property

@@ -50,7 +50,7 @@ class ExportedFile(NamedTuple):
     """File of an export run that is complete."""
 
     slice: int
-    """Number of the slice."""
+    """Number of the `Slice` whose rows the file has."""
     table: str
     day: date
     path: str

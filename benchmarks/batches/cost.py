@@ -23,7 +23,7 @@ MAKE_MEMBERS: Final = (
 )
 NANOSECONDS: Final = 1e9
 Costs = dict[str, list[float]]
-"""Seconds of each call that settles, by kind: elapsed, and CPU of client and server together."""
+"""Seconds of each settling call, by name: elapsed, or CPU of client and server together."""
 
 
 def run(options: argparse.Namespace) -> None:

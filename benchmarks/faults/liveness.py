@@ -37,7 +37,7 @@ RETRY_SECONDS: Final = 0.1
 ANSWER_SECONDS: Final = 5.0
 """Time that the server has to answer `/readyz`, as its guide says."""
 LATE_STEPS: Final = 1
-"""Steps that a handler may make after its lease, if it was frozen between check and step."""
+"""Times that a handler may note that it works after its lease, if frozen after its check."""
 DEAF_JOBS: Final = 60
 """Jobs that other processes claim while a ready process claims none, which then is deaf."""
 

@@ -40,7 +40,7 @@ class Processes:
     ) -> None:
         self.directory, self.history = directory, directory / "history"
         self.enough, self.over = directory / "enough", directory / "over"
-        """Files whose existence ends publishers without a number of jobs, and claimers."""
+        """Files whose existence ends publishers without a number of jobs, and raw claimers."""
         self.orders = directory / "orders"
         """File with the jobs that a paced publisher publishes next."""
         self.history.mkdir()

@@ -46,7 +46,7 @@ LONG_SECONDS: Final = 1.5
 SETTLED_SECONDS: Final = 1.0
 """Seconds after a kill, when a transaction that is still open belongs to the lost worker."""
 LONG_STEPS: Final = 5
-"""Steps that only long jobs make."""
+"""Number of notes "still working" that only handlers of long jobs write."""
 RECENT_SECONDS: Final = 0.2
 FIRST_SECOND: Final = 0.9
 """Longest time in seconds from a claim to the loss of its worker."""

@@ -38,7 +38,7 @@ FIRST: Final = 0.2
 LAST: Final = 0.8
 MARK_SECONDS: Final = 0.5
 STUCK_SECONDS: Final = 4.0
-"""Seconds without progress that end a drain: longer than any peer pauses between flushes."""
+"""Seconds without progress that end a drain: longer than any queue pauses between flushes."""
 
 
 @dataclass(frozen=True, kw_only=True)

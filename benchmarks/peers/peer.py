@@ -20,7 +20,7 @@ class Installable:
     name: str
     runtime: Runtime
     packages: tuple[str, ...] = ()
-    """Packages for pip or npm. The first is the peer itself."""
+    """Packages for pip or npm. The first is the compared queue itself."""
     python: tuple[int, int] = (3, 11)
     """Oldest Python that the packages support."""
     adapter: str

@@ -22,7 +22,7 @@ MOST_WITHOUT: Final = 60.0
 
 Prepared = tuple[Peer, Environment]
 Note = Callable[[Peer, str, list[Figures] | str], None]
-"""Callback for the rounds of a peer's measure, or for the reason why there are none."""
+"""Callback for the rounds of one queue's measure, or for the reason why there are none."""
 
 
 def measure_held(group: Sequence[Prepared], sizes: Sizes, rounds: int, note: Note) -> None:

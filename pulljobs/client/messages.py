@@ -63,7 +63,7 @@ class Received(Generic[Done, Left]):
         """Function that stops the handler, called on the event loop."""
         self.detached = False
         self.ticket = 0
-        """Ticket of the circuit of a `Consumer` from before the pull."""
+        """Number of the state that the circuit of the `Consumer` had before the pull."""
         self.result: Result | None = None
         """Result that the circuit counts, or None for the usual one of the outcome."""
 

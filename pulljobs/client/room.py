@@ -21,7 +21,7 @@ from pulljobs.engine.circuit import Circuit, CircuitState, Result
 TURN: Final = 1.0
 """Seconds until the next turn of an idle broker, and length of its turn if all are idle."""
 REFILL: Final = 0.5
-"""Fraction of the room that must be free for a pull, unless no message waits for a handler."""
+"""Fraction of a broker's share that is free before a pull, unless no message waits to run."""
 
 
 @dataclass(eq=False)

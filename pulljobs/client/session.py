@@ -31,7 +31,7 @@ T = TypeVar("T")
 FLUSH_SECONDS: Final = 10.0
 """Longest time for the last outcomes when the consumer stops, because a broker may be away."""
 POLL_SECONDS: Final = 0.01
-"""Seconds between two looks whether all handlers or outcomes have ended, during a stop."""
+"""Seconds between two checks, during a stop, for the end of all handlers or outcomes."""
 
 
 @dataclass(frozen=True, kw_only=True)

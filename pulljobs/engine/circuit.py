@@ -96,9 +96,9 @@ class Circuit:
     level: int = 0
     blocked_until: float = 0.0
     ticket: int = 0
-    """Ticket for claims that begin now. Results under lower tickets do not count."""
+    """Number of the circuit's state, which claims note. Results under lower numbers are ignored."""
     next_ticket: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
-    """Function that returns a higher ticket at every call. Circuits of one consumer share it."""
+    """Function that returns a higher number at every call. Circuits of one consumer share it."""
     _failing: dict[Hashable, int] = field(default_factory=dict)
     """Jobs that failed without a success since, each with how often it was given back."""
     _probe: Hashable = None

@@ -118,9 +118,9 @@ class LowWaterMarks:
     below: datetime | None = None
     """Start of the range below the marks that has to be scanned again, or None if there is none."""
     slice: timedelta = FIRST_SLICE
-    """Length of the part of that range which the next claim scans."""
+    """Length of the time range, or slice, that the next claim below the marks scans."""
     passed: datetime | None = None
-    """Start of the slice in which a job was skipped because it was locked."""
+    """Start of the time range in which a job was skipped because it was locked."""
     passed_at: datetime = BEGINNING
     """Start of the claim that skipped it."""
     unsure: datetime | None = None

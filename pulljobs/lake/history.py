@@ -29,7 +29,7 @@ class StepCount(NamedTuple):
     """Settlements of one consumer, or of all, in one time step of a chart."""
 
     start: datetime
-    """Start of the step, which is an hour or a day."""
+    """Start of the time step, which is an hour or a day long."""
     consumers: int
     """Id of the consumer, or in a sum over all consumers their number."""
     delivered: int
@@ -44,7 +44,7 @@ class RollupSource:
     """Source of the dashboard's history: live counts, and rollups for the time before these."""
 
     period: Period
-    """Period of the rollups, which is as long as a step of the chart."""
+    """Period of the rollups, which is as long as a time step of the chart."""
 
     def read_history(
         self, chosen: Range, now: datetime, consumer_id: int | None, shown: Collection[int]

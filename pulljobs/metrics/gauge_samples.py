@@ -18,7 +18,7 @@ from pulljobs.storage.backlog import Backlog
 ESTIMATED: Final = 200
 """Largest number of consumers whose queue is estimated, as each estimate is a query."""
 KINDS: Final = ("ready", "delayed", "blocked", "in_flight")
-"""Kinds of live jobs."""
+"""Groups of live jobs that gauges count, as values of a label."""
 
 
 def _consumers(using: str) -> Iterator[Sample]:

@@ -12,7 +12,7 @@ from pulljobs.storage.statements import run
 
 CAPS: Final = (10_000, 5_000, 2_000, 1_000, 500, 200)
 ROWS: Final = 10_000
-"""Number of rows that all counts of one kind together read for a page, about."""
+"""Rough number of rows that one page reads for all counts of one state together."""
 
 QUEUED: Final = ("ready", "delayed", "blocked")
 COUNTS: Final = (*QUEUED, "in_flight", "dead")

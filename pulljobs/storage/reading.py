@@ -24,7 +24,7 @@ class Reading:
         self._using = using
         self.missed: list[str] = []
         self.refused: dict[str, str] = {}
-        """Reasons of the parts that failed for another reason than time."""
+        """Reasons, by name, of the parts that failed for another reason than time."""
 
     @property
     def error(self) -> str:

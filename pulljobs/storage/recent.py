@@ -8,7 +8,7 @@ from pulljobs import ids
 from pulljobs.storage.statements import run
 
 SPANS: Final = 6
-"""Number of equal spans of a slice. Each is read, so that the sample covers the whole slice."""
+"""Number of equal spans of a slice of time. Each is read, so the sample covers all of it."""
 CAP: Final = 300
 """Maximum number of settlements read of a span. If there are more, their number is estimated."""
 

@@ -11,7 +11,7 @@ SLICE: Final = 1_000
 ROWS: Final = 5_000
 """Number of compared rows after which a page ends."""
 SECONDS: Final = 0.15
-"""Time after which a page ends with the slice that is being compared."""
+"""Seconds after which a page ends with the rows that are being compared."""
 
 
 class Searched(NamedTuple):

@@ -25,7 +25,7 @@ from pulljobs.storage.statements import (
 )
 
 LOOKED_AT: Final = 5_000
-"""Number of keys that one call of `sweep` looks at."""
+"""Number of keys that one call of `sweep` checks."""
 FIRST_KEY: Final = (0, "")
 _swept_up_to: dict[str, Key] = {}
 """Key after which the next call of `sweep` begins, by database alias."""

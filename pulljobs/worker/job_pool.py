@@ -30,7 +30,7 @@ class JobPool(Protocol):
     """Place where claimed jobs wait and run. A full pool holds up no jobs of other pools."""
 
     reports_room: bool
-    """True if the pool notifies the fetcher of new room, so that the fetcher need not poll."""
+    """True if the pool notifies the fetcher when it can take jobs again: no poll is needed."""
 
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler the pool takes now, zero or less for none."""

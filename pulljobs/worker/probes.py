@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a probe every few seconds would fill the log."""
+        """Log nothing: a health probe every few seconds would fill the log."""
 
 
 def _address_family(host: str) -> socket.AddressFamily:

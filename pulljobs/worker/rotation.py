@@ -12,7 +12,7 @@ from pulljobs.worker.subscriptions import ConsumerSubscription
 
 LONGEST_PASS: Final = 0.5
 SEARCH_EVERY: Final = 1.0
-"""Seconds between two passes that look at all subscriptions. The others look at those due soon."""
+"""Seconds between passes that check all subscriptions. The others check those due soon."""
 _path_of: Final = attrgetter("handler.path")
 URGENT_SHARE: Final = 3
 """One of this many claims is for the longest waiting subscription, the others for new work."""
@@ -27,7 +27,7 @@ class FetchRotation:
     def __init__(self) -> None:
         self.subscriptions: Sequence[ConsumerSubscription] = ()
         self._known: Mapping[object, ConsumerSubscription] = {}
-        """Subscriptions by consumer id, by consumer path, and by a pool that reports its room."""
+        """Subscriptions by consumer id, by channel/consumer, and by a pool with `reports_room`."""
         self._with_work: deque[object] = deque()
         self._with_room: deque[object] = deque()
         self._urgent: deque[ConsumerSubscription] = deque()

@@ -10,7 +10,7 @@ from pulljobs.workflows import versions
 
 MOST: Final = 10_000
 KINDS: Final = ("ready", "in_flight", "sleep", "signal", "children", "version", "retry", "dead")
-"""Kinds of runs in the metric: the states, with queued runs divided by what they wait for."""
+"""Groups of runs in the metric: the states, with queued runs divided by what they wait for."""
 FAMILIES: Final = (
     Family(
         "pulljobs_runs_waiting",

@@ -15,7 +15,7 @@ from pulljobs.workflows import definitions
 from pulljobs.workflows.models import WorkflowRun
 
 REPORTED: Final = "workflows"
-"""Name of the part of a worker's report that has its versions."""
+"""Key of a worker's report under which the versions are."""
 AT_ONCE: Final = 500
 """Largest number of runs of a consumer that one statement takes up."""
 ANY: Final = (1, definitions.HIGHEST_VERSION)

@@ -25,7 +25,7 @@ STEPS: Final = {
     "week": (168, timedelta(hours=1), "YYYY-MM-DD HH24:MI"),
     "month": (30, timedelta(days=1), "YYYY-MM-DD"),
 }
-"""Number of steps, step and label of a step in the tables, by the name of the range."""
+"""Number of time steps, their length and label in the tables, by the name of the range."""
 UNITS: Final = {"ms": 0.001, "s": 1, "min": 60, "h": 3600, "d": 86_400}
 ROUNDING: Final = ((84_600, 1800.0), (3520, 30.0), (59, 0.5))
 """Rounding errors of shown times, as pairs of least seconds and error: half of a shown unit."""

@@ -504,7 +504,7 @@ def test_messages_that_fail_again_and_again_hold_back_no_others() -> None:
 
 
 def test_a_message_that_is_known_to_fail_is_given_back_for_another_probe() -> None:
-    """If it were kept, messages that always fail would be the probe again and again."""
+    """Otherwise messages that always fail would be the probe (the one job pulled) for ever."""
     broker = filled(LADDER.after)
     known = frozenset(job.id for job in broker.jobs)
 

@@ -35,9 +35,9 @@ OURS = ("points", "marks", "driver")
 class Fate:
     points: frozenset[str]
     marks: str
-    """Directory with an empty file for each point at which the driver was killed."""
+    """Directory with an empty file for each point at which the Spark driver was killed."""
     driver: int
-    """Process group of the driver, which is killed."""
+    """Process group of the Spark driver, which is killed."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "Fate":

@@ -328,7 +328,7 @@ class TestReplace:
     def test_another_priority_is_met_by_who_claims_that_already(self) -> None:
         """A job whose replacement has another priority is claimed.
 
-        Its old time is below the puller's low-water mark of the new priority.
+        Its old time is below the process's low-water mark of the new priority.
         """
         consumer = bounded(1, "replace", exclusive_keys=False)
         replaced = send(consumer, "a").job_ids

@@ -160,7 +160,7 @@ def test_new_priorities_are_found_above_between_and_below_the_known() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_more_priorities_than_floors_are_kept_for() -> None:
-    """Claims find all jobs of 150 priorities, more than a puller keeps low-water marks for."""
+    """Claims find jobs of 150 priorities, more than a process keeps low-water marks for."""
     consumer = ConsumerFactory.create()
     puller = Puller(USING, consumer)
     for _round in range(2):

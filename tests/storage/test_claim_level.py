@@ -26,7 +26,7 @@ LARGE = 51
 
 @pytest.fixture
 def puller() -> Puller:
-    """Return a puller that already has a low-water mark, as after a while of work."""
+    """Return a `Puller` that already has a low-water mark, as after a while of work."""
     puller = Puller(USING, ConsumerFactory.create())
     work_on(puller)
     return puller
@@ -229,7 +229,7 @@ def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_i
 
 
 def _passing(*, full: int, left: int) -> tuple[Puller, int]:
-    """Return a puller whose `full` claims skipped a locked job, and the id of that job.
+    """Return a `Puller` whose `full` claims skipped a locked job, and the id of that job.
 
     `left` jobs remain in the queue. The jobs are older than any claim, so no open transaction keeps
     the low-water mark below them, except for those of other tests for a while. One publish wrote

@@ -160,7 +160,7 @@ class TestClaim:
 
     @committed
     def test_one_puller_finds_what_it_had_to_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A puller finds a job that it skipped while the key was locked, however long that was."""
+        """A process finds a job that it skipped while its key was locked, however long that was."""
         monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
         monkeypatch.setattr(low_water_marks, "CLAIM_SPACING", timedelta())
         consumer = exclusive()

@@ -222,7 +222,7 @@ class TestRanks:
 
 
 def behind_a_higher_rank(consumer: Consumer, key: str) -> Puller:
-    """Return a puller whose low-water mark of priority 5 is later than this key's `turn_at`.
+    """Return a `Puller` whose low-water mark of priority 5 is later than this key's `turn_at`.
 
     The jobs of the key have priority 0.
     """
@@ -242,7 +242,7 @@ def served(reader: Puller, claims: int) -> set[str | None]:
 
 
 def above_its_marks(consumer: Consumer) -> Puller:
-    """Return a puller whose low-water marks are above all waiting jobs."""
+    """Return a `Puller` whose low-water marks are above all waiting jobs."""
     reader = puller(consumer)
     rise_above(reader, consumer)
     return reader

@@ -106,7 +106,7 @@ class Database:
 
 @dataclass
 class Claimer:
-    """Model of `Puller` that works on the database model."""
+    """Model of a process that claims (`Puller`), on the model of the database."""
 
     database: Database
     marks: LowWaterMarks = field(default_factory=LowWaterMarks)

@@ -171,7 +171,7 @@ def probe(worker: Worker, path: str) -> int:
 def test_a_child_whose_loop_dies_or_hangs_is_unhealthy_and_is_replaced(
     stage: Stage, tmp_path: Path, how: str
 ) -> None:
-    """The probe answers 503, a new child takes over, and no job is charged a retry."""
+    """The health probe gets 503, a new child takes over, and no job is charged a retry."""
     stage.consumer(lease_duration=timedelta(minutes=5))  # Its jobs must not wait for that.
     stage.environment |= {"WORKER_APPS": "tests.worker.sabotage"}
     worker = stage.worker(

@@ -195,7 +195,7 @@ def test_after_a_change_to_pull_deliveries_finish_and_waiting_jobs_can_be_pulled
 
 
 def test_after_a_change_to_push_waiting_jobs_are_pushed(stage: Stage, endpoint: Opened) -> None:
-    """A job that a puller holds stays with it."""
+    """A job claimed before the change stays with its holder. The others are pushed."""
     there = endpoint()
     consumer = ConsumerFactory.create()
     publish_many(consumer.channel.name, [b"x"] * 3)

@@ -40,7 +40,7 @@ class ConsumerRow:
     tally: Tally
     """Sums of the chosen range."""
     trend: Sequence[float]
-    """Settlements in each step of the range."""
+    """Settlements in each time step of the chosen range."""
     per_minute: float
     """Settlements of the last minute."""
     links: Links

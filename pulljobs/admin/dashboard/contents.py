@@ -77,9 +77,9 @@ class Contents:
     """Consumer whose history is drawn, or None for all consumers."""
     links: Links
     missed: Sequence[Part]
-    """Parts of the page that the time limit kept from being read."""
+    """Tables and figures of the page that the time limit kept from being read."""
     error: str
-    """Error of the database if it refused a part, and empty otherwise."""
+    """Error of the database if it refused a query, and empty otherwise."""
 
     @property
     def read_at(self) -> datetime:

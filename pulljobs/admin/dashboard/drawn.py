@@ -33,7 +33,7 @@ class DrawnChart:
     head: Sequence[str]
     """Titles of the columns."""
     rows: Sequence[Sequence[str]]
-    """Rows of the steps with settlements, newest first. Each begins with its step."""
+    """Row for each time step with settlements, newest first. It begins with the step's start."""
 
     @property
     def body(self) -> SafeString:

@@ -72,7 +72,7 @@ class Point(Tally):
 
     start: datetime = field(kw_only=True)
     is_whole: bool = True
-    """True if the step is over and was read completely."""
+    """True if the time step is over and was read completely."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class History:
     total: Tally
     consumers: dict[int, Tally]
     trends: dict[int, list[float]]
-    """Number of settlements of each listed consumer in each step, by its primary key."""
+    """Number of settlements in each time step, by primary key of each listed consumer."""
     is_worst: bool = False
     """True if the percentiles are the highest of several consumers, as rollups can't be merged."""
     has_rollups: bool = False
@@ -150,7 +150,7 @@ class _CountsTally:
         self._history, self._start, self._step = history, start, step
         self._consumer_id, self._shown = consumer_id, shown
         self._times: dict[int, Times] = defaultdict(Times)
-        """Histograms of each step, by its index in `points` of the history."""
+        """Histograms of each time step, by its index in `points` of the history."""
         self._times_of_consumers: dict[int, Times] = defaultdict(Times)
 
     def take(self, row: Row) -> None:

@@ -20,7 +20,7 @@ class LimitHold(NamedTuple):
     """Limit because of which a claim of a consumer would get no job now."""
 
     code: Refusal
-    """Kind of the limit, as the result of a claim names it."""
+    """Limit that holds jobs back, such as RATE_LIMITED, as the result of a claim names it."""
     until: datetime | None = None
     """End of the throttle, if `code` is THROTTLED."""
     full_keys: int = 0

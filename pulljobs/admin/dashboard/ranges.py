@@ -62,9 +62,9 @@ class Range:
     step_title: Any
     source: HistorySource
     label: Callable[[datetime], str]
-    """Format of the start of a step, for the axis of a chart."""
+    """Format of the start of a time step, for the axis of a chart."""
     name_step: Callable[[datetime], str] = figures.minute
-    """Format of the start of a step, for tooltips and tables."""
+    """Format of the start of a time step, for tooltips and tables."""
 
     def slices(self, now: datetime) -> list[Slice]:
         """Return the time steps of the range, oldest first. The last ends at `now`.

@@ -53,7 +53,7 @@ class ItemStatus(StrEnum):
 
 
 class LineStatus(StrEnum):
-    """Result of publishing one line of a broadcast-batch."""
+    """Result of publishing the message in one line of a POST to broadcast-batch."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -126,7 +126,7 @@ class PauseBody(TypedDict):
 
 
 class LineBody(TypedDict):
-    """Message in a line of a broadcast-batch, with either Payload or PayloadBase64."""
+    """Message in one line of a POST to broadcast-batch, with Payload or PayloadBase64."""
 
     Payload: NotRequired[str | None]
     PayloadBase64: NotRequired[str | None]

@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
 
 def read_guards(session: Session, consumer_id: int) -> Guards:
-    """Return the guards of a consumer, or the default ones if the consumer does not exist."""
+    """Return a consumer's rules for keys and limits (guards), or the defaults if it is unknown."""
     for row in session.run("guards", {"consumer_id": consumer_id}):
         return Guards(row.exclusive, row.limited, row.group_id, row.by_turn)
     return Guards()
@@ -75,7 +75,7 @@ def _claim_unlimited(session: Session, request: Request, work: Work) -> Claimed:
 def _claim_limited(
     session: Session, request: Request, guards: Guards, work: Work, most: int, next_cost: float
 ) -> Claimed | None:
-    """Claim at most `most` jobs while the limits are locked, or return None if the guards changed.
+    """Claim at most `most` jobs while the limits are locked, or return None if the rules changed.
 
     `next_cost` is the cost of the job after them, or 1 if it is not known. Raises NotEnoughTokens
     if the jobs cost too much.

@@ -11,9 +11,9 @@ from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
 from pulljobs.engine.sql import Row, Session
 
 LEAST_SEEN: Final = 500
-"""Jobs that a claim looks at, even if it wants fewer, to make those behind busy keys blocked."""
+"""Jobs that a claim reads, even if it wants fewer, to make those behind busy keys blocked."""
 MOST_SEEN: Final = 1_500
-"""Jobs that a claim looks at if other transactions have the first ones locked.
+"""Jobs that a claim reads if other transactions have the first ones locked.
 
 A publish that drops older jobs locks them.
 """

@@ -134,11 +134,11 @@ class Terms(NamedTuple):
     few: int | None = None
     """Largest number of claimed jobs with which the claim returns the messages, None for never."""
     before_id: int | None = None
-    """Id from which on no job is claimed, or None. Only claims by exclusive keys look at it."""
+    """Id from which on no job is claimed, or None. Only claims by exclusive keys respect it."""
 
 
 class RingView(NamedTuple):
-    """First turns of keys that a claim saw in the ring, the index of turns, for low-water marks."""
+    """First turns of keys that a claim saw in the index of turns (ring), for low-water marks."""
 
     started_at: datetime
     snapshot: Snapshot
@@ -164,7 +164,7 @@ class Claimed(NamedTuple):
     next_due: timedelta | None
     refusal: Refusal | None
     more: bool = False
-    """True if the claim looked at a part of the queue only, and the next one sees another part."""
+    """True if the claim searched only some of the queue. The next one searches other jobs."""
     sure: bool = True
     """True if the claim looked for skipped jobs below the positions that it `reached`."""
     by_turn: bool = False

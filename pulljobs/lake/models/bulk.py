@@ -41,9 +41,9 @@ class BulkPublish(models.Model):
     mode = models.CharField(max_length=7, choices=Mode.choices)
     state = models.CharField(max_length=7, choices=State.choices, db_default=State.OPEN)
     guarded = models.BooleanField(db_default=False)
-    """True if the driver holds an advisory lock. With no holder it counts as abandoned."""
+    """True if Spark's driver holds an advisory lock. With no holder it counts as abandoned."""
     driver = models.CharField(max_length=255, db_default="")
-    """Driver as host:pid of Spark's JVM. Other processes on that host see when it is gone."""
+    """Spark's driver, as host:pid of its JVM. Other processes on that host see when it is gone."""
     rows = models.BigIntegerField(db_default=0)
     messages = models.BigIntegerField(db_default=0)
     jobs = models.BigIntegerField(db_default=0)

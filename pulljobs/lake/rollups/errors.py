@@ -14,7 +14,7 @@ SHAPES: Final = (
     (r"[0-9]+([.,:][0-9]+)*", "#"),
     (r"\s+", " "),
 )
-"""Parts that may differ between equal errors: quoted names, ids, numbers."""
+"""Patterns of text that may differ between equal errors: quoted names, ids, numbers."""
 PATTERNS: Final = [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in SHAPES]
 
 

@@ -160,7 +160,7 @@ PARTS: Final[
     ErrorFingerprint: (("fingerprint", "reason", "jobs", "sample", "sample_job"), _errors),
     NodeCost: (("node_id", "jobs", "dead", "run_seconds"), _nodes),
 }
-"""Tables of the parts of rollups, with their columns and a function that lists the rows."""
+"""Tables of hot keys, errors and node costs: columns, and a function that lists the rows."""
 
 
 def _counts(row: Rollup) -> Counts:

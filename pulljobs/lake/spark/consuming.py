@@ -42,7 +42,7 @@ class ConsumeOptions:
     handler: str
     """`module:function`, importable where tasks run."""
     form: str = "pandas"
-    """Type of the frames that the handler gets: "pandas" or "arrow"."""
+    """Type of the data frames that the handler gets: "pandas" or "arrow"."""
     stream: str
     """Name of the stream, the same across restarts."""
     checkpoint: str = ""

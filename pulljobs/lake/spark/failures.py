@@ -18,12 +18,12 @@ JAVA_ERROR: Final = re.compile(
 CALL: Final = "An error occurred while calling"
 """Begin of the text of a failed call of Java, which names no reason."""
 NO_MODULE: Final = re.compile(r"No module named '(?P<name>\w+)")
-"""Module that the Python of a worker lacks. The driver has imported it before."""
+"""Module that the Python of an executor lacks. Spark's driver has imported it before."""
 JVM_ENDED: Final = "Spark's Java process ended: it was killed, or the machine ran out of memory."
 STORE_CODE: Final = re.compile(r"<Code>(?P<code>[^<]+)</Code>\s*<Message>(?P<text>[^<]*)</Message>")
 """Code and message in the answer of an object store."""
 STORE_STEP: Final = re.compile(r"\x1b\[[0-9;]*m|\u21b3")
-"""Colours and arrows that separate the steps in an error of the Delta library."""
+"""Colours and arrows that separate nested causes in an error of the Delta library."""
 MAX_CHARS: Final = 500
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 PARTS: Final = ("bin", "conf", "jars", "sbin")
-"""Parts of the installed Spark that a home without Python modules needs."""
+"""Folders of the installed Spark that a home without Python modules needs."""
 
 
 def use(environment: MutableMapping[str, str]) -> None:

@@ -67,7 +67,7 @@ MASTERS: Final = re.compile(
 )
 """Forms of a master. Java would end without a reason for most others, or wait for ever."""
 LOCAL: Final = ("local", "local[")
-"""Masters on this machine alone. For other masters the driver must be reachable."""
+"""Spark masters on this machine alone. For others, Spark's driver must be reachable."""
 LOCAL_PROPERTIES: Final = (
     "spark.driver.host", "spark.driver.bindAddress", "spark.python.daemon.",
     "spark.sql.streaming.checkpointFileManagerClass",

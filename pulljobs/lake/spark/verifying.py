@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_REPORTED: Final = 10
-"""Number of ids reported of each kind of difference."""
+"""Largest number of ids reported for each field of a `Difference`."""
 
 
 def take_snapshot(using: str, location: str) -> LakeSnapshot:

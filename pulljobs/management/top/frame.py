@@ -24,11 +24,11 @@ from pulljobs.storage.recent import Slice
 
 STEP: Final = timedelta(seconds=5)
 STEPS: Final = 12
-"""Number of steps of the trend: it covers one minute."""
+"""Number of time steps of the trend: it covers one minute."""
 ESTIMATED: Final = 200
 """Maximum number of consumers, by name, whose counts above the cap are estimated."""
 RATE_STEPS: Final = 2
-"""Number of latest steps that a rate covers."""
+"""Number of latest time steps that a rate covers."""
 ConsumerSelector = Callable[[], Sequence[Consumer]]
 
 
@@ -45,9 +45,9 @@ class TopFrame:
     consumers: Sequence[ConsumerStatus] = ()
     problems: Sequence[Attention] = ()
     missed: Sequence[Part] = ()
-    """Parts that could not be read."""
+    """Names of what could not be read, such as workers or dead jobs."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Reason for each missed part that failed by an error. The others took too long."""
+    """Reason for each of `missed` that failed by an error. The others took too long."""
     failure: str = ""
     """Reason why the database cannot be reached. Nothing else is known then."""
 

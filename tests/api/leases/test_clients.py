@@ -22,7 +22,7 @@ NAMED = {"HTTP_X_WORKER_ID": "w-1", "HTTP_X_WORKER_HOST": "shop-3", "REMOTE_ADDR
 
 @pytest.fixture
 def beating(puller: Puller, settings: Settings) -> Puller:
-    """Return a puller of a server that writes heartbeats, and with them its clients, often."""
+    """Return an HTTP client of a server that often writes heartbeats, and notes its clients."""
     settings.PULLJOBS = {"HEARTBEAT_INTERVAL": timedelta(milliseconds=50)}
     return puller
 
