@@ -119,14 +119,17 @@ def collect_claims(lines: Iterable[Line]) -> JobClaims:
     return JobClaims(ordered, strange)
 
 
-def _claim_order(claim: JobClaim) -> tuple[int, float]:
+def _claim_order(claim: JobClaim) -> tuple[int, bool, float]:
     """Return the sort key of claims of one job in the order in which the database made them.
 
     A process on a busy machine may record the answer of a claim after another process has claimed
     the job again. The number of deliveries never falls from a claim to the next, and stays the
-    same after a claim that did not start the job.
+    same after a claim that did not start the job. Among claims with the same number, those whose
+    holders returned the job come first, by the times of the answers to their claims.
     """
-    return claim.claimed.deliveries, claim.claimed.since
+    is_lost = not claim.is_queued_again
+    order = claim.claimed.since if is_lost else claim.claimed.at
+    return claim.claimed.deliveries, is_lost, order
 
 
 def note_ends(job_claims: JobClaims, lines: Iterable[Line]) -> None:

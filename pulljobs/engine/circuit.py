@@ -43,7 +43,7 @@ class Result(StrEnum):
     SUCCESS = "success"
     FAILURE = "failure"
     NEUTRAL = "neutral"
-    """The end says nothing about the next job: released, lost or given up."""
+    """The end says nothing about the next job, as after a release or `Retry(backoff=False)`."""
 
 
 def task_of(payload: bytes) -> str:

@@ -16,5 +16,6 @@ def _describe(error: BaseException) -> str:
     lines = traceback.format_exception_only(error)
     first = next(line for line in lines if not line.startswith(" ")).rstrip("\n")
     if isinstance(error, BaseExceptionGroup):
-        return f"{first}: {_describe(error.exceptions[0])}"
+        head = first.partition("\n")[0]
+        return f"{head}: {_describe(error.exceptions[0])}"
     return first

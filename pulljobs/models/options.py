@@ -6,7 +6,7 @@ It makes no query: it runs when modules are imported.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
-from inspect import isasyncgenfunction, isgeneratorfunction
+from inspect import isasyncgenfunction, isgeneratorfunction, unwrap
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
@@ -71,9 +71,13 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def is_same(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Return True for the same function, and for a copy that a repeated import of it has made."""
+    """Return True for the same function, or for that of a module imported again after an error."""
+    if known is new:
+        return True
+    codes = [getattr(unwrap(function), "__code__", None) for function in (known, new)]
+    places = {(code.co_filename, code.co_firstlineno) for code in codes if code is not None}
     name = name_of(known)
-    return known is new or ("<" not in name and name == name_of(new))
+    return None not in codes and len(places) == 1 and "<" not in name and name == name_of(new)
 
 
 def check_flags(name: str, **flags: object) -> None:

@@ -21,12 +21,7 @@ from django.db import transaction
 
 from pulljobs import handlers
 from pulljobs.conf import settings
-from pulljobs.errors import (
-    ConfigurationError,
-    InvalidSchedule,
-    PulljobsError,
-    ScheduleExists,
-)
+from pulljobs.errors import ConfigurationError, InvalidSchedule, PulljobsError, ScheduleExists
 from pulljobs.handlers import Handler
 from pulljobs.models import AuditEntry, Channel
 from pulljobs.models.token_holders import validate_name
@@ -114,8 +109,9 @@ def every(name: str | None = None, payload: Payload = None, **options: Any) -> C
 
 
 def _is_of(handler: Handler, function: Callable[..., Any]) -> bool:
-    """Return True if `@handler` or `@workflow` has made the handler from the function."""
-    return function in (handler.function, getattr(handler.function, "__wrapped__", None))
+    """Return True if `@handler` has registered the function, or `@workflow`, which wraps it."""
+    wrapped = getattr(handler.function, "__wrapped__", None)
+    return function is (wrapped if handler.is_fenced else handler.function)
 
 
 @contextmanager

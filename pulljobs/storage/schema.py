@@ -15,12 +15,17 @@ def advice(error: BaseException) -> str:
     """Return what to do if a missing table or column caused the error, else an empty text."""
     if not isinstance(error.__cause__, errors.UndefinedTable | errors.UndefinedColumn):
         return ""
-    using = settings().DATABASE
-    command = "run manage.py migrate"
-    if using != DEFAULT_DB_ALIAS:  # Without the app, it would create the project's tables there.
-        command += f" APP --database {using} for each of {', '.join(sorted(app_labels))}"
     lacking = str(error).partition("\n")[0]
-    return f"The database lacks a migration ({lacking}): {command}"
+    return f"The database lacks a migration ({lacking}): {how_to_migrate(settings().DATABASE)}"
+
+
+def how_to_migrate(using: str) -> str:
+    """Return the advice to run the command that creates the tables in a database."""
+    if using == DEFAULT_DB_ALIAS:
+        return "run manage.py migrate"
+    # Without the app, it would create the project's tables there.
+    apps = ", ".join(sorted(app_labels))
+    return f"run manage.py migrate APP --database {using} for each of {apps}"
 
 
 @contextmanager

@@ -132,8 +132,9 @@ def _fill_buckets(puller: Puller) -> None:
     buckets.filter(Q(consumer_id=puller.consumer.pk) | ~Q(group_id=0)).delete()
     keys = FlowKey.objects.using(puller.using)
     short = keys.filter(consumer_id=puller.consumer.pk, tokens__isnull=False)
+    short = short.exclude(throttled_until__gt=ClockTime())
     # The turn of a key that is short of tokens comes with its next token.
-    late = short.filter(turn_at__gt=ClockTime()).exclude(throttled_until__gt=ClockTime())
+    late = short.filter(turn_at__gt=ClockTime())
     late.update(turn_at=ClockTime())
     short.update(tokens=None, filled_at=None)
 

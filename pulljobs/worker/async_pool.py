@@ -12,6 +12,7 @@ from typing import Any
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
+from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
@@ -202,4 +203,6 @@ class AsyncPool:
 
 async def _perform(context: HandlerContext, job: ClaimedJob) -> Settlement | None:
     await context.check()
+    if job.is_late_at(time.monotonic()):  # The check of connections may have taken seconds.
+        return outcomes.release(job.held)
     return await aperform(job)

@@ -73,13 +73,14 @@ def get(run_id: int | str) -> RunView:
     row = WorkflowRun.objects.using(using).filter(pk=number).first() if number else None
     if row is None:
         raise UnknownRun(run_id)
-    now = nodes.clock(using)
+    job, now = jobs.get(row.pk), nodes.clock(using)
+    ended = min(now, job.settled_at or now)
     steps = WorkflowStep.objects.using(using).filter(run_id=row.pk).order_by("position")
     signals = RunSignal.objects.using(using).filter(run_id=row.pk, consumed_at=None)
     return RunView(
         row,
-        jobs.get(row.pk),
-        [_view(step, now) for step in steps],
+        job,
+        [_view(step, ended) for step in steps],
         list(signals.order_by("id")[:100]),
         now,
     )

@@ -201,6 +201,19 @@ GOOD: dict[str, tuple[Lines, Tables]] = {
         ],
         by("b"),
     ),
+    "claimed by a long poll that began before another claim of the job": (
+        [
+            claim("b", 5, 5.1, deliveries=1),
+            say(SENT, "b", 6, outcome="release"),
+            say(ANSWERED, "b", 6, 6.1, outcome="QUEUED"),
+            claim("a", 0, 6.2, deliveries=1),
+            run("a", 6.3),
+            *settle("a", 7, 7.1, "QUEUED"),
+            claim("c", 8, 8.1, retry_count=1, deliveries=2),
+            *settle("c", 9, 9.1),
+        ],
+        by("c"),
+    ),
     "renewed, then lost": (
         [claim("a", 0, 1), renew("a", 9, 10), claim("b", 20, 21), *settle("b", 22, 23)],
         by("b"),

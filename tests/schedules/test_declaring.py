@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -50,6 +52,14 @@ def test_a_schedule_above_a_workflow_starts_its_runs() -> None:
     schedules.sync()
     row = Schedule.objects.get()
     assert (row.name, row.channel_name) == ("bills-billing", "bills")
+
+
+@pytest.mark.parametrize("above", [None, wraps(send)(lambda job: None)])
+def test_a_schedule_above_no_handler_is_refused(above: Any) -> None:
+    """A decorator below it may have forgotten to return, or wrap the function of a handler."""
+    handler(channel="invoices", consumer="sending")(send)
+    with pytest.raises(ConfigurationError, match="put @handler or @workflow below it"):
+        schedules.every(cron="0 5 * * *")(above)
 
 
 def test_a_row_counts_once_it_exists_until_it_is_updated() -> None:

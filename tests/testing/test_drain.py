@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from django.test import TestCase, TransactionTestCase
 
 from pulljobs.errors import ConfigurationError, Discard, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, handler
-from pulljobs.models import ArchivedJob, Consumer, Job
+from pulljobs.models import ArchivedJob, Consumer, FlowKey, Job
 from pulljobs.publishing import publish
+from pulljobs.pulling import Puller
 from pulljobs.states import Reason, State
+from pulljobs.storage import limits
 from pulljobs.testing import drain
 from tests.factories import USING, ConsumerFactory
 
@@ -60,6 +63,18 @@ class Handled:
             self.publish(key=key)
         assert len(drain()) == 6
         self.publish(key="a")
+        assert len(drain()) == 1
+
+    def test_a_key_without_tokens_goes_on_after_its_throttle(self) -> None:
+        self.consumer.rate, self.consumer.rate_per_key = "1/d", True
+        self.consumer.save()
+        self.handle(lambda job: None)
+        for _job in range(2):
+            self.publish(key="a")
+        assert len(Puller(USING, self.consumer).claim(2).jobs) == 1, "the token is taken"
+        limits.throttle_keys(USING, {(self.consumer.pk, "a"): 3600.0})
+        assert drain() == []
+        FlowKey.objects.update(throttled_until=Now())
         assert len(drain()) == 1
 
     def test_a_failure_is_returned_and_waits_for_its_delay(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,11 +12,11 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections
 
-from pulljobs.engine import outcomes
+from pulljobs.engine import deadlines, outcomes
 from pulljobs.errors import ConfigurationError, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler, handler
 from pulljobs.states import Event
-from pulljobs.worker import async_pool, event_loop
+from pulljobs.worker import async_pool, event_loop, thread_pool
 from pulljobs.worker.async_pool import AsyncPool
 from pulljobs.worker.event_loop import EventLoop
 from pulljobs.worker.result_buffer import ResultBuffer
@@ -25,6 +25,7 @@ from pulljobs.worker.shared_state import IDLE
 from tests.handling import registry_of_its_own
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.sessions import query as rows_of
+from tests.silent import behind, silent_proxy
 from tests.worker.claiming import unclaimed
 
 Function = Callable[[ClaimedJob], Awaitable[Any]]
@@ -550,3 +551,41 @@ def test_a_job_that_ends_although_its_lease_is_over_offers_its_outcome(bench: As
     [outcome] = bench.decided()
     assert outcome is not None
     assert outcome.event is Event.DELIVER
+
+
+@pytest.mark.own_session
+@pytest.mark.django_db(transaction=True)
+def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
+    bench: AsyncBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of a connection to a silent server takes longer than the lease lasts."""
+    monkeypatch.setattr(thread_pool, "ANSWER_SECONDS", 0.6)
+    monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.6)
+    stack, ran = ExitStack(), list[int]()
+
+    def silence() -> None:
+        stack.enter_context(behind(proxy)).ensure_connection()
+        connection.errors_occurred = True
+        proxy.silence()
+
+    async def breaks(job: ClaimedJob) -> None:
+        await sync_to_async(silence)()
+
+    async def runs(job: ClaimedJob) -> None:
+        ran.append(job.id)
+
+    async def ends(job: ClaimedJob) -> None:
+        await sync_to_async(stack.close)()
+
+    with silent_proxy() as proxy:
+        bench.take(breaks)
+        assert bench.events(1) == [Event.DELIVER]
+        late = unclaimed(2, lease_duration=0.4)
+        late.handler = Handler(channel="c", consumer="c", function=runs)
+        bench.pool.take([late])
+        # Without the checks of the watchdog, which would cancel the job a little later.
+        wait_until(lambda: len(bench.buffer.results) == 2)
+        assert bench.events(2) == [Event.DELIVER, Event.RELEASE]
+        assert ran == []
+        bench.take(ends)
+        bench.events(3)

@@ -25,6 +25,16 @@ from tests.worker.processes import Stage
 processes = pytest.mark.processes
 
 
+class Copies:
+    """Functions of one name in one module, as a copied handler and its original."""
+
+    def handle(job: Any) -> None: ...
+
+    handle_first = handle
+
+    def handle(job: Any) -> None: ...  # type: ignore[no-redef]
+
+
 @processes
 def test_a_burst_drains_the_queue_and_ends(stage: Stage) -> None:
     stage.consumer(retry_strategy="constant:60")
@@ -171,6 +181,16 @@ import missing_library
         for _import in range(2):
             with pytest.raises(ModuleNotFoundError, match="missing_library"):
                 import_module("failing_handlers")
+
+
+def test_two_functions_of_one_name_are_two_handlers() -> None:
+    """The second would replace the first silently, as a copied handler does."""
+    with registry_of_its_own():
+        for decorate in (handler, workflow):
+            at: Any = decorate(channel="orders", consumer=decorate.__name__)
+            at(Copies.handle_first)
+            with pytest.raises(ConfigurationError, match="two handlers"):
+                at(Copies.handle)
 
 
 def test_what_is_no_function_whose_call_runs_it_is_refused() -> None:

@@ -9,11 +9,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from pulljobs import ids, publishing
+from pulljobs import ids, operating, publishing
 from pulljobs.models import AuditEntry, Job
+from pulljobs.models.fields import ClockTime
 from pulljobs.states import State
 from pulljobs.testing import drain
-from pulljobs.workflows import Run, create_signal_token, signal
+from pulljobs.workflows import Run, create_signal_token, reading, signal
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
 from tests.admin.pages import read_page, rows
 from tests.factories import ConsumerFactory
@@ -75,6 +76,19 @@ def test_a_sleep_ends_when_it_is_due(bench: Bench) -> None:
     assert read_step()["EndedAt"] is None
     drain(delayed=True)
     assert read_step()["EndedAt"] == read_step()["DueAt"]
+
+
+def test_a_run_that_was_killed_asleep_has_no_end_of_the_sleep(bench: Bench) -> None:
+    def rest(run: Run) -> None:
+        run.sleep("night", timedelta(hours=8))
+
+    bench.workflow(rest)
+    run_id = bench.start()
+    drain()
+    operating.kill([run_id], by="olga")
+    WorkflowStep.objects.update(due_at=ClockTime())
+    [step] = reading.get(run_id).steps
+    assert step.is_pending
 
 
 def test_a_run_whose_job_was_pruned_is_answered_404(run_id: int) -> None:

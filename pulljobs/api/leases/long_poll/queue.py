@@ -154,9 +154,10 @@ class WaiterQueue:
         for pull in self._remove(self.pulls):
             pull.refuse(refusal)
 
-    def end_outdated(self, present: Consumer) -> None:
-        """Refuse the pulls whose tokens are not those of the consumer and its channel any more."""
-        for pull in self._remove([pull for pull in self.pulls if not pull.has_tokens_of(present)]):
+    def end_outdated(self, pulls: Iterable[PendingPull], present: Consumer) -> None:
+        """Refuse those of `pulls` whose tokens are not those of the consumer and its channel."""
+        outdated = {pull for pull in pulls if not pull.has_tokens_of(present)}
+        for pull in self._remove([pull for pull in self.pulls if pull in outdated]):
             pull.refuse(access_refusals.token_replaced())
 
     def stop(self) -> None:

@@ -266,6 +266,8 @@ class Waiters:
         waiting = {id: queue for id, queue in self._queues.items() if queue.pulls}
         if not waiting:
             return
+        # Pulls that join during the query may have a token that is newer than its answer.
+        pulls = {id: list(queue.pulls) for id, queue in waiting.items()}
         present = await self.run(partial(_read_consumers, self._using, list(waiting)))
         for id, queue in waiting.items():
             if id not in present:
@@ -273,7 +275,7 @@ class Waiters:
             elif present[id].type != Consumer.Type.PULL:
                 queue.end(exceptions.push_consumer())
             elif settings().TOKENS_REQUIRED:
-                queue.end_outdated(present[id])
+                queue.end_outdated(pulls[id], present[id])
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:
