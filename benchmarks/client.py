@@ -29,7 +29,7 @@ BARE: Final = "bare loop"
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the client and the bare loops in turns and compare their rates."""
+    """Run the client and the bare loops alternately, and compare their rates."""
     rates: dict[str, list[float]] = {}
     with own_database(), served() as (_, port):
         give_tokens()

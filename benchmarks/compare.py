@@ -1,4 +1,4 @@
-"""Comparison of two commits: their `limit` runs in turns on one server, and each figure's ratio.
+"""Comparison of two commits: alternating `limit` runs on one server, and each figure's ratio.
 
 Each commit runs the code of its own tree in processes of its own, because the layout of modules
 differs between commits. Only the JSON that `limit` prints has to stay readable.
@@ -92,7 +92,7 @@ def extract(repository: Path, commit: str, tree: Path) -> Path:
 
 
 def limit_flags(options: argparse.Namespace, trees: Sequence[Path]) -> list[str]:
-    """Return the options of one `limit` run: only those that both commits know."""
+    """Return the command-line options of one `limit` run: only those that both commits know."""
     flags = ["--json", "--rounds=1", f"--jobs={options.jobs}", f"--designs={CONTROL}"]
     known = [_output(_limit("--help"), tree).decode() for tree in trees]
     for flag, value in (("--publish-rounds", 1), ("--publishes", options.publishes)):

@@ -68,7 +68,7 @@ DESIGNS: Final[Mapping[str, Design]] = {
 
 
 def run(options: argparse.Namespace) -> None:
-    """Claim and deliver all jobs under each design in turns. Print medians and ratios."""
+    """Claim and deliver all jobs under each design, round after round. Print medians and ratios."""
     with own_database():
         registering.put_limit_group("bench", {"rate": HIGH, "max_in_flight": MANY})
         dedicate("default")

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
 def _pull_and_ack(
     port: int, same_sql: int, batch: int, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Pull and ack jobs by the API and by the bare SQL in turns. Return a row with both rates."""
+    """Pull and ack jobs by the API and by bare SQL alternately. Return a row with both rates."""
     jobs = batch * options.requests
     seconds: dict[int, list[float]] = {port: [], same_sql: []}
     for server in (port, same_sql) * (options.rounds + 1):

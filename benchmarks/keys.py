@@ -27,7 +27,7 @@ TICKS: Final = 100
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure jobs of free keys, in turns with and without jobs of a busy key before them."""
+    """Measure jobs of free keys, alternately with and without jobs of a busy key before them."""
     with own_database():
         Consumer.objects.update(exclusive_keys=True)
         dedicate("default")

@@ -161,7 +161,7 @@ class WorkflowError(PulljobsError):
 
 
 class StepMismatch(WorkflowError):
-    """Step whose name the run has already used for another function or another kind of step."""
+    """Step whose name the run has already used for another function, or for a sleep or wait."""
 
 
 class StepFailed(WorkflowError):

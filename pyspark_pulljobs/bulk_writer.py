@@ -25,7 +25,7 @@ from pyspark_pulljobs.requests import ATOMIC, Address, Request
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
     """Open the publish that the options describe, and return Spark's writer for its mode.
 
-    Spark calls this function once, on the driver. It also cleans up after abandoned publishes.
+    Spark calls this function once, in its driver. It also cleans up after abandoned publishes.
     Raise ConfigurationError for wrong options or columns.
     """
     if overwrite:

@@ -198,7 +198,7 @@ class Director:
         return [*self.processes.living("worker"), *self.processes.living("server")]
 
     def begin(self) -> None:
-        """Start proxies, workers, claimers, clients and publishers."""
+        """Start proxies, workers, raw claimers, HTTP clients and publishers."""
         self.processes.prepare(
             exclusive=self.plan.is_exclusive,
             group=self.plan.group,

@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
 
 class HistoryWriter:
-    """Writer of the history of this process, in a file named by `role` and process id.
+    """Writer of the history of this process, in a file named by `role`, such as worker, and pid.
 
     The file is opened for the first record. After a fork the child opens one of its own.
     """

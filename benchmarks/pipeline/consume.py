@@ -29,7 +29,7 @@ class ConsumeTimes(NamedTuple):
 def measure(
     spark: "SparkSession", rows: int, batch: int, rounds: int, folder: Path
 ) -> ConsumeTimes:
-    """Measure the consumer and raw claims in turns, and return medians.
+    """Measure the streaming consumer and raw claims alternately, and return medians.
 
     The stream keeps its checkpoints in `folder`.
     """

@@ -1,4 +1,4 @@
-"""Export, compared in turns with ADBC alone, by the same statements.
+"""Export, measured alternately with ADBC alone, by the same statements.
 
 As in production, one process exports few rows and Spark many.
 """
@@ -31,7 +31,7 @@ class ExportTimes(NamedTuple):
 
 
 def measure(spark: "SparkSession", rows: int, tasks: int, rounds: int) -> ExportTimes:
-    """Measure the export and ADBC alone in turns.
+    """Measure the export and ADBC alone alternately.
 
     The last export goes to the project's lake, the others each to a lake of their own.
     """

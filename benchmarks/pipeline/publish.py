@@ -51,7 +51,7 @@ def make_rows(spark: "SparkSession", rows: int, folder: Path) -> "DataFrame":
 
 
 def measure(spark: "SparkSession", rows: int, rounds: int, folder: Path) -> PublishTimes:
-    """Measure the publish and the raw statements in turns.
+    """Measure the publish and the raw statements alternately.
 
     The jobs of the last publish stay in the tables.
     """

@@ -52,7 +52,7 @@ class RollupTimes(NamedTuple):
 
 
 def measure(spark: "SparkSession", rounds: int) -> RollupTimes:
-    """Measure the rollup and both bare queries in turns, so that other load affects all alike."""
+    """Measure the rollup and both bare queries alternately: other load affects all alike."""
     times = [(_ours(spark), _bare(spark, PERCENTILES), _bare(spark, NONE)) for _ in range(rounds)]
     ours, bare, counts = map(median, zip(*times, strict=True))
     return RollupTimes(ours, bare, counts, median(ours / bare for ours, bare, _counts in times))

@@ -1,7 +1,7 @@
 """Publishing to consumers that bound how many jobs of a key may be queued.
 
 A publisher locks a row of the key until its transaction ends, so the bound is exact. Claims,
-finishes and kills never look at that row. The caller runs the statements, on one of Django's
+finishes and kills never read that row. The caller runs the statements, on one of Django's
 connections or in a task of Spark.
 """
 

@@ -96,7 +96,7 @@ def free(using: str, freed: Collection[Key]) -> None:
 def sweep(using: str) -> bool:
     """Give turns to keys that have waiting jobs but, after a crash, no turn.
 
-    Each call looks at the next `LOOKED_AT` keys, so that it is short however many there are. Return
+    Each call checks the next `LOOKED_AT` keys, so that it is short however many there are. Return
     True if it should be called again at once, because it had to repair many.
     """
     after = _swept_up_to.get(using, FIRST_KEY)

@@ -56,7 +56,7 @@ class ConsumerCircuit(ResultCounter):
     def admit(self, ticket: int, jobs: Sequence[ClaimedJob]) -> dict[ClaimedJob, float]:
         """Return the jobs that must not run yet, each with the seconds until its next claim.
 
-        `ticket` is the value that `self.ticket` had when the claim was sent.
+        `ticket` numbers the circuit's state when the claim was sent.
         """
         if not self._open:
             return {}
@@ -72,8 +72,8 @@ class ConsumerCircuit(ResultCounter):
     def note_result(self, ticket: int, job: ClaimedJob, result: Result) -> None:
         """Count the result of a job in its circuit. Any thread may call this.
 
-        `ticket` is the value that `self.ticket` had when the claim was sent. If the circuit has
-        changed since, the result does not count.
+        `ticket` numbers the circuit's state when the claim was sent. If the circuit has changed
+        since, the result does not count.
         """
         if self._is_disabled:
             return

@@ -121,7 +121,7 @@ class Replay:
     def begin(self, name: str, kind: str, function: str = "") -> Step:
         """Return the next step of that name: a stored one, or a new one.
 
-        Raise StepMismatch if the name belongs to a call of another kind or function, and
+        Raise StepMismatch if the name belongs to another function or method of the run, and
         TooManySteps.
         """
         self._check_open()

@@ -39,7 +39,7 @@ class RunningJob:
 
 @dataclass(frozen=True)
 class Worker:
-    """Node of any kind (worker, API, Spark), by its row and the report of its last heartbeat."""
+    """Node (worker, API server or Spark), by its row and the report of its last heartbeat."""
 
     node: Node
     now: datetime

@@ -44,7 +44,7 @@ def handle(file: Path, **options: Any) -> CommandResult:
 class BrokerLoad:
     """Creation or update of the rows that a file lists, in one transaction for each entry.
 
-    `done` has the entries by kind of change, and `skipped` the reasons why others were left out.
+    `done` has the entries by `Change`, and `skipped` the reasons why others were left out.
     Loading a file again changes nothing.
     """
 
