@@ -131,8 +131,8 @@ def unserved_consumers() -> Iterator[Finding]:
             yield Finding(
                 "no_worker",
                 True,
-                f"Jobs of {_path(consumer)} wait and no process serves it: start a worker with a "
-                "handler for it, or pull over HTTP.",
+                f"Jobs of {_path(consumer)} wait and no process serves it: "
+                f"{serving.advise_to_serve(consumer)}.",
             )
 
 

@@ -176,7 +176,7 @@ def _held_back(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
         yield WaitReason("circuit_open", text)
     if not serving.is_served(consumer, living):
         yield WaitReason(
-            "no_worker", f"No process serves {path}: start a worker, or pull over HTTP."
+            "no_worker", f"No process serves {path}: {serving.advise_to_serve(consumer)}."
         )
 
 

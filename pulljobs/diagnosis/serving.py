@@ -107,6 +107,13 @@ def is_served(consumer: Consumer, nodes: list[Node]) -> bool:
     return waiters.exists() or held.exists()
 
 
+def advise_to_serve(consumer: Consumer) -> str:
+    """Return what to start, so that a process serves the consumer, as the end of a sentence."""
+    if consumer.type == Consumer.Type.PUSH:
+        return "start a worker without --no-push, which delivers them"
+    return "start a worker with a handler for it, or pull over HTTP"
+
+
 def paused() -> list[Consumer]:
     """Return consumers that are paused themselves or by their channel."""
     by_itself, with_channel = Q(paused_until__gt=Now()), Q(channel__paused_until__gt=Now())

@@ -215,6 +215,15 @@ def test_a_consumer_without_a_worker_is_an_error_while_it_has_jobs() -> None:
     assert "no_worker" not in findings()
 
 
+def test_a_push_consumer_without_a_worker_is_not_advised_to_pull() -> None:
+    """A push consumer has no handler, and a pull over HTTP is refused."""
+    consumer = ConsumerFactory.create(type="push", callback_url="https://shop.example/hook")
+    published(consumer)
+    text = findings()["no_worker"]["text"]
+    assert "start a worker without --no-push" in text
+    assert "pull over HTTP" not in text
+
+
 def test_jobs_due_later_need_no_worker_and_cost_no_reads() -> None:
     """The query for consumers without a worker reads hardly more blocks for 30,000 delayed jobs."""
     query(FORGET.replace("%", "%%"))

@@ -155,6 +155,7 @@ def test_a_job_waits_for_the_job_that_holds_its_key() -> None:
 def test_a_job_waits_for_a_worker_or_for_an_open_circuit() -> None:
     consumer: Any = ConsumerFactory.create()
     [job] = published(consumer)
+    assert "start a worker with a handler for it" in reasons(job)["no_worker"]
     assert set(reasons(job)) == {"no_worker"}
     place, node = f"{consumer.channel.name}/{consumer.name}", uuid4()
     nodes.register(USING, node, "host:7")
