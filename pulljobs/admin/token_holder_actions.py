@@ -95,9 +95,9 @@ def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     form = PauseForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         _set_pause(request, token_holder, form.end())
-        text = _("%s is paused; jobs in flight go on.")
+        text = _("Claims of %s are paused; jobs in flight go on.")
         if pause_until(token_holder) is None:
-            text = _("%s is not paused: that time is in the past.")
+            text = _("Claims of %s are not paused: that time is in the past.")
         messages.success(request, text % token_holder)
         return back_to(token_holder)
     return render_page(
@@ -110,7 +110,7 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     if request.method != "POST":
         raise Http404
     _set_pause(request, token_holder, None)
-    messages.success(request, _("%s is resumed.") % token_holder)
+    messages.success(request, _("Claims of %s are resumed.") % token_holder)
     return back_to(token_holder)
 
 

@@ -60,7 +60,7 @@ def test_a_pause_ends_by_itself(operator: Client, consumer: Consumer) -> None:
 def test_a_pause_until_a_past_time_does_not_pause(operator: Client, consumer: Consumer) -> None:
     data = {"span": "1h", "until": "2020-01-31T12:00"}
     assert post_form(operator, act_url("consumer", "pause", consumer.pk), data) == [
-        "census is not paused: that time is in the past."
+        "Claims of census are not paused: that time is in the past."
     ]
     published(consumer)
     assert claimed(consumer)

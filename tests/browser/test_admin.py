@@ -127,7 +127,7 @@ def test_a_consumer_is_paused_and_resumed(visitor: Visitor) -> None:
     save_screenshot(page, "admin-consumer")
     assert project.number(paused, census) == 1
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("census is resumed.")).to_be_visible()
+    expect(page.get_by_text("Claims of census are resumed.")).to_be_visible()
     assert project.number(paused, census) == 0
 
 

@@ -45,7 +45,7 @@ def test_a_schedule_is_previewed_created_fired_paused_and_backfilled(visitor: Vi
     page.get_by_role("link", name="Fire now …").click()
     save_screenshot(page, "admin-schedule-fire")
     page.get_by_role("button", name="Fire now").click()
-    expect(page.get_by_text(f"{NAME} was fired.")).to_be_visible()
+    expect(page.get_by_text(f"Schedule {NAME} was fired.")).to_be_visible()
     expect(page.get_by_text("fired by a user")).to_be_visible()
     assert project.number(FIRED, NAME, "now") == 1
 
@@ -53,9 +53,9 @@ def test_a_schedule_is_previewed_created_fired_paused_and_backfilled(visitor: Vi
     page.get_by_label("until it is resumed").check()
     save_screenshot(page, "admin-schedule-pause")
     page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_text(f"{NAME} is paused.")).to_be_visible()
+    expect(page.get_by_text(f"Schedule {NAME} is paused.")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text(f"{NAME} is resumed.")).to_be_visible()
+    expect(page.get_by_text(f"Schedule {NAME} is resumed.")).to_be_visible()
 
     page.get_by_role("link", name="Backfill …").click()
     page.get_by_role("button", name="Show the slots").click()

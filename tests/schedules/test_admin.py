@@ -375,7 +375,9 @@ def test_fire_now_publishes_one_message_and_reports_a_refusal(operator: Client, 
     row = make()
     assert "Its message is published" in read_page(operator, act_page(row, "fire"))
     assert not Job.objects.exists()
-    assert post_form(operator, act_page(row, "fire"), {}) == ["each-minute was fired."]
+    assert post_form(operator, act_page(row, "fire"), {}) == ["Schedule each-minute was fired."], (
+        "a name at the begin would be shown with a capital letter"
+    )
     assert Job.objects.count() == len(message_ids(row)) == 1
     assert trail() == [("olga", "fire", "schedule each-minute")]
     Schedule.objects.filter(pk=row.pk).update(channel_name="gone")
@@ -491,7 +493,7 @@ def test_selected_schedules_are_paused_resumed_and_fired(operator: Client, make:
     act("resume_selected")
     assert not any(reread(row).is_paused(now()) for row in (first, second, gone))
     warning, done = act("fire_selected")
-    assert warning.startswith("gone: ")
+    assert warning.startswith("Schedule gone: ")
     assert done == "Done for first, second."
     assert (reasons(first), reasons(second), reasons(gone)) == (["now"], ["now"], [])
     assert [act for _by, act, _subject in trail()] == ["pause"] * 3 + ["resume"] * 3 + ["fire"] * 2

@@ -78,7 +78,7 @@ def fire(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         return _page(listed, request, row, "fire", title=_("Fire %s now") % row)
     with _reported(request):
         acting.fire_now(row.name, by=request.user.get_username())
-        messages.success(request, _("%s was fired.") % row)
+        messages.success(request, _("Schedule %s was fired.") % row)
     return _back(row)
 
 
@@ -88,7 +88,7 @@ def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         with _reported(request):
             acting.pause(row.name, _end_of(form), by=request.user.get_username())
-            messages.success(request, _("%s is paused.") % row)
+            messages.success(request, _("Schedule %s is paused.") % row)
         return _back(row)
     return _page(listed, request, row, "pause", form=form, title=_("Pause %s") % row)
 
@@ -99,7 +99,7 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         raise Http404
     with _reported(request):
         acting.resume(row.name, by=request.user.get_username())
-        messages.success(request, _("%s is resumed.") % row)
+        messages.success(request, _("Schedule %s is resumed.") % row)
     return _back(row)
 
 

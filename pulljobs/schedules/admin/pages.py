@@ -246,7 +246,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
             try:
                 act(name, request.user.get_username())
             except PulljobsError as error:
-                messages.warning(request, f"{name}: {error}")
+                messages.warning(request, _("Schedule %s") % f"{name}: {error}")
             else:
                 done.append(name)
         if done:
