@@ -230,7 +230,7 @@ def drain_flow(loop: FlowLoop, wanted: int) -> Drain:
 
 
 def measure_empty(loop: FlowLoop, wanted: int) -> tuple[int, float]:
-    """Return the medians of pages read and of seconds taken by claims that get nothing."""
+    """Return the median pages read and seconds of claims of up to `wanted` jobs that get none."""
     pages, times = [], []
     for _ in range(EMPTY_CLAIMS):
         before, start = read_pages(loop), time.perf_counter()

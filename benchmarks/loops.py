@@ -123,7 +123,7 @@ def make_loop(design: str) -> Loop:
 
 @cache
 def read_statement(design: str, name: str) -> str:
-    """Read a statement of a raw design."""
+    """Return the SQL in the file `name` of a raw design."""
     return (RAW / design / f"{name}.sql").read_text()
 
 

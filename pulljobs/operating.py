@@ -111,7 +111,7 @@ def requeue(job_ids: Iterable[int | str]) -> Changed:
 def reschedule(job_ids: Iterable[int | str], *, at: datetime | None) -> Changed:
     """Make queued jobs due at the time `at`. None or a time in the past makes them due now.
 
-    Raises ValueError for a time that `check_due` refuses.
+    Raises ValueError for a time without zone, before the year 1000 or over 100 years ahead.
     """
     check_due(at)
     using = settings().DATABASE

@@ -105,7 +105,7 @@ class Store:
             self._reject(list(map(Reject, *values)))
 
     def free_keys_and_notify(self) -> None:
-        """Free the keys of jobs that were killed to keep the bound of their key. Notify waiters.
+        """Free the keys of jobs that were killed because their key was full. Notify waiters.
 
         The caller has committed. A database error is only logged: raising it would look as if the
         publish had failed.
@@ -137,7 +137,7 @@ class Store:
     def _publish(
         self, params: Mapping[str, Any], messages: Messages, originals: Sequence[int | None]
     ) -> None:
-        """Publish a chunk by publish.sql, or message by message if a consumer bounds its keys.
+        """Publish a chunk by publish.sql, or message by message if a consumer bounds a key's jobs.
 
         `originals` has for each message the id of the job that it replays, or None.
         """
@@ -174,9 +174,9 @@ class Store:
         return message_ids
 
     def _publish_singly(self, messages: Messages) -> list[int | None]:
-        """Publish messages one at a time, within the bounds of their keys.
+        """Publish messages one at a time, because a consumer bounds how many jobs a key may have.
 
-        Return their ids, with None for a duplicate and for a message that a bound refused.
+        Return their ids, with None for a duplicate and for a message that a full key refused.
         """
         complete = [{**self._common, **message} for message in messages]
         key_bounds.lock(self._session.run, complete)
@@ -195,7 +195,7 @@ class Store:
         return published.message_id
 
     def _try_publish(self, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
-        """Publish a message, but undo it if a key's bound refuses it.
+        """Publish a message, but undo it if its key is full and the consumer refuses it.
 
         Return what was published or refused, and the keys of jobs that were killed in favour of the
         message.

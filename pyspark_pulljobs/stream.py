@@ -214,7 +214,7 @@ class Stream:
 
         The ack goes on in the background. It is complete on return if the consumer has guards
         (exclusive keys, limits or turns), because the next claim depends on the jobs in flight, and
-        if the link is new, because its guards are not known yet.
+        if no claim used `link` (the open connections) yet, because then its guards are unknown.
         """
         self._end_ack(link)
         if seq <= self._acked:

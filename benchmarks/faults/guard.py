@@ -51,7 +51,7 @@ class Guard:
         self._write(str(group))
 
     def close(self) -> None:
-        """End the guard, which then kills nothing. Repeated calls are harmless."""
+        """End the guard without a kill of any process. Repeated calls are harmless."""
         if self._process.poll() is None:
             self._write(OVER)
         self._process.communicate()

@@ -79,7 +79,7 @@ class JobClaim:
 
     @property
     def is_queued_again(self) -> bool:
-        """True if an answer says that the job is queued again."""
+        """True if the answer to an outcome of the holder says that the job is queued again."""
         return QUEUED in [line.outcome for line in self.accepted]
 
     @property

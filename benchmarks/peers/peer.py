@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Runtime(StrEnum):
-    """Interpreter that runs an adapter."""
+    """Interpreter of an adapter, the script by which the benchmark drives a compared queue."""
 
     OURS = "ours"
     """Interpreter of the benchmark."""
@@ -24,7 +24,7 @@ class Installable:
     python: tuple[int, int] = (3, 11)
     """Oldest Python that the packages support."""
     adapter: str
-    """Script in `adapters/`."""
+    """Script in `adapters/` that drives the software."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Orders to adapters, worker processes, and CPU times of the workers and the server."""
+"""Orders to adapters (scripts that drive a queue), workers, CPU times of workers and server."""
 
 import json
 import os

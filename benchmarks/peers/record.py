@@ -38,7 +38,7 @@ class Record:
         self._save()
 
     def add(self, name: str, measure: str, figures: Figures) -> None:
-        """Add the figures of one round of a measure of a compared queue."""
+        """Append a round of figures of a measure, such as `noop x 1`, of a compared queue."""
         self._peer(name)["figures"].setdefault(measure, []).append(figures)
         self._save()
 

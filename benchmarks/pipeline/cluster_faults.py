@@ -186,7 +186,7 @@ class ClusterProof:
 
 
 def _judge(lake: Path, jobs: int) -> dict[str, Any]:
-    """Count in PostgreSQL and in the files of the lake, and compare with the published jobs."""
+    """Return counts of jobs in PostgreSQL and the lake, and if each fits the `jobs` published."""
     dead = jobs // 10
     expected = sorted([("DEAD", dead, dead), ("DELIVERED", jobs - dead, jobs - dead)])
     paths = DeltaTable(str(lake / "archive")).file_uris()

@@ -167,7 +167,7 @@ class Room:
         self._change = asyncio.Event()
 
     async def change(self) -> None:
-        """Wait until `batch` may return more than before."""
+        """Wait until a broker may be asked for more messages than before."""
         try:
             async with asyncio.timeout(self._seconds_to_wait()):
                 await self._change.wait()

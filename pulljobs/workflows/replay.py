@@ -147,7 +147,7 @@ class Replay:
         self.end(step)
 
     def number_now(self, name: str) -> int:
-        """Return the number of the step of that name that runs now, or else of the next."""
+        """Return the number, from 1, of the call of a step that runs now, or else comes next."""
         check_name(name)
         return self._ended[name] + 1
 

@@ -70,7 +70,7 @@ def test_pulljobs_is_measured(tmp_path: Path, state: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path, state: Path) -> None:
-    """Latencies and shares of published and started jobs are recorded, in one table only."""
+    """A load and a drain are measured, and only the table `held` of the page is rewritten."""
     record = tmp_path / "record.json"
     written = "<!-- measured: rates -->\nold\n<!-- end -->\n"
     (tmp_path / "peers.md").write_text(f"{written}<!-- measured: held -->\nold\n<!-- end -->\n")

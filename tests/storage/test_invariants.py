@@ -320,7 +320,7 @@ def test_consumer_that_need_not_have_a_job(changed: dict[str, Any]) -> None:
 
 
 def test_pages_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checked rows do not depend on the size of a page, and end at the limit."""
+    """The check covers the same rows whatever the size of its pages, and stops at `limits.rows`."""
     monkeypatch.setattr(invariants, "PAGE", 2)
     consumer = ConsumerFactory.create()
     every = published(consumer, 5)

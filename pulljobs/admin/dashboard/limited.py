@@ -110,7 +110,10 @@ class Usage:
         return self._with_keys(row, consumer) if consumer.takes_turns else row
 
     def _with_keys(self, row: LimitedRow, consumer: Consumer) -> LimitedRow:
-        """Return the row with numbers of throttled and full keys, and the keys to claim next."""
+        """Return the row with the keys to claim next, and counts of throttled and of full keys.
+
+        A key is full here if all its slots are taken by jobs in flight.
+        """
         rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
         throttled = rows.filter(throttled_until__gt=self.at)[:COUNTED].count()
         due = rows.filter(turn_at__lte=self.at).order_by("-turn_rank", "turn_at", "key")[:KEYS]
