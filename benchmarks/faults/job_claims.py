@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cmp_to_key
 
 from benchmarks.faults.history import (
     ANSWERED,
@@ -115,21 +116,29 @@ def collect_claims(lines: Iterable[Line]) -> JobClaims:
             strange.append(
                 f"{line.job} was {line.event} under {line.lease_token}, which never claimed it"
             )
-    ordered = {job: sorted(claims.values(), key=_claim_order) for job, claims in by_job.items()}
+    ordered = {
+        job: sorted(claims.values(), key=cmp_to_key(_compare_claims))
+        for job, claims in by_job.items()
+    }
     return JobClaims(ordered, strange)
 
 
-def _claim_order(claim: JobClaim) -> tuple[int, bool, float]:
-    """Return the sort key of claims of one job in the order in which the database made them.
+def _compare_claims(first: JobClaim, second: JobClaim) -> int:
+    """Return a negative number if the database made the first of two claims of a job first.
 
-    A process on a busy machine may record the answer of a claim after another process has claimed
-    the job again. The number of deliveries never falls from a claim to the next, and stays the
-    same after a claim that did not start the job. Among claims with the same number, those whose
-    holders returned the job come first, by the times of the answers to their claims.
+    The number of deliveries never falls from a claim to the next, and stays the same after a claim
+    that did not start the job. Between equal numbers, a claim whose answer was recorded before the
+    other was sent came first. If they overlap, because a process on a busy machine records its
+    answers late or a long poll waited, a claim whose job was returned came first.
     """
-    is_lost = not claim.is_queued_again
-    order = claim.claimed.since if is_lost else claim.claimed.at
-    return claim.claimed.deliveries, is_lost, order
+    left, right = first.claimed, second.claimed
+    if left.deliveries != right.deliveries:
+        return left.deliveries - right.deliveries
+    is_apart = left.at <= right.since or right.at <= left.since
+    if not is_apart and first.is_queued_again != second.is_queued_again:
+        return -1 if first.is_queued_again else 1
+    is_by_answer = is_apart or first.is_queued_again
+    return -1 if (left.at < right.at if is_by_answer else left.since < right.since) else 1
 
 
 def note_ends(job_claims: JobClaims, lines: Iterable[Line]) -> None:

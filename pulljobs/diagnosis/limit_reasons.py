@@ -43,8 +43,9 @@ def find(
         yield from _bound(group, members, f"its limit group {group.name}")
     yield from _bound(consumer, [consumer], "its consumer")
     for level in limits.read_buckets(settings().DATABASE, consumer):
-        place = find_position(level.burst)
-        if place is None or job.available_at is None or job.available_at > level.now:
+        if job.available_at is None or job.available_at > level.now:
+            continue
+        if (place := find_position(level.burst)) is None:
             continue
         if level.group_id and group is not None:
             holder = (group, f"its limit group {group.name}")

@@ -110,7 +110,7 @@ def is_served(consumer: Consumer, nodes: list[Node]) -> bool:
 def advise_to_serve(consumer: Consumer) -> str:
     """Return what to start, so that a process serves the consumer, as the end of a sentence."""
     if consumer.type == Consumer.Type.PUSH:
-        return "start a worker without --no-push, which delivers them"
+        return "start a worker with the packages of pulljobs[push], and without --no-push"
     return "start a worker with a handler for it, or pull over HTTP"
 
 

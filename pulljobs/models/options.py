@@ -72,12 +72,12 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def is_same(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
     """Return True for the same function, or for that of a module imported again after an error."""
-    if known is new:
-        return True
     codes = [getattr(unwrap(function), "__code__", None) for function in (known, new)]
+    if known is new or None in codes or codes[0] is codes[1]:
+        return known is new
     places = {(code.co_filename, code.co_firstlineno) for code in codes if code is not None}
     name = name_of(known)
-    return None not in codes and len(places) == 1 and "<" not in name and name == name_of(new)
+    return len(places) == 1 and "<" not in name and name == name_of(new)
 
 
 def check_flags(name: str, **flags: object) -> None:

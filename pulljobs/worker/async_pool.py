@@ -12,11 +12,10 @@ from typing import Any
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
-from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.event_loop import EventLoop, LoopTasks
+from pulljobs.worker.event_loop import EventLoop, LoopTasks, NotStarted
 from pulljobs.worker.executor import aperform
 from pulljobs.worker.job_pool import LONGEST_STALL, ClaimAhead
 from pulljobs.worker.result_buffer import ResultBuffer
@@ -204,5 +203,5 @@ class AsyncPool:
 async def _perform(context: HandlerContext, job: ClaimedJob) -> Settlement | None:
     await context.check()
     if job.is_late_at(time.monotonic()):  # The check of connections may have taken seconds.
-        return outcomes.release(job.held)
+        raise NotStarted
     return await aperform(job)

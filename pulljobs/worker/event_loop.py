@@ -30,6 +30,10 @@ CANCEL_GRACE: Final = 5.0
 """Seconds that a cancelled handler gets to end by itself, before its outcome is decided."""
 
 
+class NotStarted(Exception):
+    """Raised by the work of a job in place of calling its handler. The job is released."""
+
+
 class EventLoop:
     """Event loop in its own thread, on which other threads schedule calls."""
 
@@ -204,7 +208,8 @@ class LoopTasks:
     ) -> None:
         del self._jobs[task]
         try:
-            cancelled = self._buffer.runs.end(job)
+            is_started = task.cancelled() or not isinstance(task.exception(), NotStarted)
+            cancelled = self._buffer.runs.end(job, is_started=is_started)
             outcome = _outcome(job, task) if cancelled is None else outcome_of_cancelled(cancelled)
             if self._tasks.pop(job, None) is not None:
                 self._buffer.add(job, outcome)
@@ -219,6 +224,9 @@ class LoopTasks:
 def _outcome(job: ClaimedJob, task: asyncio.Task[Settlement | None]) -> Settlement | None:
     if task.cancelled():  # The loop ends; the worker did not cancel the run.
         return outcomes.release(job.held)
-    if (error := task.exception()) is not None:
+    error = task.exception()
+    if isinstance(error, NotStarted):
+        return outcomes.release(job.held)
+    if error is not None:
         return outcomes.retry(job.held, type(error).__name__)
     return task.result()

@@ -117,13 +117,17 @@ class HandlerRuns:
         job.begun_at = now
         self._open[job] = slot
 
-    def end(self, job: ClaimedJob) -> HandlerRun | None:
+    def end(self, job: ClaimedJob, *, is_started: bool = True) -> HandlerRun | None:
         """Note that the handler of a job ended. Return its run if that was cancelled, else None.
 
-        The outcome of a cancelled run does not count. Only the thread of the handler calls this.
+        The outcome of a cancelled run does not count. With `is_started` False the handler was not
+        called after `begin`: the job has no run time. Only the thread of the handler calls this.
         """
         is_open = self._open.pop(job, None) is not None
         cancelled = None if is_open else self._cancelled.pop(job)
+        if not is_started:
+            job.begun_at = None
+            return cancelled
         begun_at = job.begun_at or 0.0  # `begin` has set it.
         job.run_seconds = seconds = time.monotonic() - begun_at
         if begun_at > job.run_time.due:

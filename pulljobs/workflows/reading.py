@@ -19,9 +19,9 @@ class StepView(NamedTuple):
 
     row: WorkflowStep
     seconds: float | None
-    """Time from the start of the step to its end, or until now while it goes on."""
+    """Time from the start of the step to its end, or until now or the end of its run."""
     ended_at: datetime | None
-    """End of the step, or None while the run sleeps or waits in it."""
+    """End of the step, or None if the run sleeps or waits in it, or was killed there."""
 
     @property
     def is_pending(self) -> bool:

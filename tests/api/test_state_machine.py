@@ -266,7 +266,7 @@ def test_a_job_post_takes_nothing_of_a_busy_key(orders: Subscription, consumer: 
 def test_a_job_post_takes_nothing_above_the_limit_of_its_key(
     orders: Subscription, consumer: Caller
 ) -> None:
-    """The answer does not advise to take a job of the key, because all of them wait."""
+    """The answer says first that a job in flight has to be settled."""
     orders.consumer.max_in_flight_per_key = 2
     orders.consumer.save()
     first, second, third = (publish(key="k") for _ in range(3))
@@ -274,5 +274,5 @@ def test_a_job_post_takes_nothing_above_the_limit_of_its_key(
     assert consumer.move(second, "INFLIGHT").status_code == 202
     answer = consumer.move(third, "INFLIGHT")
     assert answer.status_code == 409
-    assert b"Its key has as many jobs in flight as it may" in answer.content
-    assert b"settle or take that job" in answer.content
+    assert b"The key of the job has as many jobs in flight as it may" in answer.content
+    assert b"settle one of those in flight" in answer.content

@@ -220,7 +220,7 @@ def test_a_push_consumer_without_a_worker_is_not_advised_to_pull() -> None:
     consumer = ConsumerFactory.create(type="push", callback_url="https://shop.example/hook")
     published(consumer)
     text = findings()["no_worker"]["text"]
-    assert "start a worker without --no-push" in text
+    assert "without --no-push" in text
     assert "pull over HTTP" not in text
 
 

@@ -201,6 +201,21 @@ GOOD: dict[str, tuple[Lines, Tables]] = {
         ],
         by("b"),
     ),
+    "given back for its process, then returned by two holders": (
+        [
+            claim("a", 0, 1, deliveries=1),
+            kill(A, 1.5),
+            claim("b", 2, 3, deliveries=1),
+            say(SENT, "b", 4, outcome="release"),
+            say(ANSWERED, "b", 4, 4.1, outcome="QUEUED"),
+            claim("c", 5, 6, deliveries=1),
+            run("c", 6),
+            *settle("c", 7, 7.1, "QUEUED"),
+            claim("d", 8, 9, retry_count=1, deliveries=2),
+            *settle("d", 10, 11),
+        ],
+        by("d"),
+    ),
     "claimed by a long poll that began before another claim of the job": (
         [
             claim("b", 5, 5.1, deliveries=1),

@@ -587,5 +587,6 @@ def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
         wait_until(lambda: len(bench.buffer.results) == 2)
         assert bench.events(2) == [Event.DELIVER, Event.RELEASE]
         assert ran == []
+        assert late.begun_at is None, "its tokens are given back, and it has no run time"
         bench.take(ends)
         bench.events(3)

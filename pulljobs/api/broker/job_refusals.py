@@ -16,8 +16,8 @@ NOT_TAKEN: Final = {
     Refusal.DELETED: "The consumer is deleted: restore it first.",
     Refusal.PAUSED: "The consumer or its channel is paused: try again later.",
     Refusal.BUSY_KEY: (
-        "Its key has as many jobs in flight as it may, or a job that comes first: settle or take "
-        "that job."
+        "The key of the job has as many jobs in flight as it may, or an earlier job waits: settle "
+        "one of those in flight, or take the earlier job."
     ),
     Refusal.MAX_IN_FLIGHT: (
         "The consumer or its limit group holds as many jobs as it may: settle some first."

@@ -21,7 +21,6 @@ from pulljobs.diagnosis import serving
 from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.hooks import app_labels
 from pulljobs.models import Channel, Consumer, Node
-from pulljobs.storage.schema import how_to_migrate
 
 SILENCE: Final = 15.0
 """Seconds without a pass of the waiters' loop after which the process counts as not ready."""
@@ -120,7 +119,7 @@ def _find_problem() -> str:
     except (DatabaseError, InterfaceError):
         return "The database can't be reached"
     if unapplied:
-        return f"Migrations are not applied: {how_to_migrate(using)}"
+        return "Migrations are not applied: run manage.py migrate"
     running = waiters.running_waiters()
     if running is not None and time.monotonic() - running.ticked > SILENCE:
         return "The loop that maintains waiting pulls is stuck"

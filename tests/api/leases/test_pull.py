@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -12,8 +12,11 @@ from django.db.models.functions import Now
 
 from pulljobs import ids, operating, pulling
 from pulljobs.api.bodies import render_stored_time, render_time
+from pulljobs.api.exceptions import RefusedRequest
 from pulljobs.api.leases.encoding import encode_answer
 from pulljobs.api.leases.long_poll import waiters
+from pulljobs.api.leases.long_poll.pending import PendingPull, PullRequest
+from pulljobs.api.leases.long_poll.queue import WaiterQueue
 from pulljobs.engine.encodings import EPOCH, encode_timestamp
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
@@ -505,6 +508,18 @@ def test_a_new_token_ends_the_wait_under_the_old_one(
     assert puller.post("pull").status_code == 403
     puller.tokens[f"X-Broker-{owner.title()}-Token"] = "the-new-token"
     assert len(puller.taken()) == 1
+
+
+def test_a_pull_that_came_during_the_look_at_tokens_is_not_ended(census: Subscription) -> None:
+    """Its token may be newer than the one that was read."""
+    queue = WaiterQueue(cast("Any", None), census.consumer)
+    early, late = (PendingPull(census.consumer, PullRequest(expires=60)) for _pull in range(2))
+    queue.pulls |= {early: None, late: None}
+    present = Consumer.objects.select_related("channel").get(pk=census.consumer.pk)
+    present.set_token("replaced")
+    queue.end_outdated([early], present)
+    assert list(queue.pulls) == [late]
+    assert isinstance(early.future.exception(0), RefusedRequest)
 
 
 def test_a_paused_consumer_gives_no_jobs(puller: Puller, census: Subscription) -> None:
