@@ -70,8 +70,8 @@ def full_keys() -> Iterator[Finding]:
         counts = Counter(map(str, jobs))
         keys = [key for key, n in counts.most_common() if n >= consumer.max_queued_per_key]
         text = (
-            f"{_path(consumer)} has full keys, with {consumer.max_queued_per_key} or more jobs. For "
-            f"their next message key_overflow={consumer.key_overflow} applies: {list_names(keys)}."
+            f"{_path(consumer)} has full keys of {consumer.max_queued_per_key} or more jobs, whose "
+            f"next message is subject to key_overflow={consumer.key_overflow}: {list_names(keys)}."
             if keys
             else f"{_path(consumer)} may have full keys."
         )

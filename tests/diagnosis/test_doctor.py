@@ -124,7 +124,7 @@ def test_full_keys_are_named() -> None:
     consumer = ConsumerFactory.create(max_queued_per_key=1, key_overflow="drop_oldest")
     published(consumer, key="customer-7")
     text = findings()["full_keys"]["text"]
-    assert "has full keys, with 1 or more jobs. For their next message key_overflow=" in text
+    assert "has full keys of 1 or more jobs, whose next message is subject to key_overflow=" in text
     assert "key_overflow=drop_oldest: customer-7." in text
 
 
