@@ -1,6 +1,7 @@
 """Write the OpenAPI document that the API serves: `python docs/openapi.py`."""
 
 import json
+import os
 
 import django
 
@@ -14,5 +15,6 @@ def render_document() -> str:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
     django.setup()
     DOCUMENT.write_text(render_document(), "utf-8")

@@ -130,7 +130,9 @@ class FakeBroker:
         if not asked.path.startswith(("/channel/orders", "/lookup")):
             return _problem(404, "There is no such channel: check its name in the URL.")
         if asked.headers.get("X-Broker-Channel-Token") != "orders-token":
-            return _problem(403, "X-Broker-Channel-Token is missing or wrong.")
+            return _problem(
+                403, "X-Broker-Channel-Token is missing or wrong: send the token of the channel."
+            )
         results = asked.body.get("Results", []) if isinstance(asked.body, dict) else []
         if any(not 0 <= result.get("DelaySeconds", 0) <= 3600 for result in results):
             return _problem(400, "DelaySeconds must be a number of seconds from 0.")
