@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -320,7 +321,9 @@ class Director:
         self.replaced += self.processes.unexpected_ends()
         self.complaints += self.processes.idle_releases()
         for process in [*self.processes.living("client"), *self.processes.living("worker")]:
+            has_begun = bool(process.at_work()) or process.has_worked
             code = process.end(STOP_SECONDS)
-            if code != 0:
+            # A process that replaced a killed one may not handle signals yet.
+            if code != 0 and (has_begun or code != -signal.SIGTERM):
                 self.complaints.append(f"a {process.role} ended with {code} after SIGTERM")
         wait_for(lambda: not self.processes.living("claimer"), "the claimers' end")
