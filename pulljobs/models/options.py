@@ -72,12 +72,13 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def is_same(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
     """Return True for the same function, or for that of a module imported again after an error."""
-    codes = [getattr(unwrap(function), "__code__", None) for function in (known, new)]
-    if known is new or None in codes or codes[0] is codes[1]:
-        return known is new
-    places = {(code.co_filename, code.co_firstlineno) for code in codes if code is not None}
-    name = name_of(known)
-    return len(places) == 1 and "<" not in name and name == name_of(new)
+    if known is new:
+        return True
+    first, second = (getattr(unwrap(function), "__code__", None) for function in (known, new))
+    if first is None or second is None or first is second:
+        return False  # One function under two decorators is no import.
+    name, is_in_place = name_of(known), first.co_firstlineno == second.co_firstlineno
+    return is_in_place and "<" not in name and name == name_of(new)
 
 
 def check_flags(name: str, **flags: object) -> None:

@@ -27,7 +27,7 @@ HELD = [
     "--jobs", "400", "--rounds", "0", "--held-seconds", "3", "--held-rate", "80",
 ]  # fmt: skip
 DEADLINE = 60
-"""Upper bound of latencies in seconds: a clock reading in place of a difference would exceed it."""
+"""Seconds that every latency is below. A time of the clock, reported by mistake, would be above."""
 SIZES = Sizes(
     jobs=1, publish_seconds=0, drain_seconds=0, latency_seconds=0,
     held_seconds=0, held_rate=1, held_jobs=1, held_together=1,

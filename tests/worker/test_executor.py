@@ -272,7 +272,7 @@ def test_a_syntax_error_begins_with_its_message() -> None:
 
 
 def test_the_first_line_of_an_exception_group_names_its_first_exception() -> None:
-    """Lists show the first line, which would be the same for every task group."""
+    """Lists show only that line. Without the exception, that of all task groups would be equal."""
     inner = ExceptionGroup("in\ntwo lines", [ValueError("no number")])
     first, *lines = (outcome(raising(ExceptionGroup("tasks", [inner]))).error or "").splitlines()
     assert first == (

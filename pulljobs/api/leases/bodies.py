@@ -28,7 +28,7 @@ RequestId = Annotated[
     Problem("must be at most 255 printable characters"),
 ]
 NameText = Annotated[str, TextUpTo(255)]
-Steps = Annotated[float, Bounds(0), Problem("must be a number from 0")]
+ProgressNumber = Annotated[float, Bounds(0), Problem("must be a number from 0")]
 
 
 class JobOutcome(StrEnum):
@@ -100,8 +100,8 @@ class HeldBody(TypedDict):
 
 
 class ReportBody(TypedDict):
-    Done: Steps
-    Total: NotRequired[Steps | None]
+    Done: ProgressNumber
+    Total: NotRequired[ProgressNumber | None]
     Note: NotRequired[Annotated[str, Help(f"Cut to {LONGEST_NOTE} characters.")] | None]
 
 

@@ -21,7 +21,7 @@ class Retained(NamedTuple):
 
     dropped: list[Partition]
     needed: list[Partition]
-    """Partitions that equal the lake and are kept, because of live jobs or of later rows."""
+    """Partitions that equal the lake and stay, because live jobs need them or rows came later."""
     differing: list[DayComparison]
     """Days that differ from the lake and stay."""
 

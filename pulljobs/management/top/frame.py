@@ -28,7 +28,7 @@ STEPS: Final = 12
 ESTIMATED: Final = 200
 """Maximum number of consumers, by name, whose counts above the cap are estimated."""
 RATE_STEPS: Final = 2
-"""Number of latest time steps that a rate covers."""
+"""Number of the latest time steps over which a rate is averaged."""
 ConsumerSelector = Callable[[], Sequence[Consumer]]
 
 

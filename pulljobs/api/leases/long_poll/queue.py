@@ -156,8 +156,8 @@ class WaiterQueue:
 
     def end_outdated(self, pulls: Iterable[PendingPull], present: Consumer) -> None:
         """Refuse those of `pulls` whose tokens are not those of the consumer and its channel."""
-        outdated = {pull for pull in pulls if not pull.has_tokens_of(present)}
-        for pull in self._remove([pull for pull in self.pulls if pull in outdated]):
+        waiting = (pull for pull in pulls if pull in self.pulls)
+        for pull in self._remove(pull for pull in waiting if not pull.has_tokens_of(present)):
             pull.refuse(access_refusals.token_replaced())
 
     def stop(self) -> None:
@@ -264,7 +264,7 @@ class WaiterQueue:
     def _prepare_claim(self, group: list[PendingPull]) -> Callable[[], Claim]:
         """Return a function that claims for a group of pulls.
 
-        For a single pull it runs in the context of the request, whose id log lines then have.
+        For a single pull, log lines of the claim have the id of its request.
         """
         claim = partial(self._claim, group)
         return claim if len(group) > 1 else partial(group[0].context.run, claim)
