@@ -1,11 +1,14 @@
 """Checks of `pulljobs doctor` on the tables: old snapshots, partitions, ownership and grants."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, timedelta
 from typing import Final, NamedTuple
 
+from django.db import ProgrammingError
+from psycopg.errors import InsufficientPrivilege
+
 from pulljobs.conf import settings
-from pulljobs.storage import blockers, grants, nodes, partitions
+from pulljobs.storage import blockers, grants, nodes, partitions, schema
 from pulljobs.storage.grants import Profile
 
 LISTED: Final = 20
@@ -17,6 +20,16 @@ class Finding(NamedTuple):
     code: str
     is_error: bool
     text: str
+
+
+def run_check(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return the findings of a check, or a finding that the role may not read its tables."""
+    try:
+        return list(check())
+    except ProgrammingError as error:
+        if not isinstance(error.__cause__, InsufficientPrivilege):
+            raise
+        return [Finding("no_grant", True, f"A check was left out. {schema.advice(error)}.")]
 
 
 def old_snapshots(age: timedelta) -> Iterator[Finding]:
@@ -70,7 +83,7 @@ def missing_grants() -> Iterator[Finding]:
         yield Finding(
             "no_grant",
             True,
-            f"This role lacks {list_names(named)}: run what `pulljobs grants` prints as the owner.",
+            f"This role lacks {list_names(named)}: {schema.HOW_TO_GRANT}.",
         )
 
 
@@ -88,8 +101,8 @@ def missing_partitions() -> Iterator[Finding]:
             yield Finding(
                 "missing_partition",
                 str(today) in missing,
-                f"{table} has no partition for {list_names(missing)}: run `pulljobs maintain`; "
-                "every worker does so, too.",
+                f"{table} has no partition for {list_names(missing)}: run `pulljobs maintain` as "
+                "the owner of the tables; workers whose role owns them do so, too.",
             )
 
 

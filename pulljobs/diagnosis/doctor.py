@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from django.db.models import Count, Min
@@ -18,6 +19,7 @@ from pulljobs.diagnosis.database_checks import (
     missing_grants,
     missing_partitions,
     old_snapshots,
+    run_check,
     tables_not_owned,
 )
 from pulljobs.models import Consumer, Job, Lease, LimitGroup
@@ -38,8 +40,9 @@ COUNTED: Final = 1_000
 
 def examine(snapshot_age: timedelta) -> list[Finding]:
     """Run all checks and return their findings. Report snapshots older than `snapshot_age`."""
-    checks = (*CHECKS, *map(hooks.load, hooks.doctor_checks))
-    return [*old_snapshots(snapshot_age), *(finding for check in checks for finding in check())]
+    snapshots = partial(old_snapshots, snapshot_age)
+    checks = (snapshots, *CHECKS, *map(hooks.load, hooks.doctor_checks))
+    return list(dict.fromkeys(finding for check in checks for finding in run_check(check)))
 
 
 def paused_consumers() -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from psycopg import sql
 from pulljobs import hooks
 from pulljobs.errors import ConfigurationError
 from pulljobs.storage.partitions import PARTITIONED
-from pulljobs.storage.schema import how_to_migrate
+from pulljobs.storage.schema import explain_missing
 from pulljobs.storage.statements import query
 
 Privileges = LiteralString
@@ -131,9 +131,8 @@ def statements(using: str, role: str, profile: str) -> list[str]:
     """
     rows = query(using, _NAMES, [[*privileges(Profile.APP), IDS]])
     if not rows:
-        raise ConfigurationError(
-            f"There are no tables of pulljobs in {using!r}: {how_to_migrate(using)}."
-        )
+        problem = f"There are no tables of pulljobs in {using!r}"
+        raise ConfigurationError(f"{explain_missing(using, problem)}.")
     schema = rows[0].schema
     there = {row.name for row in rows if row.kind != "S"}
     names = {

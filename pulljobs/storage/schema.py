@@ -1,22 +1,47 @@
-"""Detection of statements that fail because a migration was not applied."""
+"""Detection of statements that fail because a migration or a privilege is missing."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError
+from django.db import Error as DatabaseError
 from psycopg import errors
 
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.hooks import app_labels
+from pulljobs.storage.statements import query
+
+HOW_TO_GRANT: Final = "run what `pulljobs grants` prints as the owner"
+_OUT_OF_REACH: Final = """
+SELECT nspname AS schema
+FROM pg_class
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE relname = 'pulljobs_job' AND to_regclass('pulljobs_job') IS NULL
+"""
 
 
 def advice(error: BaseException) -> str:
-    """Return what to do if a missing table or column caused the error, else an empty text."""
+    """Return what to do if a table, a column or a privilege is missing, else an empty text."""
+    lacking = str(error).partition("\n")[0]
+    if isinstance(error.__cause__, errors.InsufficientPrivilege):
+        return f"The role lacks a privilege ({lacking}): use another role, or {HOW_TO_GRANT}"
     if not isinstance(error.__cause__, errors.UndefinedTable | errors.UndefinedColumn):
         return ""
-    lacking = str(error).partition("\n")[0]
-    return f"The database lacks a migration ({lacking}): {how_to_migrate(settings().DATABASE)}"
+    return explain_missing(settings().DATABASE, f"The database lacks a migration ({lacking})")
+
+
+def explain_missing(using: str, problem: str) -> str:
+    """Return the problem with its remedy, or that the role does not see the tables."""
+    with suppress(DatabaseError):
+        for row in query(using, _OUT_OF_REACH):
+            return (
+                f"The role does not see the tables of pulljobs in the schema {row.schema!r}: "
+                f"{HOW_TO_GRANT}, set its search_path, or, for tables in another schema, "
+                f"{how_to_migrate(using)}"
+            )
+    return f"{problem}: {how_to_migrate(using)}"
 
 
 def how_to_migrate(using: str) -> str:
@@ -30,7 +55,7 @@ def how_to_migrate(using: str) -> str:
 
 @contextmanager
 def required() -> Iterator[None]:
-    """Turn an error about a missing migration into ConfigurationError, which no loop retries."""
+    """Turn an error that `advice` explains into ConfigurationError, which no loop retries."""
     try:
         yield
     except ProgrammingError as error:

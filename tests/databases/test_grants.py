@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from django.apps import apps
+from django.core.management.base import CommandError
 from django.db import ProgrammingError, connection, connections, transaction
 
 from pulljobs import operating, pulling
@@ -223,6 +224,34 @@ def test_doctor_names_missing_rights_and_why_no_partition_is_made(role: str) -> 
         content, code = answer("maintain")
         assert (content["not_owned"], code) == (["pulljobs_archived_job", "pulljobs_message"], 1)
         assert "does not own" in text("partitions")
+
+
+def test_doctor_goes_on_after_a_check_whose_table_the_role_may_not_read(role: str) -> None:
+    """After an upgrade the role has no rights on new tables."""
+    published(ConsumerFactory.create())
+    grant(role)
+    quoted = role.replace('"', '""')
+    query(f'REVOKE ALL ON pulljobs_limit_group, pulljobs_audit_entry FROM "{quoted}"')
+    with being(role):
+        findings, code = answer("doctor")
+        texts = [f["text"] for f in findings["findings"] if f["code"] == "no_grant"]
+        assert code == 1
+        assert len(texts) == len(set(texts))
+        assert any("SELECT and UPDATE on pulljobs_limit_group" in text for text in texts)
+        assert any("left out" in text and "table pulljobs_limit_group" in text for text in texts)
+        assert "no_worker" in {finding["code"] for finding in findings["findings"]}
+        with pytest.raises(CommandError, match="privilege .*: use another role, or run what"):
+            answer("operate")
+
+
+def test_a_role_that_does_not_see_the_tables_learns_where_they_are() -> None:
+    query("SELECT set_config('search_path', 'pg_catalog', false)")
+    try:
+        for command in (["grants", "shop"], ["list"]):
+            with pytest.raises(CommandError, match="does not see .* schema 'public'.*set its sea"):
+                answer(*command)
+    finally:
+        query("RESET search_path")
 
 
 def test_grants_are_printed_for_psql_with_the_name_of_the_profile() -> None:
