@@ -321,7 +321,9 @@ def _type_names(expected: Any) -> str:
 def _type_name(kind: Any) -> str:
     if kind is NoneType:
         return "None"
-    return kind.__name__ if isinstance(kind, type) else str(kind)
+    if get_origin(kind) is Sequence:
+        return f"a list of {_type_name(get_args(kind)[0])}"
+    return "a dict" if get_origin(kind) is Mapping else str(kind.__name__)
 
 
 @cache

@@ -195,11 +195,10 @@ def leases_not_reaped() -> Iterator[Finding]:
         yield Finding(
             "not_reaped",
             True,
-            f"{expired['count']} leases have been expired since "
-            f"{times.format_time(expired['oldest'])} or later, and no process gives their jobs "
-            "back: start a worker, or run `pulljobs reap`. Servers of the HTTP API reap, too, from "
-            "their first pull or job POST on, unless REAP_WHILE_SERVING is False. Spark's streams "
-            "reap while they run.",
+            f"{_leases(expired['count'])} expired at {times.format_time(expired['oldest'])} or "
+            "later, and no process gives the jobs back: start a worker, or run `pulljobs reap`. "
+            "Servers of the HTTP API reap, too, from their first pull or job POST on, unless "
+            "REAP_WHILE_SERVING is False. Spark's streams reap while they run.",
         )
 
 
@@ -212,8 +211,8 @@ def no_reaper() -> Iterator[Finding]:
         yield Finding(
             "no_reaper",
             False,
-            f"{held} leases are held, no worker lives, and REAP_WHILE_SERVING is False: if their "
-            "holders crash, their jobs do not come back. Start a worker, or remove the setting.",
+            f"No worker lives, and REAP_WHILE_SERVING is False: if the holders of {_leases(held)} "
+            "crash, the jobs do not come back. Start a worker, or remove the setting.",
         )
 
 
@@ -226,8 +225,12 @@ def nodes_gone() -> Iterator[Finding]:
             bool(held),
             f"Node {node.name} has had no heartbeat since "
             f"{times.format_time(node.heartbeat_at)}. It holds "
-            + (f"{held} leases: their jobs come back when they expire." if held else "no lease."),
+            + (f"{_leases(held)}: the jobs come back by expiry." if held else "no lease."),
         )
+
+
+def _leases(count: int) -> str:
+    return "1 lease" if count == 1 else f"{count:,} leases"
 
 
 def sick_nodes() -> Iterator[Finding]:

@@ -97,10 +97,17 @@ def parse_time(text: str) -> datetime:
 def parse_size(text: str) -> int:
     """Parse a size such as 1024, 512M or 2G, and return bytes."""
     unit = SIZE_UNITS.get(text[-1:].upper(), 1)
-    try:
-        return int(float(text[:-1] if unit > 1 else text) * unit)
-    except (ValueError, OverflowError) as error:
-        raise ArgumentTypeError(f"{text!r} is no size such as 1024, 512M or 2G") from error
+    amount = parse_float(text[:-1] if unit > 1 else text) * unit
+    if not 0 <= amount < math.inf:
+        raise ArgumentTypeError(f"{text!r} is no size such as 1024, 512M or 2G")
+    return int(amount)
+
+
+def parse_room(text: str) -> int:
+    """Parse a size above 0."""
+    if not (room := parse_size(text)):
+        raise ArgumentTypeError(f"{text!r} must be above 0")
+    return room
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:

@@ -194,10 +194,10 @@ def test_dropped_partitions_differ_from_those_that_would_be_dropped(
     with monkeypatch.context() as patch:
         patch.setattr(partition_dropping, "drop", drop_archive)
         tried = text("prune", "history", "--older-than=30d", "--yes")
-    assert f"1 partitions dropped, {labels[1]}." in tried
+    assert f"1 partition dropped, {labels[1]}." in tried
     assert "not dropped: it is needed again, or already gone" in tried
     planned = text("prune", "history", "--older-than=30d", "--dry-run")
-    assert f"1 partitions would be dropped, {labels[0]}." in planned
+    assert f"1 partition would be dropped, {labels[0]}." in planned
     monkeypatch.setattr(partition_dropping, "needed", lambda *_: True)
     kept = text("prune", "history", "--older-than=30d", "--yes")
     assert "0 partitions dropped, 0 bytes." in kept

@@ -73,6 +73,7 @@ MISTAKES: Final = {
     "no such flag": (["doctor", "--nix"], "unrecognized arguments: --nix"),
     "no duration": (["doctor", "--snapshot-age=soon"], "'soon' is no duration"),
     "no rate": (["capacity", "--rate=5/w"], "'5/w' is no rate of jobs"),
+    "no disk": (["capacity", "--rate=5", "--wal=0"], "'0' must be above 0"),
     "no costs": (["capacity", "--rate=5", "--costs=nix"], "nix has no costs"),
     "no job": (["explain"], "required: JOB"),
     "no id": (["explain", "nix"], "'nix' is not an id"),

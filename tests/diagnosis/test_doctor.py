@@ -292,6 +292,7 @@ def test_expired_leases_that_were_not_reaped_are_an_error() -> None:
     assert "not_reaped" not in findings()
     pass_time()
     assert findings()["not_reaped"]["is_error"]
+    assert findings()["not_reaped"]["text"].startswith("1 lease expired at ")
 
 
 def test_leases_that_no_process_would_end_are_named_before_they_are_over() -> None:

@@ -32,6 +32,11 @@ def test_a_timedelta_is_explained_by_an_example() -> None:
     assert sentence.endswith("must be timedelta or None, such as timedelta(days=30), not 30.")
 
 
+def test_a_list_is_asked_for_by_its_common_name() -> None:
+    [sentence] = problems(ONLY="orders")
+    assert sentence == "pulljobs.E003 PULLJOBS['ONLY'] must be a list of str, not 'orders'."
+
+
 def test_the_defaults_are_sound() -> None:
     assert problems() == []
 

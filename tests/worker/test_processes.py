@@ -242,6 +242,6 @@ def test_sizes_have_units() -> None:
         3 * 2**29,
         2048,
     ]
-    for text in ("5X", "", "inf"):
+    for text in ("5X", "", "inf", "nan", "-1", "-5M"):
         with pytest.raises(ArgumentTypeError, match="is no size such as 1024, 512M or 2G"):
             parse_size(text)

@@ -269,7 +269,8 @@ def test_unsuitable_options_are_refused_at_once_with_the_name_of_the_handler(
 
 
 @pytest.mark.parametrize(
-    ("flag", "value"), [("concurrency", 0), ("max_held", 2), ("flush_interval", 0)]
+    ("flag", "value"),
+    [("concurrency", 0), ("max_held", 2), ("flush_interval", 0), ("heartbeat_interval", 30)],
 )
 def test_flags_out_of_bounds_are_refused(flag: str, value: int) -> None:
     with registry_of_its_own():

@@ -13,7 +13,8 @@ from django.db import connections
 
 from pulljobs import handlers
 from pulljobs.checks import out_of_order
-from pulljobs.conf import WORKER_CHECKS, Settings, settings
+from pulljobs.conf import SETTING, WORKER_CHECKS, Settings, settings
+from pulljobs.diagnosis import serving
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.management.parsing import LONGEST, parse_float, parse_size
@@ -114,8 +115,8 @@ class Command(BaseCommand):
                 )
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
-        if problems := out_of_order(limits):
-            raise CommandError(" ".join(str(problem.msg) for problem in problems))
+        if problems := [str(problem.msg) for problem in out_of_order(limits)] + _late_beats(limits):
+            raise CommandError(" ".join(problems))
         connections.close_all()
         if options["verbosity"]:
             self.stdout.write(_greeting(limits, served))
@@ -124,6 +125,18 @@ class Command(BaseCommand):
             sys.exit(Supervisor(limits).run())
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
+
+
+def _late_beats(limits: Settings) -> list[str]:
+    """Report a flag because of which other processes would take this worker for gone."""
+    if serving.heartbeat_limit() > limits.HEARTBEAT_INTERVAL:
+        return []
+    seconds = limits.HEARTBEAT_INTERVAL.total_seconds()
+    return [
+        f"--heartbeat-interval {seconds:g} is too long: a node without a heartbeat for "
+        f"{serving.heartbeat_limit().total_seconds():g} s counts as gone. Change "
+        f"{SETTING}['HEARTBEAT_INTERVAL'] instead, for all processes."
+    ]
 
 
 def _greeting(limits: Settings, served: Sequence[Handler]) -> str:

@@ -39,7 +39,7 @@ def handle(**options: Any) -> CommandResult:
     job_actions.require_confirmation(yes=options["yes"])
     if not going:
         return _result(candidates, sizes, [])
-    question = f"Drop {len(going)} partitions, {figures.size(_bytes(going))}?"
+    question = f"Drop {_count(going)}, {figures.size(_bytes(going))}?"
     if not job_actions.confirm(question, yes=options["yes"]):
         return _result(candidates, sizes, None)
     with show_progress("prune history", "partitions", len(candidates)) as progress:
@@ -57,6 +57,10 @@ def _age(given: timedelta | None) -> timedelta:
     if age < LEAST:
         raise ConfigurationError("History is dropped by days: --older-than must be 1d or more.")
     return age
+
+
+def _count(sizes: Sequence[PartitionSize]) -> str:
+    return "1 partition" if len(sizes) == 1 else f"{len(sizes)} partitions"
 
 
 def _bytes(sizes: Sequence[PartitionSize]) -> int:
@@ -92,7 +96,7 @@ def _result(
         if (not old.stays if dropped is None else old.partition.name in dropped)
     ]
     verb = "would be dropped" if dropped is None else "dropped"
-    sums = StyledText(f"{len(going)} partitions {verb}, {figures.size(_bytes(going))}.")
+    sums = StyledText(f"{_count(going)} {verb}, {figures.size(_bytes(going))}.")
     content = {
         "dropped": dropped or [],
         "partitions": [

@@ -24,6 +24,7 @@ from pulljobs.management.parsing import (
     UNITS,
     number_between,
     parse_duration,
+    parse_room,
     parse_size,
     whole_number,
 )
@@ -60,10 +61,10 @@ def _add_machine(parser: ArgumentParser) -> None:
         "--cores", type=whole_number(1), default=8, help="of the database server (8)"
     )
     parser.add_argument(
-        "--disk", type=parse_size, metavar="SIZE", help="of that server, for jobs: 500G"
+        "--disk", type=parse_room, metavar="SIZE", help="of that server, for jobs: 500G"
     )
     parser.add_argument(
-        "--wal", type=parse_size, metavar="SIZE", help="that the disk takes a second: 200M"
+        "--wal", type=parse_room, metavar="SIZE", help="that the disk takes a second: 200M"
     )
     parser.add_argument(
         "--costs", type=Path, metavar="FILE", help="costs of a job on your machine, as JSON"
