@@ -93,10 +93,10 @@ def chosen_handlers(
 ) -> list[Handler]:
     """Return the handlers that `only` names, or all if it is empty, except those of `exclude`.
 
-    With `push` a name may also be that of a push consumer. Raise ConfigurationError for other
-    names.
+    With `push` a name may also be that of a push consumer, if its packages are installed. Raise
+    ConfigurationError for other names.
     """
-    if not push:
+    if not (push and can_deliver()):
         return serving(only, exclude)
     known = list(handlers.registered())
     unknown = {*only, *exclude}.difference(*(handler.names for handler in known))
@@ -114,7 +114,7 @@ def serving(only: Collection[str] = (), exclude: Collection[str] = ()) -> list[H
     if not known:
         raise ConfigurationError(
             "There is no handler: register one with @pulljobs.handlers.handler in a "
-            "pull_handlers.py of an installed app."
+            "pull_handlers.py of an installed app. Push needs no handler, but pulljobs[push]."
         )
     unknown = sorted({*only, *exclude}.difference(*(handler.names for handler in known)))
     if unknown:

@@ -15,7 +15,7 @@ from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import AckPolicy, handler
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Node, PullWaiter
 from pulljobs.publishing import publish, publish_many
-from pulljobs.worker import shared_state
+from pulljobs.worker import shared_state, subscriptions
 from pulljobs.workflows import workflow
 from tests import second
 from tests.factories import ConsumerFactory
@@ -277,6 +277,14 @@ def test_flags_out_of_bounds_are_refused(flag: str, value: int) -> None:
         handler(channel="orders", consumer="invoicing")(print)
         with pytest.raises(CommandError, match=flag.upper()):
             call_command("runpullworker", **{flag: value})
+
+
+def test_a_worker_without_handlers_and_without_the_packages_of_push_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subscriptions, "can_deliver", lambda: False)
+    with registry_of_its_own(), pytest.raises(CommandError, match="There is no handler"):
+        call_command("runpullworker")
 
 
 @pytest.mark.parametrize(
