@@ -236,7 +236,7 @@ def test_a_refused_part_is_reported_and_the_others_are_shown(no_archive: None) -
     assert (code, frame["missed"]) == (1, ["throughput"])
     assert "permission denied for table pulljobs_archived_job" in frame["error"]
     shown = text("top", "--once")
-    assert "The database did not answer: throughput.\npermission denied for table" in shown
+    assert "The database did not answer: throughput.\nThe role lacks a privilege" in shown
     assert "0 ready, 0 in flight; – settled/s" in shown
     assert "orders/invoicing" in shown
 
