@@ -1,5 +1,6 @@
 """Run object that the worker passes to async workflows."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -8,9 +9,9 @@ from typing import Any
 from pulljobs.engine.validation import Draft, Payload
 from pulljobs.workflows.child_operations import do_gather, do_result, do_start, name_start
 from pulljobs.workflows.children import ChildJob
-from pulljobs.workflows.effects import adrive
+from pulljobs.workflows.effects import Operation, adrive, is_async
 from pulljobs.workflows.operations import check_time, do_once, do_sleep, do_step, do_wait
-from pulljobs.workflows.replay import Step, check_delay
+from pulljobs.workflows.replay import Step, check_delay, name_function
 from pulljobs.workflows.runs import RunBase, continue_as
 from pulljobs.workflows.storing import StepResult
 
@@ -33,7 +34,9 @@ class AsyncRun(RunBase):
         See `Run.step`. A sync function runs in a thread. After `timeout` TimeoutError is raised in
         the step.
         """
-        return await adrive(do_step(self._context, name, function, args, kwargs, retries, timeout))
+        return await self._drive(
+            do_step(self._context, name, function, args, kwargs, retries, timeout)
+        )
 
     async def atomic(
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
@@ -44,6 +47,11 @@ class AsyncRun(RunBase):
         because Django has no transactions in async code.
         """
         context = self._context
+        if is_async(function):
+            raise TypeError(
+                f"Step {name!r} needs a plain function, because Django has no transactions in "
+                f"async code: {name_function(function)} is async."
+            )
 
         def write(step: Step) -> Any:
             result = StepResult()
@@ -51,19 +59,19 @@ class AsyncRun(RunBase):
                 result.value = function(*args, **kwargs)
             return result.value
 
-        return await adrive(do_once(context, name, "atomic", "", write))
+        return await self._drive(do_once(context, name, "atomic", "", write))
 
     async def sleep(self, name: str, delay: timedelta) -> None:
         """Suspend the run for a time. See `Run.sleep`."""
-        await adrive(do_sleep(self._context, name, check_delay(name, delay)))
+        await self._drive(do_sleep(self._context, name, check_delay(name, delay)))
 
     async def sleep_until(self, name: str, at: datetime) -> None:
         """Suspend the run until an aware time. See `Run.sleep_until`."""
-        await adrive(do_sleep(self._context, name, check_time(name, at)))
+        await self._drive(do_sleep(self._context, name, check_time(name, at)))
 
     async def wait(self, name: str, timeout: timedelta | None = None) -> Any:
         """Return the payload of the next signal of that name, once it is sent. See `Run.wait`."""
-        return await adrive(do_wait(self._context, name, timeout))
+        return await self._drive(do_wait(self._context, name, timeout))
 
     async def gather(
         self,
@@ -74,7 +82,7 @@ class AsyncRun(RunBase):
         return_errors: bool = False,
     ) -> list[Any]:
         """Publish child jobs and return their results in the order of drafts. See `Run.gather`."""
-        results: list[Any] = await adrive(
+        results: list[Any] = await self._drive(
             do_gather(self._context, name, channel or name, drafts, return_errors)
         )
         return results
@@ -83,14 +91,24 @@ class AsyncRun(RunBase):
         self, channel: str, payload: Draft | Payload, *, name: str | None = None
     ) -> ChildJob:
         """Publish a child job and go on without waiting for its end. See `Run.start`."""
-        child: ChildJob = await adrive(
+        child: ChildJob = await self._drive(
             do_start(self._context, name or name_start(channel), channel, payload)
         )
         return child
 
     async def result(self, child: ChildJob, *, return_errors: bool = False) -> Any:
         """Return the result of a child job once it has ended. See `Run.result`."""
-        return await adrive(do_result(self._context, child, return_errors))
+        return await self._drive(do_result(self._context, child, return_errors))
+
+    async def _drive(self, operation: Operation) -> Any:
+        """Do an operation. The claim is not suspended before it ends."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._context.running.add(ended)
+        try:
+            return await adrive(operation)
+        finally:
+            self._context.running.remove(ended)
+            ended.set_result(None)
 
     def continue_as(self, payload: Any) -> Any:
         """Begin the run again with another payload and without its steps. See `Run.continue_as`."""

@@ -1,6 +1,7 @@
 """Context of the operations of a run, made for each claim."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 from pulljobs.handlers import ClaimedJob
@@ -23,3 +24,5 @@ class RunContext:
     is_continued: bool
     input: Any
     """Payload of the last `continue_as`, if there was one."""
+    running: set[asyncio.Future[None]] = field(default_factory=set)
+    """Operations of an async run that have begun, each as a future of its end."""

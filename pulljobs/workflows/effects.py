@@ -26,7 +26,7 @@ class UserCall:
     timeout: timedelta | None = None
 
     def do(self) -> Any:
-        if _is_async(self.function):
+        if is_async(self.function):
             raise TypeError(
                 f"Step {self.step} has an async function, which a plain workflow can't await: make "
                 "the workflow async, too, or the function plain."
@@ -45,7 +45,7 @@ class UserCall:
         limit = nullcontext() if seconds is None else asyncio.timeout(seconds)
         with tracing.step(self.step.name, self.step.number):
             async with limit:
-                if _is_async(self.function):
+                if is_async(self.function):
                     return await self.function()
                 return await sync_to_async(self.function)()
 
@@ -107,7 +107,8 @@ async def adrive(operation: Operation) -> Any:
             answer = partial(operation.throw, error)
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return True if a call of the function, or of the partial or object, has to be awaited."""
     while isinstance(function, partial):
         function = function.func
     called = getattr(function, "__call__", None)  # noqa: B004  of an object, its method

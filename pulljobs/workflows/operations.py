@@ -1,5 +1,6 @@
 """Operations of sync and async runs as generators: steps, and sleeps, which suspend if long."""
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +79,8 @@ def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
     began = time.monotonic()
     try:
         yield
-    except (HandlerSignal, LeaseLost):
+    except (HandlerSignal, LeaseLost, asyncio.CancelledError):
+        context.replay.end(step)
         raise
     except Exception as error:
         context.replay.fail(step, error, time.monotonic() - began)

@@ -1,5 +1,6 @@
 """Handlers of workflows: load a run, call its function, and write how the claim ends."""
 
+import asyncio
 import logging
 from typing import Any, Final, NoReturn
 
@@ -36,13 +37,18 @@ def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
 
 
 async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
-    """Call an async workflow's function for one claim of a run. See `perform_run`."""
+    """Call an async workflow's function for one claim of a run. See `perform_run`.
+
+    Before a suspension, the steps of other tasks end, so that their results are stored.
+    """
     context = await sync_to_async(load)(workflow, job, **hooks)
     try:
         result = await workflow.function(AsyncRun(context))
     except BaseException as error:
         if context.replay.ending is None:
             raise
+        while context.running:
+            await asyncio.wait(context.running)
         return await sync_to_async(end_claim)(context, error)
     return await sync_to_async(end_claim)(context, None, result)
 

@@ -108,6 +108,8 @@ class Replay:
     """Failures that are not stored yet."""
     _asked: Counter[str] = field(default_factory=Counter)
     _ended: Counter[str] = field(default_factory=Counter)
+    _keyed: set[str] = field(default_factory=set)
+    """Names whose number the code has asked for, to make an idempotency key."""
     _callers: dict[str, tuple[str, str]] = field(default_factory=dict)
     _position: int = 0
 
@@ -129,6 +131,8 @@ class Replay:
         self._check_caller(name, kind, function)
         self._asked[name] += 1
         number = self._asked[name]
+        if name in self._keyed:
+            self._check_alone(name)
         if (step := self.stored.get((name, number))) is not None:
             _check_kind(step, kind)
             return step
@@ -147,8 +151,13 @@ class Replay:
         self.end(step)
 
     def number_now(self, name: str) -> int:
-        """Return the number, from 1, of the call of a step that runs now, or else comes next."""
+        """Return the number, from 1, of the call of a step that runs now, or else comes next.
+
+        Raise StepMismatch if several steps of that name run at the same time, now or later.
+        """
         check_name(name)
+        self._keyed.add(name)
+        self._check_alone(name)
         return self._ended[name] + 1
 
     def raise_ending(self, ending: Ending) -> Any:
@@ -174,6 +183,14 @@ class Replay:
         """Return the stored steps that the code did not ask for, in their order."""
         missing = [step for step in self.stored.values() if step.number > self._asked[step.name]]
         return sorted(missing, key=lambda step: step.position)
+
+    def _check_alone(self, name: str) -> None:
+        """Raise StepMismatch if several steps of a name run now: they would share a key."""
+        if self._asked[name] > self._ended[name] + 1:
+            raise StepMismatch(
+                f"Several steps {name!r} run at the same time, and run.key({name!r}) would be the "
+                "same for all of them: give each its own name."
+            )
 
     def _check_caller(self, name: str, kind: str, function: str) -> None:
         first = self._callers.setdefault(name, (kind, function))

@@ -64,7 +64,8 @@ class RunBase:
     def key(self, name: str) -> str:
         """Return an idempotency key for the step of that name that runs now, or else for the next.
 
-        Every attempt gets the same key, so a service that knows keys does the work once.
+        Every attempt gets the same key, so a service that knows keys does the work once. Raise
+        StepMismatch if several steps of that name run at the same time.
         """
         context = self._context
         number = context.replay.number_now(name)

@@ -246,6 +246,25 @@ def test_waits_of_several_tasks_suspend_an_async_run_together(bench: Bench) -> N
     assert [ran.job.result for ran in drain()] == [[1, 2]]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_step_next_to_a_wait_is_stored_before_the_run_suspends(bench: Bench) -> None:
+    charged: list[int] = []
+
+    async def charge() -> None:
+        await asyncio.sleep(0.05)
+        charged.append(1)
+
+    async def both(run: AsyncRun) -> None:
+        await asyncio.gather(run.step("charge", charge), run.wait("approval"))
+
+    bench.workflow(both)
+    run_id = bench.start()
+    assert [ran.job.state for ran in drain()] == [State.QUEUED]
+    assert signal(run_id, "approval")
+    assert [ran.job.state for ran in drain()] == [State.DELIVERED]
+    assert charged == [1]
+
+
 def test_a_name_that_is_used_for_another_function_is_refused(bench: Bench) -> None:
     def mixed(run: Run) -> None:
         run.step("charge", max, 1, 2)
