@@ -1,12 +1,12 @@
 """Dry replay: the code of this process against stored runs, without effects."""
 
-import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
 from pulljobs import ids
@@ -29,6 +29,8 @@ from pulljobs.workflows.runs import Run
 
 AT_ONCE: Final = 200
 SHOWN: Final = 5
+LONGEST_TEXT: Final = 200
+"""Longest text of an exception in the description of a problem."""
 NO_TOKEN: Final = UUID(int=0)
 
 
@@ -99,13 +101,15 @@ def _describe(end: BaseException | None, unknown: Sequence[Step]) -> str:
     if isinstance(end, ReplayEnd):
         return f"The code asks for {end.step.kind} {end.step} where the run has {_names(unknown)}."
     if isinstance(end, Exception):
-        return f"The code raises {type(end).__name__} before {_names(unknown)}."
+        text = str(end).partition("\n")[0][:LONGEST_TEXT]
+        return f"The code raises {type(end).__name__} ({text}) before {_names(unknown)}."
     return f"The code does not ask for {_names(unknown)}."
 
 
 def _call(workflow: Workflow, context: RunContext) -> None:
     if workflow.is_async:
-        asyncio.run(workflow.function(AsyncRun(context)))
+        # Its sync code runs in this thread, whose transaction is read-only.
+        async_to_sync(workflow.function)(AsyncRun(context))
     else:
         workflow.function(Run(context))
 

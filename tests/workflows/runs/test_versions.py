@@ -14,6 +14,7 @@ from pulljobs.models import AuditEntry, Job
 from pulljobs.states import State
 from pulljobs.testing import drain, run_workflow
 from pulljobs.workflows import (
+    AsyncRun,
     Run,
     checking,
     create_signal_token,
@@ -57,6 +58,27 @@ def test_a_check_names_the_runs_whose_step_was_renamed_and_writes_nothing(bench:
         bench.workflow(lambda run: Group.objects.create(name="effect"))
         [broken] = checking.check_runs().broken
         assert "before step 'charge'" in broken.problem
+    assert not Group.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_check_writes_nothing_from_async_code_between_steps(bench: Bench) -> None:
+    async def book(run: AsyncRun) -> None:
+        await run.wait("approval")
+
+    async def write(run: AsyncRun) -> None:
+        await Group.objects.acreate(name="effect")
+        await run.wait("approval")
+
+    bench.workflow(book)
+    bench.start()
+    drain()
+    assert checking.check_runs().broken == []
+    with registry_of_its_own():
+        definitions._registered.clear()
+        bench.workflow(write)
+        [broken] = checking.check_runs().broken
+    assert "cannot execute INSERT in a read-only transaction" in broken.problem
     assert not Group.objects.exists()
 
 
