@@ -31,7 +31,7 @@ def do_gather(
         if not listed:
             return (yield from store_result(context, step, time.monotonic(), []))
         yield from _publish(context, step, channel, listed, is_ended=False)
-    return (yield from _collect(context, step, return_errors))
+    return (yield from _collect(context, step, step.batch_id, return_errors))
 
 
 def do_start(context: "RunContext", name: str, channel: str, draft: Draft | Payload) -> Operation:
@@ -75,20 +75,22 @@ def do_result(context: "RunContext", child: children.ChildJob, return_errors: bo
     if not isinstance(child, children.ChildJob):
         raise TypeError(f"run.result needs a child that run.start returned, not {child!r:.300}.")
     step = yield from begin(context, f"result of {child.id}", "gather")
-    if step.batch_id is None:
-        step.batch_id, step.children = child.batch_id, [ids.decode(child.id)]
-    [value] = yield from _collect(context, step, return_errors)
+    # The batch is that of the step that published the child: a redrive from here does not kill it.
+    step.children = step.children or [ids.decode(child.id)]
+    [value] = yield from _collect(context, step, child.batch_id, return_errors)
     return value
 
 
-def _collect(context: "RunContext", step: Step, return_errors: bool) -> Operation:
+def _collect(
+    context: "RunContext", step: Step, batch_id: int | None, return_errors: bool
+) -> Operation:
     outcomes = step.result
     if not step.is_ended:
         context.store.before_effect(step)
-        outcomes = yield StoreCall(partial(children.collect, context.store, step))
+        outcomes = yield StoreCall(partial(children.collect, context.store, step, batch_id))
         if outcomes is None:
             context.replay.raise_ending(
-                Suspension(step, FOREVER, is_bounded=False, waiting_batch=step.batch_id)
+                Suspension(step, FOREVER, is_bounded=False, waiting_batch=batch_id)
             )
         text = children.encode_outcomes(outcomes)
         yield StoreCall(partial(context.store.write_outcomes, step, text))

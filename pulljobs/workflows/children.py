@@ -64,9 +64,9 @@ def _name_batch(step: Step, run_id: int) -> str:
     return text[: LONGEST_NAME - len(end)] + end
 
 
-def collect(store: RunStore, step: Step) -> list[dict[str, Any]] | None:
+def collect(store: RunStore, step: Step, batch_id: int | None) -> list[dict[str, Any]] | None:
     """Return the outcomes of all children of a step in order, or None until all have ended."""
-    batches = Batch.objects.using(store.using).filter(pk=step.batch_id or 0)
+    batches = Batch.objects.using(store.using).filter(pk=batch_id or 0)
     if not batches.exclude(completed_at=None).exists():
         return None
     # A child that was redriven goes on, although the batch does not know that yet.

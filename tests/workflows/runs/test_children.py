@@ -185,3 +185,26 @@ def test_the_kill_of_a_run_kills_the_children_of_its_children(bench: Bench) -> N
     assert Job.objects.filter(state=State.QUEUED).count() == 7
     operating.kill([run_id], by="olga")
     assert not Job.objects.filter(state=State.QUEUED).exists()
+
+
+def test_a_redrive_from_a_result_lets_the_redriven_child_go_on(
+    bench: Bench, resize: Consumer
+) -> None:
+    """Only the step that published a child publishes another one."""
+
+    def split(run: Run) -> Any:
+        child = run.start(resize.channel.name, -21)
+        run.wait("go")
+        return run.result(child)
+
+    bench.workflow(split, ack_policy="reject_on_error")
+    run_id = bench.start()
+    drain()
+    signal(run_id, "go")
+    assert drain()[-1].job.state == State.DEAD
+    child = Job.objects.exclude(id=run_id).get()
+    operating.redrive([child.pk])
+    result = WorkflowStep.objects.get(name__startswith="result of")
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        redrive(run_id, from_step=result.name)
+    assert Job.objects.get(id=child.pk).state == State.QUEUED
