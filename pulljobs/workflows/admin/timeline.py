@@ -1,5 +1,6 @@
 """Timeline of a run: its steps as bars along the time from its first step to its last."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -8,7 +9,6 @@ from django.urls import reverse
 from pulljobs import ids
 from pulljobs.admin import looks
 from pulljobs.models import ArchivedJob, Job
-from pulljobs.outcome_texts import encoded
 from pulljobs.workflows import reading
 from pulljobs.workflows.reading import RunView, StepView
 
@@ -85,7 +85,9 @@ def _format_seconds(seconds: float | None) -> str:
 
 def show_json(value: Any) -> str:
     """Return the first `LONGEST_RESULT` characters of a value as JSON, or '' for None."""
-    return (encoded(value) or "")[:LONGEST_RESULT]
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False)[:LONGEST_RESULT]
 
 
 def _show_child(id: int, job: Job | ArchivedJob | None) -> tuple[str, str, str]:

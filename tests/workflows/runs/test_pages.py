@@ -10,6 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from pulljobs import ids, operating, publishing
+from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import AuditEntry, Job
 from pulljobs.models.fields import ClockTime
 from pulljobs.states import State
@@ -207,3 +208,17 @@ def test_a_run_whose_job_is_forgotten_says_so(run_id: int) -> None:
     answer = client.get(f"{ADMIN}/{run_id}/change/", follow=True)
     assert "The run can&#x27;t be shown" in answer.content.decode()
     assert client.get(f"{ADMIN}/{run_id}/redrive/").status_code == 404
+
+
+def test_the_page_shows_results_of_children_that_exceed_the_limit_together(bench: Bench) -> None:
+    parts = Bench(ConsumerFactory.create())
+
+    @handler(channel=parts.consumer.channel.name, consumer=parts.consumer.name)
+    def render(job: ClaimedJob) -> str:
+        return "x" * 10_000
+
+    bench.workflow(lambda run: run.gather("parts", [1, 2], channel=parts.consumer.channel.name)[:0])
+    run_id = bench.start()
+    drain()
+    page = client_with("view_workflowrun", "view_message").get(f"{ADMIN}/{run_id}/change/")
+    assert "&quot;xxx" in page.content.decode()
