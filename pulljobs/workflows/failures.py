@@ -3,7 +3,9 @@
 import builtins
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pulljobs.conf import settings
@@ -15,39 +17,62 @@ from pulljobs.outcome_texts import clean
 
 def encode_failure(error: Exception) -> str:
     """Return an exception as JSON: its class, those attributes that are JSON, and its text."""
-    kind = type(error)
-    stored = {
-        "class": f"{kind.__module__}:{kind.__qualname__}",
-        "args": _json_or(list(error.args), [clean(str(error))]),
-        "attributes": {
-            name: value for name, value in vars(error).items() if _json_or(value, error) is value
-        },
-        "text": clean(format_error(error)),
-    }
+    stored = _describe(error)
     text = json.dumps(stored, ensure_ascii=False)
     try:
         return result_text(text, settings().MAX_RESULT_BYTES)
     except ValueError:  # Too large: its text alone, of which the middle may be cut out.
-        brief = {**stored, "args": [clean(str(error))], "attributes": {}}
+        brief = {**stored, "args": [clean(str(error))], "attributes": {}, "members": []}
         return result_text(json.dumps(brief, ensure_ascii=False), sys.maxsize)
 
 
-def decode_failure(name: str, stored: Mapping[str, Any]) -> Exception:
-    """Return the stored exception of a step, or StepFailed if its class is not loaded.
+def _describe(error: Exception) -> dict[str, Any]:
+    kind, text = type(error), str(error)
+    members: Sequence[Exception] = ()
+    if isinstance(error, ExceptionGroup):
+        text, members = error.message, error.exceptions
+    return {
+        "class": f"{kind.__module__}:{kind.__qualname__}",
+        "args": _json_or(list(error.args), [clean(text)]),
+        "attributes": {
+            name: value for name, value in vars(error).items() if _json_or(value, error) is value
+        },
+        "text": clean(format_error(error)),
+        "members": [_describe(each) for each in members],
+    }
 
-    The exception is made without a call of `__init__`, as by `pickle`. No module is imported,
-    because the code that catches the exception has imported its class.
+
+def decode_failure(name: str, stored: Mapping[str, Any]) -> Exception:
+    """Return the stored exception of a step, or StepFailed if it can't be restored.
+
+    No module is imported, because the code that catches the exception has imported its class.
     """
-    module, _, path = str(stored.get("class", "")).partition(":")
-    kind: Any = sys.modules.get(module, builtins)
-    for part in path.split("."):
-        kind = getattr(kind, part, None)
-    if not isinstance(kind, type) or not issubclass(kind, Exception):
-        return StepFailed(name, str(stored.get("text", "")))
-    error = kind.__new__(kind, *stored["args"])
-    error.args = tuple(stored["args"])
-    vars(error).update(stored["attributes"])
+    kind = _find_class(str(stored.get("class", "")))
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        args = stored["args"]
+        if issubclass(kind, ExceptionGroup):
+            args = [*args, [decode_failure(name, each) for each in stored.get("members", ())]]
+        for make in (kind, partial(kind.__new__, kind)):
+            with suppress(Exception):  # Its `__init__` may take other arguments than it stores.
+                return _make(make, args, stored["attributes"])
+    return StepFailed(name, str(stored.get("text", "")))
+
+
+def _make(
+    make: Callable[..., Exception], args: Sequence[Any], attributes: Mapping[str, Any]
+) -> Exception:
+    error = make(*args)
+    error.args = tuple(args)
+    vars(error).update(attributes)
     return error
+
+
+def _find_class(path: str) -> Any:
+    module, _, names = path.partition(":")
+    value: Any = sys.modules.get(module, builtins)
+    for name in names.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def _json_or(value: Any, default: Any) -> Any:

@@ -1,5 +1,6 @@
 """Failed calls of a run: a caught failure is stored, so that each replay goes the same way."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -8,14 +9,15 @@ from unittest.mock import MagicMock
 
 import pytest
 from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from pulljobs.errors import UnknownChannel, WorkflowError
+from pulljobs.errors import StepMismatch, UnknownChannel, WorkflowError
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.storage import nodes
 from pulljobs.testing import drain, run_workflow
-from pulljobs.workflows import Run, redrive
+from pulljobs.workflows import AsyncRun, Run, redrive
 from pulljobs.workflows.models import WorkflowStep
 from tests.factories import USING
 from tests.sessions import SLACK
@@ -112,6 +114,19 @@ def test_an_async_function_in_a_plain_workflow_is_refused(bench: Bench) -> None:
     bench.start()
     [ran] = drain()
     assert "make the workflow async" in str(ran.exception)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_async_function_in_an_atomic_step_is_refused(bench: Bench) -> None:
+    async def book() -> None: ...
+
+    async def fulfil(run: AsyncRun) -> None:
+        await run.atomic("book", book)
+
+    bench.workflow(fulfil)
+    bench.start()
+    [ran] = drain()
+    assert "Step 'book' needs a plain function" in str(ran.exception)
 
 
 def test_arguments_of_a_function_may_have_any_name(bench: Bench) -> None:
@@ -240,3 +255,80 @@ def test_a_block_that_has_ended_writes_nothing_again(bench: Bench) -> None:
     bench.start()
     drain(delayed=True)
     assert results == [Group.objects.get().pk] * 2
+
+
+class Rejected(Exception):
+    """Exception whose class stores fewer arguments than its `__init__` takes."""
+
+    def __init__(self, order: int, *, code: str) -> None:
+        super().__init__(order)
+        self.code = code
+
+
+REJECTED = Rejected(7, code="limit")
+GROUPED = ExceptionGroup("both", [ValueError("a"), Rejected(8, code="card")])
+
+
+@pytest.mark.parametrize("error", [REJECTED, GROUPED, ValidationError({"name": ["too long"]})])
+def test_a_caught_exception_is_the_same_at_each_replay(bench: Bench, error: Exception) -> None:
+    seen: list[Exception] = []
+
+    def fail() -> None:
+        raise error
+
+    def check(run: Run) -> None:
+        try:
+            run.step("check", fail)
+        except (Rejected, ExceptionGroup, ValidationError) as caught:
+            seen.append(caught)
+        run.sleep("night", timedelta(hours=8))
+
+    bench.workflow(check)
+    bench.start()
+    drain(delayed=True)
+    first, again = seen
+    assert (type(again), str(again)) == (type(error), str(error))
+    assert again is not first
+    if isinstance(again, ExceptionGroup):
+        _, rejected = again.exceptions
+        assert isinstance(rejected, Rejected)
+        assert (rejected.args, rejected.code) == ((8,), "card")
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.django_db(transaction=True)
+def test_steps_of_one_name_at_the_same_time_have_no_key(bench: Bench, is_named: bool) -> None:
+    keys: list[str] = []
+
+    async def pay_all(run: AsyncRun) -> None:
+        names = [f"pay {order}" if is_named else "pay" for order in range(3)]
+        await asyncio.gather(*(run.step(name, keys.append, run.key(name)) for name in names))
+
+    bench.workflow(pay_all)
+    bench.start()
+    [ran] = drain()
+    if is_named:
+        assert ran.job.state == State.DELIVERED
+        assert len(set(keys)) == 3
+    else:
+        assert isinstance(ran.exception, StepMismatch)
+        assert "give each its own name" in str(ran.exception)
+        assert len(keys) <= 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_that_was_cancelled_does_not_count_as_running(bench: Bench) -> None:
+    keys: list[str] = []
+
+    async def pay(run: AsyncRun) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await run.step("pay", asyncio.sleep, 60)
+        await run.step("pay", asyncio.sleep, 0)
+        keys.append(run.key("pay"))
+
+    bench.workflow(pay)
+    bench.start()
+    [ran] = drain()
+    assert ran.job.state == State.DELIVERED, ran.exception
+    assert keys[0].endswith(":3")
