@@ -216,7 +216,9 @@ class UnknownRun(PulljobsError, LookupError):
     """Run that does not exist."""
 
     def __init__(self, run: object) -> None:
-        super().__init__(f"There is no run {run!r}: its id is that of its job.")
+        super().__init__(
+            f"There is no run {run!r}: its id is that of its job, whose first claim begins it."
+        )
         self.run = run
 
 

@@ -31,9 +31,10 @@ def explain_run(job: Job) -> Iterator[WaitReason]:
             f"{ids.encode(job.pk)} {run.waiting_for}` sends it.",
         )
     elif run.waiting_batch is not None:
+        number = len(step.children or [])
+        children = "child" if number == 1 else f"{number:,} children"
         yield WaitReason(
-            "waits_for_children",
-            f"The run waits for its {len(step.children or [])} children of step {step.name!r}.",
+            "waits_for_children", f"The run waits for its {children} of step {step.name!r}."
         )
     elif step.due_at is not None:
         yield WaitReason(

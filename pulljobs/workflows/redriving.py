@@ -21,8 +21,9 @@ def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None
 
     `from_step`, a name or a name with its number, forgets that step and the steps after it: they
     run again, and waits among them get their signals again. Queued children of these steps are
-    killed after the commit, because the steps publish new ones. Raise UnknownRun, and WorkflowError
-    for a run that is in flight or DELIVERED, or that has no such step.
+    killed after the commit, because the steps publish new ones. Without it, a run that sleeps or
+    waits in a step does so again. Raise UnknownRun, and WorkflowError for a run that is in flight
+    or DELIVERED, or that has no such step.
     """
     using, number = settings().DATABASE, ids.find_number(run_id)
     if number is None:

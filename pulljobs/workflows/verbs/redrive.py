@@ -1,4 +1,7 @@
-"""Let a run that is DEAD, sleeps or waits go on, by default with the results of all its steps."""
+"""Let a run that is DEAD, sleeps or waits go on, by default with the results of all its steps.
+
+A run that sleeps or waits in a step does so again, unless --from-step discards that step.
+"""
 
 from argparse import ArgumentParser
 from typing import Any
