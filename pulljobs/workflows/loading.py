@@ -92,6 +92,8 @@ def live_runs(
         last = page[-1].id
         live = Job.objects.using(using).select_related("consumer__channel")
         jobs = {job.pk: job for job in live.filter(id__in=[row.id for row in page])}
+        if not jobs:
+            continue
         steps = _read_steps(using, list(jobs))
         stored = messages.read_messages(using, [job.message_id for job in jobs.values()])
         for row in page:

@@ -85,9 +85,7 @@ def _format_seconds(seconds: float | None) -> str:
 
 def show_json(value: Any) -> str:
     """Return the first `LONGEST_RESULT` characters of a value as JSON, or '' for None."""
-    if value is None:
-        return ""
-    return json.dumps(value, ensure_ascii=False)[:LONGEST_RESULT]
+    return "" if value is None else json.dumps(value, ensure_ascii=False)[:LONGEST_RESULT]
 
 
 def _show_child(id: int, job: Job | ArchivedJob | None) -> tuple[str, str, str]:

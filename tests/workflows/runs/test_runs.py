@@ -251,8 +251,8 @@ def test_a_step_next_to_a_wait_is_stored_before_the_run_suspends(bench: Bench) -
     charged: list[int] = []
 
     async def charge() -> None:
-        await asyncio.sleep(0.05)
         charged.append(1)
+        await asyncio.sleep(0.05)
 
     async def both(run: AsyncRun) -> None:
         await asyncio.gather(run.step("charge", charge), run.wait("approval"))

@@ -19,6 +19,7 @@ from pulljobs.workflows import (
     checking,
     create_signal_token,
     definitions,
+    loading,
     redrive,
     signal,
     versions,
@@ -59,6 +60,17 @@ def test_a_check_names_the_runs_whose_step_was_renamed_and_writes_nothing(bench:
         [broken] = checking.check_runs().broken
         assert "before step 'charge'" in broken.problem
     assert not Group.objects.exists()
+
+
+def test_a_check_reads_past_runs_that_have_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "AT_ONCE", 1)
+    bench.workflow(lambda run: run.wait("approval") if run.input else None)
+    for payload in (0, 1):
+        bench.start(payload)
+    drain()
+    assert checking.check_runs() == checking.CheckedRuns(1, 0, [])
 
 
 @pytest.mark.django_db(transaction=True)
