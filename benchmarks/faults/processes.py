@@ -97,7 +97,7 @@ class Processes:
         return since, at
 
     def proxy(self, server: Path) -> "Process":
-        """Start a proxy that all processes started later connect through."""
+        """Start a proxy to PostgreSQL, which processes that are started later connect to."""
         self.environment["FAULTS_HOST"] = str(self.directory)
         proxy = self.start("proxy", f"{PACKAGE}.proxy", str(self.directory), str(server))
         wait_for((self.directory / SOCKET).exists, "the proxy")

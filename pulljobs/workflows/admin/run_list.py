@@ -64,7 +64,7 @@ def select_runs(request: HttpRequest) -> RunSelection:
 
 
 def search_runs(request: HttpRequest, span: IdSpan) -> SearchedRange:
-    """Find runs by the id of a run, a job or a message, or else by a text of their jobs.
+    """Find runs by an id (run, job or message), or by a text in an error or message of their jobs.
 
     The result has only runs that match the filters of the list.
     """
