@@ -201,7 +201,7 @@ def test_held_messages_never_exceed_max_in_flight() -> None:
     assert transport.most_held == 5
 
 
-def test_two_brokers_share_the_room_and_an_idle_one_gives_it_up() -> None:
+def test_two_brokers_share_the_limit_of_held_messages() -> None:
     """Nine of ten held messages may be from the busy broker, or five from each of two busy ones."""
     both, other = filled(60), filled(60)
     asked: list[list[int]] = []
@@ -233,7 +233,7 @@ def test_a_broker_that_is_named_twice_is_one() -> None:
     assert len(broker.asked("info")) == len(broker.asked("lookup")) == 1
 
 
-def test_more_brokers_than_room_take_turns() -> None:
+def test_brokers_take_turns_if_they_are_more_than_the_limit() -> None:
     brokers = [filled(3) for _ in range(4)]
     consumer, transport = consumer_of(brokers, nothing, max_in_flight=1)
     with running(consumer):
@@ -245,7 +245,7 @@ def test_more_brokers_than_room_take_turns() -> None:
 
 
 @pytest.mark.parametrize("auto_renew", [False, True])
-def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are_over(
+def test_messages_of_a_broker_that_goes_away_count_until_their_leases_end(
     auto_renew: bool,
 ) -> None:
     """With a limit of one message, another broker gives one only after the lost lease has ended."""

@@ -71,7 +71,7 @@ def publish(served: Site, count: int) -> None:
         producer.publish_many([b"x"] * count)
 
 
-def test_the_room_moves_to_the_busy_broker(served: Site, other: Site) -> None:
+def test_the_busy_broker_gets_most_of_the_limit_of_held_messages(served: Site, other: Site) -> None:
     """The messages held at both servers together never exceed the limit, even if it is 1."""
     subscribe()
     with ExitStack() as stack:

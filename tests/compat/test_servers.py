@@ -65,7 +65,7 @@ def test_postgresql_15_of_debian(debian: int) -> None:
 def test_claims_of_many_priorities_are_not_compiled(debian: int, directory: Path) -> None:
     """Debian's server compiles queries that it expects to take long, which would take seconds."""
     explained = "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0"
-    claims = "tests/storage/test_claim.py::test_more_priorities_than_floors_are_kept_for"
+    claims = "tests/storage/test_claim.py::test_claims_find_jobs_of_more_priorities_than_have_marks"
     url = f"postgres://pulljobs@127.0.0.1:{debian}/postgres"
     suite(claims, DATABASE_URL=url, DATABASE_POOLED="", PGOPTIONS=explained)
     log = (directory / "debian" / "log" / "log").read_text()

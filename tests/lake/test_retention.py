@@ -261,7 +261,7 @@ def test_only_what_came_back_is_noted_so(place: Place) -> None:
     assert (day.table, day.dropped_at) == ("pulljobs_archived_job", None)
 
 
-def test_a_row_that_came_after_the_last_look_keeps_its_day(place: Place) -> None:
+def test_a_row_that_came_after_the_last_verify_keeps_its_day(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     verified(OLD, place)
     query(

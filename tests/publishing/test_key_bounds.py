@@ -338,8 +338,8 @@ class TestReplace:
         def is_above() -> bool:
             send(consumer, "urgent", key=uuid4().hex, priority=5)
             puller.claim(1)
-            floor = puller._claimer.marks.positions.get(5)
-            return floor is not None and floor.available_at > since
+            mark = puller._claimer.marks.positions.get(5)
+            return mark is not None and mark.available_at > since
 
         wait_until(is_above)
         send(consumer, "b", priority=5)

@@ -142,7 +142,7 @@ def test_verify_names_schedules_whose_time_zone_is_unknown_here(make: Make) -> N
         run_text("next", "other")
 
 
-def test_the_verify_of_all_tables_looks_at_slots_too(make: Make) -> None:
+def test_the_verify_of_all_tables_compares_slots_too(make: Make) -> None:
     row = make(missed="all")
     slots = make_due(row, 5)
     query("UPDATE pulljobs_schedule SET rule_since = %s", [slots[0] - MINUTE / 2])

@@ -159,7 +159,7 @@ def test_new_priorities_are_found_above_between_and_below_the_known() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_more_priorities_than_floors_are_kept_for() -> None:
+def test_claims_find_jobs_of_more_priorities_than_have_marks() -> None:
     """Claims find jobs of 150 priorities, more than a process keeps low-water marks for."""
     consumer = ConsumerFactory.create()
     puller = Puller(USING, consumer)

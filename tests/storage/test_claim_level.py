@@ -17,7 +17,7 @@ from pulljobs.storage import jobs, messages, statements
 from pulljobs.storage.rows import Refusal, StoredMessage
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import query, session, wait_until
-from tests.storage.test_floors import floor_of, ids, lock, work_on
+from tests.storage.test_low_water_marks import ids, lock, mark_of, work_on
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LARGE = 51
@@ -214,7 +214,7 @@ def test_what_large_full_claims_passed_is_found_while_they_go_on() -> None:
 
 
 @pytest.mark.usefixtures("_slow_machine")
-def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_is_let_go(
+def test_a_skipped_job_that_a_search_below_the_mark_finds_locked_is_claimed_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A skipped job is claimed, even if it was still locked when a claim looked for it."""
@@ -237,7 +237,7 @@ def _passing(*, full: int, left: int) -> tuple[Puller, int]:
     """
     puller = Puller(USING, ConsumerFactory.create())
     made = published(puller.consumer, BATCH)
-    while floor_of(puller) == low_water_marks.BEGINNING:
+    while mark_of(puller) == low_water_marks.BEGINNING:
         assert ids(puller, 1) == made[:1]
         made = made[1:]
         query("SELECT pg_sleep(0.05)")

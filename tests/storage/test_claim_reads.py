@@ -36,7 +36,7 @@ SELECT %s, n, clock_timestamp(), 0, 0, 0, 'QUEUED' FROM generate_series(1, %s) A
         Entry([0], [AGES_AGO], [0], [32_768, 0], [0, -32_769], None),
         Entry([0], [AGES_AGO], [0], [32_768, 0], [0, -32_769], AGES_AGO + timedelta(seconds=1)),
     ],
-    ids=["from the head", "from a floor", "below the floors"],
+    ids=["from the head", "from a low-water mark", "below the marks"],
 )
 def test_a_claim_does_not_read_the_queue_behind_it(entry: Entry) -> None:
     consumer = ConsumerFactory.create()

@@ -245,7 +245,7 @@ class TestClaim:
         assert [job.id for job, _message in puller.claim(5).jobs] == [first]
         assert puller.claim(5).jobs == []
 
-    def test_a_consumer_that_is_pushed_to_is_claimed_for_by_no_other_door(self) -> None:
+    def test_jobs_of_a_push_consumer_are_claimed_by_push_deliveries_only(self) -> None:
         """Once a consumer is of type push, only push deliveries claim its jobs."""
         consumer = exclusive()
         puller = Puller(USING, consumer)

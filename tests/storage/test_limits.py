@@ -234,7 +234,7 @@ class TestInFlight:
             assert len(claiming.result().jobs) == 1
 
     @committed
-    def test_a_finish_that_makes_room_wakes_who_waits(self, listener: Listener) -> None:
+    def test_a_settlement_below_the_limit_wakes_waiters(self, listener: Listener) -> None:
         bounded, free = ConsumerFactory.create(max_in_flight=1), ConsumerFactory.create()
         for consumer in (bounded, free):
             published(consumer)
@@ -245,7 +245,7 @@ class TestInFlight:
         assert listener.receive(timedelta(seconds=0.2)) == set()
 
     @committed
-    def test_a_kill_that_makes_room_wakes_who_waits(self, listener: Listener) -> None:
+    def test_a_kill_below_the_limit_wakes_waiters(self, listener: Listener) -> None:
         consumer = ConsumerFactory.create(max_in_flight=1)
         published(consumer, 2)
         listen.wait(USING, [consumer.pk], uuid4(), MINUTE)

@@ -149,16 +149,16 @@ def is_dedicated(planner: Session) -> bool:
     return planner.execute("SHOW enable_seqscan").fetchone() == ("off",)
 
 
-def test_a_claim_enters_the_index_at_the_floor(planner: Session) -> None:
+def test_a_claim_enters_the_index_at_the_low_water_mark(planner: Session) -> None:
     """A claim scans the claim index from the low-water mark of each priority on."""
     walks = [
         node["Index Cond"]
         for node in plan(planner, "claim")
         if node.get("Index Name") == "pulljobs_job_claim" and "Index Cond" in node
     ]
-    at_the_floor = [cond for cond in walks if "ROW(" in cond and "mark_at" in cond]
-    assert len(at_the_floor) >= 2, walks
-    assert all("priority =" in cond for cond in at_the_floor)
+    at_the_mark = [cond for cond in walks if "ROW(" in cond and "mark_at" in cond]
+    assert len(at_the_mark) >= 2, walks
+    assert all("priority =" in cond for cond in at_the_mark)
     assert not [
         node
         for node in plan(planner, "claim")

@@ -22,7 +22,7 @@ from pulljobs.storage.rows import NotYet, Refusal, Taken
 from pulljobs.storage.statements import behind_pooler
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import Thread, at_once, blocked_by, pass_time, query, run, session, wait_until
-from tests.storage.test_floors import work_on
+from tests.storage.test_low_water_marks import work_on
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)

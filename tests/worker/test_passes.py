@@ -141,7 +141,7 @@ def test_new_work_comes_before_backlogs_and_backlogs_go_on(bench: FetcherBench) 
     assert sum(len(pool.taken) for pool in pools) > before + 2
 
 
-def test_a_claim_is_for_the_room_of_the_first_look(bench: FetcherBench) -> None:
+def test_a_claim_asks_the_pool_once_for_its_free_slots(bench: FetcherBench) -> None:
     """A pass asks a pool once how many jobs it can take: a second answer may be below zero."""
     _consumer, pool = bench.add(3, ShrinkingPool)
     bench.fetcher.tick()

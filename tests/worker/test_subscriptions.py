@@ -84,7 +84,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "READ_EVERY", -1.0)
 
 
-def test_a_consumer_is_served_by_its_new_type_from_the_next_look_on() -> None:
+def test_a_consumer_with_a_new_type_is_served_from_the_next_read_on() -> None:
     """A consumer that did not change keeps its subscription, with its low-water marks."""
     channel = ChannelFactory.create(name="c")
     other = pushed(name="other")

@@ -53,7 +53,7 @@ def settle_in(other: Session, consumer: Consumer) -> None:
     run(other, "deliver_members", params)
 
 
-def test_the_later_of_two_last_settlements_is_seen_by_the_look_after_it(
+def test_the_later_of_two_last_settlements_completes_the_batch(
     consumer: Consumer, report: Consumer
 ) -> None:
     fill(consumer, 2, report)

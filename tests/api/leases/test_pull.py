@@ -510,7 +510,7 @@ def test_a_new_token_ends_the_wait_under_the_old_one(
     assert len(puller.taken()) == 1
 
 
-def test_a_pull_that_came_during_the_look_at_tokens_is_not_ended(census: Subscription) -> None:
+def test_a_pull_that_came_while_tokens_were_read_is_not_ended(census: Subscription) -> None:
     """Its token may be newer than the one that was read."""
     queue = WaiterQueue(cast("Any", None), census.consumer)
     early, late = (PendingPull(census.consumer, PullRequest(expires=60)) for _pull in range(2))

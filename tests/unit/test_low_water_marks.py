@@ -238,11 +238,11 @@ def behind(claimer: Claimer) -> timedelta:
     return claimer.database.now - claimer.marks.positions[0].available_at
 
 
-def test_a_floor_follows_the_clock(busy: Claimer) -> None:
+def test_a_low_water_mark_follows_the_clock(busy: Claimer) -> None:
     assert behind(busy) < timedelta(milliseconds=100)
 
 
-def test_an_open_transaction_holds_the_floor_for_its_patience_only(busy: Claimer) -> None:
+def test_an_open_transaction_holds_the_mark_for_a_bounded_time_only(busy: Claimer) -> None:
     xid = busy.database.begin()
     work(busy, 20)
     assert behind(busy) >= timedelta(milliseconds=400)
@@ -301,13 +301,13 @@ def publish(database: Database, jobs: int) -> None:
     database.open.discard(xid)
 
 
-def test_a_look_below_ends_at_the_floors(busy: Claimer) -> None:
+def test_a_search_below_ends_at_the_marks(busy: Claimer) -> None:
     """A search below the low-water marks ends at them, and leaves later jobs to other claims."""
     busy.marks.below = busy.database.now - timedelta(seconds=0.5)
-    floor = busy.marks.positions[0]
+    mark = busy.marks.positions[0]
     publish(busy.database, 20)
     entry = busy.marks.entry_below()
-    assert entry.until == floor.available_at
+    assert entry.until == mark.available_at
     assert busy.claim(5)
     assert busy.marks.below is None
 

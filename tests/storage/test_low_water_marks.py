@@ -53,10 +53,10 @@ def work_on(puller: Puller, seconds: float = 0.0) -> list[int]:
     for _round in range(1000):
         mine = published(puller.consumer, 3)
         foreign += sorted(set(ids(puller)) - set(mine))
-        if now() > end and floor_of(puller) > min(end, now() - timedelta(seconds=0.5)):
+        if now() > end and mark_of(puller) > min(end, now() - timedelta(seconds=0.5)):
             return foreign
         query("SELECT pg_sleep(0.01)")
-    raise AssertionError("the floors never rose")
+    raise AssertionError("the low-water marks never rose")
 
 
 def poll(puller: Puller) -> list[int]:
@@ -65,7 +65,7 @@ def poll(puller: Puller) -> list[int]:
     return [id for _round in range(5) for id in ids(puller, 5) if id not in mine]
 
 
-def floor_of(puller: Puller) -> datetime:
+def mark_of(puller: Puller) -> datetime:
     known = puller._claimer.marks.positions.get(0)
     return known.available_at if known else low_water_marks.BEGINNING
 
@@ -99,10 +99,10 @@ def claim_until(puller: Puller, job_id: int) -> None:
     wait_until(lambda: job_id in ids(puller))
 
 
-def test_floors_rise(puller: Puller) -> None:
+def test_low_water_marks_rise(puller: Puller) -> None:
     begun = now()
     work_on(puller, 0.5)
-    assert floor_of(puller) > begun
+    assert mark_of(puller) > begun
 
 
 def test_a_job_that_commits_late_is_found(
@@ -118,7 +118,7 @@ def test_a_job_that_commits_late_is_found(
     assert ids(puller) == [late]
 
 
-def test_a_job_that_commits_long_after_is_found_below_the_floor(
+def test_a_job_that_commits_late_is_found_below_the_mark(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
     work_on(puller)
@@ -127,7 +127,7 @@ def test_a_job_that_commits_long_after_is_found_below_the_floor(
     [(published_at,)] = other.execute(
         "SELECT available_at FROM pulljobs_job WHERE id = %s", [late]
     ).fetchall()
-    assert floor_of(puller) > published_at
+    assert mark_of(puller) > published_at
     other.commit()
     claim_until(puller, late)
 
@@ -170,7 +170,7 @@ def test_several_that_commit_late_are_found_each_after_its_commit(
             claim_until(puller, job_id)
 
 
-def test_a_look_below_the_floor_takes_nothing_before_its_time(
+def test_a_search_below_the_mark_claims_no_delayed_job(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
     """A search below the low-water mark claims no delayed job, however large its range of time."""
@@ -191,7 +191,7 @@ def test_what_came_while_the_clock_was_set_back_is_found(
     """A process that sees the clock behind its monotonic clock searches below its mark again."""
     work_on(puller)
     [job] = published(consumer)
-    before = floor_of(puller) - timedelta(milliseconds=1)
+    before = mark_of(puller) - timedelta(milliseconds=1)
     query("UPDATE pulljobs_job SET available_at = %s WHERE id = %s", [before, job])
     assert ids(puller) == []
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 0.5)
@@ -244,7 +244,7 @@ def lock(other: Session, job_id: int) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])
-def test_a_locked_job_is_passed_without_waiting_and_found_when_it_is_let_go(
+def test_a_locked_job_is_passed_without_waiting_and_found_when_it_is_unlocked(
     puller: Puller, consumer: Consumer, other: Session, place: int
 ) -> None:
     made = published(consumer, 5)
@@ -257,14 +257,14 @@ def test_a_locked_job_is_passed_without_waiting_and_found_when_it_is_let_go(
 
 
 @pytest.mark.parametrize("priorities", ["one", "several"])
-def test_a_locked_job_in_a_long_queue_is_found_when_it_is_let_go(
+def test_a_locked_job_in_a_long_queue_is_found_when_it_is_unlocked(
     puller: Puller, consumer: Consumer, other: Session, priorities: str
 ) -> None:
     """A claim that skips a locked job returns to it, even if the job is older than any claim."""
     left = published(consumer, 1_000)
     if priorities == "several":
         published(consumer, priority=-1)
-    while floor_of(puller) == low_water_marks.BEGINNING:
+    while mark_of(puller) == low_water_marks.BEGINNING:
         assert ids(puller, 5) == left[:5]
         left = left[5:]
         query("SELECT pg_sleep(0.02)")
@@ -274,7 +274,7 @@ def test_a_locked_job_in_a_long_queue_is_found_when_it_is_let_go(
     assert ids(puller, 5) == [left[7], *left[31:35]]
 
 
-def test_all_locked_jobs_are_found_when_they_are_let_go(
+def test_all_locked_jobs_are_found_when_they_are_unlocked(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
     work_on(puller)
@@ -314,7 +314,7 @@ def test_a_claim_of_another_process_that_fails_gives_its_jobs_to_us(
     assert ids(puller) == made[:3]
 
 
-def test_a_locked_job_below_the_floor_is_found_when_it_is_let_go(
+def test_a_locked_job_below_the_mark_is_claimed_once_it_is_unlocked(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
     """A late job that is locked while a search below the mark finds it is claimed afterwards."""
@@ -330,9 +330,11 @@ def test_a_locked_job_below_the_floor_is_found_when_it_is_let_go(
     claim_until(puller, late)
 
 
-def test_floors_are_forgotten_with_the_connection(puller: Puller, consumer: Consumer) -> None:
+def test_low_water_marks_are_forgotten_with_the_connection(
+    puller: Puller, consumer: Consumer
+) -> None:
     work_on(puller)
-    before = floor_of(puller)
+    before = mark_of(puller)
     query(
         "UPDATE pulljobs_job SET state = 'QUEUED', lease_token = NULL"
         " WHERE id IN (SELECT min(id) FROM pulljobs_job)"
@@ -340,10 +342,10 @@ def test_floors_are_forgotten_with_the_connection(puller: Puller, consumer: Cons
     assert ids(puller) == []
     connection.close()
     assert len(ids(puller)) == 1
-    assert floor_of(puller) < before
+    assert mark_of(puller) < before
 
 
-def test_jobs_given_back_are_above_every_floor(puller: Puller, consumer: Consumer) -> None:
+def test_jobs_given_back_are_above_every_low_water_mark(puller: Puller, consumer: Consumer) -> None:
     claim = puller.claim(10)
     made = published(consumer, 4)
     claim = puller.claim(10)
