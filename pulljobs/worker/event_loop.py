@@ -208,7 +208,8 @@ class LoopTasks:
     ) -> None:
         del self._jobs[task]
         try:
-            is_started = task.cancelled() or not isinstance(task.exception(), NotStarted)
+            # A task whose handler was called ends with an outcome, even if it was cancelled.
+            is_started = not (task.cancelled() or isinstance(task.exception(), NotStarted))
             cancelled = self._buffer.runs.end(job, is_started=is_started)
             outcome = _outcome(job, task) if cancelled is None else outcome_of_cancelled(cancelled)
             if self._tasks.pop(job, None) is not None:

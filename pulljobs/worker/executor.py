@@ -87,7 +87,11 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
 def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
     """Return the outcome to write for a cancelled run, or None if nothing has to be written."""
     job = run.job
-    if run.cancel_reason is CancelReason.LOST or job.handler.ack_policy is AckPolicy.ACK_FIRST:
+    if run.cancel_reason is CancelReason.LOST:
+        return None
+    if job.begun_at is None:  # Cancelled before its handler was called, so not charged.
+        return outcomes.release(job.held)
+    if job.handler.ack_policy is ACK_FIRST:
         return None
     if job.settlement is not None and not _was_rolled_back(job.settlement, job):
         return job.settlement

@@ -17,7 +17,7 @@ from pulljobs.errors import ConfigurationError, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler, handler
 from pulljobs.states import Event
 from pulljobs.worker import async_pool, event_loop, thread_pool
-from pulljobs.worker.async_pool import AsyncPool
+from pulljobs.worker.async_pool import AsyncPool, HandlerContext
 from pulljobs.worker.event_loop import EventLoop
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import CancelReason
@@ -590,3 +590,29 @@ def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
         assert late.begun_at is None, "its tokens are given back, and it has no run time"
         bench.take(ends)
         bench.events(3)
+
+
+@pytest.mark.parametrize("policy", [AckPolicy.NACK_ON_ERROR, AckPolicy.ACK_FIRST])
+@pytest.mark.parametrize("reason", [None, CancelReason.TIMED_OUT, CancelReason.STOPPED])
+def test_a_job_that_is_cancelled_while_connections_are_checked_has_not_run(
+    bench: AsyncBench,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: AckPolicy,
+    reason: CancelReason | None,
+) -> None:
+    checking, gate = threading.Event(), Gate()
+
+    async def check(_context: HandlerContext) -> None:
+        checking.set()
+        await asyncio.sleep(600)
+
+    monkeypatch.setattr(HandlerContext, "check", check)
+    [job] = bench.take(gate, ack_policy=policy)
+    assert checking.wait(PATIENCE_SECONDS)
+    if reason is None:
+        job.deadline = time.monotonic()  # The watchdog cuts it off.
+    else:
+        bench.pool.cancel_all(reason)
+    assert bench.events() == [Event.RELEASE], "it is not charged"
+    assert job.begun_at is None, "its tokens are given back, and it has no run time"
+    assert gate.cancelled == 0
