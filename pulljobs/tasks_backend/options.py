@@ -15,6 +15,8 @@ Decorated = TypeVar("Decorated")
 
 
 def task_options(
+    bare: object = None,
+    /,
     *,
     max_retries: int | None = None,
     retry_strategy: str | None = None,
@@ -26,6 +28,11 @@ def task_options(
     left to the queue. If the worker crashes during a task, the retry follows the options of the
     queue. Raise ConfigurationError if a value can't work.
     """
+    if bare is not None:
+        raise ConfigurationError(
+            f"@task_options is above {bare!r} without options: write "
+            "@task_options(max_retries=...)."
+        )
     given = (max_retries, retry_strategy, timeout)
     if problems := list(_problems(*given)):
         raise ConfigurationError(f"@task_options: {' '.join(problems)}")

@@ -29,6 +29,13 @@ def test_options_that_cannot_work_are_refused_where_they_are_written(
         task_options(**given)
 
 
+def test_the_decorator_without_parentheses_is_refused_with_advice() -> None:
+    with pytest.raises(ConfigurationError, match=r"without options: write @task_options\("):
+
+        @task_options
+        def task() -> None: ...
+
+
 def test_the_strategy_that_never_retries_means_no_retries() -> None:
     def function() -> None: ...
 
