@@ -13,7 +13,7 @@ from pulljobs.models import Producer
 from pulljobs.publishing import Draft, Payload, checked
 from pulljobs.schedules.firing import message_of
 from pulljobs.schedules.models import LONGEST_NAME, Missed, Overlap, Schedule
-from pulljobs.schedules.rule_checks import check_interval
+from pulljobs.schedules.rule_checks import LEAST_INTERVAL, check_interval
 from pulljobs.schedules.rules import Rule, make_rule
 
 RULE_FIELDS: Final = ("cron", "every", "timezone", "starts_at", "ends_at", "jitter")
@@ -130,7 +130,7 @@ class Definition:
                 f"missed_bound must be a whole number from 1 to {HIGHEST_BOUND}, not {bound!r}.",
             )
         if self.misfire_grace is not None:
-            check_interval("misfire_grace", self.misfire_grace, least=timedelta())
+            check_interval("misfire_grace", self.misfire_grace, least=LEAST_INTERVAL)
 
     def _message(self) -> NewMessage:
         """Check the message and return it.

@@ -3,6 +3,7 @@
 An error says which field of the expression is wrong and what to write instead.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -28,6 +29,7 @@ MACROS: Final = {
 }
 MONTHS: Final = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 WEEKDAYS: Final = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+OFFSET: Final = re.compile("(utc|gmt)?[+-]")
 MACHINE_ZONES: Final = {"localtime", "Factory"}
 """Names that the time zone database has, but that mean another zone on each machine."""
 LONGEST_CRON: Final = 255
@@ -115,8 +117,9 @@ def _check_field(cron: str, position: int, field: CronField, text: str) -> None:
 
 
 def _is_valid(field: CronField, term: str) -> bool:
-    if not term:  # As in "1,,2": the parser would not see the field.
-        return False
+    step = term.partition("/")[2]
+    if not term or (step.isdecimal() and int(step) > field.high):
+        return False  # The parser does not see an empty term, and takes a step of any length.
     fields = ["*"] * len(FIELDS)
     fields[FIELDS.index(field)] = term
     try:
@@ -133,8 +136,8 @@ def _suggest(field: CronField, term: str) -> str:
     if term.endswith("W") and field.name == "day of month":
         return "only LW, the last weekday, is supported"
     base, slash, step = term.partition("/")
-    if slash and not (step.isdigit() and int(step) > 0):
-        return f"write a step from 1 on after the slash, such as {base or '*'}/2"
+    if slash and not (step.isdecimal() and 1 <= int(step) <= field.high):
+        return f"write a step from 1 to {field.high}, such as {base or '*'}/2, or use every"
     return _suggest_range(field, base) or _suggest_value(field, base)
 
 
@@ -144,10 +147,9 @@ def _suggest_range(field: CronField, term: str) -> str:
     low, high = field.number(first), field.number(last)
     if not dash or low is None or high is None or low <= high:
         return ""
-    names = [str(number) for number in range(field.low, field.high + 1)]
-    end, begin = (field.names[-1], field.names[0]) if field.names else (names[-1], names[0])
+    end, begin = (field.names[-1], field.names[0]) if field.names else (field.high, field.low)
     if field.names and first.isdigit():
-        end, begin = str(field.low + len(field.names) - 1), str(field.low)
+        end, begin = field.low + len(field.names) - 1, field.low
     return f"a range goes upwards, so write {first}-{end},{begin}-{last}"
 
 
@@ -172,13 +174,11 @@ def check_zone(name: str) -> None:
     if isinstance(name, str) and name in zones.values():
         return
     text = str(name).strip().replace(" ", "_").lower()
-    ends = sorted(zone for zone in zones if zone.rpartition("/")[2] == text)
+    ends = sorted((zone for zone in zones if zone.rpartition("/")[2] == text), key=len)
     nearest = ends[:1] or get_close_matches(text, zones, 1, 0.6)
-    hint = (
-        f"did you mean {zones[nearest[0]]!r}?"
-        if nearest
-        else "write an IANA name, such as 'Europe/Berlin'."
-    )
+    hint = "write an IANA name, such as 'Europe/Berlin'."
+    if nearest and not OFFSET.match(text):  # The sign of Etc/GMT+2 is reversed: it is UTC-2.
+        hint = f"did you mean {zones[nearest[0]]!r}?"
     raise InvalidSchedule("timezone", f"There is no time zone {name!r}: {hint}")
 
 

@@ -10,6 +10,7 @@ The package `cronsim` parses a rule and yields naive local times. This module co
 because `cronsim` follows Debian's cron, which treats daylight saving so for some fields only.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -34,6 +35,11 @@ from pulljobs.schedules.rule_checks import (
 
 SECOND: Final = timedelta(seconds=1)
 DAY: Final = timedelta(days=1)
+EVERY_SECOND: Final = re.compile("(every) second(?= (second|minute|hour|day|month))", re.IGNORECASE)
+"""Words of `cronsim` for a step of 2, which are misread before a unit: "every second second"."""
+ORDINAL: Final = re.compile("(?<=[2-5])([123])th")
+"""Ordinals of `cronsim` such as "31th"."""
+SUFFIXES: Final = {"1": "st", "2": "nd", "3": "rd"}
 COMPARED: Final = 100
 """Number of slots among which the check of the jitter looks for the shortest interval."""
 NEVER: Final = datetime(9500, 1, 1, tzinfo=UTC)
@@ -82,6 +88,8 @@ class Rule:
         if self.every is not None:
             return f"Every {_describe_interval(self.every)}"
         words = CronSim(self._expression, ANY_TIME).explain()
+        words = EVERY_SECOND.sub(r"\1 other", words)
+        words = ORDINAL.sub(lambda match: match[1] + SUFFIXES[match[1]], words)
         return f"{words} ({self.timezone})"
 
     @cached_property

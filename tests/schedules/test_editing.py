@@ -73,6 +73,11 @@ def test_names_are_unique(make: Make) -> None:
         ({"cron": "* * * * *", "overlap": "no"}, InvalidSchedule, "one of allow, skip"),
         ({"cron": "* * * * *", "missed_bound": 0}, InvalidSchedule, "from 1 to 1000"),
         ({"cron": "* * * * *", "misfire_grace": 5}, InvalidSchedule, "must be a timedelta"),
+        (
+            {"cron": "* * * * *", "misfire_grace": timedelta(0)},
+            InvalidSchedule,
+            "misfire_grace is 0:00:00: choose at least 1 s",
+        ),
         ({"cron": "* * * * *", "mised": "all"}, InvalidSchedule, "try 'missed'"),
         ({"cron": "* * * * *", "priority": "high"}, InvalidMessage, "priority"),
         ({"cron": "* * * * *", "producer": 1}, InvalidMessage, "must be a Producer"),
