@@ -139,7 +139,7 @@ def _preview_result(wording: Wording, preview: Preview, subject: str) -> Command
     oldest = [ids.encode(job_id) for job_id in preview.first]
     content = {"jobs": preview.jobs, "is_more": preview.is_more, "oldest": oldest, wording.done: 0}
     if not preview.jobs:
-        return CommandResult(content, [f"There are no {wording.jobs} jobs {subject}."])
+        return CommandResult(content, [f"{wording.jobs.capitalize()} jobs {subject}: none."])
     return CommandResult(
         content,
         [

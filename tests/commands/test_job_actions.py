@@ -170,7 +170,7 @@ def test_the_list_shows_the_newest_jobs_first(other: Consumer) -> None:
     assert [(job["consumer"], job["reason"]) for job in dead["jobs"]] == [
         ("news/mailing", "killed")
     ]
-    assert "There are no jobs of all consumers with the key b." in text("list", "--key", "b")
+    assert "Jobs of all consumers with the key b: none." in text("list", "--key", "b")
 
 
 def test_text_that_changes_its_direction_is_escaped(consumer: Consumer) -> None:

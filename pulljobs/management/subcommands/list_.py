@@ -57,7 +57,7 @@ def handle(*, limit: int, **options: Any) -> CommandResult:
     rows = Job.objects.using(settings().DATABASE).filter(pk__in=window.ids)
     jobs = list(rows.select_related("consumer__channel").order_by("-pk"))
     content = {"jobs": [_content(job) for job in jobs], "is_more": window.beyond is not None}
-    lines: list[Block] = [TableBlock(COLUMNS, _rows(jobs), f"There are no jobs {subject}.")]
+    lines: list[Block] = [TableBlock(COLUMNS, _rows(jobs), f"Jobs {subject}: none.")]
     if window.beyond is not None:
         lines.append("There may be more: use --limit, or more filters.")
     return CommandResult(content, lines)
