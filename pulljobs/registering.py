@@ -76,7 +76,7 @@ def _check_rate(row: Channel | Producer | Consumer) -> None:
         if row.max_in_flight is not None and row.max_in_flight < 1:
             raise ValueError("maxInFlight must be at least 1; to stop claims, pause the consumer.")
         rates.check_limit(row.rate, row.rate_burst, window=row.rate_window)
-        row.check_keys()
+        row.check_limits()
     except ValueError as error:
         raise InvalidRegistration(str(error)) from error
     except ValidationError as error:

@@ -176,6 +176,12 @@ class Consumer(FlowLimits, TokenHolder):
         "rate": (*FlowLimits.derived["rate"], "key_rate_per_second"),
         "rate_per_key": ("rate_per_second", "key_rate_per_second"),
     }
+    limit_fields = FlowLimits.limit_fields | {
+        "exclusive_keys",
+        "fair_by_key",
+        "max_in_flight_per_key",
+        "rate_per_key",
+    }
 
     class Meta:
         permissions = [
@@ -264,25 +270,21 @@ class Consumer(FlowLimits, TokenHolder):
             "retry_jitter": (0 <= self.retry_jitter <= 1, _("It must be from 0 to 1.")),
             "max_deliveries": (self.max_deliveries >= 1, _("It must be at least 1.")),
         }
-        bounds |= self._bounds_of_keys()
         if wrong := {name: text for name, (is_right, text) in bounds.items() if not is_right}:
             raise ValidationError(wrong)
 
-    def check_keys(self) -> None:
-        """Raise ValidationError if options for keys are invalid or contradict each other."""
-        bounds = self._bounds_of_keys().items()
-        if wrong := {name: text for name, (is_right, text) in bounds if not is_right}:
-            raise ValidationError(wrong)
-
-    def _bounds_of_keys(self) -> dict[str, tuple[bool, Any]]:
+    def check_limits(self) -> None:
+        super().check_limits()
         slots = self.max_in_flight_per_key
         by_turn = self.fair_by_key or self.rate_per_key or slots is not None
         has_rate = bool(self.rate) and not self.rate_window
-        return {
+        bounds = {
             "max_in_flight_per_key": (slots is None or slots >= 1, _LEAST_SLOTS),
             "rate_per_key": (not self.rate_per_key or has_rate, _KEY_RATE),
             "exclusive_keys": (not self.exclusive_keys or not by_turn, _EXCLUSIVE),
         }
+        if wrong := {name: text for name, (is_right, text) in bounds.items() if not is_right}:
+            raise ValidationError(wrong)
 
     def signing_secrets(self) -> list[str]:
         """Return the secrets that sign push deliveries, the newest first.

@@ -95,15 +95,22 @@ class FlowLimits(models.Model):
         "rate_window": ("window_seconds",),
     }
     """Fields that `save` computes, by the field from which it does, for `update_fields`."""
+    limit_fields: ClassVar[frozenset[str]] = frozenset(
+        {"max_in_flight", "rate", "rate_burst", "rate_window"}
+    )
+    """Fields that `check_limits` reads."""
 
     class Meta:
         abstract = True
 
     def save(self, *args: Any, **kwargs: Any) -> None:
+        written = kwargs.get("update_fields")
+        if written is None or self.limit_fields & set(written):
+            self.check_limits()
         self.rate_per_second, is_new = self.shared_rate(), self._state.adding
         has_window = self.rate_window and self.rate
         self.window_seconds = rates.window_seconds(self.rate) if has_window else None
-        if (written := kwargs.get("update_fields")) is not None:
+        if written is not None:
             computed = (name for field in written for name in self.derived.get(field, ()))
             kwargs["update_fields"] = written = {*written, *computed}
         super().save(*args, **kwargs)
@@ -139,8 +146,11 @@ class FlowLimits(models.Model):
             yield f"{self.max_in_flight:,} in flight"
 
     def clean(self) -> None:
-        """Raise ValidationError for limits with which no job would run."""
         super().clean()
+        self.check_limits()
+
+    def check_limits(self) -> None:
+        """Raise ValidationError for limits that contradict each other, or let no job run."""
         is_plain = bool(self.rate) and not self.rate_window
         wrong = {
             "max_in_flight": (self.max_in_flight is not None and self.max_in_flight < 1, _LEAST),

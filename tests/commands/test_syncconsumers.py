@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from pulljobs import handlers, limit_groups
 from pulljobs.errors import ConfigurationError
@@ -106,3 +107,15 @@ def test_a_dry_run_lists_the_updates_and_writes_nothing() -> None:
     assert contents() == before
     answer("syncconsumers", "--update")
     assert Consumer.objects.filter(name="mailing").exists()
+
+
+def test_an_update_that_contradicts_the_row_is_refused_and_names_the_consumer() -> None:
+    """The code no longer sets `exclusive_keys`, so the row keeps it."""
+    Consumer.objects.update(exclusive_keys=True)
+    before = contents()
+    with registry_of_its_own():
+        registered(max_in_flight_per_key=4)
+        for flag in ("--update", "--dry-run"):
+            with pytest.raises(CommandError, match=r"orders/invoicing: exclusive_keys: .* too, or"):
+                call_command("pulljobs", "syncconsumers", flag)
+    assert contents() == before

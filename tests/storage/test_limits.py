@@ -9,6 +9,7 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from pulljobs import operating, pulling
@@ -384,3 +385,32 @@ def claim_params(consumer: Consumer, request_id: str) -> dict[str, object]:
         "guarded": False,
         **LowWaterMarks().entry_above()._asdict(),
     }
+
+
+@pytest.mark.parametrize(
+    ("limits", "field"),
+    [
+        ({"max_in_flight": 0}, "max_in_flight"),
+        ({"max_in_flight_per_key": 0}, "max_in_flight_per_key"),
+        ({"rate_burst": 5}, "rate_burst"),
+        ({"rate": "5/s", "rate_burst": 0}, "rate_burst"),
+        ({"rate": "5/s", "rate_burst": 5, "rate_window": True}, "rate_burst"),
+        ({"rate_window": True}, "rate_window"),
+        ({"rate_per_key": True}, "rate_per_key"),
+        ({"exclusive_keys": True, "max_in_flight_per_key": 2}, "exclusive_keys"),
+        ({"exclusive_keys": True, "fair_by_key": True}, "exclusive_keys"),
+    ],
+)
+def test_limits_that_contradict_each_other_are_not_saved(
+    limits: dict[str, Any], field: str
+) -> None:
+    """Otherwise the consumer would get no job, or be without the limit that its row shows."""
+    consumer = ConsumerFactory.create()
+    for name, value in limits.items():
+        setattr(consumer, name, value)
+    with pytest.raises(ValidationError) as refused:
+        consumer.save()
+    assert [*refused.value.message_dict] == [field]
+    with pytest.raises(ValidationError):
+        consumer.save(update_fields=[*limits])
+    consumer.save(update_fields=["paused_until"])

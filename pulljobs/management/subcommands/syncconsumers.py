@@ -7,10 +7,12 @@ change.
 from argparse import ArgumentParser
 from typing import Any, NamedTuple
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from pulljobs import handlers, limit_groups, operating, registering
 from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.management.inspection.consumer import path_of
 from pulljobs.management.output_blocks import Cell, FactsBlock, TableBlock, text_columns
@@ -70,10 +72,22 @@ def _update(handler: Handler, dry_run: bool) -> ConsumerUpdate:
         for name, (_current, value) in changes.items():
             setattr(consumer, name, value)
         if changes:
-            consumer.save(using=using)
+            _save(using, consumer)
             operating.wake(consumer)
         transaction.set_rollback(dry_run, using=using)
     return ConsumerUpdate(consumer, changes)
+
+
+def _save(using: str, consumer: Consumer) -> None:
+    """Save a row. Raise ConfigurationError if its limits contradict each other."""
+    try:
+        consumer.save(using=using)
+    except ValidationError as error:
+        texts = [f"{name}: {' '.join(wrong)}" for name, wrong in error.message_dict.items()]
+        raise ConfigurationError(
+            f"{path_of(consumer)}: {' '.join(texts)} The options of the code contradict others of "
+            "the row: set those in @handler, too, or change the row in the admin."
+        ) from error
 
 
 def _show(value: Any) -> Any:
