@@ -46,13 +46,14 @@ def _select_by_copy(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.Reco
 
 
 def _decode_bytes(texts: pa.Array, field: pa.Field) -> pa.Array:
-    r"""Return the column of a bytes field, which PostgreSQL writes as `\x` and hex, as bytes.
+    """Return the column of a bytes field as bytes. Columns of other fields are returned unchanged.
 
-    Columns of other fields are returned unchanged.
+    The setting bytea_output decides whether PostgreSQL writes hex or escapes. Both are decoded.
     """
     if not pa.types.is_binary(field.type):
         return texts
-    decoded = [text and bytes.fromhex(text[2:]) for text in texts.to_pylist()]
+    unescape = psycopg.pq.Escaping().unescape_bytea
+    decoded = [text and bytes(unescape(text.encode())) for text in texts.to_pylist()]
     return pa.array(decoded, field.type)
 
 
