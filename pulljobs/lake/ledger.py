@@ -69,6 +69,17 @@ def find_last_run(using: str, location: str) -> LakeRun | None:
     return LakeRun.objects.using(using).filter(location=location).order_by("-id").first()
 
 
+def find_run_of(using: str, location: str, table: str) -> int:
+    """Return the number of the last export run that wrote rows of a table of the lake, or 0.
+
+    Runs before a rebase do not count, because it compares the rows of the lake again.
+    """
+    runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
+    rebase = runs.filter(kind=LakeRun.Kind.REBASE).aggregate(last=Max("pk"))["last"] or 0
+    later = runs.filter(pk__gt=rebase, **{f"rows__{table}__gt": 0})
+    return later.aggregate(last=Max("pk"))["last"] or 0
+
+
 def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -> LakeRun:
     """Record the begin of an export run, whose window goes from `low` up to the current horizon.
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -231,6 +232,20 @@ def test_payloads_go_by_choice(place: Place) -> None:
     assert sorted(rows, key=str) == [(None, 2), (None, 5), (b"1234", 4)]
 
 
+@pytest.mark.own_session  # poolers do not pass on PGOPTIONS
+@pytest.mark.parametrize("reader", ["adbc", "copy"])
+@pytest.mark.parametrize("form", ["hex", "escape"])
+def test_bytes_are_read_in_every_form_in_which_the_server_writes_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch, reader: str, form: str
+) -> None:
+    """An administrator may set bytea_output for a database or a role."""
+    payloads = {b"", b"\\x00", b"ABdeadbeef", bytes(range(256))}
+    publish_many(ConsumerFactory.create().channel.name, list(payloads))
+    monkeypatch.setenv("PGOPTIONS", f"-c bytea_output={form}")
+    run("export", "--with-payload", "--reader", reader)
+    assert {payload for (payload,) in read_rows(place, "messages", "payload")} == payloads
+
+
 def test_an_unknown_channel_is_one_clear_line(place: Place) -> None:
     with pytest.raises(CommandError, match=r"^There is no channel 'nosuch'\.$"):
         run("export", "--with-payload", "--channel", "nosuch")
@@ -415,6 +430,32 @@ def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased
     settled(consumer, 3)
     with pytest.raises(CommandError, match="does not know"):
         run("export")
+    assert run("rebase")["fresh"] == {"archive": 3, "messages": 3}
+    assert run("export")["rows"] == {"archive": 3, "messages": 3}
+    assert_same(place)
+
+
+@pytest.mark.owner
+def test_a_lake_that_lacks_a_run_of_its_database_is_refused_until_it_is_rebased(
+    place: Place, tmp_path: Path
+) -> None:
+    """It was deleted, or its disk is not mounted: rows of its runs would be missing for ever."""
+    if not isinstance(place, Path):
+        pytest.skip("an object store has no directories")
+    consumer = ConsumerFactory.create()
+    settled(consumer, 2)
+    run("export")
+    place.rename(tmp_path / "unmounted")
+    settled(consumer, 1)
+    place.mkdir()
+    for missing in ("archive", "messages"):
+        with pytest.raises(CommandError, match=f"lacks rows of {missing} that run .*lake rebase"):
+            run("export")
+        assert not (place / missing).exists()
+        (tmp_path / "unmounted" / missing).rename(place / missing)
+    assert run("export")["rows"] == {"archive": 1, "messages": 1}
+    assert_same(place)
+    shutil.rmtree(place)
     assert run("rebase")["fresh"] == {"archive": 3, "messages": 3}
     assert run("export")["rows"] == {"archive": 3, "messages": 3}
     assert_same(place)

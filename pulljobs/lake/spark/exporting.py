@@ -106,10 +106,11 @@ def _raising_lake_errors(location: str) -> Iterator[None]:
 
 
 def _check_history(using: str, location: str) -> None:
-    """Raise LakeError if the lake was not exported from this database.
+    """Raise LakeError if the lake was not exported from this database, or lacks one of its runs.
 
     That happens when one of them is replaced, for example from a backup. Then the lake has runs
-    that the database does not know, or transactions are numbered differently.
+    that the database does not know, or the other way round, or transactions are numbered
+    differently.
     """
     last, now = ledger.find_last_run(using, location), ledger.read_horizon(using)
     if newest_run(location) > (last.pk if last else 0):
@@ -124,6 +125,18 @@ def _check_history(using: str, location: str) -> None:
             "The lake was exported from another database, or this one was restored from a backup: "
             "its transactions are numbered differently. Continue with `pulljobs lake rebase`."
         )
+    _check_lake(using, location)
+
+
+def _check_lake(using: str, location: str) -> None:
+    """Raise LakeError if the lake lacks an export run that the database knows to have rows."""
+    for name in TABLES:
+        if Table(location, name).last_run() < (run := ledger.find_run_of(using, location, name)):
+            raise LakeError(
+                f"The lake at {location} lacks rows of {name} that run {run} exported: it was "
+                "deleted, is not mounted, or is an older copy. Put it back, or let `pulljobs lake "
+                "rebase` export again what PostgreSQL still has."
+            )
 
 
 def newest_run(location: str) -> int:

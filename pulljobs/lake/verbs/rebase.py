@@ -1,4 +1,4 @@
-"""Continue a lake after its database or files moved, or the database was restored from a backup."""
+"""Continue a lake after its database or files were moved, lost or restored from a backup."""
 
 from typing import Any
 
