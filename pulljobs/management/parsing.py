@@ -7,7 +7,7 @@ import math
 import re
 from argparse import SUPPRESS, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from inspect import cleandoc
 from types import ModuleType
 from typing import Any, Final, NoReturn
@@ -15,11 +15,15 @@ from typing import Any, Final, NoReturn
 from django.core.management.base import CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
+from pulljobs import ids
 from pulljobs.management.subcommands import EXIT_USAGE
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 SIZE_UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 LONGEST: Final = timedelta(days=36_500)
+FIRST_DAY: Final = ids.EPOCH.date()
+LAST_DAY: Final = ids.time_of(ids.LARGEST_ID).date() - timedelta(days=1)
+"""Last day whose ids, and those of the next midnight, fit into 64 bits."""
 
 
 class Parser(CommandParser):
@@ -92,6 +96,19 @@ def parse_time(text: str) -> datetime:
     if at is None or at.utcoffset() is None:
         raise ArgumentTypeError(f"{text!r} is no time with a zone, such as 2027-01-31T08:00Z")
     return at
+
+
+def parse_day(text: str) -> date:
+    """Parse a day such as 2027-01-31, in which ids can be made."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = date.min
+    if not FIRST_DAY <= day <= LAST_DAY or text != day.isoformat():
+        raise ArgumentTypeError(
+            f"{text!r} is no day from {FIRST_DAY} to {LAST_DAY}, written as YYYY-MM-DD"
+        )
+    return day
 
 
 def parse_size(text: str) -> int:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,20 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
+from psycopg.conninfo import make_conninfo
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from pulljobs import operating
-from pulljobs.engine import outcomes
+from pulljobs.engine import outcomes, telemetry
+from pulljobs.engine.telemetry import LoopFailed
+from pulljobs.errors import LakeError
 from pulljobs.lake import ledger, verified_days
 from pulljobs.lake.models import LakeDay
-from pulljobs.lake.spark import comparing, restoring, verifying
+from pulljobs.lake.spark import comparing, restoring, verifying, watching
+from pulljobs.lake.spark import session as spark_session
 from pulljobs.lake.spark.export_run import Sessions
+from pulljobs.lake.spark.watching import LakeService, LakeStep
 from pulljobs.models import Consumer
 from pulljobs.storage import (
     grants,
@@ -390,6 +395,45 @@ def test_a_database_that_is_down_is_one_clear_line(
     with pytest.raises(CommandError, match="^The database fails: connection") as failed:
         run(*verb)
     assert "\n" not in str(failed.value)
+
+
+def test_a_day_that_differs_is_doubted_even_if_spark_does_not_start(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark finds the rows to report. Without Java the day would still count as verified."""
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    assert run("verify")["equal"]
+    tamper(place, "archive", "error", "another")
+    monkeypatch.setattr(spark_session, "open_session", no_session)
+    with pytest.raises(CommandError, match="no Java"):
+        run("verify")
+    known = verified_days.find_verified(USING, setting_of(place))
+    assert [partition.table for partition in known] == ["pulljobs_message"]
+
+
+def no_session(*_name: object, **_hints: object) -> AbstractContextManager[SparkSession]:
+    raise LakeError("there is no Java")
+
+
+def test_a_service_outlives_a_server_that_takes_no_connection(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may have too many connections when the service reads rows by its own."""
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    refused = make_conninfo(spark_session.dsn(), dbname="nosuch")
+    monkeypatch.setattr(spark_session, "dsn", lambda *_using: refused)
+    events: list[object] = []
+    forget = telemetry.record_with(events.append)
+    try:
+        verify = LakeStep("verify", 60, lambda: watching._verify(no_session))
+        assert list(LakeService([verify]).tick()) == []
+    finally:
+        forget()
+    [failed] = events
+    assert isinstance(failed, LoopFailed)
+    assert failed.error.startswith("No connection to database 'nosuch'")
 
 
 def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

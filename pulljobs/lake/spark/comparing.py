@@ -11,7 +11,7 @@ import pyarrow as pa
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.lake import ledger, replicas
-from pulljobs.lake.spark import checksums, progress, session
+from pulljobs.lake.spark import checksums, failures, progress, session
 from pulljobs.lake.spark.export_run import Sessions
 from pulljobs.lake.spark.tables import LoggedFile, Table
 from pulljobs.progress import count_items, show_progress
@@ -82,8 +82,7 @@ def compare_days(
 ) -> list[DayComparison]:
     """Compare these days in PostgreSQL and in the lake, except days that are empty on both sides.
 
-    Few rows are read by this process, which takes less time than a start of Spark. For more it
-    opens a session by `sessions`.
+    This process reads few rows itself. For more it opens a session of Spark by `sessions`.
     """
     session.share_password()
     parts = _list_parts(using, snapshot, days)
@@ -126,6 +125,7 @@ def _sum_in_tasks(spark: "SparkSession", source: str, parts: list[DayPart]) -> l
         return tasks.call_in_tasks(spark, sum_parts, parts, min(count, len(parts)))
 
 
+@failures.raising_connection_errors()
 def _sum_here(source: str, parts: list[DayPart]) -> list[PartSums]:
     with ThreadPoolExecutor(replicas.bound_connections()) as pool:
         summed = pool.map(lambda part: list(checking.sum_parts(source, ADBC, [part])), parts)

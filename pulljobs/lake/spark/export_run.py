@@ -11,11 +11,11 @@ from django.db import connections
 
 from pulljobs.conf import settings
 from pulljobs.engine.telemetry import emit
-from pulljobs.errors import ConfigurationError, LakeError
+from pulljobs.errors import LakeError
 from pulljobs.lake import ledger, replicas
 from pulljobs.lake.lock import Owner
 from pulljobs.lake.models import LakeRun
-from pulljobs.lake.spark import files, progress, session, slices
+from pulljobs.lake.spark import failures, files, progress, session, slices
 from pulljobs.lake.spark.tables import Table
 from pulljobs.lake.telemetry import LakeExported
 from pulljobs.models import Channel, Consumer
@@ -113,6 +113,7 @@ class ExportRun:
             table.commit(run, wrote)
 
 
+@failures.raising_connection_errors()
 def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> list[ExportedFile]:
     """Write the slices of rows in threads: Arrow and the database driver release the GIL."""
 
@@ -120,13 +121,9 @@ def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> lis
         return list(writing.write(parameters, [piece]))
 
     pool = ThreadPoolExecutor(replicas.bound_connections())
-    try:
-        with pool, show_progress("export", "slices", len(planned)) as shown:
-            written = count_items(pool.map(write, planned), shown)
-            return [file for files in written for file in files]
-    except ConfigurationError as error:
-        # The settings are right, because Django connects with them.
-        raise LakeError(str(error)) from error
+    with pool, show_progress("export", "slices", len(planned)) as shown:
+        written = count_items(pool.map(write, planned), shown)
+        return [file for files in written for file in files]
 
 
 def _counted(using: str, lake_run: LakeRun) -> dict[str, int]:

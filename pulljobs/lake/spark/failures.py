@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from pulljobs.errors import LakeError, PulljobsError
+from pulljobs.errors import ConfigurationError, LakeError, PulljobsError
 
 PULLJOBS_ERROR: Final = re.compile(r"^pulljobs\.errors\.\w+: (?P<text>.+)$", re.MULTILINE)
 PYTHON_ERROR: Final = re.compile(
@@ -59,6 +59,19 @@ def raising_store_errors(location: str) -> Iterator[None]:
     except (DeltaError, OSError, pa.ArrowException) as error:
         reason = summarize_store_error(error)
         raise LakeError(f"The lake at {location} cannot be used: {reason}") from error
+
+
+@contextmanager
+def raising_connection_errors() -> Iterator[None]:
+    """Raise errors of connections that this process opens to read rows as LakeError.
+
+    Without Django these are ConfigurationErrors, but the settings are right, because Django
+    connects with them. The caller can repeat its work later.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        raise LakeError(str(error)) from error
 
 
 def summarize_error(error: BaseException) -> str:

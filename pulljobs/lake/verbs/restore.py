@@ -1,16 +1,16 @@
 """Restore a day from the lake that PostgreSQL has dropped; it is not exported again."""
 
 from argparse import ArgumentParser
-from datetime import date
 from typing import Any
 
 from pulljobs.conf import settings
+from pulljobs.management.parsing import parse_day
 from pulljobs.management.subcommands import CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--day", type=date.fromisoformat, required=True, metavar="YYYY-MM-DD", help="day in UTC"
+        "--day", type=parse_day, required=True, metavar="YYYY-MM-DD", help="day in UTC"
     )
 
 

@@ -1,13 +1,13 @@
 """Drop old days from PostgreSQL that the lake verifiably has; exit code 1 if a day differs."""
 
 from argparse import ArgumentParser
-from datetime import date, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.management.parsing import LONGEST, number_between
+from pulljobs.management.parsing import LONGEST, number_between, parse_day
 from pulljobs.management.subcommands import CommandResult
 
 
@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help=f"age in days, one or more ({SETTING}['RETENTION'])",
     )  # fmt: skip
     parser.add_argument(
-        "--day", type=date.fromisoformat, action="append", default=[], metavar="YYYY-MM-DD",
+        "--day", type=parse_day, action="append", default=[], metavar="YYYY-MM-DD",
         help="only this day, even if it was restored; may be repeated",
     )  # fmt: skip
 

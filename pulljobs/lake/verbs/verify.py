@@ -5,11 +5,11 @@ Equal days may be dropped once they are old enough, by `retain` or by the mainte
 
 from argparse import ArgumentParser
 from contextlib import ExitStack
-from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pulljobs.conf import settings
+from pulljobs.management.parsing import parse_day
 from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from pulljobs.lake.spark.export_run import Sessions
     from pulljobs.lake.spark.verifying import Difference
 
+NOTHING: Final = "Nothing was compared: PostgreSQL and the lake have no rows of these days."
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--day", type=date.fromisoformat, action="append", metavar="YYYY-MM-DD",
+        "--day", type=parse_day, action="append", metavar="YYYY-MM-DD",
         help="day in UTC, may be repeated (default: all days of PostgreSQL that were not dropped)",
     )  # fmt: skip
 
@@ -38,12 +40,12 @@ def handle(**options: Any) -> CommandResult:
         opened = partial(session.open_session, "verify", rows=rows, **options)
         sessions = session.keep_session(opened, stack)
         compared = comparing.compare_days(sessions, using, snapshot, days)
+        verifying.record_results(using, snapshot, compared)  # before Spark starts, which may fail
         differing = [
             (day, _find_difference(sessions, using, snapshot, day))
             for day in compared
             if not day.is_equal
         ]
-    verifying.record_results(using, snapshot, compared)
     return CommandResult(
         content(compared, differing), lines(compared, differing), int(bool(differing))
     )
@@ -82,6 +84,8 @@ def content(compared: "list[DayComparison]", differing: Differing) -> dict[str, 
 
 
 def lines(compared: "list[DayComparison]", differing: Differing) -> list[str]:
+    if not compared:
+        return [NOTHING]
     reported = [_line(day) for day in compared]
     for day, ids in differing:
         for kind, some in ids._asdict().items():
