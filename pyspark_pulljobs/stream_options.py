@@ -17,6 +17,7 @@ OPTION_NAMES: Final = (
 )  # fmt: skip
 IGNORED_OPTIONS: Final = frozenset({"path"})
 MAX_NAME_CHARS: Final = 255
+MAX_NUMBER: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ def parse_options(options: Mapping[str, str]) -> StreamOptions:
         stream=stream,
         max_rows=_parse_number(given, "maxRowsPerBatch", 10_000),
         partitions=_parse_number(given, "partitions", os.cpu_count() or 1),
-        lease_duration=timedelta(seconds=_parse_number(given, "lease", 0))
+        lease_duration=timedelta(seconds=_parse_number(given, "lease", 1))
         if given.get("lease")
         else None,
         max_lease=timedelta(seconds=_parse_number(given, "maxLease", 900)),
@@ -92,9 +93,9 @@ def _check_length(name: str, value: str) -> None:
 
 def _parse_number(given: Mapping[str, str], name: str, default: int) -> int:
     text = given.get(name.lower()) or str(default)
-    if not text.isdecimal() or (int(text) < 1 and int(text) != default):
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_NUMBER:
         raise ConfigurationError(
-            f'Option "{name}" must be a whole number, at least 1, not {text!r}.'
+            f'Option "{name}" must be a whole number from 1 to {MAX_NUMBER}, not {text!r}.'
         )
     return int(text)
 

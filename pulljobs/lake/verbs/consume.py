@@ -5,10 +5,13 @@ what it may return or raise. It runs in Spark's tasks, so it must be installed o
 """
 
 from argparse import ArgumentParser
-from typing import Any
+from typing import Any, Final
 
-from pulljobs.management.parsing import LONGEST, number_between
+from pulljobs.management.parsing import LONGEST, number_between, whole_number
 from pulljobs.management.subcommands import CommandResult
+
+COUNT: Final = whole_number(1, 2**31 - 1)
+"""Type of arguments that the data source takes as options, with the same bounds."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -28,14 +31,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "temporary directory where Spark has no filesystem for the lake)",
     )  # fmt: skip
     parser.add_argument(
-        "--batch", type=int, default=10_000, metavar="JOBS", help="jobs of one batch (%(default)s)"
+        "--batch", type=COUNT, default=10_000, metavar="JOBS", help="jobs of a batch (%(default)s)"
     )
-    parser.add_argument("--partitions", type=int, help="maximum number of tasks that share a batch")
+    parser.add_argument("--partitions", type=COUNT, help="most tasks that share a batch")
     parser.add_argument(
-        "--lease", type=int, metavar="SECONDS", help="lease duration of a batch, which is renewed"
+        "--lease", type=COUNT, metavar="SECONDS", help="lease duration of a batch, which is renewed"
     )
     parser.add_argument(
-        "--max-lease", type=int, metavar="SECONDS", help="how long a batch may run (900)"
+        "--max-lease", type=COUNT, metavar="SECONDS", help="how long a batch may run (900)"
     )
     parser.add_argument(
         "--every", type=number_between("seconds", 0, LONGEST.total_seconds()), metavar="SECONDS",
