@@ -94,7 +94,7 @@ class Handling:
         return [self._settlement(jobs, row) for row in rows]
 
     def _settlement(self, jobs: Mapping[int, str], row: Mapping[str, Any]) -> Settlement:
-        job_id = int(row["job_id"])
+        job_id = _read_job_id(row)
         if job_id not in jobs:
             raise LakeError(
                 f"The handler names job {job_id}, which it was not given: name only given jobs."
@@ -127,8 +127,19 @@ def _read_outcomes(returned: Any) -> list[dict[str, Any]]:
     return list(returned.to_pylist())
 
 
+def _read_job_id(row: Mapping[str, Any]) -> int:
+    """Return the job id of a row, or raise LakeError if it is NULL or a float, which rounds ids."""
+    job_id = row["job_id"]
+    if job_id is None or isinstance(job_id, float):
+        raise LakeError(
+            f"The handler names job {job_id}, but ids are whole numbers, which a float rounds: "
+            "return the column job_id with its type int64 and without NULLs."
+        )
+    return int(job_id)
+
+
 def _refuse_repeated_jobs(rows: Sequence[Mapping[str, Any]]) -> None:
-    job_ids = Counter(int(row["job_id"]) for row in rows)
+    job_ids = Counter(map(_read_job_id, rows))
     for job_id, times in job_ids.most_common(1):
         if times > 1:
             raise LakeError(f"The handler names job {job_id} {times} times: name it once.")

@@ -7,18 +7,23 @@ import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
+from pulljobs.errors import LakeError
 from pulljobs.lake.models import StreamBatch
 from pulljobs.lake.spark import checkpoints, consuming
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.states import State
 from pyspark_pulljobs import stream as stream_of_jobs
+from pyspark_pulljobs.handling import Handling
 from tests.factories import ConsumerFactory, published
 from tests.lake import lakes
 from tests.lake.lakes import Place, environment, setting_of
@@ -98,6 +103,16 @@ def test_a_job_that_a_handler_names_twice_is_an_error(
     [job] = published(consumer)
     with pytest.raises(CommandError, match=f"^The handler names job {job} 2 times: name it once"):
         consume(consumer, tmp_path, "repeats", "--form", "arrow")
+
+
+@pytest.mark.parametrize("job_ids", [[None], [None, 2**53 + 1]])
+def test_an_id_that_pandas_lost_or_rounded_settles_no_job(job_ids: list[int | None]) -> None:
+    """Pandas makes floats of a column with missing values, and of a row with other floats."""
+    given = pa.RecordBatch.from_pylist([{"job_id": 2**53 + 1, "lease_token": str(uuid4())}])
+    outcomes = pd.DataFrame({"job_id": job_ids}).tail(1)
+    handling = Handling("", "", "pandas", 100)
+    with pytest.raises(LakeError, match=r"^The handler names job (None|9007\d+\.0), but ids are"):
+        handling._run_handler(lambda _frame: outcomes, given)
 
 
 BAD_RESULTS = ("NaN", "{", '"\\ud800"', json.dumps("x" * 1000), "[" * 400 + "1e999999" + "]" * 400)
@@ -241,6 +256,23 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
     assert ArchivedJob.objects.count() == 10
     with pytest.raises(CommandError, match="There is no stream 'nothing'"):
         call_command("pulljobs", "lake", "release", "nothing")
+
+
+@pytest.mark.parametrize("offset", ["5", "-", '"x"', ""])
+def test_a_checkpoint_of_another_source_releases_nothing(
+    consumer: Consumer, tmp_path: Path, offset: str
+) -> None:
+    published(consumer, 15)
+    with source(consumer) as stream:
+        stream.run()
+    write_checkpoint(tmp_path, stream.at)
+    written = tmp_path / "offsets" / "0"
+    *before, _offset = written.read_text().splitlines()
+    written.write_text("\n".join([*before, offset]))
+    name = f"{consumer.channel.name}/{consumer.name}"
+    with pytest.raises(CommandError, match="is the checkpoint of a query over another source"):
+        call_command("pulljobs", "lake", "release", name, "--checkpoint", str(tmp_path))
+    assert states() == {State.INFLIGHT: 10, State.QUEUED: 5}
 
 
 def test_a_release_has_the_password(consumer: Consumer) -> None:

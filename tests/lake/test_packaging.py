@@ -59,6 +59,9 @@ def import_on_worker(folder: Path) -> list[str]:
     [
         (("x.zip",), "x.zip must end with .tar.gz, .tgz, .tar"),
         (("x.tar", "--include", "nothing.of.it"), "no module or installed distribution 'nothing'"),
+        (("x.tar", "--include", "./shop"), "no module or installed distribution './shop'"),
+        (("x.tar", "--include", ""), "no module or installed distribution ''"),
+        (("nowhere/x.tar",), "nowhere/x.tar cannot be written: .*No such file or directory"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_leave_no_file(

@@ -6,7 +6,7 @@ number to the log of commits when it is done.
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import pyarrow as pa
@@ -53,9 +53,21 @@ def _read_last(checkpoint: str, log: str) -> Offset | None:
         if not numbers:
             return None
         with filesystem.open_input_stream(f"offsets/{max(numbers)}") as file:
-            lines = file.read().decode().splitlines()
-    offset: Offset = json.loads(lines[OFFSETS_FROM])
-    return offset
+            return _parse_offset(file.read().decode(), checkpoint)
+
+
+def _parse_offset(text: str, checkpoint: str) -> Offset:
+    """Return the offset in a file of the log of offsets.
+
+    Raise ConfigurationError if it is of another source, whose offsets have other forms.
+    """
+    with suppress(IndexError, ValueError):
+        offset = json.loads(text.splitlines()[OFFSETS_FROM])
+        if isinstance(offset, dict):
+            return offset
+    raise ConfigurationError(
+        f"{checkpoint!r} is the checkpoint of a query over another source: name that of the stream."
+    )
 
 
 def _open_checkpoint(checkpoint: str) -> fs.FileSystem:

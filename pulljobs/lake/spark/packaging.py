@@ -6,6 +6,7 @@ import sys
 import tarfile
 from collections import ChainMap
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.metadata import packages_distributions as find_distributions
 from importlib.util import find_spec
@@ -58,10 +59,13 @@ def package(file: Path, included: Iterable[str]) -> Packaged:
         raise ConfigurationError(f"{file} must end with {', '.join(SUFFIXES)}, as Spark asks.")
     names, members = _collect(included)
     draft = file.with_name(f"{file.name}.draft")
-    with _open(draft, is_compressed=file.suffix != ".tar") as archive:
-        for name, path in sorted(members.items()):
-            archive.add(path, name, recursive=False)
-    draft.replace(file)
+    try:
+        _write(draft, members, is_compressed=file.suffix != ".tar")
+        draft.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        raise ConfigurationError(f"{file} cannot be written: {error}") from error
     return Packaged(file.resolve(), file.stat().st_size, names)
 
 
@@ -73,12 +77,18 @@ def _collect(included: Iterable[str]) -> tuple[list[str], Members]:
         _add_required(root, known)
     for name in included:
         if (installed := _find_installed(name)) is None:
-            modules.append(name.partition(".")[0])
+            modules.append(name.partition(".")[0] or name)
         else:
             _add_required(installed, known)
     parts = [*map(_list_installed, known.values()), *map(_list_module, modules)]
     versions = sorted(f"{installed.name} {installed.version}" for installed in known.values())
     return [*versions, *modules], dict(ChainMap(*parts))
+
+
+def _write(file: Path, members: Members, *, is_compressed: bool) -> None:
+    with _open(file, is_compressed=is_compressed) as archive:
+        for name, path in sorted(members.items()):
+            archive.add(path, name, recursive=False)
 
 
 def _open(file: Path, *, is_compressed: bool) -> tarfile.TarFile:
@@ -103,7 +113,7 @@ def _add_required(installed: Distribution, known: dict[str, Distribution]) -> No
 def _find(name: str) -> Distribution | None:
     try:
         return distribution(name)
-    except PackageNotFoundError:
+    except (PackageNotFoundError, ValueError):  # the latter for an empty name
         return None
 
 
@@ -136,7 +146,7 @@ def _list_module(name: str) -> Members:
 
     Raise ConfigurationError if it cannot be found.
     """
-    spec = find_spec(name)
+    spec = find_spec(name) if name.isidentifier() else None
     if spec is None or not (spec.origin or spec.submodule_search_locations):
         raise ConfigurationError(
             f"There is no module or installed distribution {name!r}: correct --include."
