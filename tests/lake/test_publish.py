@@ -32,9 +32,9 @@ WRITTEN = '{"n": 1.50, "big": 12345678901234567890.10, "a":null , "u": "\\u00fc"
 ALL_COLUMNS = {
     ".jsonl": r"""{"payload": "one\r\n\"two\\", "key": "a", "priority": 3, "message_id": 7,
  "headers": {"h": "v"}, "content_type": "text/x", "delay": 1.5,
- "available_at": "2100-01-01T00:00:00Z"}""".replace("\n", ""),
-    ".csv": "payload,key,priority,message_id,headers,content_type,delay,available_at\n"
-    '"one\r\n""two\\",a,3,7,"{""h"": ""v""}",text/x,1.5,2100-01-01T00:00:00Z\n',
+ "available_at": "2100-01-01T00:00:00Z", "cost": 2}""".replace("\n", ""),
+    ".csv": "payload,key,priority,message_id,headers,content_type,delay,available_at,cost\n"
+    '"one\r\n""two\\",a,3,7,"{""h"": ""v""}",text/x,1.5,2100-01-01T00:00:00Z,2\n',
 }
 NO_ROWS = {
     ".jsonl": ("", '{"payload": {}}', '{"payload": "secret"', '"secret"', "{'payload': 1}"),
@@ -254,7 +254,8 @@ class TestCommand:
         assert (bytes(message.payload), message.key) == (b'one\r\n"two\\', "a")
         assert (message.priority, message.client_message_id) == (3, "7")
         assert (message.headers, message.content_type) == ({"h": "v"}, "text/x")
-        due = Job.objects.get().available_at
+        due, cost = Job.objects.values_list("available_at", "cost").get()
+        assert cost == 2
         assert due is not None
         assert due.isoformat() == "2100-01-01T00:00:01.500000+00:00"
 

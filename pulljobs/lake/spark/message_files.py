@@ -33,7 +33,12 @@ OF_CSV: Final = {
     "escape": '"',
     "enforceSchema": "false",  # else a second file's columns go by their places, not by their names
 }
-TYPES: Final = {"priority": "long", "delay": "double", "available_at": "timestamp"}
+TYPES: Final = {
+    "priority": "long",
+    "delay": "double",
+    "available_at": "timestamp",
+    "cost": "long",
+}
 """Types of columns of JSON and CSV. Other columns keep their text unchanged."""
 WHOLE: Final = {"ignoreNullFields": "false"}
 IS_TEXT: Final = (
