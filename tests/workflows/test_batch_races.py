@@ -11,6 +11,7 @@ import pytest
 from django.db import transaction
 
 from pulljobs import batches, hooks
+from pulljobs.batches import Callback
 from pulljobs.engine import outcomes
 from pulljobs.errors import BatchEnded
 from pulljobs.models import BatchSum, Consumer
@@ -217,6 +218,25 @@ def test_a_decision_waits_for_a_run_that_suspends_and_makes_it_due(
         other.commit()
     deciding_thread.result()
     assert [each.job_id for each in claimed(report)] == [run_id]
+
+
+def test_a_lock_that_an_end_waits_for_delays_the_end_of_no_other_batch(
+    consumer: Consumer, report: Consumer
+) -> None:
+    """A transaction of the project keeps the key of the callback of the first batch locked."""
+    Consumer.objects.filter(pk=report.pk).update(max_queued_per_key=5)
+    publish(report.channel.name, "creates the row of the key", key="k")
+    callback = Callback(report.channel.name, key="k")
+    with batches.batch("first", on_complete=callback) as made:
+        made.publish(consumer.channel.name, "0")
+    second = fill(consumer, 1)
+    settle(consumer, 2)
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_bounded_key WHERE key = 'k' FOR UPDATE")
+        assert looking.look_at_each(USING, [made.id, second.id]) == {made.id}
+        assert batches.get(second.id).completed_at is not None
+    sweep()
+    assert batches.get(made.id).completed_at is not None
 
 
 def _publish_run(consumer: Consumer) -> int:

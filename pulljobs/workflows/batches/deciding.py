@@ -8,14 +8,14 @@ transaction that completes the batch.
 
 from enum import Enum, auto
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from pulljobs import emission
 from pulljobs.engine.sql import Row
 from pulljobs.errors import PublishError
 from pulljobs.outcome_texts import clean
 from pulljobs.storage import batches
-from pulljobs.storage.statements import LOCK_SECONDS, brief, run
+from pulljobs.storage.statements import LOCK_SECONDS, brief, is_wait, run
 from pulljobs.workflows import signals
 from pulljobs.workflows.batches import callbacks
 from pulljobs.workflows.batches.telemetry import BatchCompleted, BatchReopened, CallbackRefused
@@ -29,7 +29,7 @@ class Look(Enum):
     DECIDED = auto()
     """The batch is complete, or has begun another round because of a redrive."""
     LOCKED = auto()
-    """Another transaction had the batch locked: call `look` again soon."""
+    """Another transaction had the batch, or a row that its end needs, locked: look again soon."""
     REFUSED = auto()
     """A callback was refused, so the batch is not complete yet. The next sweep tries again."""
 
@@ -43,7 +43,14 @@ def look(using: str, batch_id: int) -> Look:
     [row] = run(using, "merge_batch_sums", params, seconds=LOCK_SECONDS)
     if not row.is_free:
         return Look.LOCKED
-    return _decide(using, batch_id) if row.is_due else Look.NOTHING
+    if not row.is_due:
+        return Look.NOTHING
+    try:
+        return _decide(using, batch_id)
+    except OperationalError as error:
+        if not is_wait(error):
+            raise
+        return Look.LOCKED  # Such as the key of a callback. Other batches must not wait for it.
 
 
 def _decide(using: str, batch_id: int) -> Look:
