@@ -66,8 +66,8 @@ def _name_batch(step: Step, run_id: int) -> str:
 
 def collect(store: RunStore, step: Step, batch_id: int | None) -> list[dict[str, Any]] | None:
     """Return the outcomes of all children of a step in order, or None until all have ended."""
-    batches = Batch.objects.using(store.using).filter(pk=batch_id or 0)
-    if not batches.exclude(completed_at=None).exists():
+    # A batch that is not there was complete, and was deleted because of its age.
+    if Batch.objects.using(store.using).filter(pk=batch_id or 0, completed_at=None).exists():
         return None
     # A child that was redriven goes on, although the batch does not know that yet.
     children = Job.objects.using(store.using).filter(id__in=step.children or [])

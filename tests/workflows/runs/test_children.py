@@ -14,6 +14,7 @@ from pulljobs.publishing import Draft
 from pulljobs.states import Reason, State
 from pulljobs.testing import drain, run_workflow
 from pulljobs.workflows import AsyncRun, Run, children, redrive, signal, signals
+from pulljobs.workflows.batches.history import forget_batches
 from pulljobs.workflows.models import Batch, WorkflowRun, WorkflowStep
 from tests.factories import USING, ConsumerFactory
 from tests.workflows.runs.conftest import Bench
@@ -171,6 +172,23 @@ def test_a_child_that_was_redriven_is_awaited_again(bench: Bench, resize: Consum
     drain(bench.consumer.channel.name)
     assert Job.objects.get(id=run_id).state == State.QUEUED
     assert drain()[-1].job.result == Reason.REJECTED
+
+
+def test_a_run_goes_on_whose_children_were_forgotten_with_their_batch(
+    bench: Bench, resize: Consumer
+) -> None:
+    def split(run: Run) -> Any:
+        child = run.start(resize.channel.name, 21)
+        run.wait("approval")
+        return run.result(child)
+
+    bench.workflow(split)
+    run_id = bench.start()
+    drain()
+    assert forget_batches(USING, timedelta(seconds=-1)) == 1
+    signal(run_id, "approval")
+    signals.wake(USING, [run_id])
+    assert drain()[-1].job.result == 42
 
 
 def test_the_kill_of_a_run_kills_the_children_of_its_children(bench: Bench) -> None:
