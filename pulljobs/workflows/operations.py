@@ -98,6 +98,8 @@ def _try(context: "RunContext", call: UserCall, retries: int) -> Operation:
             if attempt == retries or context.job.lost or context.job.stopping:
                 raise
         yield Pause(min(2**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.0))
+        if context.job.lost:  # Another claim may have stored the result meanwhile.
+            raise LeaseLost(context.job.id)
     raise AssertionError("A step has at least one attempt.")
 
 

@@ -9,11 +9,12 @@ from django.contrib.auth.models import Group
 from django.db import OperationalError, connections, transaction
 
 from pulljobs import ids, operating
+from pulljobs.errors import LeaseLost
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.storage import nodes, statements
 from pulljobs.testing import drain
-from pulljobs.workflows import Run, signal, signals
+from pulljobs.workflows import Run, effects, signal, signals
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
 from tests.factories import USING, claimed
 from tests.sessions import query, run, session
@@ -56,6 +57,30 @@ def test_the_writes_of_an_atomic_step_are_rolled_back_with_a_lost_lease(bench: B
     drain()
     assert not WorkflowStep.objects.exists()
     assert not Group.objects.exists()
+
+
+def test_a_lease_that_is_lost_in_the_pause_before_a_retry_ends_the_step(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def charge() -> None:
+        calls.append(1)
+        raise ZeroDivisionError
+
+    def fulfil(run: Run) -> None:
+        def lose(_pause: effects.Pause) -> None:
+            operating.kill([run.job.id], by="olga")
+            run.job.taken_away = True  # As the worker's renewal finds out.
+
+        monkeypatch.setattr(effects.Pause, "do", lose)
+        run.step("charge", charge, retries=2)
+
+    bench.workflow(fulfil)
+    bench.start()
+    [ran] = drain()
+    assert isinstance(ran.exception, LeaseLost)
+    assert calls == [1]
 
 
 def test_a_kill_comes_before_the_step_or_after_its_commit(bench: Bench) -> None:
