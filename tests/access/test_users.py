@@ -1,6 +1,7 @@
 """Managing and reading need a user with the permission, or a setting that says otherwise."""
 
 from base64 import b64encode
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ from django.core.checks import run_checks
 from django.test import Client, modify_settings, override_settings
 from rest_framework.authtoken.models import Token
 
+from pulljobs import scheduling
 from pulljobs.api.authentication import user_authenticators
-from pulljobs.models import Consumer
+from pulljobs.models import Channel, Consumer
+from pulljobs.storage import nodes
 from tests.api.caller import Subscription, subscription
+from tests.factories import USING
 
 FORM = "application/x-www-form-urlencoded"
 CHANNEL, CONSUMER = "/channel/orders", "/channel/orders/consumer/census"
@@ -105,6 +109,26 @@ def test_tokens_are_shown_to_who_may_change_and_never_kept_by_a_cache(orders: Su
     shown = by_token(root).get(CHANNEL)
     assert shown.json()["Token"] == orders.channel_token
     assert shown["Cache-Control"] == "no-store"
+
+
+def test_a_scheduled_message_shows_its_content_to_who_may_see_messages(
+    orders: Subscription,
+) -> None:
+    scheduling.schedule(
+        Channel.objects.get(),
+        b"s3cr3t",
+        nodes.clock(USING) + timedelta(hours=1),
+        message_id="later",
+        headers={"card": "m4sked"},
+    )
+    url, user = f"{CHANNEL}/scheduled-message/later", who_may("view_scheduledmessage")
+    client = by_token(user)
+    shown = client.get(url).json()
+    assert shown["messageId"] == "later"
+    assert not {"payload", "payloadEncoding", "headers"} & shown.keys()
+    user.user_permissions.add(Permission.objects.get(codename="view_message"))
+    shown = client.get(url).json()
+    assert (shown["payload"], shown["headers"]) == ("s3cr3t", {"card": "m4sked"})
 
 
 def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:

@@ -274,9 +274,9 @@ class ScheduledMessageBody(TypedDict):
     dispatchSchedule: Time
     dispatchedAt: Time | None
     status: Literal["SCHEDULED", "DISPATCHED"]
-    payload: str
+    payload: NotRequired[Annotated[str, Help("Only for users who may view messages.")]]
     payloadEncoding: NotRequired[Encoding]
-    headers: HeaderMap
+    headers: NotRequired[Annotated[HeaderMap, Help("Only for users who may view messages.")]]
 
 
 class NamedBody(TypedDict):

@@ -24,6 +24,7 @@ from pulljobs.api.broker.bodies import (
 )
 from pulljobs.api.broker.links import CursorRow, add_query, link_in_channel, link_pages, read_cut
 from pulljobs.api.broker.resources import ACKNOWLEDGED, DISPATCHED
+from pulljobs.api.permissions import is_permitted
 from pulljobs.conf import settings
 from pulljobs.models import Channel
 from pulljobs.storage import published, scheduled
@@ -107,7 +108,8 @@ class ScheduledMessageView(UserView):
         message = scheduled.find(settings().DATABASE, channel.pk, names["message"])
         if message is None:
             raise exceptions.unknown_message()
-        return Response(resources.render_scheduled_message(message))
+        with_content = is_permitted(request, "pulljobs.view_message")
+        return Response(resources.render_scheduled_message(message, with_content=with_content))
 
 
 def _read_statuses(request: Request) -> set[int]:

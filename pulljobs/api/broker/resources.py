@@ -150,9 +150,11 @@ def render_message(request: Request, message: Message, jobs: Sequence[MessageJob
     }
 
 
-def render_scheduled_message(message: ScheduledMessage) -> ScheduledMessageBody:
+def render_scheduled_message(
+    message: ScheduledMessage, *, with_content: bool
+) -> ScheduledMessageBody:
+    """Render a scheduled message. Without `with_content` the body lacks payload and headers."""
     dispatched_at = message.dispatched_at
-    payload, encoding = render_payload(bytes(message.payload))
     body: ScheduledMessageBody = {
         "id": ids.encode(message.pk),
         "messageId": message.client_message_id,
@@ -162,11 +164,12 @@ def render_scheduled_message(message: ScheduledMessage) -> ScheduledMessageBody:
         "dispatchSchedule": render_time(message.dispatch_at),
         "dispatchedAt": render_time(dispatched_at) if dispatched_at else None,
         "status": "DISPATCHED" if dispatched_at else "SCHEDULED",
-        "payload": payload,
-        "headers": message.headers,
     }
-    if encoding is not None:
-        body["payloadEncoding"] = encoding
+    if with_content:
+        body["payload"], encoding = render_payload(bytes(message.payload))
+        body["headers"] = message.headers
+        if encoding is not None:
+            body["payloadEncoding"] = encoding
     return body
 
 
