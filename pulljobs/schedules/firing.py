@@ -22,7 +22,7 @@ from pulljobs.schedules.models import Overlap, SlotReason
 from pulljobs.schedules.planning import DueSchedule, Plan, PlannedSlot, plan_pass
 from pulljobs.schedules.rules import format_slot
 from pulljobs.schedules.telemetry import ScheduleRefused, SlotsRecorded
-from pulljobs.storage.statements import brief, is_wait, retrying, run
+from pulljobs.storage.statements import LOCK_SECONDS, brief, is_wait, retrying, run
 
 BATCH: Final = 200
 BATCH_SLOTS: Final = 10_000
@@ -95,7 +95,7 @@ def record(
 
 
 def _fire_batch(using: str) -> int | None:
-    with brief(using):
+    with brief(using, lock_seconds=LOCK_SECONDS):
         rows = run(using, "due_schedules", {"wanted": BATCH}, kind=DueSchedule)
         plans = list(_plan(rows))
         _skip_overlaps(using, plans)

@@ -1,5 +1,6 @@
 """Tests of firing: which slots fire, what is recorded, and what one schedule does to others."""
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.schedules.conftest import (
     recorded,
     reread,
 )
-from tests.sessions import Thread, query, session
+from tests.sessions import SLACK, Thread, query, session
 
 pytestmark = [pytest.mark.django_db, pytest.mark.storage]
 MINUTE = timedelta(minutes=1)
@@ -231,7 +232,11 @@ def test_a_refused_publish_blocks_no_other_schedule_and_is_tried_again(make: Mak
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.own_session
-def test_a_lock_that_another_holds_stops_no_other_schedule(make: Make, consumer: Consumer) -> None:
+@pytest.mark.parametrize("is_loop", [True, False])
+def test_a_lock_that_another_holds_stops_no_other_schedule(
+    make: Make, consumer: Consumer, is_loop: bool
+) -> None:
+    """The wait is as short in `pulljobs schedules run` as in the loop of a worker."""
     Consumer.objects.filter(pk=consumer.pk).update(max_queued_per_key=5)
     rows = [make("first", key="k"), make("good", key="free"), make("second", key="k")]
     publish(consumer.channel.name, "creates the row of the key", key="k")
@@ -239,7 +244,9 @@ def test_a_lock_that_another_holds_stops_no_other_schedule(make: Make, consumer:
         make_due(row)
     with session() as other:
         other.execute("SELECT FROM pulljobs_bounded_key WHERE key = 'k' FOR UPDATE")
-        assert Thread(fire_as_loop).result() == 1
+        began = time.monotonic()
+        assert Thread(fire_as_loop if is_loop else fire_batch).result() == 1
+        assert time.monotonic() - began < 2 * statements.LOCK_SECONDS + SLACK
     assert [reread(row).failures for row in rows] == [1, 0, 1]
     assert reasons(rows[1]) == ["due"]
     for row in rows:
