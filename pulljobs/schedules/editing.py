@@ -7,7 +7,6 @@ from time import monotonic
 from typing import Any, Final
 
 from django.db import IntegrityError, connections, transaction
-from django.db.models.functions import Now
 
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidSchedule, ScheduleExists, UnknownChannel, UnknownSchedule
@@ -118,7 +117,7 @@ def _change(using: str, row: Schedule, definition: Definition) -> None:
         row.next_slot = rule.next_slot(row.rule_since)
     row.failures, row.error = 0, ""
     row.due_at = _due_at(row)
-    row.changed_at = Now()
+    row.changed_at = _changed_at(row, now)
     try:
         with transaction.atomic(using=using):
             row.save(using=using)
@@ -143,7 +142,7 @@ def pause(name: str, until: datetime | None = None) -> Schedule:
             _keep_ended_pause(row)
             row.paused_at = now
         row.paused_until = until
-        _save_state(using, row)
+        _save_state(using, row, now)
     wake_if_soon(using, row, now)
     return row
 
@@ -155,7 +154,7 @@ def resume(name: str) -> Schedule:
         row, now = lock(using, name), nodes.clock(using)
         if row.is_paused(now):
             row.paused_until = now
-            _save_state(using, row)
+            _save_state(using, row, now)
     wake_if_soon(using, row, now)
     return row
 
@@ -217,9 +216,17 @@ def _due_at(row: Schedule) -> datetime | None:
     return None if row.paused_until is None else max(fires_at, row.paused_until)
 
 
-def _save_state(using: str, row: Schedule) -> None:
+def _changed_at(row: Schedule, now: datetime) -> datetime:
+    """Return the time of a change at `now`, at least a second after the change before.
+
+    So the header Last-Modified, which has whole seconds, differs after each change.
+    """
+    return max(now, row.changed_at.replace(microsecond=0) + timedelta(seconds=1))
+
+
+def _save_state(using: str, row: Schedule, now: datetime) -> None:
     row.due_at = _due_at(row)
-    row.changed_at = Now()
+    row.changed_at = _changed_at(row, now)
     columns = ["paused_at", "paused_until", "earlier_pauses", "due_at", "changed_at"]
     row.save(using=using, update_fields=columns)
 

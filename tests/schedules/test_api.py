@@ -18,6 +18,7 @@ from pulljobs.schedules.firing import fire_due
 from pulljobs.schedules.models import Schedule
 from pulljobs.schedules.rules import format_slot
 from tests.schedules.conftest import Make, make_due, message_ids, now, reasons, reread
+from tests.sessions import wait_until
 
 pytestmark = pytest.mark.django_db
 MINUTE = timedelta(minutes=1)
@@ -80,7 +81,7 @@ def test_each_route_needs_a_login_and_its_permissions(
     assert caller.send(method, url).status_code not in (401, 403)
 
 
-def test_read_only_access_shows_schedules_but_neither_payload_nor_actions(make: Make) -> None:
+def test_read_only_access_shows_schedules_but_permits_no_action(make: Make) -> None:
     make()
     with override_settings(PULLJOBS={"API_ACCESS": "read-only"}):
         shown = Client().get("/schedule/each-minute")
@@ -155,6 +156,25 @@ def test_a_put_over_an_existing_schedule_needs_the_version_that_the_caller_saw(
         ("update", "schedule each-minute: content_type, cron, payload, priority"),
         ("delete", "schedule each-minute"),
     ]
+
+
+def test_each_change_of_a_second_makes_a_version_of_its_own(
+    caller: ScheduleUser, make: Make
+) -> None:
+    row = make()
+    given = {"Channel": row.channel_name, "Cron": "0 7 * * *"}
+    seen = caller.send("GET", "/schedule/each-minute")
+    wait_until(lambda: now().microsecond < 300_000)
+    changes = (
+        lambda: caller.send("PUT", "/schedule/each-minute", given, seen),
+        lambda: schedules.pause("each-minute"),
+        lambda: schedules.resume("each-minute"),
+    )
+    for change in changes:
+        change()
+        before, seen = seen, caller.send("GET", "/schedule/each-minute")
+        assert before["Last-Modified"] != seen["Last-Modified"]
+        assert caller.send("PUT", "/schedule/each-minute", given, before).status_code == 412
 
 
 def test_a_put_with_no_more_than_a_rule_resets_every_option_to_that_of_create(
