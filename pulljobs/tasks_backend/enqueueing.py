@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import transaction
 
-from pulljobs import handlers, ids
+from pulljobs import handlers
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError, UnknownChannel
 from pulljobs.models import Job
@@ -16,7 +16,6 @@ from pulljobs.tasks_backend.interface import (
     AnyResult,
     AnyTask,
     ChannelBackend,
-    TaskResultStatus,
     normalize_json,
 )
 
@@ -26,14 +25,7 @@ def enqueue(
 ) -> AnyResult:
     """Publish the task in the caller's transaction, and return its result, with status READY."""
     content = make_content(task, args, kwargs)
-    job_id = _publish(backend, task, content)
-    return results.new_result(
-        task,
-        content,
-        id=ids.encode(job_id),
-        status=TaskResultStatus.READY,
-        enqueued_at=ids.time_of(job_id),
-    )
+    return results.ready_result(task, content, _publish(backend, task, content))
 
 
 def make_content(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,6 +57,11 @@ def _publish(backend: ChannelBackend, task: AnyTask, content: dict[str, Any]) ->
     if job_id is None:
         subscribe(backend, task.queue_name)
         job_id = _try_to_publish(channel, task, content)
+    return require_job(job_id, channel)
+
+
+def require_job(job_id: int | None, channel: str) -> int:
+    """Return the id of a task's job. Raise ConfigurationError if None: its publish made no job."""
     if job_id is None:
         raise ConfigurationError(
             f"The consumer {CONSUMER!r} of channel {channel!r} was deleted, so no worker would run "

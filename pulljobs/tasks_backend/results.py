@@ -111,6 +111,17 @@ def new_result(task: AnyTask, content: Mapping[str, Any], **fields: Any) -> AnyR
     return TaskResult(task=task, backend=task.backend, **given | blank | lists | fields)
 
 
+def ready_result(task: AnyTask, content: Mapping[str, Any], job_id: int) -> AnyResult:
+    """Return the result of a task that was just enqueued as this job."""
+    return new_result(
+        task,
+        content,
+        id=ids.encode(job_id),
+        status=TaskResultStatus.READY,
+        enqueued_at=ids.time_of(job_id),
+    )
+
+
 def task_of(content: Mapping[str, Any]) -> AnyTask:
     """Return the task of a payload, with queue, priority and `run_after` as it was enqueued.
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from django.db import transaction
 
-from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidMessage
 from pulljobs.models import Job
@@ -15,7 +14,7 @@ from pulljobs.tasks_backend.interface import (
     AnyResult,
     AnyTask,
     Task,
-    TaskResultStatus,
+    task_enqueued,
 )
 from pulljobs.workflows.batches.adding import OpenBatch
 from pulljobs.workflows.batches.callbacks import Callback
@@ -30,7 +29,8 @@ def enqueue(
     """Enqueue a task as a member of a batch, and return its result.
 
     Joins the caller's transaction. Raise what `OpenBatch.publish` raises, InvalidMessage for a task
-    of another backend, and TypeError if an argument is not JSON.
+    of another backend, TypeError if an argument is not JSON, and ConfigurationError if the consumer
+    of the queue was deleted.
     """
     backend = _backend_of(task)
     content = enqueueing.make_content(task, args, kwargs or {})
@@ -41,14 +41,10 @@ def enqueue(
             channel, content, priority=task.priority, available_at=task.run_after
         )
         own = Job.objects.using(using).filter(consumer__name=CONSUMER, id__in=receipt.job_ids)
-        job_id = own.values_list("id", flat=True).get()
-    return results.new_result(
-        task,
-        content,
-        id=ids.encode(job_id),
-        status=TaskResultStatus.READY,
-        enqueued_at=ids.time_of(job_id),
-    )
+        job_id = enqueueing.require_job(own.values_list("id", flat=True).first(), channel)
+    result = results.ready_result(task, content, job_id)
+    task_enqueued.send(type(backend), task_result=result)
+    return result
 
 
 def call_task(
