@@ -22,7 +22,7 @@ from pulljobs.metrics import recorder
 from pulljobs.models import AuditEntry, BatchSum, Consumer, Job
 from pulljobs.operating import prune
 from pulljobs.workflows.admin.batches import group_by_error
-from pulljobs.workflows.batches import gauges, verifying
+from pulljobs.workflows.batches import gauges, reading, verifying
 from pulljobs.workflows.batches.reading import DeadMember
 from pulljobs.workflows.batches.telemetry import BatchCompleted
 from pulljobs.workflows.models import Batch, BatchPart
@@ -243,6 +243,26 @@ def test_pages_show_progress_and_dead_members_by_error_and_buttons_act(
     assert 'redrive/"' not in browser.get(f"{url}change/").content.decode()
     for action in ("close", "redrive", "cancel"):
         assert browser.post(f"{url}{action}/").status_code == 403
+
+
+def test_a_page_reads_few_of_the_batches_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_views, read = reading.read_views, []
+
+    def note(batch_ids: list[int]) -> Any:
+        read.append(len(batch_ids))
+        return read_views(batch_ids)
+
+    with batches.batch("outer") as outer:
+        for number in range(23):
+            with outer.batch(f"inner {number}"):
+                pass
+    monkeypatch.setattr(reading, "read_views", note)
+    operator = browser_of(User.objects.create_superuser("olga"))
+    url = f"/admin/pulljobs_workflows/batch/{outer.id}/change/"
+    shown = operator.get(url).content.decode()
+    assert max(read) == 21
+    assert shown.count(">inner ") == 20
+    assert "Only the oldest 20 are shown here." in shown
 
 
 def test_dead_members_are_grouped_by_the_first_line_of_their_error(

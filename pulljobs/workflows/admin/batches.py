@@ -166,7 +166,7 @@ def _share(view: reading.BatchView, members: int) -> float:
 def _describe(request: HttpRequest, view: reading.BatchView) -> dict[str, Any]:
     in_flight = min(view.live, reading.count_in_flight(view.id))
     dead = reading.read_dead(view.id, limit=GROUPED)
-    nested = view.nested()
+    nested = view.nested(SHOWN + 1)
     return {
         "batch": view,
         "title": _("Batch %s") % view.name,
@@ -178,7 +178,7 @@ def _describe(request: HttpRequest, view: reading.BatchView) -> dict[str, Any]:
         "is_more_dead": len(dead) == GROUPED,
         "nested": [(_link_batch(each.id, each.name), badge(each), draw_bar(each))
                    for each in nested[:SHOWN]],
-        "more_nested": max(0, len(nested) - SHOWN),
+        "is_more_nested": len(nested) > SHOWN,
         "parent": None if view.parent_id is None else _link_batch(view.parent_id),
         "run": None if view.run_id is None else job_links.link_run(request, view.run_id),
         "actions": [

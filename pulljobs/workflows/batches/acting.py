@@ -77,9 +77,9 @@ def find_number(id: int | str) -> int:
     return number
 
 
-def nested_in(using: str, batch_id: int) -> Iterator[Batch]:
-    """Yield the batches that are members of a batch, in the order of their ids."""
-    yield from Batch.objects.using(using).filter(parent_id=batch_id).order_by("id")
+def nested_in(using: str, batch_id: int, *, limit: int | None = None) -> Iterator[Batch]:
+    """Yield the `limit` oldest batches that are members of a batch, or all, in order of ids."""
+    yield from Batch.objects.using(using).filter(parent_id=batch_id).order_by("id")[:limit]
 
 
 def job_ids_of(using: str, batch_id: int) -> Iterator[list[int]]:

@@ -98,9 +98,9 @@ class BatchView:
         """Return the `limit` oldest dead members, without those of batches in this batch."""
         return read_dead(self.id, limit=limit)
 
-    def nested(self) -> list["BatchView"]:
-        """Return the batches that are members of this batch."""
-        nested = nested_in(settings().DATABASE, self.id)
+    def nested(self, limit: int | None = None) -> list["BatchView"]:
+        """Return the `limit` oldest batches that are members of this batch, by default all."""
+        nested = nested_in(settings().DATABASE, self.id, limit=limit)
         return read_views([row.pk for row in nested])
 
 
