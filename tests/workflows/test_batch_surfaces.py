@@ -208,6 +208,26 @@ def test_old_batches_are_deleted_with_the_ids_of_their_members(consumer: Consume
     assert Batch.objects.count() == BatchPart.objects.count() == 1
 
 
+def test_a_batch_is_kept_as_long_as_the_batch_that_contains_it(consumer: Consumer) -> None:
+    outer = batches.create("outer")
+    with outer.batch("inner") as inner:
+        inner.publish(consumer.channel.name, "0")
+    settle(consumer, dead=1)
+    sweep()
+    query("UPDATE pulljobs_batch SET completed_at = completed_at - interval '2 days'")
+    for _step in prune(timedelta(days=1)):
+        pass
+    assert not verifying.verify_part().broken
+    assert batches.redrive(outer.id) == 1
+    settle(consumer, delivered=1)
+    outer.close()
+    sweep()
+    query("UPDATE pulljobs_batch SET completed_at = completed_at - interval '2 days'")
+    for _step in prune(timedelta(days=1)):
+        pass
+    assert not Batch.objects.exists()
+
+
 def test_pages_show_progress_and_dead_members_by_error_and_buttons_act(
     consumer: Consumer, report: Consumer
 ) -> None:
