@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from pulljobs.admin import asking, looks, search
+from pulljobs.admin import asking, looks, payloads, search
 from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
@@ -68,6 +68,17 @@ class ArchivedJobAdmin(JobRowsAdmin):
         "settled",
         "run_time",
     )
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the fieldsets, without the result for users who may not see payloads."""
+        hidden = () if payloads.may_read(request) else ("result_json",)
+        return [
+            (
+                title,
+                {**options, "fields": [each for each in options["fields"] if each not in hidden]},
+            )
+            for title, options in self.fieldsets
+        ]
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         return settlements.window(settings().DATABASE, asking.settled(request.GET), span)

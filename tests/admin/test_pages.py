@@ -270,6 +270,17 @@ def test_pages_show_when_a_run_began_and_how_long_it_took(
     assert runs_in_timeline(text) == ["ran for 250 ms", "ran for 2.5 s", "ran for 1 ms"]
 
 
+def test_a_result_needs_the_permission_to_see_payloads(consumer: Consumer) -> None:
+    published(consumer)
+    [held] = claimed(consumer)
+    jobs.finish(USING, [outcomes.deliver(held, '"s3cr3t"')])
+    user = User.objects.create_user("sam", is_staff=True)
+    url = page("archivedjob", ArchivedJob.objects.get().pk)
+    for name, is_shown in ("view_archivedjob", False), ("view_message", True):
+        user.user_permissions.add(Permission.objects.get(codename=name))
+        assert ("s3cr3t" in read_page(browser_of(user), url)) == is_shown
+
+
 def field_text(text: str, name: str) -> str:
     """Return the text of a read-only field of a page."""
     [shown] = re.findall(rf'field-{name}.*?<div class="readonly">(.*?)</div>', text, re.DOTALL)
