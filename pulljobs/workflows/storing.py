@@ -22,7 +22,14 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.outcome_texts import encoded
 from pulljobs.states import State
 from pulljobs.storage import listen, nodes
-from pulljobs.storage.statements import LONGEST_SECONDS, brief, keeping_plans, retrying, run
+from pulljobs.storage.statements import (
+    LONGEST_SECONDS,
+    brief,
+    call_on_commit,
+    keeping_plans,
+    retrying,
+    run,
+)
 from pulljobs.worker import transactions
 from pulljobs.worker.runs import end_now
 from pulljobs.workflows.failures import encode_failure
@@ -223,8 +230,11 @@ class RunStore:
         with brief(self.using):
             rows = run(self.using, "write_step", params)
             run(self.using, "restore_retries", self._held())
-        self._has_used_retries = False
+            call_on_commit(self.using, self._note_restored)  # It may be rolled back with its block.
         return rows
+
+    def _note_restored(self) -> None:
+        self._has_used_retries = False
 
     def _held(self) -> dict[str, Any]:
         held = self.job.held

@@ -8,9 +8,9 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from pulljobs.errors import StepMismatch, UnknownChannel, WorkflowError
 from pulljobs.models import Job
@@ -163,6 +163,25 @@ def test_a_stored_step_gives_a_run_all_its_retries_again(bench: Bench) -> None:
     redrive(run_id)
     drain(delayed=True)
     assert len(calls) == 9
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_after_a_block_that_was_rolled_back_gives_a_run_all_its_retries(
+    bench: Bench,
+) -> None:
+    seen: list[int] = []
+
+    def book(run: Run) -> None:
+        if not run.job.retry_count:
+            raise ZeroDivisionError
+        with suppress(IntegrityError), run.atomic("book"):
+            Permission.objects.create(codename="x", content_type_id=0)  # Checked at the commit.
+        run.step("note", lambda: seen.append(Job.objects.get(id=run.job.id).retry_count))
+
+    bench.workflow(book)
+    bench.start()
+    drain(delayed=True)
+    assert seen == [0]
 
 
 def test_a_mock_may_stand_for_the_function_of_a_step(bench: Bench) -> None:
