@@ -64,10 +64,11 @@ class RunView(NamedTuple):
         return describe_wait(self.row, self.job.state, self.job.retry_count, self.steps)
 
 
-def get(run_id: int | str) -> RunView:
-    """Return a run. Raise UnknownRun for a job that is no run, or that was not claimed yet.
+def get(run_id: int | str, *, with_results: bool = False) -> RunView:
+    """Return a run, whose steps have their results only `with_results`: they may be large.
 
-    Raise UnknownJob if the job of the run is gone: the run is deleted later.
+    Raise UnknownRun for a job that is no run, or that was not claimed yet, and UnknownJob if the
+    job of the run is gone: the run is deleted later.
     """
     using, number = settings().DATABASE, ids.find_number(run_id)
     row = WorkflowRun.objects.using(using).filter(pk=number).first() if number else None
@@ -76,12 +77,13 @@ def get(run_id: int | str) -> RunView:
     job, now = jobs.get(row.pk), nodes.clock(using)
     ended = min(now, job.settled_at or now)
     steps = WorkflowStep.objects.using(using).filter(run_id=row.pk).order_by("position")
+    steps = steps if with_results else steps.defer("result")
     signals = RunSignal.objects.using(using).filter(run_id=row.pk, consumed_at=None)
     return RunView(
         row,
         job,
         [_view(step, ended) for step in steps],
-        list(signals.order_by("id")[:100]),
+        list(signals.order_by("id").defer("payload")[:100]),
         now,
     )
 

@@ -115,12 +115,13 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        context |= _describe(request, reading.get(context["original"].pk))
+        may_read = payloads.may_read(request)
+        run = reading.get(context["original"].pk, with_results=may_read)
+        context |= _describe(request, run, may_read=may_read)
         return super().render_change_form(request, context, *args, **kwargs)
 
 
-def _describe(request: HttpRequest, run: RunView) -> dict[str, Any]:
-    may_read = payloads.may_read(request)
+def _describe(request: HttpRequest, run: RunView, *, may_read: bool) -> dict[str, Any]:
     row = reading.states_of([run.row.pk]).get(run.row.pk)
     return {
         "run": run,

@@ -101,6 +101,18 @@ def test_a_run_whose_job_was_pruned_is_answered_404(run_id: int) -> None:
     assert str(run_id) in answer.content.decode()
 
 
+def test_results_are_read_only_for_the_page_that_shows_them(run_id: int) -> None:
+    """The results of the 10,000 steps that a run may have are large together."""
+    client = client_with("view_workflowrun", "redrive_workflowrun")
+    read = 'pulljobs_step"."result"'
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(f"/run/{ids.encode(run_id)}").status_code == 200
+        for page in ("change", "redrive"):
+            assert client.get(f"{ADMIN}/{run_id}/{page}/").status_code == 200
+    assert len([each for each in captured if 'FROM "pulljobs_step' in each["sql"]]) == 3
+    assert not [each["sql"] for each in captured if read in each["sql"]]
+
+
 def test_no_permission_no_signal(run_id: int) -> None:
     client = client_with("view_workflowrun")
     url = f"/run/{ids.encode(run_id)}/signal/approval"
