@@ -19,7 +19,7 @@ from pulljobs.workflows.models.batches import LONGEST_NAME
 from pulljobs.workflows.replay import Step
 from pulljobs.workflows.storing import RunStore
 
-KILLED: Final = (Reason.KILLED, Reason.PURGED)
+KILLED: Final = (Reason.KILLED, Reason.PURGED, Reason.KEY_OVERFLOW)
 SWEPT: Final = 100
 
 
@@ -123,7 +123,7 @@ def kill_children(job_ids: Sequence[int]) -> None:
 
 
 def sweep(using: str) -> None:
-    """Kill queued children of killed runs, if the process that killed the run crashed before."""
+    """Kill queued children of runs that were killed by a process that crashed, or were dropped."""
     open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
     killed = Job.objects.using(using).filter(state=State.DEAD, reason__in=KILLED)
     rows = open_batches.filter(cancelled_at=None, run_id__in=killed.values("id"))

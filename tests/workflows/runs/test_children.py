@@ -10,7 +10,7 @@ from pulljobs import operating
 from pulljobs.errors import ChildFailed, Discard, InvalidMessage
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Consumer, Job, Message
-from pulljobs.publishing import Draft
+from pulljobs.publishing import Draft, publish
 from pulljobs.states import Reason, State
 from pulljobs.testing import drain, run_workflow
 from pulljobs.workflows import AsyncRun, Run, children, redrive, signal, signals
@@ -89,6 +89,21 @@ def test_the_kill_of_a_run_kills_its_queued_children(
         operating.kill([run_id], by="olga")
     assert set(Job.objects.values_list("state", flat=True)) == {State.DEAD}
     assert Job.objects.count() == 3
+
+
+def test_the_drop_of_a_run_whose_key_is_full_kills_its_queued_children(
+    bench: Bench, resize: Consumer
+) -> None:
+    bounds = {"max_queued_per_key": 1, "key_overflow": "drop_oldest"}
+    Consumer.objects.filter(id=bench.consumer.pk).update(**bounds)
+    bench.workflow(lambda run: run.gather("parts", [1, 2], channel=resize.channel.name))
+    publish(bench.consumer.channel.name, None, key="k")
+    drain(bench.consumer.channel.name)
+    publish(bench.consumer.channel.name, None, key="k")
+    children.sweep(USING)
+    assert Job.objects.filter(reason=Reason.KEY_OVERFLOW).count() == 1
+    parts = Job.objects.filter(consumer=resize)
+    assert [part.state for part in parts] == [State.DEAD, State.DEAD]
 
 
 def test_children_of_a_lost_lease_are_not_published(bench: Bench, resize: Consumer) -> None:
