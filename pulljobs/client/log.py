@@ -89,7 +89,7 @@ def stop_failed(trouble: str) -> None:
 
 
 def leases_lost(jobs: int) -> None:
-    logger.warning("Lost the lease of %d jobs: their outcomes had no effect.", jobs)
+    logger.warning("Lost the leases of jobs, whose outcomes had no effect: %d.", jobs)
 
 
 def delay_failed(job: str, trouble: str) -> None:

@@ -206,7 +206,7 @@ def _(event: MessageHeldBack) -> None:
 
 @log.register
 def _(event: LeasesLost) -> None:
-    logger.warning("Lost the lease of %d jobs; their outcomes were not written.", event.jobs)
+    logger.warning("Lost the leases of jobs, whose outcomes were not written: %d.", event.jobs)
 
 
 @log.register

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -172,7 +173,7 @@ async def _arun_settled(job: ClaimedJob) -> None:
 
 def _run_in_transaction(job: ClaimedJob) -> None:
     """Run the handler and settle in one transaction: both are committed, or neither."""
-    with transactions.atomic():
+    with transactions.committing(partial(_emit_failure, job)):
         outcome = _outcome_of_return(job, _run(job.handler.function, job))
         transactions.check()
         end_now(job)

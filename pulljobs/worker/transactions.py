@@ -1,6 +1,6 @@
 """Transactions that a transactional handler shares with the settlement of its job."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
@@ -24,6 +24,24 @@ def atomic() -> AbstractContextManager[None]:
     """
     using, *others = databases()
     return _nested(using, *others) if others else transaction.atomic(using=using)
+
+
+@contextmanager
+def committing(on_late_error: Callable[[Exception], None]) -> Iterator[None]:
+    """Open the transactions of `atomic`. Pass an error of a callback of `on_commit` on.
+
+    Such an error comes after the commit, and undoes nothing.
+    """
+    using, committed = settings().DATABASE, list[bool]()
+    try:
+        with atomic():
+            if not connections[using].savepoint_ids:  # Inside a test's transaction nothing commits.
+                transaction.on_commit(lambda: committed.append(True), using=using)
+            yield
+    except Exception as error:
+        if not committed:
+            raise
+        on_late_error(error)
 
 
 def check() -> None:

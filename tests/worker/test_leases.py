@@ -75,7 +75,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing(stage: Stage) -> None:
     stage.open_gate()
     os.kill(frozen, signal.SIGCONT)
     stage.wait_for("lost")
-    wait_until(lambda: "Lost the lease of 1 jobs" in worker.log)
+    wait_until(lambda: "Lost the leases of jobs, whose outcomes were not written: 1." in worker.log)
     assert worker.stop() == 0
     assert (list(Job.objects.values()), list(Lease.objects.values())) == before
     assert Lease.objects.get().lease_token == claim.taken.lease_token

@@ -1,8 +1,10 @@
 """Settlement before the handler, at most once, and together with it, exactly once."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from pulljobs import jobs, operating, pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Settlement
+from pulljobs.engine.telemetry import JobFailed, record_with
 from pulljobs.handlers import ClaimedJob
 from pulljobs.publishing import publish
 from pulljobs.states import State
@@ -224,6 +227,33 @@ def test_a_settled_job_can_not_be_lost() -> None:
     for [job] in claim_of(look, ack_policy="ack_first"), claim_of(function, transactional=True):
         perform(job)
     assert seen == [True] * 4
+
+
+def test_an_error_of_a_callback_after_the_commit_does_not_retry_the_job() -> None:
+    failed: list[object] = []
+
+    def function(job: ClaimedJob) -> None:
+        effect(job)
+        transaction.on_commit(lambda: json.loads("no JSON"))
+
+    [job] = claim_of(function, transactional=True)
+    with ExitStack() as stack:
+        stack.callback(record_with(failed.append))
+        assert perform(job) is None, "an outcome would be taken for that of a lost lease"
+    assert [each.error for each in failed if isinstance(each, JobFailed)] == ["JSONDecodeError"]
+    assert (jobs.get(job.id).state, Group.objects.count()) == (State.DELIVERED, 1)
+
+
+def test_a_commit_that_fails_retries_the_job() -> None:
+    """The server checks a deferred constraint only at the commit."""
+
+    def function(job: ClaimedJob) -> None:
+        Group.permissions.through.objects.create(group_id=1, permission_id=0)
+
+    [job] = claim_of(function, transactional=True)
+    FlusherBench([job]).write(job, perform(job))
+    assert jobs.get(job.id).state == State.QUEUED
+    assert "violates foreign key constraint" in (jobs.get(job.id).error or "")
 
 
 def test_ack_first_is_at_most_once() -> None:
