@@ -10,6 +10,8 @@
 
 The signature covers the id, the time and the body: `HMAC-SHA256(secret, "id.timestamp.body")`, in
 base64. While a secret is being replaced, a delivery has a signature by the old and by the new one.
+
+`sign_for_gateway` signs requests to the HTTP API, which have another form of signature.
 """
 
 import base64
@@ -105,3 +107,12 @@ def _key(secret: str) -> bytes:
     if len(key) < SHORTEST:
         raise ValueError(f"A signing secret has {SHORTEST} bytes at least.")
     return key
+
+
+def sign_for_gateway(secret: str, seconds: str, body: bytes) -> str:
+    """Return the signature of a request for the gateway of the HTTP API, as hex digits.
+
+    `secret` is base64, and `seconds` the Unix time as the header has it. Raise ValueError for a
+    text that is not base64.
+    """
+    return hmac.new(base64.b64decode(secret), seconds.encode() + b"." + body, "sha256").hexdigest()

@@ -7,8 +7,6 @@ nor query, and so does not replace the tokens. The gateway is off unless
 PULLJOBS['GATEWAY_SECRETS'] names a secret.
 """
 
-import base64
-import hmac
 import re
 import time
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from django.utils.crypto import constant_time_compare
 
 from pulljobs.api import access_refusals, error_answers, exceptions, middleware
 from pulljobs.conf import settings
+from pulljobs.signing import sign_for_gateway
 
 SIGNATURE: Final = "X-Broker-Signature"
 _SECONDS: Final = re.compile(r"[0-9]{1,15}")
@@ -91,15 +90,6 @@ def check_signature(signature: str, body: bytes) -> None:
         raise access_refusals.wrong_signature()
 
 
-def sign(secret: str, seconds: str, body: bytes) -> str:
-    """Return the signature of a time and a body as hex digits.
-
-    `secret` is base64, and `seconds` the Unix time as the header has it.
-    """
-    key, signed = base64.b64decode(secret), f"{seconds}.".encode() + body
-    return hmac.new(key, signed, "sha256").hexdigest()
-
-
 def buffer_body(request: HttpRequest) -> bytes:
     """Read and return the body, and leave it readable for the view.
 
@@ -115,4 +105,4 @@ def buffer_body(request: HttpRequest) -> bytes:
 
 
 def _is_signed_with(secret: str, parts: dict[str, str], body: bytes) -> bool:
-    return constant_time_compare(sign(secret, parts["t"], body), parts["v1"])
+    return constant_time_compare(sign_for_gateway(secret, parts["t"], body), parts["v1"])

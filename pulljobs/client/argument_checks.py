@@ -1,5 +1,8 @@
 """Checks of the arguments of the client's classes, which raise ConfigurationError if they fail."""
 
+import base64
+import binascii
+
 from pulljobs.errors import ConfigurationError
 
 
@@ -20,6 +23,18 @@ def check_token(owner: str, token: object) -> None:
         raise ConfigurationError(
             f"The token of the {owner} is not printable ASCII without blanks around it: "
             "strip it, for example of a newline at its end."
+        )
+
+
+def check_secret(secret: object) -> None:
+    """Check that the secret of the gateway is base64. The error does not quote it."""
+    try:
+        is_secret = isinstance(secret, str) and bool(base64.b64decode(secret, validate=True))
+    except (binascii.Error, ValueError):
+        is_secret = False
+    if not is_secret:
+        raise ConfigurationError(
+            "gateway_secret must be text in base64, as in GATEWAY_SECRETS of the server."
         )
 
 

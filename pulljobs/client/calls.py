@@ -106,8 +106,18 @@ def _problem(answer: Answer) -> tuple[str, str | None]:
         problem = json.loads(answer.body)
         return str(problem["detail"]), problem.get("code")
     except (ValueError, TypeError, KeyError):
-        text = answer.body[:500].decode("utf-8", "replace").strip()
-        return text or f"HTTP status {answer.status}.", None
+        return _describe_foreign(answer), None
+
+
+def _describe_foreign(answer: Answer) -> str:
+    """Return a sentence for an answer that is not that of the lease protocol."""
+    status, target = answer.status, answer.headers.get("location")
+    if 300 <= status < 400 and target:
+        return f"The server redirects to {target} (status {status}): use the URL of the broker."
+    if "html" in answer.headers.get("content-type", ""):
+        return f"A page of HTML came with the status {status}: check the URL, and proxies if any."
+    text = answer.body[:500].decode("utf-8", "replace").strip()
+    return text or f"HTTP status {status}."
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -29,11 +29,13 @@ from pulljobs.errors import ConfigurationError, PulljobsError
 CHANNEL_TOKEN: Final = "PULLJOBS_CHANNEL_TOKEN"
 CONSUMER_TOKEN: Final = "PULLJOBS_CONSUMER_TOKEN"
 PRODUCER_TOKEN: Final = "PULLJOBS_PRODUCER_TOKEN"
-TOKENS: Final = (CHANNEL_TOKEN, CONSUMER_TOKEN, PRODUCER_TOKEN)
+GATEWAY_SECRET: Final = "PULLJOBS_GATEWAY_SECRET"
+SECRETS: Final = (CHANNEL_TOKEN, CONSUMER_TOKEN, PRODUCER_TOKEN, GATEWAY_SECRET)
 MOST: Final = 100
 
 DESCRIPTION: Final = f"""
 Tokens are read from the environment: {CHANNEL_TOKEN}, and {CONSUMER_TOKEN} or {PRODUCER_TOKEN}.
+{GATEWAY_SECRET}, if it is set, signs the requests for a server with GATEWAY_SECRETS.
 URL is that of a consumer, http://HOST/channel/NAME/consumer/NAME; to publish, that of its channel.
 """
 
@@ -60,7 +62,7 @@ def _consume(options: argparse.Namespace) -> None:
     [first, *others] = [_split_url(url) for url in options.url]
     if any(url[1:] != first[1:] for url in others):
         raise ConfigurationError("All URLs must be of the same channel and consumer.")
-    command = Command(options.exec, _without_tokens(os.environ), count=options.count)
+    command = Command(options.exec, _without_secrets(os.environ), count=options.count)
     consumer = Consumer(
         command.run,
         [url[0] for url in (first, *others)],
@@ -193,12 +195,13 @@ def _token(name: str) -> str:
 
 def _connection(options: argparse.Namespace) -> Connection:
     certificate = (options.cert, options.cert_key) if options.cert else None
-    return Connection(ca_file=options.ca_file, certificate=certificate)
+    secret = os.environ.get(GATEWAY_SECRET) or None
+    return Connection(ca_file=options.ca_file, certificate=certificate, gateway_secret=secret)
 
 
-def _without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for shell commands, without the tokens, which they might print."""
-    return {name: value for name, value in environment.items() if name not in TOKENS}
+def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for shell commands, without the secrets, which they might print."""
+    return {name: value for name, value in environment.items() if name not in SECRETS}
 
 
 def _count(text: str) -> int:

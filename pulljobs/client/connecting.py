@@ -3,6 +3,7 @@
 import platform
 import socket
 import ssl
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,8 +11,9 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 from pulljobs import __version__
-from pulljobs.client.argument_checks import check_name, check_token
+from pulljobs.client.argument_checks import check_name, check_secret, check_token
 from pulljobs.errors import ConfigurationError
+from pulljobs.signing import sign_for_gateway
 
 try:
     import httpx as httpx  # for all of the client
@@ -23,6 +25,7 @@ CHANNEL_TOKEN: Final = "X-Broker-Channel-Token"
 CONSUMER_TOKEN: Final = "X-Broker-Consumer-Token"
 PRODUCER: Final = "X-Broker-Producer-ID"
 PRODUCER_TOKEN: Final = "X-Broker-Producer-Token"
+SIGNATURE: Final = "X-Broker-Signature"
 USER_AGENT: Final = f"pulljobs/{__version__} python/{platform.python_version()}"
 GZIP_FROM: Final = 16 * 1024
 CONNECT_SECONDS: Final = 5.0
@@ -42,8 +45,22 @@ class Connection:
     """Size in bytes from which bodies are sent compressed, or None if they never are."""
     worker_id: str = field(default_factory=lambda: uuid4().hex)
     """Name of this client in the broker's list of clients, by default a random one."""
+    gateway_secret: str | None = field(default=None, repr=False)
+    """Secret in base64 that signs all requests, for a broker with GATEWAY_SECRETS."""
     transport: Any = None
     """Transport of httpx in place of the network: BaseTransport, AsyncBaseTransport or both."""
+
+    def __post_init__(self) -> None:
+        if self.gateway_secret is not None:
+            check_secret(self.gateway_secret)
+
+    def signature(self, body: bytes) -> dict[str, str]:
+        """Return the header that signs a request with this body, if there is a secret."""
+        if self.gateway_secret is None:
+            return {}
+        seconds = str(int(time.time()))
+        signed = sign_for_gateway(self.gateway_secret, seconds, body)
+        return {SIGNATURE: f"t={seconds},v1={signed}"}
 
     def options(self, base_url: str, tokens: Mapping[str, str]) -> dict[str, Any]:
         """Return the arguments for an httpx client for the broker at this URL."""

@@ -49,7 +49,7 @@ class Sender:
     def __init__(
         self, base_url: str | Sequence[str], tokens: Mapping[str, str], connection: Connection
     ) -> None:
-        self._gzip_from = connection.gzip_from
+        self._connection = connection
         self._servers = Servers(
             base_url, lambda url: httpx.Client(**connection.options(url, tokens))
         )
@@ -85,7 +85,7 @@ class Sender:
     def _send(self, server: "httpx.Client", call: Call) -> Answer:
         sent_at = now()
         try:
-            with server.stream(**_request(call, self._gzip_from)) as response:
+            with server.stream(**_request(call, self._connection)) as response:
                 body = b"".join(_in_time(response, sent_at + call.seconds + TRANSFER_SECONDS))
             return _answer(response, body, sent_at)
         except httpx.LocalProtocolError:
@@ -101,7 +101,7 @@ class AsyncSender:
     def __init__(
         self, base_url: str | Sequence[str], tokens: Mapping[str, str], connection: Connection
     ) -> None:
-        self._gzip_from = connection.gzip_from
+        self._connection = connection
         self._servers = Servers(
             base_url, lambda url: httpx.AsyncClient(**connection.options(url, tokens))
         )
@@ -145,7 +145,7 @@ class AsyncSender:
         sent_at = now()
         try:
             async with asyncio.timeout(call.seconds + TRANSFER_SECONDS):
-                response = await server.request(**_request(call, self._gzip_from))
+                response = await server.request(**_request(call, self._connection))
             return _answer(response, response.content, sent_at)
         except TimeoutError:
             raise Unreachable(SLOW) from None
@@ -204,8 +204,9 @@ def _resumed(flow: Flow[T], came: Came) -> Call | Pause:
     return flow.throw(came) if isinstance(came, Unreachable) else flow.send(came)
 
 
-def _request(call: Call, gzip_from: int | None) -> dict[str, Any]:
-    body, headers = call.body, {"Content-Type": "application/json"}
+def _request(call: Call, connection: Connection) -> dict[str, Any]:
+    body, gzip_from = call.body, connection.gzip_from
+    headers = {"Content-Type": "application/json"} if body else {}
     if gzip_from is not None and len(body) >= gzip_from:
         body = gzip.compress(body, 1)
         headers["Content-Encoding"] = "gzip"
@@ -213,7 +214,7 @@ def _request(call: Call, gzip_from: int | None) -> dict[str, Any]:
         "method": call.method,
         "url": call.path,
         "content": body or None,
-        "headers": headers if body else {},
+        "headers": headers | connection.signature(body),
         "timeout": httpx.Timeout(call.seconds, connect=min(call.seconds, 5.0)),
     }
 

@@ -10,4 +10,5 @@ ENVIRONMENT = {
     "PULLJOBS_CHANNEL_TOKEN": "orders-token",
     "PULLJOBS_CONSUMER_TOKEN": "census-of-orders-token",
     "PULLJOBS_PRODUCER_TOKEN": "shop-token",
+    "PULLJOBS_GATEWAY_SECRET": "c2hhcmVkIGJ5IGJvdGg=",
 }

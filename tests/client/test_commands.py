@@ -94,6 +94,16 @@ def test_a_header_has_a_name_and_a_text(text: str, capsys: Capture) -> None:
     assert f"--header: {text!r} is no header: write NAME=TEXT" in capsys.readouterr().err
 
 
+def test_a_command_signs_for_a_gateway(capsys: Capture) -> None:
+    """The secret is in the environment."""
+    broker = FakeBroker()
+    broker.failing = lambda asked: (
+        None if "X-Broker-Signature" in asked.headers else httpx.Response(401)
+    )
+    with served_at(broker) as url:
+        assert main(["info", f"{url}/channel/orders/consumer/census"]) == 0, capsys.readouterr().err
+
+
 def test_a_shell_gets_each_header_as_a_variable() -> None:
     """A shell drops variables whose names have other characters than letters, digits and "_"."""
     message: Any = MagicMock(headers={"X-Größe": "ü", "Lang": "de"})

@@ -1,5 +1,7 @@
 """Requests of the client, and the brokers that it trusts."""
 
+import asyncio
+import base64
 import http.server
 import ipaddress
 import math
@@ -8,23 +10,27 @@ import socket
 import ssl
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from django.test import override_settings
 
 import pulljobs.client
 from pulljobs import errors
+from pulljobs.api.gateway import check_signature
 from pulljobs.client import (
     AsyncProducer,
+    AsyncPullConsumer,
     Backoff,
     ClientError,
     Connection,
@@ -35,10 +41,14 @@ from pulljobs.client import (
     Unreachable,
     flows,
 )
+from pulljobs.client.connecting import GZIP_FROM
 from pulljobs.client.strategies import RECONNECT, REQUEUE, exponential, full_jitter, linear, up_to
 from pulljobs.errors import ConfigurationError, PulljobsError
+from tests.client.broker import FakeBroker
 from tests.client.names import SHOP, SUBSCRIPTION
 from tests.sessions import Thread
+
+SECRET = base64.b64encode(b"shared by both sides").decode()
 
 
 def certificate(directory: Path, name: str) -> tuple[str, str]:
@@ -176,6 +186,8 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (CONSUMER, {"lookup_urls": "localhost"}, "'localhost' is no URL of a broker"),
     (CONSUMER, {"base_urls": ()}, "There is no broker to pull from"),
     (CONSUMER, {"backoff": 0}, "backoff must be a Backoff, not 0"),
+    (Connection, {"gateway_secret": "not base64"}, "gateway_secret must be text in base64"),
+    (Connection, {"gateway_secret": ""}, "gateway_secret must be text in base64"),
     (Backoff, {"initial": timedelta(1)}, "initial must be a number of seconds from 0 on"),
     (Backoff, {"longest": "60"}, "longest must be a number of seconds from 0 on"),
     (Backoff, {"after": 0}, "after must be a whole number from 1 on, not 0"),
@@ -208,8 +220,54 @@ def test_what_can_not_be_sent_is_neither_quoted_nor_tried_again(
     assert "secret" not in caplog.text
 
 
-def test_tokens_are_in_no_repr() -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+def test_requests_are_signed_for_a_gateway(is_async: bool) -> None:
+    """The server checks the body as it is sent, compressed or empty."""
+    broker, sent = FakeBroker(), []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        check_signature(request.headers["X-Broker-Signature"], request.content)
+        sent.append((request.method, "Content-Encoding" in request.headers))
+        return broker.answer(request)
+
+    connection = Connection(transport=httpx.MockTransport(answer), gateway_secret=SECRET)
+    to: Any = AsyncProducer if is_async else Producer
+    producer = to("http://broker", "orders", "shop", **SHOP, connection=connection)
+    of: Any = AsyncPullConsumer if is_async else PullConsumer
+    puller = of("http://broker", SUBSCRIPTION, connection=connection)
+
+    async def use() -> None:
+        for call in (lambda: producer.publish(b"x" * GZIP_FROM), puller.next, puller.info):
+            if isinstance(result := call(), Awaitable):
+                await result
+
+    with override_settings(PULLJOBS={"GATEWAY_SECRETS": ["b2xk", SECRET]}):
+        asyncio.run(use())
+    assert sent == [("POST", True), ("GET", False), ("POST", False), ("GET", False)]
+
+
+@pytest.mark.parametrize(
+    ("foreign", "said"),
+    [
+        (httpx.Response(301, headers={"Location": "https://b/"}), "redirects to https://b/ "),
+        (httpx.Response(404, html="<!DOCTYPE html>..."), "A page of HTML came with the status 404"),
+        (httpx.Response(502, html="<html>Bad gateway"), "A page of HTML came with the status 502"),
+        (httpx.Response(405, text="Method not allowed"), "Method not allowed"),
+        (httpx.Response(405), "HTTP status 405."),
+    ],
+)
+def test_an_answer_of_another_server_is_described(foreign: httpx.Response, said: str) -> None:
+    """Neither "HTTP status 301." nor the beginning of a page shows what is wrong."""
+    connection = Connection(transport=httpx.MockTransport(lambda _request: foreign))
+    producer = Producer("http://b", "orders", "shop", **SHOP, timeout=0, connection=connection)
+    with producer, pytest.raises(ClientError, match=re.escape(said)) as raised:
+        producer.publish("x")
+    assert "<" not in str(raised.value)
+
+
+def test_tokens_and_secrets_are_in_no_repr() -> None:
     assert "token" not in repr(SUBSCRIPTION)
+    assert SECRET not in repr(Connection(gateway_secret=SECRET))
 
 
 def test_what_is_exported() -> None:

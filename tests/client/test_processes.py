@@ -104,7 +104,7 @@ def test_a_stop_while_a_pull_lingers_leaves_nothing(live: Live) -> None:
 
 
 def test_consume_runs_a_command_for_each_message(live: Live, tmp_path: Path) -> None:
-    """The payload is on stdin. Exit code 0 acks, any other retries. No token is passed on."""
+    """The payload is on stdin. Exit code 0 acks, any other retries. No secret is passed on."""
     consumer = f"{live.base_url}/channel/orders/consumer/census"
     publish_many("orders", [f"order {number}".encode() for number in range(6)])
     script = (
