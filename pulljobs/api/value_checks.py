@@ -71,9 +71,14 @@ def _check_text_of(field: Field) -> Check:
     return check
 
 
+def _check_json_of(field: Field) -> Check:
+    return lambda value, refuse: value
+
+
 CHECKS: Final[Mapping[Any, Callable[[Field], Check]]] = {
     int: _check_whole_of,
     float: _check_seconds_of,
     bool: _check_flag_of,
     str: _check_text_of,
+    Any: _check_json_of,
 }

@@ -194,6 +194,8 @@ class Settlement:
     """Seconds before a retry, or None for the retry strategy of the consumer."""
     reason: str = ""
     throttle: Throttle | None = None
+    result: Any = None
+    """Result of a delivered job, of JSON types."""
 
     @property
     def can_be_repeated(self) -> bool:
@@ -226,6 +228,8 @@ def _result(settlement: Settlement) -> dict[str, Any]:
         fields["DelaySeconds"] = settlement.delay
     if settlement.reason:
         fields["Reason"] = str(settlement.reason)[:LONGEST_TEXT]
+    if settlement.result is not None:
+        fields["Result"] = settlement.result
     if settlement.throttle is not None:
         fields["ThrottleSeconds"] = settlement.throttle.seconds
         fields["ThrottleKey"] = settlement.throttle.of_key

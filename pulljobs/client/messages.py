@@ -137,9 +137,13 @@ class Received(Generic[Done, Left]):
         """Seconds until the lease ends."""
         return max(0.0, self.deadline - bodies.now())
 
-    def ack(self) -> Done:
-        """Deliver the job: it is done."""
-        return self.settle(Outcome.DELIVERED)
+    def ack(self, result: Any = None) -> Done:
+        """Deliver the job: it is done. `result` is stored for its batch or run.
+
+        Raise TypeError or ValueError, and settle nothing, if JSON can't represent the result.
+        """
+        copy = json.loads(json.dumps(result, allow_nan=False))
+        return self.settle(Outcome.DELIVERED, result=copy)
 
     def nack(self, delay: float | None = None, reason: str = "") -> Done:
         """Retry the job after `delay` seconds (up to 3600), by default after the requeue delay."""
@@ -182,9 +186,10 @@ class Received(Generic[Done, Left]):
         delay: float | None = None,
         reason: str = "",
         throttle: Throttle | None = None,
+        result: Any = None,
     ) -> Done:
         """Have this outcome sent to the broker, unless the message was settled before."""
-        settlement = Settlement(self.job, outcome, delay, str(reason), throttle)
+        settlement = Settlement(self.job, outcome, delay, str(reason), throttle, result)
         with _once:
             if self.settled:
                 return self.recipient.done()

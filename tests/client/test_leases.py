@@ -1,6 +1,7 @@
 """Leases that the client holds: none ends before its message has run, and none is outlived."""
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -17,7 +18,14 @@ import httpx
 import pytest
 
 from example_project.state import BASE_DIR
-from pulljobs.client import AsyncPullConsumer, Connection, LeaseLost, Message, PullConsumer
+from pulljobs.client import (
+    AsyncPullConsumer,
+    Connection,
+    Consumer,
+    LeaseLost,
+    Message,
+    PullConsumer,
+)
 from tests.client.broker import FakeBroker, Request
 from tests.client.names import ENVIRONMENT, SUBSCRIPTION
 from tests.client.serving import served_at
@@ -364,6 +372,29 @@ def test_the_next_renewal_reports_the_newest_progress_once() -> None:
         message.in_progress()
     reports = [request.body["Leases"][0].get("Progress") for request in broker.asked("renew")]
     assert reports == [{"Done": 2, "Total": 10, "Note": "pages"}, None]
+
+
+def test_an_ack_may_have_a_result() -> None:
+    """A result that is not JSON settles nothing. A later change of the value is not sent."""
+    broker, result = filled(2), {"pages": [1]}
+
+    def count_pages(message: Message) -> None:
+        for wrong in (object(), math.nan):
+            with pytest.raises((TypeError, ValueError)):
+                message.ack(wrong)
+        message.ack(result)
+        result["pages"].append(2)
+        if len(result["pages"]) == 3:
+            consumer.stop()
+
+    connection = Connection(transport=httpx.MockTransport(broker.answer_async))
+    consumer = Consumer(
+        count_pages, "http://b0", subscription=SUBSCRIPTION, connection=connection, max_in_flight=2
+    )
+    consumer.run()
+    sent = [item for request in broker.asked("ack") for item in request.body["Results"]]
+    assert [item["Result"] for item in sent] == [{"pages": [1]}, {"pages": [1, 2]}]
+    assert {item["Outcome"] for item in sent} == {"DELIVERED"}
 
 
 def test_a_plain_handler_that_outlasts_the_graceful_time_gives_its_job_back_uncharged() -> None:

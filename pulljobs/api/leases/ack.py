@@ -13,7 +13,7 @@ from uuid import UUID
 from rest_framework.exceptions import Throttled
 
 from pulljobs import ids
-from pulljobs.api import error_answers, throttling
+from pulljobs.api import error_answers, exceptions, throttling
 from pulljobs.api.leases.bodies import (
     AckBody,
     AckedBody,
@@ -32,7 +32,7 @@ from pulljobs.api.reading import read_body
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer
-from pulljobs.outcome_texts import clean
+from pulljobs.outcome_texts import clean, encoded
 
 LONGEST_DELAY: Final = 3600.0
 LOCK_PAUSES: Final = (0.01, 0.03, 0.06, 0.1, 0.15, 0.25, 0.4, 0.5, 0.5)
@@ -168,23 +168,33 @@ def _read_item(given: OutcomeBody) -> AckItem:
     held = find_held(given)
     if held is None:
         return AckItem(given["ID"], None)
-    text = ": ".join(filter(None, (given.get("Reason"), given.get("Error"))))
-    settlement = OUTCOMES[given["Outcome"]](held, text and clean(text), given.get("DelaySeconds"))
+    settlement = OUTCOMES[given["Outcome"]](held, given)
     throttle, is_of_key = given.get("ThrottleSeconds") or 0.0, bool(given.get("ThrottleKey"))
     return AckItem(given["ID"], settlement, throttle, is_of_key)
 
 
-def _retry(held: Held, text: str, delay: float | None) -> Settlement:
-    return outcomes.retry(held, text or NO_ERROR, after=_after(delay))
+def _deliver(held: Held, given: OutcomeBody) -> Settlement:
+    try:
+        return outcomes.deliver(held, encoded(given.get("Result")))
+    except ValueError as error:
+        raise exceptions.bad_body(str(error).rstrip(".")) from error
 
 
-def _after(delay: float | None) -> timedelta | None:
+def _error_of(given: OutcomeBody) -> str:
+    text = ": ".join(filter(None, (given.get("Reason"), given.get("Error"))))
+    return text and clean(text)
+
+
+def _delay_of(given: OutcomeBody) -> timedelta | None:
+    delay = given.get("DelaySeconds")
     return None if delay is None else timedelta(seconds=min(delay, LONGEST_DELAY))
 
 
-OUTCOMES: Final[Mapping[JobOutcome, Callable[[Held, str, float | None], Settlement]]] = {
-    JobOutcome.DELIVERED: lambda held, text, delay: outcomes.deliver(held),
-    JobOutcome.DEAD: lambda held, text, delay: outcomes.reject(held, text or NO_REASON),
-    JobOutcome.RETRY: _retry,
-    JobOutcome.RELEASE: lambda held, text, delay: outcomes.release(held, after=_after(delay)),
+OUTCOMES: Final[Mapping[JobOutcome, Callable[[Held, OutcomeBody], Settlement]]] = {
+    JobOutcome.DELIVERED: _deliver,
+    JobOutcome.DEAD: lambda held, given: outcomes.reject(held, _error_of(given) or NO_REASON),
+    JobOutcome.RETRY: lambda held, given: outcomes.retry(
+        held, _error_of(given) or NO_ERROR, after=_delay_of(given)
+    ),
+    JobOutcome.RELEASE: lambda held, given: outcomes.release(held, after=_delay_of(given)),
 }

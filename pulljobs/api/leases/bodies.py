@@ -1,7 +1,7 @@
 """JSON bodies of the lease protocol: requests, then answers."""
 
 from enum import StrEnum
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from pulljobs.api.bodies import (
     YEAR,
@@ -79,6 +79,7 @@ class OutcomeBody(TypedDict):
     Reason: NotRequired[str | None]
     Error: NotRequired[str | None]
     ThrottleSeconds: NotRequired[
+    Result: NotRequired[Annotated[Any, Help("Result of a DELIVERED job: any JSON.")]]
         Annotated[
             float,
             Bounds(0, YEAR),

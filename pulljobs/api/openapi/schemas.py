@@ -27,6 +27,7 @@ PLAIN: Final[Mapping[Any, JsonSchema]] = {
     bool: {"type": "boolean"},
     str: {"type": "string"},
 }
+    Any: {},
 
 
 def name_of(body: type[Any]) -> str:
