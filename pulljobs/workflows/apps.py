@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulljobs import hooks
 
-RUN_ROUTES: Final = ("run", "run-signal", "signal")
+RUN_ROUTES: Final = ("run", "run-signal", "runs", "signal")
 """Routes of the HTTP API of runs."""
 BATCH_ROUTES: Final = (
     "batch", "batch-cancel", "batch-close", "batch-members", "batch-redrive", "batches",

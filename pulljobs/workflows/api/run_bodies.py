@@ -5,6 +5,17 @@ from typing import Annotated, TypedDict
 from pulljobs.api.bodies import Help, Time
 
 
+class FoundRunBody(TypedDict):
+    ID: str
+    Consumer: str
+    State: str
+    Workflow: Annotated[str | None, Help("Null: not claimed yet, or a job that is no run.")]
+
+
+class FoundRunsBody(TypedDict):
+    Result: list[FoundRunBody]
+
+
 class StepBody(TypedDict):
     Name: str
     Number: Annotated[int, Help("1 for the first step of that name.")]

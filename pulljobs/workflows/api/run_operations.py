@@ -18,6 +18,16 @@ TOKEN: Final = OpenApiParameter(
 )  # fmt: skip
 
 OPERATIONS: Final[Mapping[tuple[str, str], ApiOperation]] = {
+    ("runs", "GET"): ApiOperation(
+        summary="Find the runs that a message started",
+        protocol=WORKFLOWS,
+        answer=run_bodies.FoundRunsBody,
+        parameters=(
+            query("channel", "Name of the channel."),
+            query("message", "Id of the message, as in the Location of its broadcast."),
+        ),
+        refusals=(404,),
+    ),
     ("run", "GET"): ApiOperation(
         summary="Show a run: its state, what it waits for, and its steps",
         protocol=WORKFLOWS,

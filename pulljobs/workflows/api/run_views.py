@@ -1,4 +1,4 @@
-"""Routes of runs: show, send a signal, send the signal of a one-time token."""
+"""Routes of runs: find by message, show, send a signal, send the signal of a one-time token."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,21 @@ from rest_framework.response import Response
 from pulljobs import ids
 from pulljobs.api import exceptions, raw_bodies
 from pulljobs.api.authentication import user_name
-from pulljobs.api.base_views import ProblemMixin, ProtocolView, UserView
+from pulljobs.api.base_views import ProblemMixin, ProtocolView, UserView, channel_of
 from pulljobs.api.bodies import render_time
 from pulljobs.api.permissions import is_permitted
 from pulljobs.conf import settings
 from pulljobs.errors import RunEnded, UnknownJob, UnknownRun, WorkflowError
+from pulljobs.storage import published
 from pulljobs.workflows import acting, reading, signal_tokens
-from pulljobs.workflows.api.run_bodies import RunBody, SignalBody, StepBody
+from pulljobs.workflows.api.run_bodies import (
+    FoundRunBody,
+    FoundRunsBody,
+    RunBody,
+    SignalBody,
+    StepBody,
+)
+from pulljobs.workflows.models import WorkflowRun
 from pulljobs.workflows.reading import RunView, StepView
 
 TOKEN_HEADER: Final = "Pulljobs-Signal-Token"
@@ -41,6 +49,23 @@ def refusing() -> Iterator[None]:
     except tuple(STATUSES) as error:
         status = next(code for kind, code in STATUSES.items() if isinstance(error, kind))
         raise exceptions.refused(status, error) from error
+
+
+class MessageRuns(ProblemMixin, UserView):
+    """View of the jobs of a message, by whose ids its producer can address the runs among them."""
+
+    needs = {"GET": [VIEW]}
+
+    def get(self, request: Request) -> Response:
+        using, query = settings().DATABASE, request.query_params
+        channel = channel_of({"channel": query.get("channel", "")})
+        message = published.find(using, channel.pk, query.get("message", ""))
+        if message is None:
+            raise exceptions.unknown_message()
+        jobs = published.read_jobs(using, message.pk)
+        rows = WorkflowRun.objects.using(using).in_bulk([job.job_id for job in jobs])
+        body: FoundRunsBody = {"Result": [_render_found(job, rows.get(job.job_id)) for job in jobs]}
+        return Response(body)
 
 
 class RunPage(ProblemMixin, UserView):
@@ -96,6 +121,15 @@ def read_payload(request: Request) -> Any:
         return json.loads(sent)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"The body must be JSON: {error}.") from error
+
+
+def _render_found(job: published.MessageJob, run: WorkflowRun | None) -> FoundRunBody:
+    return {
+        "ID": ids.encode(job.job_id),
+        "Consumer": job.consumer.name,
+        "State": job.state,
+        "Workflow": None if run is None else run.workflow,
+    }
 
 
 def render_run(view: RunView, *, with_result: bool) -> RunBody:

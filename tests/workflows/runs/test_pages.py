@@ -59,6 +59,30 @@ def test_a_user_with_the_permission_reads_a_run_and_sends_it_a_signal(run_id: in
     assert RunSignal.objects.get().payload == {"by": "olga"}
 
 
+def test_the_runs_of_a_message_are_found_by_its_id(bench: Bench) -> None:
+    """A message that was published over HTTP is known only by its id. Signals may precede it."""
+    bench.workflow(lambda run: run.wait("approval"))
+    channel = bench.consumer.channel.name
+    other = ConsumerFactory.create(channel=bench.consumer.channel)
+    sent = publishing.publish(channel, "x", message_id="order-17")
+    client = client_with("view_workflowrun", "signal_workflowrun")
+    url = f"/runs?channel={channel}&message=order-17"
+    found = client.get(url).json()["Result"]
+    assert [job["Workflow"] for job in found] == [None, None]
+    ids_of = {job["Consumer"]: job["ID"] for job in found}
+    assert sorted(ids_of.values()) == sorted(map(ids.encode, sent.job_ids))
+    run_id = ids_of[bench.consumer.name]
+    assert client.post(f"/run/{run_id}/signal/approval", b"1", content_type=JSON).json()["Sent"]
+    drain()
+    by_consumer = {job["Consumer"]: job for job in client.get(url).json()["Result"]}
+    assert by_consumer[bench.consumer.name]["State"] == State.DELIVERED
+    assert by_consumer[bench.consumer.name]["Workflow"]
+    assert by_consumer[other.name]["Workflow"] is None
+    for unknown in (f"/runs?channel={channel}", f"/runs?channel={channel}&message=x", "/runs"):
+        assert client.get(unknown).status_code == 404
+    assert Client().get(url).status_code == 401
+
+
 def test_a_sleep_ends_when_it_is_due(bench: Bench) -> None:
     """The answer gives the due time of a sleep as its end, although no claim writes that end."""
 
