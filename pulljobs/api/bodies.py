@@ -6,7 +6,8 @@ annotations: bounds, formats and help texts.
     class RenewBody(TypedDict, total=False):
         Seconds: Annotated[float, Bounds(0.001, YEAR)] | None
 
-- `reading.read_body(RenewBody, ...)` checks a request against it.
+- `reading.read_body(RenewBody, ...)` checks a request against it. With the decorator `closed`, a
+  request with another field is refused. Otherwise that field is ignored.
 - An answer is a dictionary in the code that returns it: mypy compares its keys and types with the
   declaration, so that rendering a page of jobs costs no more than making the dictionaries.
 - `openapi/schemas.py` makes the component of the OpenAPI document, without the suffix `Body`.
@@ -135,6 +136,19 @@ class Field:
     def mark(self, mark_type: type[M]) -> M | None:
         """Return the field's annotation of this class, or None if it has none."""
         return next((mark for mark in self.marks if isinstance(mark, mark_type)), None)
+
+
+def closed(body: Any) -> Any:
+    """Mark a declared body as closed to other fields, which are mostly misspelt, as a decorator.
+
+    The bodies in its fields are not marked.
+    """
+    body.__closed__ = True
+    return body
+
+
+def is_closed(body: Any) -> bool:
+    return getattr(body, "__closed__", None) is True
 
 
 @cache

@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import (
     Any,
@@ -18,9 +19,7 @@ from typing import (
     is_typeddict,
 )
 
-from rest_framework.request import Request
-
-from pulljobs.api import exceptions, raw_bodies
+from pulljobs.api import exceptions
 from pulljobs.api.bodies import (
     Field,
     ItemsUpTo,
@@ -29,12 +28,14 @@ from pulljobs.api.bodies import (
     describe,
     fields_of,
     is_choice,
+    is_closed,
 )
 from pulljobs.api.value_checks import CHECKS, Check, Refuse
 from pulljobs.conf import settings
 
 B = TypeVar("B", bound=Mapping[str, Any])
-JSON: Final = "application/json"
+LONGEST_NAME: Final = 40
+"""Number of characters of an unknown field's name that its refusal quotes."""
 GivenFields = Mapping[str, Any]
 """JSON object with its keys in lower case, because names of fields are compared in any case."""
 
@@ -46,6 +47,7 @@ class FieldReader(NamedTuple):
     key: str
     check: Check
     is_required: bool
+    is_nullable: bool
     limit: UpTo | None
 
 
@@ -69,61 +71,35 @@ def read_object(text: bytes, refuse: Refuse) -> GivenFields:
 
 
 def read_fields(body: type[B], given: GivenFields, refuse: Refuse) -> B:
-    """Check the values of the fields that a body declares and return them by name.
+    """Check the values of the fields that a body declares and return them by name, without nulls.
 
-    Null counts as absent. Fields that are not declared are ignored. Raise a refusal for a missing
-    or wrong value. If there is none, raise a refusal (409) for a value above a limit of the
-    settings.
+    Null counts as absent, except in a required field that may be null. Raise a refusal for a
+    missing or wrong value, and for a field that a closed body does not declare. If there is none,
+    raise a refusal (409) for a value above a limit of the settings.
     """
-    readers = _readers_of(body)
+    refuse_unknown(body, given, refuse)
     values: dict[str, Any] = {}
-    for name, key, check, is_required, _limit in readers:
+    for name, key, check, is_required, is_nullable, _limit in _readers_of(body):
         value = given.get(key)
         if value is not None:
             try:
                 values[name] = check(value, refuse)
             except (ValueError, OverflowError) as error:
                 raise _refusal(body, name, refuse) from error
-        elif is_required:
+        elif is_required and not (is_nullable and key in given):
             raise _refusal(body, name, refuse)
     _check_limits(_limited_of(body), values)
     return cast("B", values)
 
 
-def pick_fields(body: type[B], given: GivenFields) -> B:
-    """Return the given values of the declared fields by name, unchecked: publishing checks them."""
-    return cast(
-        "B",
-        {
-            field.name: given[field.key]
-            for field in fields_of(body)
-            if field.key in given and not (field.is_nullable and given[field.key] is None)
-        },
-    )
-
-
-def read_form_or_json(request: Request, body: Any) -> Mapping[str, str]:
-    """Return the fields of a form, or those of a JSON object with texts only.
-
-    Raise a refusal (415) for another Content-Type.
-    """
-    if request.META.get("CONTENT_TYPE", "").partition(";")[0] != JSON:
-        return cast("Mapping[str, str]", raw_bodies.read_form(request))
-    text = raw_bodies.read_limited(request, raw_bodies.LARGEST_FORM, "send shorter fields")
-    given = read_object(text, exceptions.bad_body)
-    fields = {field.name: given.get(field.key) for field in fields_of(body)}
-    for name, value in fields.items():
-        if not isinstance(value, str | None):
-            raise exceptions.bad_field(f"{name} must be text.")
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def pick_form_fields(form: Any, sent: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of a form's declared fields, "" where absent, unchecked.
-
-    The functions of `registering` check them.
-    """
-    return {field.name: sent.get(field.name, "") for field in fields_of(form)}
+def refuse_unknown(body: Any, given: GivenFields, refuse: Refuse) -> None:
+    """Raise a refusal if a closed body is given a field that it does not declare."""
+    if not is_closed(body):
+        return
+    known = {field.key: field.name for field in fields_of(body)}
+    if unknown := [key[:LONGEST_NAME] for key in given if key not in known]:
+        [nearest] = get_close_matches(unknown[0], known, 1, 0)
+        raise refuse(f"There is no field {unknown[0]!r} (the nearest is {known[nearest]})")
 
 
 def _refuse_constant(constant: str) -> NoReturn:
@@ -148,7 +124,14 @@ def _check_limits(readers: Iterable[FieldReader], values: Mapping[str, Any]) -> 
 @cache
 def _readers_of(body: Any) -> tuple[FieldReader, ...]:
     return tuple(
-        FieldReader(field.name, field.key, _make_check(field), field.is_required, field.mark(UpTo))
+        FieldReader(
+            field.name,
+            field.key,
+            _make_check(field),
+            field.is_required,
+            field.is_nullable,
+            field.mark(UpTo),
+        )
         for field in fields_of(body)
     )
 

@@ -68,9 +68,8 @@ def by_token(user: User) -> Client:
 
 
 def write(client: Client, method: str, url: str, **headers: str) -> Any:
-    return client.generic(
-        method, url, b"name=New" if method == "PUT" else b"", FORM, headers=headers
-    )
+    body = {"PUT": b"name=New", "POST": b'{"Until": null}'}.get(method, b"")
+    return client.generic(method, url, body, FORM, headers=headers)
 
 
 @pytest.mark.parametrize(("url", "permission"), READ.items())

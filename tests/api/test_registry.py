@@ -529,6 +529,26 @@ def test_keys_get_weights_with_permission_and_an_audit_entry(orders: Any, manage
     assert manager.get("/channel/orders/consumer/other/weights").status_code == 404
 
 
+def test_fields_of_a_form_may_be_in_any_case_and_misspelt_ones_are_named(
+    orders: Any, manager: Manager
+) -> None:
+    """Otherwise a weight would be that of jobs without a key, and a group without its limit."""
+    path = "/channel/orders/consumer/k"
+    assert manager.put(path, CallbackURL=URL, FairByKey="true").json()["FairByKey"] is True
+    assert manager.put(f"{path}/weights", Key="a", WEIGHT="3").json() == {"Key": "a", "Weight": 3}
+    refused = manager.put(f"{path}/weights", keys="a", weight="4")
+    assert (refused.status_code, b"no field 'keys' (the nearest is key)" in refused.content) == (
+        400,
+        True,
+    )
+    assert manager.put("/limit-group/stripe", MaxInFlight="3").json()["MaxInFlight"] == 3
+    for put in (manager.put_json, lambda at, given: manager.put(at, **given)):
+        refused = put("/limit-group/other", {"maxInFligth": "3"})
+        assert (refused.status_code, b"nearest is maxInFlight" in refused.content) == (400, True)
+    assert weights.read_weights(Consumer.objects.get()) == {"a": 3}
+    assert LimitGroup.objects.count() == 1
+
+
 def test_a_list_of_weights_names_its_next_page(
     orders: Any, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -583,8 +603,8 @@ def test_limits_by_key_that_cannot_work_are_refused(
 def test_limits_that_cannot_work_are_refused_for_consumers_and_groups(
     fields: dict[str, str], problem: str, orders: Any, manager: Manager
 ) -> None:
-    for path in ("/channel/orders/consumer/k", "/limit-group/stripe-api"):
-        answer = manager.put(path, callbackUrl=URL, **fields)
+    for path, url in (("/channel/orders/consumer/k", {"callbackUrl": URL}), ("/limit-group/x", {})):
+        answer = manager.put(path, **url, **fields)
         assert (answer.status_code, problem in answer.content.decode()) == (400, True)
     assert not Consumer.objects.exists()
     assert not LimitGroup.objects.exists()

@@ -291,6 +291,7 @@ def test_actions_are_done_and_noted_in_the_audit_trail(caller: ScheduleUser, mak
         ("nothing/pause", None, 404),
         ("each-minute/pause", {"Until": "2020-01-01T00:00:00Z"}, 400),
         ("each-minute/pause", {"Until": "tomorrow"}, 400),
+        ("each-minute/pause", {"Untill": "2999-01-01T00:00:00Z"}, 400),
         ("each-minute/backfill", {}, 400),
         (
             "each-minute/backfill",

@@ -104,6 +104,21 @@ def test_commands_preview_and_act_with_an_entry_in_the_audit_trail(consumer: Con
     assert trail == [("kill", f"batch {made}", 2), ("redrive", f"batch {made}", 3)]
 
 
+def test_a_misspelt_field_of_a_batch_or_of_a_member_is_named(
+    consumer: Consumer, report: Consumer
+) -> None:
+    """The batch would have no callback, and the member another priority."""
+    user = BatchUser("add", "view")
+    misspelt = {"Name": "http", "OnCompleted": {"Channel": report.channel.name}}
+    refused = user.send("POST", "/batches", misspelt)
+    assert (refused.status_code, "is OnComplete)" in refused.json()["detail"]) == (400, True)
+    batch = user.send("POST", "/batches", {"Name": "http"}).json()["ID"]
+    members = {"Channel": consumer.channel.name, "Messages": [{"Payload": "a", "Prio": 1}]}
+    refused = user.send("POST", f"/batch/{batch}/members", members)
+    assert (refused.status_code, "is Priority)" in refused.json()["detail"]) == (400, True)
+    assert not Job.objects.exists()
+
+
 def test_a_batch_is_made_filled_closed_redriven_and_cancelled_over_http(
     consumer: Consumer, report: Consumer
 ) -> None:

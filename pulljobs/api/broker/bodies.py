@@ -14,6 +14,7 @@ from pulljobs.api.bodies import (
     Problem,
     TextUpTo,
     Time,
+    closed,
 )
 from pulljobs.states import State
 
@@ -44,6 +45,7 @@ class RegistryFormBody(TypedDict):
     name: NotRequired[Annotated[str, TextUpTo(255), Help("Absent: the id.")]]
 
 
+@closed
 class LimitsFormBody(TypedDict):
     maxInFlight: NotRequired[
         Annotated[str, TextUpTo(9, r"^[0-9]*$"), Help("Empty: any number. Absent: unchanged.")]
@@ -98,6 +100,7 @@ class ConsumerFormBody(RegistryFormBody, LimitsFormBody):
     ]
 
 
+@closed
 class KeyWeightFormBody(TypedDict):
     key: NotRequired[Annotated[str, TextUpTo(255), Help("Absent: jobs without a key.")]]
     weight: Annotated[

@@ -10,10 +10,10 @@ from pulljobs.api import exceptions, raw_bodies
 from pulljobs.api.authentication import DeleterTokens, caller, has_token, user_authenticators
 from pulljobs.api.base_views import UserView, consumer_of
 from pulljobs.api.broker.bodies import DeadJobsBody, DeletedBody, RequeueFormBody
+from pulljobs.api.broker.forms import pick_form_fields
 from pulljobs.api.broker.links import CursorRow, link_pages, read_cut
 from pulljobs.api.broker.resources import render_dead_job
 from pulljobs.api.permissions import ModelPermission
-from pulljobs.api.reading import pick_form_fields
 from pulljobs.conf import settings
 from pulljobs.storage import published
 

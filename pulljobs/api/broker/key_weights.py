@@ -12,8 +12,8 @@ from pulljobs.api import exceptions
 from pulljobs.api.authentication import user_name
 from pulljobs.api.base_views import UserView, consumer_of
 from pulljobs.api.broker.bodies import KeyWeightBody, KeyWeightFormBody, KeyWeightsBody
+from pulljobs.api.broker.forms import read_form_or_json
 from pulljobs.api.broker.links import add_query, link_in_consumer
-from pulljobs.api.reading import read_form_or_json
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
 

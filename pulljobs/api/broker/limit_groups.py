@@ -1,11 +1,6 @@
-"""Routes /limit-groups and /limit-group/{name}: operators read and change limit groups.
+"""Routes /limit-groups and /limit-group/{name}: operators read and change limit groups."""
 
-The parsers of limits in forms are here, for the routes of consumers as well.
-"""
-
-import re
 from collections.abc import Mapping
-from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import ProtectedError
@@ -17,13 +12,10 @@ from pulljobs.api import exceptions
 from pulljobs.api.base_views import UserView
 from pulljobs.api.broker import resources
 from pulljobs.api.broker.bodies import LimitsFormBody
-from pulljobs.api.reading import read_form_or_json
+from pulljobs.api.broker.forms import limit_fields, read_form_or_json
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import LimitGroup
-
-NUMBER: Final = re.compile(r"[0-9]{1,9}")
-TRUTHS: Final = {"true": True, "false": False, "": False}
 
 
 class LimitGroupView(UserView):
@@ -76,43 +68,3 @@ def _group_of(names: Mapping[str, str]) -> LimitGroup:
     if group is None:
         raise exceptions.no_limit_group()
     return group
-
-
-def limit_fields(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the limits in a form as fields of the model. An absent limit has no entry.
-
-    Raise InvalidRegistration for a value that is no number or truth value.
-    """
-    rate = form.get("rate")
-    fields: dict[str, Any] = {} if rate is None else {"rate": rate}
-    if rate == "":
-        fields |= {"rate_burst": None, "rate_window": False}
-    for name, sent in (("rate_burst", "rateBurst"), ("max_in_flight", "maxInFlight")):
-        if (text := form.get(sent)) is not None:
-            fields[name] = _parse_number(sent, text)
-    if (window := form.get("rateWindow")) is not None:
-        fields["rate_window"] = _parse_truth("rateWindow", window)
-    return fields
-
-
-def key_fields(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the limits per key in a form as model fields. An absent limit has no entry."""
-    fields: dict[str, Any] = {"rate_per_key": False} if form.get("rate") == "" else {}
-    if (text := form.get("maxInFlightPerKey")) is not None:
-        fields["max_in_flight_per_key"] = _parse_number("maxInFlightPerKey", text)
-    for name, sent in (("rate_per_key", "ratePerKey"), ("fair_by_key", "fairByKey")):
-        if (text := form.get(sent)) is not None:
-            fields[name] = _parse_truth(sent, text)
-    return fields
-
-
-def _parse_truth(name: str, text: str) -> bool:
-    if text not in TRUTHS:
-        raise InvalidRegistration(f"{name} must be true or false, not {text!r}.")
-    return TRUTHS[text]
-
-
-def _parse_number(name: str, text: str) -> int | None:
-    if text and not NUMBER.fullmatch(text):
-        raise InvalidRegistration(f"{name} must be a whole number, not {text!r}.")
-    return int(text) if text else None

@@ -20,7 +20,12 @@ from pulljobs.api.authentication import find_row
 from pulljobs.api.base_views import UserView, channel_of, consumer_of
 from pulljobs.api.broker import resources
 from pulljobs.api.broker.bodies import ConsumerFormBody, ListingBody, RegistryFormBody
-from pulljobs.api.broker.limit_groups import key_fields, limit_fields
+from pulljobs.api.broker.forms import (
+    key_fields,
+    limit_fields,
+    pick_form_fields,
+    read_form_or_json,
+)
 from pulljobs.api.broker.links import (
     CursorRow,
     link_in_channel,
@@ -30,7 +35,6 @@ from pulljobs.api.broker.links import (
     read_cut,
 )
 from pulljobs.api.permissions import Needs, is_permitted
-from pulljobs.api.reading import pick_form_fields, read_form_or_json
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer

@@ -18,6 +18,7 @@ from pulljobs.api.bodies import (
     TextUpTo,
     Time,
     UpTo,
+    closed,
 )
 from pulljobs.errors import LONGEST_NOTE
 
@@ -78,8 +79,8 @@ class OutcomeBody(TypedDict):
     DelaySeconds: NotRequired[Annotated[float, Bounds(0)] | None]
     Reason: NotRequired[str | None]
     Error: NotRequired[str | None]
-    ThrottleSeconds: NotRequired[
     Result: NotRequired[Annotated[Any, Help("Result of a DELIVERED job: any JSON.")]]
+    ThrottleSeconds: NotRequired[
         Annotated[
             float,
             Bounds(0, YEAR),
@@ -90,6 +91,7 @@ class OutcomeBody(TypedDict):
     ThrottleKey: NotRequired[Annotated[bool, Help("true: no job of the same key.")] | None]
 
 
+@closed
 class AckBody(TypedDict):
     Results: NotRequired[Annotated[list[OutcomeBody], ItemsUpTo("MAX_BATCH")] | None]
     Pull: NotRequired[PullBody | None]
@@ -110,22 +112,25 @@ class LeaseBody(HeldBody):
     Progress: NotRequired[ReportBody | None]
 
 
+@closed
 class RenewBody(TypedDict):
     Leases: NotRequired[Annotated[list[LeaseBody], ItemsUpTo("MAX_BATCH")] | None]
     Seconds: NotRequired[Annotated[float, Bounds(0.001, YEAR)] | None]
 
 
+@closed
 class PauseBody(TypedDict):
-    Until: NotRequired[
+    Until: (
         Annotated[
             Time,
             Help("Null or a past time ends the pause."),
-            Problem("must be a time such as 2030-01-31T12:00:00Z, before the year 9000"),
+            Problem("must be null or a time such as 2030-01-31T12:00:00Z, before the year 9000"),
         ]
         | None
-    ]
+    )
 
 
+@closed
 class LineBody(TypedDict):
     """Message in one line of a POST to broadcast-batch, with Payload or PayloadBase64."""
 

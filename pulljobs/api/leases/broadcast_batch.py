@@ -5,7 +5,7 @@ import binascii
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,8 +14,9 @@ from pulljobs import ids
 from pulljobs.api import exceptions, raw_bodies
 from pulljobs.api.authentication import ProducerTokens, publisher
 from pulljobs.api.base_views import ProblemMixin, ProtocolView
+from pulljobs.api.bodies import fields_of
 from pulljobs.api.leases.bodies import AcceptedBody, AcceptedLinesBody, LineBody, LineStatus
-from pulljobs.api.reading import pick_fields, read_object
+from pulljobs.api.reading import GivenFields, read_object, refuse_unknown
 from pulljobs.conf import settings
 from pulljobs.engine import tracing
 from pulljobs.errors import InvalidMessage, PayloadTooLarge, PublishError
@@ -62,7 +63,7 @@ def _read_lines(body: bytes) -> Iterator[BatchLine]:
         raise exceptions.too_many_lines(most)
     for number, line in filled:
         try:
-            draft = _to_draft(pick_fields(LineBody, read_object(line, InvalidMessage)))
+            draft = _to_draft(_pick_fields(read_object(line, InvalidMessage)))
             checked(draft, settings())
             yield BatchLine(number, draft)
         except PayloadTooLarge as error:
@@ -78,6 +79,17 @@ def _filled_lines(body: bytes) -> Iterator[tuple[int, bytes]]:
         number += body.count(b"\n", counted, line.start())
         counted = line.start()
         yield number, line[0]
+
+
+def _pick_fields(given: GivenFields) -> LineBody:
+    """Return the given values of a line by the names of its fields. Publishing checks them."""
+    refuse_unknown(LineBody, given, InvalidMessage)
+    picked = {
+        field.name: given[field.key]
+        for field in fields_of(LineBody)
+        if field.key in given and not (field.is_nullable and given[field.key] is None)
+    }
+    return cast("LineBody", picked)
 
 
 def _to_draft(given: LineBody) -> Draft:

@@ -15,6 +15,7 @@ from pulljobs.api.bodies import (
     choices_of,
     fields_of,
     is_choice,
+    is_closed,
     unwrap,
 )
 from pulljobs.conf import Settings
@@ -26,8 +27,8 @@ PLAIN: Final[Mapping[Any, JsonSchema]] = {
     float: {"type": "number", "format": "double"},
     bool: {"type": "boolean"},
     str: {"type": "string"},
-}
     Any: {},
+}
 
 
 def name_of(body: type[Any]) -> str:
@@ -69,6 +70,8 @@ def _component(body: Any) -> JsonSchema:
     schema["properties"] = {field.name: _schema_of(hints[field.name]) for field in fields}
     if required := sorted(field.name for field in fields if field.is_required):
         schema["required"] = required
+    if is_closed(body):
+        schema["additionalProperties"] = False
     return schema
 
 

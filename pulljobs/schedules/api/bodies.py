@@ -12,6 +12,7 @@ from pulljobs.api.bodies import (
     Problem,
     TextUpTo,
     Time,
+    closed,
 )
 from pulljobs.schedules.definitions import HIGHEST_BOUND
 from pulljobs.schedules.models import Missed as MissedPolicy
@@ -22,6 +23,7 @@ Seconds = Annotated[float, Bounds(0, 100 * YEAR)]
 Moment = Annotated[Time, Problem("must be a time such as 2030-01-31T12:00:00Z")]
 
 
+@closed
 class ScheduleFormBody(TypedDict):
     """Options of a schedule: either Cron or EverySeconds. An absent option has its default."""
 
@@ -48,10 +50,12 @@ class ScheduleFormBody(TypedDict):
     Producer: NotRequired[Annotated[NameText, Help("Id of a producer.")] | None]
 
 
+@closed
 class SchedulePauseBody(TypedDict):
     Until: NotRequired[Annotated[Moment, Help("Absent: until the schedule is resumed.")] | None]
 
 
+@closed
 class BackfillBody(TypedDict):
     From: Moment
     To: Annotated[Moment, Help("End of the window, exclusive.")]

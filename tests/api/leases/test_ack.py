@@ -1,5 +1,6 @@
 """Outcomes of pulled jobs: acks, retries, renewals and late answers."""
 
+import json
 import time
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -248,6 +249,47 @@ def test_renewals_that_are_refused(puller: Puller) -> None:
     unknown = {**job, "ID": ids.encode(2**40)}
     statuses = [result["Status"] for result in puller.renew(other, unknown, job)]
     assert statuses == ["lease_lost", "not_found", "ok"]
+
+
+def test_a_delivered_job_keeps_its_result(puller: Puller) -> None:
+    """So batches and runs of workflows get results of consumers in any language."""
+    for _ in range(3):
+        publish()
+    results: tuple[Any, ...] = ({"pages": [1, "\x00"]}, False, None)
+    held = [
+        outcome_of(job, "DELIVERED", Result=result)
+        for job, result in zip(puller.taken(Batch=3), results, strict=True)
+    ]
+    assert puller.statuses(*held) == puller.statuses(*held) == ["ok"] * 3
+    stored = ArchivedJob.objects.order_by("job_id").values_list("result", flat=True)
+    assert list(stored) == [{"pages": [1, "\N{REPLACEMENT CHARACTER}"]}, False, None]
+
+
+@pytest.mark.parametrize("result", ["x" * 100_000, float("1e999")])
+def test_a_result_that_cannot_be_stored_is_refused(result: Any, puller: Puller) -> None:
+    publish()
+    [job] = puller.taken()
+    before = contents()
+    body = json.dumps({"Results": [outcome_of(job, "DELIVERED", Result=result)]})
+    answer = puller.post("ack", body.replace("Infinity", "1e999").encode())
+    assert (answer.status_code, "The result " in answer.json()["detail"]) == (400, True)
+    assert contents() == before
+    assert puller.statuses(outcome_of(job, "DELIVERED", Result="small")) == ["ok"]
+
+
+@pytest.mark.parametrize(("route", "field"), [("ack", "Results"), ("renew", "Leases")])
+def test_a_misspelt_list_is_named_although_an_item_may_be_a_whole_job(
+    route: str, field: str, puller: Puller
+) -> None:
+    """An ack or a renewal of nothing is a success, so the caller would not notice the mistake."""
+    publish()
+    [job] = puller.taken()
+    item = {**job, "Outcome": "DELIVERED"}
+    refused = puller.post(route, json.dumps({field[:-1]: [item]}).encode())
+    detail = f"There is no field {field[:-1].lower()!r} (the nearest is {field}): nothing was"
+    assert (refused.status_code, detail in refused.json()["detail"]) == (400, True)
+    [done] = puller.post(route, json.dumps({field: [item]}).encode()).json()["Results"]
+    assert done["Status"] == "ok"
 
 
 def test_a_dead_job_keeps_its_reason(puller: Puller) -> None:

@@ -140,17 +140,35 @@ def test_info_says_how_many_wait(puller: Puller) -> None:
 
 
 def test_pause(operator: Client, census: Subscription, tokens: dict[str, str]) -> None:
-    """A pause stops claims until a time. Without a time, or with a past one, it is a resumption."""
+    """A pause stops claims until a time. With null, or with a past time, it is a resumption."""
     publish()
     paused = _post(operator, "pause", Until="2999-01-31T12:00:00+01:00")
     assert paused.json() == {"PauseUntil": "2999-01-31T11:00:00Z"}  # type: ignore[attr-defined]  # of the test client
     assert info(tokens)["PauseUntil"] == "2999-01-31T11:00:00Z"
     assert info(tokens)["Paused"]
     assert not pulling.Puller(USING, census.consumer).claim(1).jobs
-    for resume in ({}, {"Until": None}, {"Until": "2000-01-01T00:00:00Z"}):
+    for resume in ({"Until": None}, {"until": "2000-01-01T00:00:00Z"}):
         _post(operator, "pause", Until="2999-01-31T12:00:00Z")
         assert _post(operator, "pause", **resume).status_code == 200
         assert not info(tokens)["Paused"]
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "Until must be null or a time"),
+        (b"{}", "Until must be null or a time"),
+        (b'{"Untill": "2999-01-31T12:00:00Z"}', "no field 'untill' (the nearest is Until)"),
+        (b'{"Until": null, "Seconds": 5}', "no field 'seconds' (the nearest is Until)"),
+    ],
+)
+def test_a_pause_without_its_field_does_not_resume(
+    body: bytes, problem: str, operator: Client, census: Subscription, tokens: dict[str, str]
+) -> None:
+    _post(operator, "pause", Until="2999-01-31T12:00:00Z")
+    answer = operator.post(f"{CENSUS}/pause", body, "application/json")
+    assert (answer.status_code, problem in answer.json()["detail"]) == (400, True)
+    assert info(tokens)["Paused"]
 
 
 @pytest.mark.parametrize(
@@ -244,10 +262,10 @@ def test_who_paused_and_purged_is_in_the_audit_trail(
         publish()
     subject = "consumer orders/census"
     _post(operator, "pause", Until="2999-01-31T12:00:00Z")
-    _post(operator, "pause")
+    _post(operator, "pause", Until=None)
     operator.delete(f"{CENSUS}/queued-jobs")
     with override_settings(PULLJOBS={"API_ACCESS": "open"}):
-        assert _post(Client(), "pause").status_code == 200
+        assert _post(Client(), "pause", Until=None).status_code == 200
         assert Client().delete(f"{CENSUS}/queued-jobs").status_code == 200
     entries = AuditEntry.objects.filter(finished_at__isnull=False).order_by("pk")
     assert list(entries.values_list("by", "act", "subject", "done")) == [
@@ -334,6 +352,15 @@ def test_headers_of_a_line_are_an_object_or_none(
     answer = _batch(tokens, b"\n".join(json.dumps(line).encode() for line in lines))
     results = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
     assert [result["Status"] for result in results] == ["invalid", "accepted", "accepted"]
+
+
+def test_a_misspelt_field_of_a_line_is_named(census: Subscription, tokens: dict[str, str]) -> None:
+    """The line is invalid, because the message would be published without what was meant."""
+    answer = _batch(tokens, b'{"Payload": "x", "Prioritiy": 9}\n{"PAYLOAD": "y", "Key": null}')
+    misspelt, published = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
+    assert "no field 'prioritiy' (the nearest is Priority)" in misspelt["Error"]
+    assert (misspelt["Status"], published["Status"]) == ("invalid", "accepted")
+    assert Message.objects.count() == 1
 
 
 def test_batches_that_are_refused(census: Subscription, tokens: dict[str, str]) -> None:

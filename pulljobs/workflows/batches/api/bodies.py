@@ -11,6 +11,7 @@ from pulljobs.api.bodies import (
     PriorityLevel,
     TextUpTo,
     Time,
+    closed,
 )
 
 NameText = Annotated[str, TextUpTo(255)]
@@ -31,15 +32,18 @@ class BatchMessageBody(TypedDict):
     Cost: NotRequired[CostNumber | None]
 
 
+@closed
 class MemberBody(BatchMessageBody):
     MessageID: NotRequired[Annotated[NameText, Help("The publisher's own id.")] | None]
     DelaySeconds: NotRequired[Seconds | None]
 
 
+@closed
 class CallbackBody(BatchMessageBody):
     Channel: NameText
 
 
+@closed
 class BatchFormBody(TypedDict):
     """Batch to create. It takes members until a request closes or cancels it."""
 
@@ -50,6 +54,7 @@ class BatchFormBody(TypedDict):
     Parent: NotRequired[Annotated[NameText, Help("Id of the batch that contains it.")] | None]
 
 
+@closed
 class MembersFormBody(TypedDict):
     Channel: NameText
     Messages: list[MemberBody]
