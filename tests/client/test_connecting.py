@@ -247,7 +247,7 @@ def test_requests_are_signed_for_a_gateway(is_async: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("foreign", "said"),
+    ("foreign", "sentence"),
     [
         (httpx.Response(301, headers={"Location": "https://b/"}), "redirects to https://b/ "),
         (httpx.Response(404, html="<!DOCTYPE html>..."), "A page of HTML came with the status 404"),
@@ -256,11 +256,11 @@ def test_requests_are_signed_for_a_gateway(is_async: bool) -> None:
         (httpx.Response(405), "HTTP status 405."),
     ],
 )
-def test_an_answer_of_another_server_is_described(foreign: httpx.Response, said: str) -> None:
-    """Neither "HTTP status 301." nor the beginning of a page shows what is wrong."""
+def test_an_answer_of_another_server_is_described(foreign: httpx.Response, sentence: str) -> None:
+    """The status 301 alone, or the beginning of a page, does not show what is wrong."""
     connection = Connection(transport=httpx.MockTransport(lambda _request: foreign))
     producer = Producer("http://b", "orders", "shop", **SHOP, timeout=0, connection=connection)
-    with producer, pytest.raises(ClientError, match=re.escape(said)) as raised:
+    with producer, pytest.raises(ClientError, match=re.escape(sentence)) as raised:
         producer.publish("x")
     assert "<" not in str(raised.value)
 

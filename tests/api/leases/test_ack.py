@@ -252,7 +252,7 @@ def test_renewals_that_are_refused(puller: Puller) -> None:
 
 
 def test_a_delivered_job_keeps_its_result(puller: Puller) -> None:
-    """So batches and runs of workflows get results of consumers in any language."""
+    """Batches and runs of workflows get the results of consumers in any language."""
     for _ in range(3):
         publish()
     results: tuple[Any, ...] = ({"pages": [1, "\x00"]}, False, None)
