@@ -19,6 +19,8 @@ from tests.api.caller import Subscription, subscription
 from tests.factories import USING
 
 FORM = "application/x-www-form-urlencoded"
+SENT = {"PUT": (FORM, b"name=New"), "POST": ("application/json", b'{"Until": null}')}
+"""Content type and body of a request, by its method."""
 CHANNEL, CONSUMER = "/channel/orders", "/channel/orders/consumer/census"
 READ = {
     "/channels": "view_channel",
@@ -68,8 +70,8 @@ def by_token(user: User) -> Client:
 
 
 def write(client: Client, method: str, url: str, **headers: str) -> Any:
-    body = {"PUT": b"name=New", "POST": b'{"Until": null}'}.get(method, b"")
-    return client.generic(method, url, body, FORM, headers=headers)
+    type, body = SENT.get(method, (FORM, b""))
+    return client.generic(method, url, body, type, headers=headers)
 
 
 @pytest.mark.parametrize(("url", "permission"), READ.items())
