@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from django.db import DataError, connections
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -29,11 +30,21 @@ REQUEST_SECONDS: Final = 60.0
 """Time limit of a request's work with the database, for a server that no longer answers."""
 
 
+class Unread(BaseParser):
+    """Parser that leaves a body for the view to read, and returns no fields.
+
+    With a session, DRF's check of the CSRF token looks for a field of a form in each POST.
+    """
+
+    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> QueryDict:
+        return QueryDict()
+
+
 class AlwaysJson(BaseContentNegotiation):
     """Content negotiation of DRF that ignores the header Accept and `?format=`: JSON always."""
 
-    def select_parser(self, request: Request, parsers: Any) -> None:
-        return None
+    def select_parser(self, request: Request, parsers: Any) -> BaseParser:
+        return Unread()
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None

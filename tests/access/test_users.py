@@ -141,8 +141,11 @@ def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
         assert write(client, method, url).status_code == 403
     client.get("/admin/")
     client.cookies["csrftoken"] = token = "a" * 32
-    answer = write(client, "POST", f"{CONSUMER}/pause", **{"X-CSRFToken": token})
-    assert answer.status_code == 200
+    for type in ("application/json", FORM, "text/plain"):
+        pause = b'{"Until": "2999-12-31T00:00:00Z"}'
+        headers = {"X-CSRFToken": token}
+        answer = client.generic("POST", f"{CONSUMER}/pause", pause, type, headers=headers)
+        assert (answer.status_code, answer.json()) == (200, {"PauseUntil": "2999-12-31T00:00:00Z"})
 
 
 @quick_passwords
