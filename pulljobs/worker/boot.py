@@ -1,13 +1,16 @@
 """Entry point of a child process. Modules that need Django are imported after `django.setup`."""
 
 import gc
+import logging
 import sys
 from multiprocessing.connection import Connection
 from typing import Final
 
 from pulljobs.errors import ConfigurationError
 from pulljobs.metrics import sharing
-from pulljobs.worker.shared_state import MISCONFIGURED, SharedState
+from pulljobs.worker.shared_state import MISCONFIGURED, UNREACHED, SharedState
+
+logger = logging.getLogger("pulljobs.worker")
 
 SWITCH_SECONDS: Final = 0.001
 """Seconds after which a thread that computes has to let others run, 5 ms by default in Python.
@@ -33,6 +36,7 @@ def start(
         sharing.join(counts_as)  # Before the module of a handler defines metrics of its own.
 
     import django
+    from django.db import InterfaceError, OperationalError
 
     django.setup()
     from pulljobs import handlers
@@ -47,6 +51,11 @@ def start(
         sys.stderr.write(f"{error}\n")
         shared_state.leave()
         sys.exit(MISCONFIGURED)
+    except (InterfaceError, OperationalError) as error:
+        problem = " ".join(str(error).split())
+        logger.warning("The database fails, and this process will be replaced: %s", problem)
+        shared_state.leave()
+        sys.exit(UNREACHED)
     fork_guard.install()
     sys.setswitchinterval(SWITCH_SECONDS)
     _collect_less()

@@ -15,6 +15,8 @@ MISCONFIGURED: Final = 78
 """Exit code of a child that a restart would not help. It is the EX_CONFIG of sysexits."""
 RETIRED: Final = 75
 """Exit code of a child that a new child has to replace. It is the EX_TEMPFAIL of sysexits."""
+UNREACHED: Final = 69
+"""Exit code of a child that could not start without the database: EX_UNAVAILABLE of sysexits."""
 LAST_FLUSH: Final = 0.6
 """Seconds for the last flush, within the second that a stop may take beyond its timeout."""
 IDLE: Final = 0

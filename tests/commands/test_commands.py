@@ -152,6 +152,14 @@ def test_a_list_reports_a_database_that_is_unreachable(
     assert raised.value.returncode == 1
 
 
+def test_a_command_starts_without_the_checks_of_models(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From Django 6.1 on they connect to the database, which may be down."""
+    monkeypatch.setattr(Consumer, "check", lambda **kwargs: pytest.fail("it was checked"))
+    call_command("pulljobs", "inspect", "consumer", skip_checks=False)
+
+
 MISSED: dict[str, tuple[list[str], str]] = {
     "a consumer": (["consumer", "orders/invoicing"], "served by        not known"),
     "consumers": (["consumer"], "It is not known."),

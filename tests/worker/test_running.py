@@ -20,6 +20,7 @@ from pulljobs.workflows import workflow
 from tests import second
 from tests.factories import ConsumerFactory
 from tests.handling import registry_of_its_own
+from tests.sessions import wait_until
 from tests.worker.processes import Stage
 
 processes = pytest.mark.processes
@@ -303,6 +304,18 @@ def test_a_worker_checks_its_settings_and_loads_no_urls(given: dict[str, int], e
 def test_a_flag_that_is_no_number_of_seconds_is_refused(text: str) -> None:
     with pytest.raises(CommandError, match=f"{text!r} is no number of seconds"):
         call_command("runpullworker", f"--flush-interval={text}")
+
+
+@processes
+def test_a_worker_that_starts_before_its_database_waits_for_it_in_one_line_a_time(
+    stage: Stage,
+) -> None:
+    worker = stage.worker(**{"JOBS_DATABASE" if second.IS_ON else "WORKER_DATABASE": "nowhere"})
+    wait_until(lambda: worker.log.count("The database fails") > 1)
+    assert 'database "nowhere" does not exist' in worker.log
+    assert worker.stop() == 0
+    assert "Traceback" not in worker.log
+    assert "ended with" not in worker.log
 
 
 @processes

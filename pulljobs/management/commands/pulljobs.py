@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, no_translatio
 from django.db import InterfaceError, OperationalError, ProgrammingError
 from django.utils import timezone
 
+from pulljobs.conf import WORKER_CHECKS
 from pulljobs.errors import (
     ConfigurationError,
     InvalidMessage,
@@ -49,6 +50,8 @@ DATABASE_ERRORS: Final = (
 
 
 class Command(BaseCommand):
+    requires_system_checks = (WORKER_CHECKS,)
+    """Checks of models connect to the database from Django 6.1 on, and would fail before `top`."""
     help = "Inspect and maintain pulljobs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
