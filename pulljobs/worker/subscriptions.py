@@ -94,8 +94,10 @@ def chosen_handlers(
     """Return the handlers that `only` names, or all if it is empty, except those of `exclude`.
 
     With `push` a name may also be that of a push consumer, if its packages are installed. Raise
-    ConfigurationError for other names.
+    ConfigurationError for other names, and if `exclude` has all that `only` names.
     """
+    if only and all({name, name.partition("/")[0]}.intersection(exclude) for name in only):
+        raise ConfigurationError(f"EXCLUDE leaves nothing of ONLY: {', '.join(sorted(only))}.")
     if not (push and can_deliver()):
         return serving(only, exclude)
     known = list(handlers.registered())

@@ -113,6 +113,14 @@ def test_an_unknown_name_is_not_excluded_silently(flags: dict[str, Any]) -> None
             call_command("runpullworker", exclude=["nothing"], **flags)
 
 
+@pytest.mark.parametrize("exclude", ["orders", "orders/invoicing"])
+def test_flags_that_leave_nothing_to_serve_are_refused(exclude: str) -> None:
+    with registry_of_its_own():
+        handler(channel="orders", consumer="invoicing")(print)
+        with pytest.raises(CommandError, match="leaves nothing of ONLY: orders/invoicing"):
+            call_command("runpullworker", only=["orders/invoicing"], exclude=[exclude])
+
+
 @processes
 def test_consumers_are_created_once_and_not_changed_later(stage: Stage) -> None:
     assert stage.worker("--burst").ended() == 0
