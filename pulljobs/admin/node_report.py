@@ -72,7 +72,7 @@ def _runs(running: Any) -> Iterator[RunRow]:
             ids.encode(job_id),
             reverse("admin:pulljobs_job_change", args=[job_id]),
             str(run.get("consumer") or looks.NOTHING),
-            str(run.get("slot") or looks.NOTHING),
+            looks.NOTHING if run.get("slot") is None else str(run["slot"]),
             looks.duration(run.get("seconds")),
             str(run.get("ended") or ""),
         )

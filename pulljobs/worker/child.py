@@ -139,7 +139,7 @@ class Child:
 
     def _log_report(self) -> None:
         running = self._buffer.runs.current()
-        for line in format_report(self._report(running), running):
+        for line in format_report(self._report(running), running, self._loop.find_frame):
             logger.warning("%s", line)
 
     def _report(self, running: Sequence[HandlerRun] | None = None) -> Report:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from types import CoroutineType, FrameType
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -76,6 +77,13 @@ class EventLoop:
         for tasks in self._all_tasks:
             tasks.give_up(after)
 
+    def find_frame(self, job: ClaimedJob) -> FrameType | None:
+        """Return the frame at which the handler of a job waits, or None if it does not wait."""
+        for tasks in self._all_tasks:
+            if (task := tasks.find(job)) is not None:
+                return _find_frame(task.get_coro())
+        return None
+
     def _blame(self, task: Task | None) -> None:
         """Charge the job whose task blocks the loop, or all running jobs if the task has no job."""
         owners = [tasks for tasks in self._all_tasks if task in tasks]
@@ -137,6 +145,9 @@ class LoopTasks:
 
     def __contains__(self, task: Task | None) -> bool:
         return task in self._jobs
+
+    def find(self, job: ClaimedJob) -> Task | None:
+        return self._tasks.get(job)
 
     def start(
         self,
@@ -220,6 +231,20 @@ class LoopTasks:
     def _on_cancel(self, run: HandlerRun) -> None:
         if (task := self._tasks.get(run.job)) is not None:
             self._loop.call(task.cancel)
+
+
+def _find_frame(work: Any) -> FrameType | None:
+    """Return the frame of the innermost waiting coroutine that is not one of asyncio's own.
+
+    It is None for a coroutine that runs now.
+    """
+    innermost: FrameType | None = None
+    while isinstance(work, CoroutineType) and not work.cr_running:
+        frame = work.cr_frame
+        if frame is not None and not frame.f_globals["__name__"].startswith("asyncio."):
+            innermost = frame
+        work = work.cr_await
+    return innermost
 
 
 def _outcome(job: ClaimedJob, task: asyncio.Task[Settlement | None]) -> Settlement | None:

@@ -1,11 +1,13 @@
 """Report of a worker process, for its node row in the database and, on SIGUSR1, for its log."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
+from pulljobs.handlers import ClaimedJob
 from pulljobs.loops import Runner
-from pulljobs.worker.runs import HandlerRun
+from pulljobs.worker.runs import NO_SLOT, HandlerRun
 
 Report = dict[str, Any]
 
@@ -37,14 +39,21 @@ def _run(run: HandlerRun) -> Report:
     return {
         "job": str(run.job.id),
         "consumer": "/".join(handler.path),
-        "slot": run.slot,
+        "slot": None if run.slot == NO_SLOT else run.slot,
         "seconds": round(run.seconds, 1),
         "ended": run.cancel_reason,
     }
 
 
-def format_report(report: Report, running: Sequence[HandlerRun]) -> Iterator[str]:
-    """Yield a line for each loop, each running job with the line of its code, and each circuit."""
+def format_report(
+    report: Report,
+    running: Sequence[HandlerRun],
+    find_frame: Callable[[ClaimedJob], FrameType | None],
+) -> Iterator[str]:
+    """Yield a line for each loop, each running job with the line of its code, and each circuit.
+
+    `find_frame` returns the frame at which an async handler waits.
+    """
     for name, loop in report["loops"].items():
         state = "dead" if not loop["alive"] else "asleep"
         if loop["in_pass_seconds"] is not None:
@@ -52,10 +61,11 @@ def format_report(report: Report, running: Sequence[HandlerRun]) -> Iterator[str
         yield f"{name}: {state}, last pass {loop['last_pass_seconds']} s ago"
     frames = sys._current_frames()
     for run, row in zip(running, report["running"], strict=True):
-        frame = frames.get(run.thread)
+        frame = find_frame(run.job) or frames.get(run.thread)
         place = f", at {frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
         job = f"job {row['job']} of {row['consumer']}"
-        yield f"slot {row['slot']}: {job} for {row['seconds']} s{place}"
+        slot = "push delivery" if row["slot"] is None else f"slot {row['slot']}"
+        yield f"{slot}: {job} for {row['seconds']} s{place}"
     for consumer, circuit in report["circuits"].items():
         yield f"circuit of {consumer}: {circuit['state']}, level {circuit['level']}"
     counts = {name: count for name, count in report.items() if isinstance(count, int)}

@@ -71,7 +71,7 @@ def test_page_of_a_node_shows_the_parts_of_its_report(reader: Client) -> None:
     node, job = uuid4(), 912_697_529_034_866_688
     nodes.register(USING, node, "host:1")
     loop = {"alive": True, "in_pass_seconds": 4.2, "last_pass_seconds": 0.3, "failures": 6}
-    run = {"job": str(job), "consumer": "a/<b>", "slot": "thread 1", "seconds": 90, "ended": None}
+    run = {"job": str(job), "consumer": "a/<b>", "slot": 0, "seconds": 90, "ended": None}
     path = "orders/invoicing"
     report = {
         "loops": {"fetcher": loop},
@@ -84,7 +84,7 @@ def test_page_of_a_node_shows_the_parts_of_its_report(reader: Client) -> None:
     page = reader.get(reverse("admin:pulljobs_node_change", args=[node])).content.decode()
     cells = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "held 17 Serves orders/invoicing Holds back orders/invoicing : " + CAUSE in cells
-    assert f"{ids.encode(job)} a/&lt;b&gt; thread 1 90 s" in cells
+    assert f"{ids.encode(job)} a/&lt;b&gt; 0 90 s" in cells
     assert "fetcher alive 0.3 s ago 4 s 6" in cells
     assert reverse("admin:pulljobs_job_change", args=[job]) in page
 

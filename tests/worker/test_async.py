@@ -46,6 +46,17 @@ def test_many_async_handlers_run_at_once_and_do_not_wait_for_threads(stage: Stag
     wait_until(lambda: jobs.get(stuck[0]).state == "DELIVERED")
 
 
+def test_a_report_names_the_line_at_which_an_async_handler_waits(stage: Stage) -> None:
+    awaiting()
+    [job] = publish(600)
+    worker = stage.worker()
+    stage.wait_for("started")
+    worker.signal(signal.SIGUSR1)
+    wait_until(lambda: "held 1" in worker.log)
+    [line] = [line for line in worker.log.splitlines() if f"job {job} of awaited/plain" in line]
+    assert "tests/worker/app/pull_handlers.py:" in line
+
+
 def test_async_jobs_in_flight_never_exceed_the_limit(stage: Stage) -> None:
     awaiting()
     publish(0.05, 100)
