@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pulljobs.errors import HandlerSignal, LeaseLost, WaitTimedOut
+from pulljobs.errors import AlreadySettled, HandlerSignal, LeaseLost, Retry, WaitTimedOut
 from pulljobs.workflows.effects import Operation, Pause, StoreCall, UserCall
 from pulljobs.workflows.failures import decode_failure
 from pulljobs.workflows.replay import (
@@ -33,8 +33,7 @@ def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Op
     """Store the failed steps whose exceptions the workflow caught. Return the next step."""
     if context.job.taken_away:
         raise LeaseLost(context.job.id)
-    failed, context.replay.failed = context.replay.failed, []
-    for each in failed:
+    for each in context.replay.take_caught():
         write = partial(context.store.write, each.step, each.seconds, failure=each.error)
         yield StoreCall(write)
     return context.replay.begin(name, kind, function)
@@ -79,7 +78,7 @@ def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
     began = time.monotonic()
     try:
         yield
-    except (HandlerSignal, LeaseLost, asyncio.CancelledError):
+    except (Retry, AlreadySettled, LeaseLost, asyncio.CancelledError):
         context.replay.end(step)
         raise
     except Exception as error:

@@ -14,7 +14,7 @@ from pulljobs.workflows.async_runs import AsyncRun
 from pulljobs.workflows.context import RunContext
 from pulljobs.workflows.definitions import Workflow
 from pulljobs.workflows.loading import begin_run
-from pulljobs.workflows.replay import Continuation, Replay, Suspension
+from pulljobs.workflows.replay import Continuation, Replay, Suspension, find_caller
 from pulljobs.workflows.runs import Run
 from pulljobs.workflows.storing import RunStore
 
@@ -29,6 +29,7 @@ def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
     The handler of the workflow calls this. Raise AlreadySettled if the claim ends before the run.
     """
     context = load(workflow, job, **hooks)
+    context.replay.main = find_caller()
     try:
         result = workflow.function(Run(context))
     except BaseException as error:
@@ -39,16 +40,18 @@ def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
 async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
     """Call an async workflow's function for one claim of a run. See `perform_run`.
 
-    Before a suspension, the steps of other tasks end, so that their results are stored.
+    The claim ends after the steps of other tasks, so that their results are stored.
     """
     context = await sync_to_async(load)(workflow, job, **hooks)
+    context.replay.main = find_caller()
     try:
         result = await workflow.function(AsyncRun(context))
     except BaseException as error:
-        if context.replay.ending is None:
-            raise
-        while context.running:
+        has_ending = context.replay.ending is not None
+        while context.running and (has_ending or isinstance(error, Exception)):
             await asyncio.wait(context.running)
+        if not has_ending:
+            raise
         return await sync_to_async(end_claim)(context, error)
     return await sync_to_async(end_claim)(context, None, result)
 
@@ -92,29 +95,32 @@ def end_claim(context: RunContext, error: BaseException | None, result: Any = No
     """Return the result of a run that is done, or raise the exception that ends its claim.
 
     `error` is the exception of the workflow's function. A suspension is written here, and then
-    AlreadySettled is raised. If the function caught the suspension and ended in another way,
-    Discard is raised, which makes the run DEAD.
+    AlreadySettled is raised, unless another task has failed. If the function caught the suspension
+    and ended in another way, Discard is raised, which makes the run DEAD.
     """
     ending = context.replay.ending
-    if ending is not None and not context.replay.is_swallowed and _is_only(error, ending):
+    has_ending, failure = _split(error)
+    is_swallowed = ending is not None and (context.replay.is_swallowed or not has_ending)
+    if ending is not None and not is_swallowed and failure is None:
         context.store.end_claim(ending, context.workflow.version)
         raise AlreadySettled from None
     if isinstance(error, LeaseLost) or context.job.taken_away:
         raise error or LeaseLost(context.job.id)
-    if ending is not None:
+    if is_swallowed:
         raise Discard(str(SuspensionSwallowed(str(ending)))) from error
-    if error is not None:
-        raise error
+    if failure is not None:
+        raise failure
     _report_unknown(context)
     return result
 
 
-def _is_only(error: BaseException | None, ending: BaseException) -> bool:
-    """Return True if an error is this ending, or an exception group of endings and nothing else."""
+def _split(error: BaseException | None) -> tuple[bool, BaseException | None]:
+    """Return True if an error is or has an ending of the claim, and the error without endings."""
     if isinstance(error, BaseExceptionGroup):
-        _endings, rest = error.split((Suspension, Continuation))
-        return rest is None
-    return error is ending
+        endings, rest = error.split((Suspension, Continuation))
+        return endings is not None, rest
+    has_ending = isinstance(error, Suspension | Continuation)
+    return has_ending, None if has_ending else error
 
 
 def _report_unknown(context: RunContext) -> None:

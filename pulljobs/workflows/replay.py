@@ -91,6 +91,8 @@ class FailedStep(NamedTuple):
     step: Step
     error: Exception
     seconds: float
+    caller: object
+    """Task or thread that called the step."""
 
 
 @dataclass(slots=True)
@@ -106,6 +108,8 @@ class Replay:
     """Task or thread in which the ending was raised. Others may go on for a while."""
     failed: list[FailedStep] = field(default_factory=list)
     """Failures that are not stored yet."""
+    main: object = None
+    """Task or thread that runs the function of the workflow."""
     _asked: Counter[str] = field(default_factory=Counter)
     _ended: Counter[str] = field(default_factory=Counter)
     _keyed: set[str] = field(default_factory=set)
@@ -147,8 +151,20 @@ class Replay:
 
     def fail(self, step: Step, error: Exception, seconds: float) -> None:
         """Note that a step has failed: its failure is stored if the workflow goes on."""
-        self.failed.append(FailedStep(step, error, seconds))
+        self.failed.append(FailedStep(step, error, seconds, find_caller()))
         self.end(step)
+
+    def take_caught(self) -> list[FailedStep]:
+        """Remove and return the failures that the code has caught, because it goes on.
+
+        A task may go on while the failure of another task is on its way to the code that awaits it.
+        """
+        if not self.failed:
+            return []
+        caller = find_caller()
+        caught = [each for each in self.failed if caller in (each.caller, self.main)]
+        self.failed = [each for each in self.failed if caller not in (each.caller, self.main)]
+        return caught
 
     def number_now(self, name: str) -> int:
         """Return the number, from 1, of the call of a step that runs now, or else comes next.
@@ -163,13 +179,13 @@ class Replay:
     def raise_ending(self, ending: Ending) -> Any:
         """Raise the exception that ends the claim, and let every later call raise it again."""
         self._check_open()
-        self.ending, self._ended_in = ending, _find_caller()
+        self.ending, self._ended_in = ending, find_caller()
         raise ending
 
     def check_swallowed(self) -> None:
         """Raise the ending of the claim again, and note it as swallowed, if the code caught it."""
         ending = self.ending
-        if ending is not None and self._ended_in is _find_caller() and not _is_handled(ending):
+        if ending is not None and self._ended_in is find_caller() and not _is_handled(ending):
             self.is_swallowed = True
             raise ending
 
@@ -201,7 +217,7 @@ class Replay:
             )
 
 
-def _find_caller() -> object:
+def find_caller() -> object:
     """Return the asyncio task, or else the thread, that runs this call."""
     try:
         return asyncio.current_task()

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group, Permission
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from pulljobs.errors import StepMismatch, UnknownChannel, WorkflowError
+from pulljobs.errors import Discard, StepMismatch, UnknownChannel, WorkflowError
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.storage import nodes
@@ -351,3 +351,96 @@ def test_a_step_that_was_cancelled_does_not_count_as_running(bench: Bench) -> No
     [ran] = drain()
     assert ran.job.state == State.DELIVERED, ran.exception
     assert keys[0].endswith(":3")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failure_that_nothing_catches_is_not_stored_by_other_tasks(bench: Bench) -> None:
+    calls: list[int] = []
+
+    async def fetch() -> int:
+        calls.append(1)
+        return 1 // (len(calls) - 1)
+
+    async def both(run: AsyncRun) -> Any:
+        return await asyncio.gather(run.step("fetch", fetch), run.step("other", abs, -3))
+
+    bench.workflow(both)
+    bench.start()
+    assert drain(delayed=True)[-1].job.state == State.DELIVERED
+    assert len(calls) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failure_of_another_task_that_was_caught_is_stored(bench: Bench) -> None:
+    calls: list[int] = []
+
+    async def fetch() -> float:
+        calls.append(1)
+        return 1 / 0
+
+    async def settle(run: AsyncRun) -> None:
+        await asyncio.gather(run.step("fetch", fetch), return_exceptions=True)
+        await run.sleep("night", timedelta(hours=8))
+
+    bench.workflow(settle)
+    bench.start()
+    assert drain(delayed=True)[-1].job.state == State.DELIVERED
+    assert len(calls) == 1
+
+
+def test_a_caught_discard_is_stored(bench: Bench) -> None:
+    calls: list[int] = []
+
+    def reserve() -> None:
+        calls.append(1)
+        raise Discard("no stock")
+
+    def order(run: Run) -> Any:
+        try:
+            run.step("reserve", reserve)
+        except Discard as error:
+            run.sleep("night", timedelta(hours=8))
+            return error.reason
+
+    bench.workflow(order)
+    tested = run_workflow(order)
+    assert (tested.result, len(calls)) == ("no stock", 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_next_to_a_failed_step_is_stored_before_the_attempt_ends(bench: Bench) -> None:
+    calls: list[str] = []
+
+    async def charge() -> None:
+        calls.append("charge")
+        await asyncio.sleep(0.05)
+
+    async def fetch() -> None:
+        calls.append("fetch")
+        if calls.count("fetch") == 1:
+            raise ZeroDivisionError
+
+    async def both(run: AsyncRun) -> None:
+        await asyncio.gather(run.step("charge", charge), run.step("fetch", fetch))
+
+    bench.workflow(both)
+    bench.start()
+    assert drain(delayed=True)[-1].job.state == State.DELIVERED
+    assert calls == ["charge", "fetch", "fetch"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failure_next_to_a_suspension_of_another_task_ends_the_attempt(bench: Bench) -> None:
+    async def fetch() -> None:
+        raise ZeroDivisionError
+
+    async def both(run: AsyncRun) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(run.step("fetch", fetch))
+            tasks.create_task(run.sleep("night", timedelta(hours=8)))
+
+    bench.workflow(both)
+    bench.start()
+    [ran] = drain()
+    assert ran.job.state == State.QUEUED
+    assert "ZeroDivisionError" in (ran.job.error or "")
