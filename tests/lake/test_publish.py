@@ -278,6 +278,29 @@ class TestCommand:
         kept = [bytes(row.payload or b"").decode() for row in RejectedRow.objects.all()]
         assert sorted(kept) == sorted(bad)
 
+    @pytest.mark.parametrize("name", ["a[1].jsonl", "{a,b}.csv", "a?*.csv", "ä b#%20.txt"])
+    def test_a_name_is_no_pattern(
+        self, spark: SparkSession, tmp_path: Path, channel: str, name: str
+    ) -> None:
+        """Programs number files such as `orders[1].csv`, which Spark takes as a pattern."""
+        for other in ("a1.jsonl", "a.csv", "abc.csv", name):
+            kept = "the file" if other == name else "another"
+            written = {
+                ".jsonl": f'{{"payload": "{kept}"}}',
+                ".csv": f"payload\n{kept}",
+                ".txt": kept,
+            }
+            (tmp_path / other).write_text(written[Path(other).suffix])
+        self.run(tmp_path / name, "--channel", channel)
+        assert [bytes(message.payload) for message in messages()] == [b"the file"]
+
+    def test_a_file_that_spark_ignores_is_refused(
+        self, spark: SparkSession, tmp_path: Path, channel: str
+    ) -> None:
+        (path := tmp_path / "_rows.jsonl").write_text('{"payload": "x"}')
+        with pytest.raises(CommandError, match="is a hidden file, which Spark ignores: rename it"):
+            self.run(path, "--channel", channel)
+
     @pytest.mark.parametrize("line", ['{"payload": 1}{"payload": 2}', '[{"payload": 1}] x'])
     def test_a_line_that_goes_on_behind_its_object_is_refused(
         self, spark: SparkSession, tmp_path: Path, channel: str, line: str

@@ -3,6 +3,7 @@
 A record that cannot be parsed is in the column `corrupt_record`, and is a bad row of the publish.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,9 @@ FORMATS: Final = {
     ".orc": "orc",
     ".txt": "text",
 }
+HIDDEN: Final = ("_", ".")
+"""First characters of the names of files that Spark ignores."""
+PATTERN: Final = re.compile(r"[\[\]{}*?\\]")
 STRICT: Final = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 OF_JSON: Final = {"columnNameOfCorruptRecord": CORRUPT, **STRICT}
 OF_CSV: Final = {
@@ -54,7 +58,7 @@ def read_files(spark: SparkSession, paths: Sequence[str], *, whole: bool = False
     the payload, and becomes JSON if it is neither text nor bytes. Raise ConfigurationError for
     unknown suffixes or for several formats.
     """
-    kind = _format(paths)
+    kind, paths = _format(paths), [_name_file(path) for path in paths]
     if kind == "text":
         return spark.read.text(list(paths)).withColumnRenamed("value", "payload")
     if kind == "json":
@@ -72,6 +76,18 @@ def _format(paths: Sequence[str]) -> str:
         known = " ".join(FORMATS)
         raise ConfigurationError(f"Files must all have one of these formats: {known}.")
     return formats.pop()
+
+
+def _name_file(path: str) -> str:
+    """Return the path of an existing file so that Spark takes no part of it as a pattern.
+
+    Other paths are for Spark alone. Raise ConfigurationError for a file that Spark ignores.
+    """
+    if not Path(path).is_file():
+        return path
+    if Path(path).name.startswith(HIDDEN):
+        raise ConfigurationError(f"{path} is a hidden file, which Spark ignores: rename it.")
+    return PATTERN.sub(r"\\\g<0>", path)
 
 
 def _json(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
