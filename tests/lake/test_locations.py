@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pulljobs.engine import outcomes
 from pulljobs.lake import locations
 from pulljobs.lake.models import LakeRun, Rollup
-from pulljobs.lake.spark import failures, session
+from pulljobs.lake.spark import failures, session, tables
 from pulljobs.storage import jobs
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
@@ -65,6 +65,30 @@ def test_a_wrong_scheme_is_one_clear_line_and_the_right_one_works_at_once(
     assert list(tmp_path.iterdir()) == []
     with lake_at(tmp_path / "lake"):
         assert run("export")["rows"] == {"archive": 1, "messages": 1}
+
+
+@pytest.mark.parametrize("character", tables.PATTERNS)
+def test_a_path_that_spark_or_delta_takes_as_a_pattern_is_one_clear_line(
+    tmp_path: Path, character: str
+) -> None:
+    """Exports wrote to it, but an erasure in it was a panic of the Delta library."""
+    settled(1)
+    with (
+        override_settings(PULLJOBS={"LAKE": str(tmp_path / f"my{character}lake")}),
+        pytest.raises(CommandError, match=r"^PULLJOBS\['LAKE'\] is .*: choose a path without "),
+    ):
+        run("export")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_with_spaces_and_other_signs_keeps_a_lake(tmp_path: Path) -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 2)
+    jobs.finish(USING, [outcomes.deliver(job) for job in claimed(consumer, 2)])
+    with lake_at(tmp_path / "mein läke #2, 50% (a:b)"):
+        run("export")
+        assert run("erase", "--where", "true")["messages"] == 2
+        assert run("verify")["equal"]
 
 
 def test_credentials_reach_executors_and_plain_http_needs_a_named_server() -> None:

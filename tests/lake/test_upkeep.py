@@ -159,6 +159,22 @@ def test_a_message_that_a_job_needs_is_left_as_it_is(place: Place) -> None:
     assert needed is not None
 
 
+def test_nothing_is_erased_while_the_lake_is_away(place: Place, tmp_path: Path) -> None:
+    """The lake would still have the contents when its disk is mounted again."""
+    if not isinstance(place, Path):
+        pytest.skip("an object store has no directories")
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    place.rename(tmp_path / "unmounted")
+    before = query("SELECT id, payload FROM pulljobs_message ORDER BY id")
+    message = ids.encode(before[0][0])
+    with pytest.raises(CommandError, match="lacks rows of archive that run .* is not mounted"):
+        run("erase", "--message", message)
+    assert query("SELECT id, payload FROM pulljobs_message ORDER BY id") == before
+    (tmp_path / "unmounted").rename(place)
+    assert run("erase", "--message", message)["messages"] == 1
+
+
 def test_a_wrong_predicate_is_one_clear_line(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export")

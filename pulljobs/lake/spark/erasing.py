@@ -22,7 +22,7 @@ from pulljobs.lake import lock, verified_days
 from pulljobs.lake.models import ErrorFingerprint, HotKey, Rollup
 from pulljobs.lake.models.rollups import Period
 from pulljobs.lake.rollups import hours
-from pulljobs.lake.spark import compacting
+from pulljobs.lake.spark import compacting, exporting
 from pulljobs.lake.spark.comparing import PARTITIONED
 from pulljobs.lake.spark.tables import WRITER, Table
 from pulljobs.models import ArchivedJob, Message
@@ -82,10 +82,11 @@ def erase(using: str, location: str, options: ErasureOptions, *, vacuums: bool) 
 
     `location` is that of the lake. With `vacuums`, the old files that had the contents are
     removed, too. Messages that a job still needs are left unchanged. Raise LakeError if another
-    process writes to the lake, and ConfigurationError if the chosen predicate is not valid.
+    process writes to the lake, or if it lacks files, and ConfigurationError for a wrong predicate.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):
+        exporting.check_lake(using, location)
         tables = {name: Table(location, name) for name in TABLES}
         chosen = _choose(using, tables["messages"], options)
         needed = {row.message_id for row in run(using, "needed_messages", {"message_ids": chosen})}
@@ -93,8 +94,7 @@ def erase(using: str, location: str, options: ErasureOptions, *, vacuums: bool) 
         if message_ids := [id for id in chosen if id not in needed]:
             _erase(using, location, tables, message_ids, erased)
         if vacuums:
-            removed = (compacting.vacuum_table(table, timedelta()) for table in tables.values())
-            erased.files = sum(removed)
+            erased.files = sum(compacting.vacuum_table(t, timedelta()) for t in tables.values())
     return erased
 
 

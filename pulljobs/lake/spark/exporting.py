@@ -125,10 +125,10 @@ def _check_history(using: str, location: str) -> None:
             "The lake was exported from another database, or this one was restored from a backup: "
             "its transactions are numbered differently. Continue with `pulljobs lake rebase`."
         )
-    _check_lake(using, location)
+    check_lake(using, location)
 
 
-def _check_lake(using: str, location: str) -> None:
+def check_lake(using: str, location: str) -> None:
     """Raise LakeError if the lake lacks an export run that the database knows to have rows."""
     for name in TABLES:
         if Table(location, name).last_run() < (run := ledger.find_run_of(using, location, name)):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION: Final = f"pulljobs, schema {VERSION}"
 """Description of every table, which names the version of its schema."""
+PATTERNS: Final = r"*?[]{}\^|"
+"""Characters that Spark takes as patterns of paths, or of which the Delta library panics."""
 WRITER: Final = WriterProperties(compression="ZSTD")
 """Properties with which files are rewritten: compressed as the export writes them."""
 
@@ -50,6 +52,10 @@ def location() -> str:
     if not (normalized := locations.normalize_location(settings().LAKE)):
         raise ConfigurationError(
             f"There is no lake: set {SETTING}['LAKE'] to its directory or URL."
+        )
+    if any(character in normalized for character in PATTERNS):
+        raise ConfigurationError(
+            f"{SETTING}['LAKE'] is {normalized!r}: choose a path without {PATTERNS}."
         )
     return normalized
 
