@@ -33,4 +33,5 @@ class BadRows:
 
     def _describe(self, reason: str) -> str:
         example = self._examples[reason]
-        return f"{self._counts[reason]:,} {reason}, such as {example.row}: {example.error}"
+        error = example.error.removesuffix(".")
+        return f"{self._counts[reason]:,} {reason}, such as {example.row}: {error}"

@@ -46,7 +46,7 @@ Handler = Callable[[Any], Any]
 def resolve(name: str) -> Handler:
     """Import the handler `module:function`, or raise ConfigurationError if that fails."""
     module, colon, function = name.partition(":")
-    if not (module and colon and function):
+    if not (module and colon and function) or module.startswith("."):
         raise ConfigurationError(f"Handler {name!r} must have the form module:function.")
     try:
         handler = getattr(import_module(module), function)

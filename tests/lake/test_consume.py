@@ -17,13 +17,13 @@ from django.db import OperationalError, connection
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
-from pulljobs.errors import LakeError
+from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake.models import StreamBatch
 from pulljobs.lake.spark import checkpoints, consuming
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.states import State
 from pyspark_pulljobs import stream as stream_of_jobs
-from pyspark_pulljobs.handling import Handling
+from pyspark_pulljobs.handling import Handling, resolve
 from tests.factories import ConsumerFactory, published
 from tests.lake import lakes
 from tests.lake.lakes import Place, environment, setting_of
@@ -231,6 +231,12 @@ def test_wrong_arguments_are_reported_in_one_line(
     consumer.name = "missing"
     with pytest.raises(CommandError, match=r"^There is no consumer 'missing' of channel"):
         consume(consumer, tmp_path, "is_fine")
+
+
+@pytest.mark.parametrize("name", ["shop", "shop:", ":score", ".shop:score"])
+def test_a_handler_is_a_module_and_a_function(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="must have the form module:function"):
+        resolve(name)
 
 
 @pytest.mark.parametrize("in_bucket", [False, True])

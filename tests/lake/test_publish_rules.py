@@ -163,6 +163,7 @@ def test_bad_rows_stop_everything(mode: str) -> None:
     assert "1 PayloadTooLarge" in error
     assert "secret" not in error
     assert "\n" not in error
+    assert ".." not in error
     assert Message.objects.count() == Job.objects.count() == RejectedRow.objects.count() == 0
 
 
