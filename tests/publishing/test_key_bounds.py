@@ -345,6 +345,15 @@ class TestReplace:
         send(consumer, "b", priority=5)
         assert replaced[0] in {job.id for job, _message in puller.claim(100).jobs}
 
+    def test_a_replaced_job_keeps_its_place_in_the_queue(self) -> None:
+        """However often it is replaced, a job is claimed before the jobs that came after it."""
+        consumer = bounded(1, "replace", exclusive_keys=False)
+        first = send(consumer, "a").job_ids
+        send(consumer, "other", key="b")
+        for _number in range(50):
+            send(consumer, "c")
+        assert ids(claimed(consumer)) == first
+
     def test_a_delay_goes_with_it(self) -> None:
         consumer = bounded(1, "replace")
         send(consumer, "a")
