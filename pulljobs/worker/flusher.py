@@ -85,8 +85,9 @@ class Flusher:
         if finished.locked:
             locked = [result for result in batch if result[0].id in finished.locked]
             batch = [result for result in batch if result[0].id not in finished.locked]
+            # Not later because of each further one: the first ones may be free by now.
+            self._locked_at = self._locked_at if self._locked else time.monotonic()
             self._locked += locked
-            self._locked_at = time.monotonic()
         jobs = [job for job, _outcome in batch]
         refused = self._buffer_refused(batch, finished)
         self._in_flight.drop([job for job in jobs if job not in refused] if refused else jobs)

@@ -15,6 +15,7 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
 from pulljobs.storage import statements
+from pulljobs.worker import flusher
 from pulljobs.worker.executor import perform
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import Thread, pass_time, query, session, wait_until
@@ -75,6 +76,29 @@ def test_while_a_row_is_locked_no_outcome_waits_for_another_locked_row() -> None
         assert set(Job.objects.values_list("id", flat=True)) == set(held)
     wait_until(lambda: bench.flusher.tick() >= 0 and not Job.objects.exists())
     assert not len(bench.in_flight)
+
+
+@pytest.mark.own_session
+def test_an_outcome_whose_row_is_free_again_waits_for_no_other_locked_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is written within a second, even if every pass meets another row that is locked."""
+    monkeypatch.setattr(flusher, "LOCKED_EVERY", 0.2)
+    [first, *others] = batch = claim_of(print, 200)
+    bench = FlusherBench(batch)
+    with session() as other, session() as another:
+        other.execute("SELECT FROM pulljobs_job WHERE id = %s FOR UPDATE", [first.id])
+        rest = [job.id for job in others]
+        another.execute("SELECT FROM pulljobs_job WHERE id = ANY(%s) FOR UPDATE", [rest])
+        bench.write(first, outcomes.deliver(first.held))
+        other.rollback()
+
+        def is_written() -> bool:
+            locked = others.pop()
+            bench.write(locked, outcomes.deliver(locked.held))
+            return not Job.objects.filter(id=first.id).exists()
+
+        wait_until(is_written, seconds=5)
 
 
 def test_failed_batch_is_written_by_a_later_pass_in_order() -> None:
