@@ -38,14 +38,21 @@ class Isolation:
         if self._running is not None and self._running not in self._in_flight:
             self._running = None
         if self._waiting and len(self._in_flight) == len(self._waiting):
-            pool, job = self._waiting[0]
-            is_held = record_start(job)
-            self._waiting.popleft()
-            if is_held:
-                self._running = job
-                pool.take([job])
-            else:
-                self._buffer.release(job)
+            # Taken out first: a stop of the worker releases the waiting ones meanwhile.
+            self._start(*self._waiting.popleft())
+
+    def _start(self, pool: JobPool, job: ClaimedJob) -> None:
+        is_recorded = False
+        try:
+            is_recorded = record_start(job)
+        finally:
+            if not (is_recorded or job.taken_away):  # A later pass tries again.
+                self._waiting.appendleft((pool, job))
+        if is_recorded:
+            self._running = job
+            pool.take([job])
+        elif job.taken_away:
+            self._buffer.release(job)
 
     def release_waiting(self) -> None:
         """Release all suspects that have not started."""

@@ -113,12 +113,16 @@ class Renewer:
 
 
 def record_start(job: ClaimedJob) -> bool:
-    """Renew the lease of a job and record that it runs. Return False if it is lost."""
+    """Renew the lease of a job and record that it runs. Return False if that was not possible.
+
+    The job is lost then, and `taken_away` is True, or another transaction has its lease locked.
+    """
     before = time.monotonic()
     if job.held in pulling.renew([job.held], job.lease_duration, running=[job.id]):
         job.extend(before)
         return True
-    job.taken_away, job.renew_at = True, NEVER
+    if not pulling.still_held([job.held]):
+        job.taken_away, job.renew_at = True, NEVER
     return False
 
 
