@@ -214,14 +214,10 @@ class Puller:
         )
         if self._is_small:
             terms = terms._replace(few=FEW)
-        session = AliasSession(self.using)
-
-        def claim(wanted: int) -> Claimed:
-            return claimer.claim(session, wanted, terms, entry)
-
-        if request.max_bytes is None:
-            return claim(request.wanted)
-        return limits.fitting(self.using, request.wanted, request.max_bytes, claim)
+        fit = None
+        if request.max_bytes is not None:
+            fit = partial(limits.fitting, self.using, request.wanted, request.max_bytes)
+        return claimer.claim(AliasSession(self.using), request.wanted, terms, entry, fit)
 
 
 def _limit_of(claimed: Claimed) -> Refusal | NotYet | None:

@@ -18,8 +18,8 @@ from pulljobs.storage.rows import Claimed, HeldJob, NotYet, Refusal, Taken
 from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, after_commit, brief, run
 from pulljobs.storage.turns import TakeResult
 
-Work = Callable[[int], Claimed]
-"""Function that claims at most that many jobs."""
+Work = Callable[[int], Claimed | None]
+"""Function that claims at most that many jobs. None: the rules of the consumer have changed."""
 Take = Callable[[], TakeResult]
 
 
@@ -139,16 +139,19 @@ def throttle_keys_of_jobs(using: str, consumer_id: int, seconds: Mapping[int, fl
         throttle_keys(using, of_keys)
 
 
-def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:
+def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed | None:
     """Claim up to `wanted` jobs whose messages together have at most `max_bytes`.
 
     `work` claims a number of jobs. If they are too large, the claim is rolled back and fewer are
-    claimed. The result has the refusal MAX_BYTES if the size kept a job out.
+    claimed. The result has the refusal MAX_BYTES if the size kept a job out, or is None if that of
+    `work` is.
     """
     tried = wanted
     while True:
         with brief(using):
             claimed = work(tried)
+            if claimed is None:
+                return None
             fit = _fitting(using, claimed.jobs, max_bytes)
             if fit == len(claimed.jobs):
                 break

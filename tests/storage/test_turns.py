@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from django.core.exceptions import ValidationError
 
 from pulljobs import operating, pulling, weights
 from pulljobs.engine import outcomes
+from pulljobs.engine.claiming.rows import Claimed
+from pulljobs.engine.claiming.turns import TurnClaim
 from pulljobs.engine.low_water_marks import BEGINNING, Entry, LowWaterMarks, Position
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import statement
@@ -28,7 +31,15 @@ from pulljobs.storage.statements import PLAN_FOR_QUEUES
 from pulljobs.worker.throttles import Throttles
 from tests.factories import USING, ConsumerFactory
 from tests.keyed import claim, deliver, ids, take
-from tests.sessions import Thread, query, session, wait_for_other_transactions, wait_until
+from tests.sessions import (
+    PATIENCE_SECONDS,
+    Thread,
+    lock_timeout,
+    query,
+    session,
+    wait_for_other_transactions,
+    wait_until,
+)
 from tests.storage.planning import GUARDED, PARAMS, TERMS
 from tests.turns import (
     claimed_keys,
@@ -194,6 +205,32 @@ class TestFairShares:
             assert len(reader.claim(2).jobs) == 2
             late.execute("COMMIT")
         assert len(reader.claim(5).jobs) == 2
+
+    @committed
+    def test_a_claim_up_to_a_size_keeps_no_claim_from_a_new_key(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Keys get their turns before and after the transaction that claims up to a size."""
+        consumer, reached, may_go_on = fair(), threading.Event(), threading.Event()
+        queue(consumer, 1, "b")
+
+        def look_again(*args: Any) -> Claimed:
+            if not reached.is_set():
+                reached.set()
+                assert may_go_on.wait(PATIENCE_SECONDS)
+            return look(*args)
+
+        look = TurnClaim.look_again
+        monkeypatch.setattr(TurnClaim, "look_again", look_again)
+        claiming = Thread(lambda: puller(consumer).claim(1, max_bytes=1_000))
+        try:
+            assert reached.wait(PATIENCE_SECONDS)
+            queue(consumer, 1, "a")
+            with lock_timeout("2s"):
+                assert claimed_keys(consumer) == {"a": 1}
+        finally:
+            may_go_on.set()
+        assert len(claiming.result().jobs) == 1
 
 
 @committed

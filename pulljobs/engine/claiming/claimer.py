@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pulljobs.engine.claiming import guarded
-from pulljobs.engine.claiming.guarded import Guards, Request
+from pulljobs.engine.claiming.guarded import Fit, Guards, Request
 from pulljobs.engine.claiming.rows import Claimed, Terms
 from pulljobs.engine.clocks import Watch
 from pulljobs.engine.low_water_marks import Entry, LowWaterMarks, Position
@@ -30,14 +30,17 @@ class Claimer:
     job_cost: float = 1.0
     """Average cost of the jobs of the last claim."""
 
-    def claim(self, session: Session, wanted: int, terms: Terms, entry: Entry) -> Claimed:
+    def claim(
+        self, session: Session, wanted: int, terms: Terms, entry: Entry, fit: Fit | None = None
+    ) -> Claimed:
         """Claim up to `wanted` jobs by the known rules of the consumer (guards).
 
-        If the claim finds that the rules have changed, read them and repeat the claim.
+        If the claim finds that the rules have changed, read them and repeat the claim. `fit` limits
+        the size of the jobs.
         """
         while True:
             ring = self.ring.entry_above()
-            request = Request(self.consumer_id, wanted, terms, entry, ring, self.job_cost)
+            request = Request(self.consumer_id, wanted, terms, entry, ring, self.job_cost, fit)
             claimed = guarded.claim(session, request, self.guards)
             if claimed is not None:
                 self.job_cost = claimed.job_cost

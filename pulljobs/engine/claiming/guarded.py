@@ -11,6 +11,8 @@ from pulljobs.engine.sql import Session
 
 Work = Callable[[Session, int, int, Terms, Entry], Claimed]
 """Function that claims jobs of a consumer, as `plain.claim` does."""
+Fit = Callable[[Callable[[int], Claimed | None]], Claimed | None]
+"""Function that calls a claim of a number of jobs, and again of fewer jobs until they fit."""
 
 
 class Guards(NamedTuple):
@@ -36,6 +38,8 @@ class Request(NamedTuple):
     """Entry of a claim by turns into the ring, the index of the turns of keys."""
     job_cost: float = 1.0
     """Estimated cost of a job, from which follows how many jobs the tokens of a rate allow."""
+    fit: Fit | None = None
+    """Limit of the size of the jobs, in a transaction of its own, or None for any size."""
 
 
 def read_guards(session: Session, consumer_id: int) -> Guards:
@@ -57,6 +61,16 @@ def claim(session: Session, request: Request, guards: Guards) -> Claimed | None:
 
 
 def _claim(session: Session, request: Request, guards: Guards, work: Work) -> Claimed | None:
+    if request.fit is None:
+        return _claim_any_size(session, request, guards, work)
+    return request.fit(
+        lambda wanted: _claim_any_size(session, request._replace(wanted=wanted), guards, work)
+    )
+
+
+def _claim_any_size(
+    session: Session, request: Request, guards: Guards, work: Work
+) -> Claimed | None:
     if not guards.limited:
         claimed = _claim_unlimited(session, request, work)
         return None if claimed.refusal is Refusal.UNGUARDED else claimed
