@@ -259,11 +259,12 @@ def maintaining() -> Iterator[Upkeep]:
     """
     using, now = settings().DATABASE, settings()
     nodes.forget_waits(using)
-    clients.forget_old(using)
-    progress.forget_old(using)
     counting.forget(using)
     upkeep = Upkeep([], [], partitions.not_owned(using))
     yield upkeep
+    for forget in (clients.forget_old, progress.forget_old):
+        while forget(using):
+            yield upkeep
     if not upkeep.not_owned:
         for made in partition_making.make_ahead(using, now.PARTITIONS_AHEAD):
             upkeep.made.append(made)

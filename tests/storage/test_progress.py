@@ -5,10 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from pulljobs import jobs
+from pulljobs import jobs, operating
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import JobProgress
-from pulljobs.storage import progress
+from pulljobs.storage import forgetting, progress
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import query
 
@@ -47,3 +47,11 @@ def test_the_progress_of_a_job_that_has_ended_is_forgotten_after_a_day() -> None
     query("UPDATE pulljobs_progress SET reported_at = now() - interval '2 days'")
     assert progress.forget_old(USING) == 1
     assert JobProgress.objects.get().pk == live
+
+
+def test_one_maintenance_forgets_all_outdated_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgetting, "AT_ONCE", 2)
+    for id in range(5):
+        JobProgress.objects.create(job_id=id, done=1, reported_at="2026-01-01T00:00:00Z")
+    operating.maintain()
+    assert not JobProgress.objects.exists()
