@@ -96,6 +96,10 @@ def delivered_with_a_result(held: Held) -> Settlement:
     return outcomes.deliver(held, "1")
 
 
+def retried(held: Held) -> Settlement:
+    return outcomes.retry(held, "again")
+
+
 @pytest.mark.parametrize("settle", [outcomes.deliver, delivered_with_a_result])
 def test_a_lease_goes_with_its_last_job(settle: Any) -> None:
     jobs.finish(USING, list(map(settle, held_jobs(2))))
@@ -112,6 +116,18 @@ def test_a_lease_goes_with_its_last_job_however_it_is_split() -> None:
     jobs.finish(USING, list(map(outcomes.deliver, second[30:])))
     assert not Lease.objects.exists()
     assert ArchivedJob.objects.count() == 90
+
+
+@pytest.mark.parametrize("settle", [outcomes.deliver, delivered_with_a_result, retried])
+def test_a_lease_goes_with_its_last_job_however_the_others_ended(settle: Any) -> None:
+    """The jobs of a lease may end one by one, each in another way, and by a kill."""
+    delivered, rejected, released, killed, last = held_jobs(5)
+    jobs.finish(USING, [outcomes.deliver(delivered)])
+    jobs.finish(USING, [outcomes.reject(rejected, "broken"), outcomes.release(released)])
+    jobs.kill(USING, [killed.job_id], reason="killed")
+    assert Lease.objects.exists()
+    jobs.finish(USING, [settle(last)])
+    assert not Lease.objects.exists()
 
 
 def test_a_part_of_a_claim_that_was_renewed_goes_without_the_rest() -> None:

@@ -96,8 +96,7 @@ def test_only_jobs_still_held_expire() -> None:
 def test_a_lease_with_nothing_left_goes_without_a_word() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 2)
-    for held in claimed(consumer, 2):
-        jobs.finish(USING, [outcomes.deliver(held, "1")])
+    jobs.kill(USING, [held.job_id for held in claimed(consumer, 2)], reason="killed")
     assert Lease.objects.exists()
     pass_time()
     finished = jobs.reap(USING, 10)

@@ -238,12 +238,30 @@ ended AS (
         -- The array, unlike a join with what is settled, may be evaluated again for a row that changed; it is
         -- looked up in a hash, for arrays compare each with each.
         SELECT id
-        FROM pulljobs_lease
+        FROM pulljobs_lease AS held
         WHERE lease_token = ANY(%(lease_tokens)s::uuid[])
-            AND NOT EXISTS (
-                SELECT
-                FROM unnest(job_ids) AS member (id)
-                WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM settled)))
+            AND NOT (
+                -- While others are left, the last job of the claim mostly is: then this look is enough.
+                EXISTS (
+                    SELECT
+                    FROM pulljobs_job
+                    WHERE id = held.job_ids[cardinality(held.job_ids)]
+                        AND lease_token = held.lease_token
+                        AND id NOT IN (SELECT unnest(ARRAY(SELECT id FROM settled)))
+                    OFFSET 0
+                )
+                OR EXISTS (
+                    SELECT
+                    FROM unnest(held.job_ids) AS member (id)
+                    CROSS JOIN LATERAL (
+                        -- One by one: a join might scan the table.
+                        SELECT
+                        FROM pulljobs_job
+                        WHERE id = member.id AND lease_token = held.lease_token
+                        LIMIT 1
+                    ) AS job
+                    WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM settled)))
+                )
             )
         FOR UPDATE SKIP LOCKED
     ))
