@@ -14,12 +14,22 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node, PullWaiter
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import jobs, listen, nodes, statements
+from pulljobs.storage import invariants, jobs, listen, nodes, statements
+from pulljobs.storage.invariants import CheckLimits
 from pulljobs.storage.rows import Finished
 from pulljobs.worker.reaper import Reaper
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.keyed import claim, exclusive, queued
-from tests.sessions import PATIENCE_SECONDS, Session, Thread, pass_time, session, states, wait_until
+from tests.sessions import (
+    PATIENCE_SECONDS,
+    Session,
+    Thread,
+    pass_time,
+    query,
+    session,
+    states,
+    wait_until,
+)
 from tests.worker.claiming import limits
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(60)]
@@ -57,6 +67,20 @@ def test_the_reaper_returns_the_other_jobs_of_the_lease_and_other_leases(
     wait_until(lambda: jobs.reap(USING, 10) is not None)
     assert set(states().values()) == {"QUEUED"}
     assert not Lease.objects.exists()
+
+
+def test_a_lease_that_the_reaper_puts_off_breaks_no_invariant(consumer: Consumer) -> None:
+    """`pulljobs verify` accepts a lease that was over at its hard end and has a locked job."""
+    [[locked]] = held_jobs(consumer, 1)
+    query("UPDATE pulljobs_lease SET claimed_at = claimed_at - interval '1 h'")
+    query("UPDATE pulljobs_lease SET leased_until = claimed_at, hard_end = claimed_at")
+    with session() as other:
+        lock_row(other, locked)
+        jobs.reap(USING, 10)
+        lease = Lease.objects.get()
+        assert lease.leased_until > lease.hard_end
+        checks = CheckLimits(None, page_timeout=LONG, overdue=LONG, retention=None)
+        assert invariants.check_once(USING, checks).broken == {}
 
 
 def test_the_jobs_of_a_dead_node_are_given_back_but_for_the_locked_one(
