@@ -24,6 +24,7 @@ from tests.sessions import (
     PATIENCE_SECONDS,
     Session,
     Thread,
+    blocked_by,
     pass_time,
     query,
     session,
@@ -118,6 +119,24 @@ def test_other_outcomes_are_written_while_a_row_is_locked(
         assert (set(finished.locked), finished.lost) == ({locked.job_id}, [])
     again = jobs.finish(USING, batch[:1])
     assert again.states.keys() == {locked.job_id}
+
+
+def test_deliveries_of_several_claims_lock_the_jobs_of_the_first_claim_first(
+    consumer: Consumer,
+) -> None:
+    """Outcomes may come in any order. Another transaction that locks the jobs by id waits for none.
+
+    Otherwise the two could wait for each other, until the server ends one of them.
+    """
+    first, second = held_jobs(consumer, 45, 45)
+    batch = list(map(outcomes.deliver, [*second, *first]))
+    with session() as other:
+        lock_row(other, first[0])
+        finishing = Thread(lambda: jobs.finish(USING, batch))
+        wait_until(lambda: blocked_by(other))
+        other.execute("SET LOCAL lock_timeout = '200ms'")
+        lock_row(other, second[0])
+    assert len(finishing.result().states) == 90
 
 
 def test_an_attempt_that_skips_locked_rows_waits_for_nothing(consumer: Consumer) -> None:

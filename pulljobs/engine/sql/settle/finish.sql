@@ -10,7 +10,7 @@
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
 --   is_grouped boolean (those of other consumers, too), freed_key (NULL: none), turn_key (NULL: its keys have no slots and no rate); what
 --   does not come back was not held under that lease_token, and nothing was written for it.
--- Locks: the jobs, in order of id. Index: primary key. Leases without further jobs are deleted, unless another transaction has them locked.
+-- Locks: the jobs, those to deliver first, each kind in order of id. Index: primary key. Leases without further jobs are deleted, unless another transaction has them locked.
 WITH ${clock_after_id},
 offered AS MATERIALIZED (
     SELECT *
