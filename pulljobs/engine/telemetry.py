@@ -17,7 +17,7 @@
     PushAnswered    the answer to a POST to a push consumer
     CircuitChanged  the circuit of a consumer or task changed its level
     LoopFailed      a loop's pass failed and will be tried again
-    LeftBehind      jobs that still ran when a worker had to stop
+    LeftBehind      jobs that a worker had to leave in flight when it stopped
 
 A recorder is a callable that takes an event. Labels are channel, consumer and event, never ids, and
 empty where they are not known. No event has payloads or tokens.
@@ -288,7 +288,7 @@ def _(event: LoopFailed) -> None:
 @log.register
 def _(event: LeftBehind) -> None:
     logger.warning(
-        "Stopped with jobs running that come back when their lease is over: %s",
+        "Stopped with jobs in flight that come back when their lease is over: %s",
         ", ".join(map(str, event.jobs)),
     )
 

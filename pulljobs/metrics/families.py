@@ -127,7 +127,7 @@ COUNTED: Final = (
         "pulljobs_jobs_left_behind_total",
         Type.COUNTER,
         (),
-        "Jobs that still ran when a worker had to stop; they return when their lease expires.",
+        "Jobs that a worker left in flight when it stopped; they return when their lease expires.",
     ),
 )
 """Counters and histograms of events, which each process counts for itself."""

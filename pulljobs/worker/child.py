@@ -88,9 +88,8 @@ class Child:
         self._watch_runners = [] if watch is None else [Runner("subscriptions", watch)]
         self._renewer = Renewer(self._in_flight, self._buffer.runs)
         self._renewer_runner = Runner("renewer", self._renewer)
-        self._flusher_runner = Runner(
-            "flusher", self._make_flusher(), prepare=pulling.prepare_to_finish
-        )
+        self._flusher = self._make_flusher()
+        self._flusher_runner = Runner("flusher", self._flusher, prepare=pulling.prepare_to_finish)
         self._buffer.notify_at(self._limits.FLUSH_SIZE, self._flusher_runner.wake)
         self._reaper_runner = Runner("reaper", self._make_reaper())
         self._hooked_loops: dict[str, WorkerLoop] = {
@@ -187,7 +186,7 @@ class Child:
         runs = self._buffer.runs.current()
         running = tuple(run.job.id for run in runs if run.cancel_reason is None)
         self._renewer.stop_charging(running)
-        self._flush_last(deadline)
+        self._flush_last(deadline, len(running))
         self._call_endings()
         self._give_up_hooks.end(deadline + LAST_FLUSH)
         # Until now its heartbeats showed that this process is alive.
@@ -195,8 +194,8 @@ class Child:
         hooked = self._hooked_runners.values()
         for runner in (self._reaper_runner, *self._watch_runners, *hooked):
             runner.join(CANCEL_PATIENCE)
-        if running:
-            emit(LeftBehind(running))
+        if left := self._in_flight.job_ids():
+            emit(LeftBehind(left))
 
     def _cancel_tasks(self) -> None:
         for pool in self._loop_pools:
@@ -211,11 +210,13 @@ class Child:
         for pool in (self._thread_pool, *self._loop_pools):
             pool.release_waiting()
 
-    def _flush_last(self, stop_by: float) -> None:
+    def _flush_last(self, stop_by: float, running: int) -> None:
+        """Write the outcomes of all jobs in flight but those that still run, if there is time."""
         now = time.monotonic()
         deadline = max(now, min(stop_by, now + EARLY_FLUSH)) + LAST_FLUSH
+        self._flusher.retry_locked()
         while (
-            self._buffer.results or self._renewer.has_to_stop_charging
+            len(self._in_flight) > running or self._renewer.has_to_stop_charging
         ) and time.monotonic() < deadline:
             self._flusher_runner.wake()
             self._renewer_runner.wake()

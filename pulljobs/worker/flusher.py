@@ -60,6 +60,10 @@ class Flusher:
             return 0
         return self._limits.FLUSH_INTERVAL.total_seconds()
 
+    def retry_locked(self) -> None:
+        """Try outcomes whose rows were locked again in the next pass. Any thread may call this."""
+        self._locked_at = float("-inf")
+
     def _flush(self) -> int:
         """Write a batch of outcomes and return their number."""
         batch = self._take_batch()

@@ -34,6 +34,11 @@ class InFlightJobs:
     def __contains__(self, job: ClaimedJob) -> bool:
         return job in self._jobs
 
+    def job_ids(self) -> tuple[int, ...]:
+        """Return the ids of all jobs, in the order of their claims."""
+        with self._lock:
+            return tuple(job.id for job in self._jobs)
+
     def room(self, payload_bytes: float) -> int:
         """Return how many more jobs may be claimed, if each payload has `payload_bytes`."""
         room = self._limit - len(self._jobs)

@@ -11,7 +11,7 @@ import pytest
 
 from pulljobs import jobs, pulling
 from pulljobs.models import ArchivedJob, Job, Node
-from tests.sessions import SLACK, wait_until
+from tests.sessions import SLACK, blocked_by, session, wait_until
 from tests.worker.processes import Stage, in_flight
 
 pytestmark = pytest.mark.processes
@@ -110,6 +110,27 @@ def test_a_handler_that_outlives_the_graceful_timeout_is_left_to_its_lease_uncha
     view = jobs.get(job)
     assert (view.state, view.retry_count, view.deliveries) == ("QUEUED", 0, 1)
     assert not Job.objects.get(id=job).suspect
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+def test_an_outcome_whose_row_was_locked_is_written_or_named_at_the_end(
+    stage: Stage, is_free: bool
+) -> None:
+    stage.consumer()
+    [job] = stage.until_gate()
+    worker = stage.worker("--graceful-timeout", "2")
+    stage.wait_for("started")
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_job FOR UPDATE")
+        stage.open_gate()
+        wait_until(lambda: blocked_by(other))
+        wait_until(lambda: not blocked_by(other))
+        if is_free:
+            other.rollback()
+        worker.signal()
+        assert worker.ended() == 0
+    assert (f"lease is over: {job}" in worker.log) is not is_free
+    assert ArchivedJob.objects.filter(job_id=job).exists() is is_free
 
 
 def test_second_signal_ends_at_once_and_charges_nothing(stage: Stage) -> None:
