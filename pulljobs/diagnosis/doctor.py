@@ -6,7 +6,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from django.db.models import Count, Min
 from django.db.models.functions import Now
 
 from pulljobs import hooks
@@ -25,7 +24,7 @@ from pulljobs.diagnosis.database_checks import (
 from pulljobs.models import Consumer, Job, Lease, LimitGroup
 from pulljobs.models.flow import FlowLimits
 from pulljobs.states import State
-from pulljobs.storage import backlog, dead
+from pulljobs.storage import backlog, blockers, dead
 from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.jobs import stats
 
@@ -189,14 +188,13 @@ def dead_jobs() -> Iterator[Finding]:
 def leases_not_reaped() -> Iterator[Finding]:
     """Report leases that ended so long ago that no reaper can be at work."""
     late = UNREAPED + settings().REAP_INTERVAL
-    over = Lease.objects.using(settings().DATABASE).filter(leased_until__lt=Now() - late)
-    expired = over.aggregate(count=Count("id"), oldest=Min("leased_until"))
-    if expired["count"]:
+    leases, oldest = blockers.count_expired(settings().DATABASE, late)
+    if oldest is not None:
         yield Finding(
             "not_reaped",
             True,
-            f"{_leases(expired['count'])} expired at {times.format_time(expired['oldest'])} or "
-            "later, and no process gives the jobs back: start a worker, or run `pulljobs reap`. "
+            f"{_leases(leases)} expired at {times.format_time(oldest)} or later, and no process "
+            "gives the jobs back: start a worker, or run `pulljobs reap`. "
             "Servers of the HTTP API reap, too, from their first pull or job POST on, unless "
             "REAP_WHILE_SERVING is False. Spark's streams reap while they run.",
         )

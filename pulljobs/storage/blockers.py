@@ -1,6 +1,6 @@
-"""Queries for what keeps PostgreSQL from removing dead rows, or a role from making partitions."""
+"""Queries for what keeps dead rows, lacks partitions, or leaves jobs under expired leases."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from pulljobs.storage.partitions import PARTITIONED
@@ -58,6 +58,28 @@ WHERE relkind IN ('r', 'p')
     AND NOT pg_has_role(relowner, 'USAGE')
 ORDER BY relname
 """
+
+
+# OFFSET keeps the planner from joining the tables, which would scan all jobs.
+_EXPIRED: Final = """
+SELECT count(*) AS leases, min(leased_until) AS oldest
+FROM pulljobs_lease AS lease
+WHERE leased_until < clock_timestamp() - %s
+    AND EXISTS (
+        SELECT FROM pulljobs_job AS job
+        WHERE job.id = ANY (lease.job_ids) AND job.lease_token = lease.lease_token
+        OFFSET 0
+    )
+"""
+
+
+def count_expired(using: str, age: timedelta) -> tuple[int, datetime | None]:
+    """Return the number of leases that ended before `age` and hold jobs, and the oldest end.
+
+    A lease that was renewed while its last job was settled stays without jobs, and blocks nothing.
+    """
+    [row] = query(using, _EXPIRED, [age])
+    return row.leases, row.oldest
 
 
 def pins(using: str, age: timedelta) -> list[Pin]:

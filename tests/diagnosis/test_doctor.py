@@ -12,7 +12,7 @@ from psycopg.errors import QueryCanceled
 
 from pulljobs import operating
 from pulljobs.diagnosis import doctor
-from pulljobs.models import Consumer, LimitGroup, Node
+from pulljobs.models import Consumer, Job, Lease, LimitGroup, Node
 from pulljobs.pulling import Puller
 from pulljobs.storage import limits, nodes, turns
 from tests.circuits import CAUSE, open_circuit
@@ -293,6 +293,9 @@ def test_expired_leases_that_were_not_reaped_are_an_error() -> None:
     pass_time()
     assert findings()["not_reaped"]["is_error"]
     assert findings()["not_reaped"]["text"].startswith("1 lease expired at ")
+    Job.objects.all().delete()  # as if it was settled while its lease was renewed
+    assert Lease.objects.exists()
+    assert "not_reaped" not in findings()
 
 
 def test_leases_that_no_process_would_end_are_named_before_they_are_over() -> None:
