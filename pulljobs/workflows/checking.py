@@ -1,5 +1,6 @@
 """Dry replay: the code of this process against stored runs, without effects."""
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,16 +22,18 @@ from pulljobs.workflows import definitions
 from pulljobs.workflows.async_runs import AsyncRun
 from pulljobs.workflows.context import RunContext
 from pulljobs.workflows.definitions import Workflow
-from pulljobs.workflows.dry_store import DryStore, ReplayEnd
+from pulljobs.workflows.dry_store import DryReplay, DryStore, ReplayEnd
 from pulljobs.workflows.loading import live_runs
 from pulljobs.workflows.models import WorkflowRun
-from pulljobs.workflows.replay import Continuation, Replay, Step, Suspension
+from pulljobs.workflows.replay import Continuation, Step, Suspension
 from pulljobs.workflows.runs import Run
 
 AT_ONCE: Final = 200
 SHOWN: Final = 5
 LONGEST_TEXT: Final = 200
 """Longest text of an exception in the description of a problem."""
+LONGEST_WAIT: Final = 2.0
+"""Seconds that the replay of a run waits for its other tasks."""
 NO_TOKEN: Final = UUID(int=0)
 
 
@@ -84,16 +87,25 @@ def replay(
 ) -> str:
     """Replay a run without effects. Return where the code differs from the stored steps, or ''."""
     context = _make_context(workflow, run, job, steps, message)
-    end: BaseException | None = None
+    ends: list[BaseException] = []
     try:
         with _read_only():
             _call(workflow, context)
-    except StepMismatch as error:
-        return str(error)
-    except (Exception, ReplayEnd, Suspension, Continuation) as error:
-        end = error
+    except (Exception, ReplayEnd, Suspension, Continuation, BaseExceptionGroup) as error:
+        ends = list(_list_leaves(error))
+    if mismatch := next((end for end in ends if isinstance(end, StepMismatch)), None):
+        return str(mismatch)
     unknown = context.replay.unknown()
-    return _describe(end, unknown) if unknown else ""
+    return _describe(ends[0] if ends else None, unknown) if unknown else ""
+
+
+def _list_leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions in a group, as a TaskGroup raises it, or else the exception itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for each in error.exceptions:
+        yield from _list_leaves(each)
 
 
 def _describe(end: BaseException | None, unknown: Sequence[Step]) -> str:
@@ -109,9 +121,19 @@ def _describe(end: BaseException | None, unknown: Sequence[Step]) -> str:
 def _call(workflow: Workflow, context: RunContext) -> None:
     if workflow.is_async:
         # Its sync code runs in this thread, whose transaction is read-only.
-        async_to_sync(workflow.function)(AsyncRun(context))
+        async_to_sync(_acall)(workflow, context)
     else:
         workflow.function(Run(context))
+
+
+async def _acall(workflow: Workflow, context: RunContext) -> None:
+    try:
+        await workflow.function(AsyncRun(context))
+    finally:
+        # One task has come to a step that has not ended. Others may have stored steps to ask for.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=LONGEST_WAIT)
 
 
 @contextmanager
@@ -150,7 +172,7 @@ def _make_context(
     return RunContext(
         job=job,
         workflow=workflow,
-        replay=Replay.of_steps(steps),
+        replay=DryReplay.of_steps(steps),
         store=DryStore(using, job),
         version=run.version,
         rounds=run.rounds,

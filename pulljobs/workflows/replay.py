@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from pulljobs.engine.validation import encodable
 from pulljobs.errors import LONGEST_DELAY, StepMismatch, TooManySteps
@@ -118,7 +118,7 @@ class Replay:
     _position: int = 0
 
     @classmethod
-    def of_steps(cls, steps: Iterable[Step]) -> "Replay":
+    def of_steps(cls, steps: Iterable[Step]) -> Self:
         """Return the replay of a run with these stored steps."""
         stored = {step.key: step for step in steps}
         last = max((step.position for step in stored.values()), default=0)

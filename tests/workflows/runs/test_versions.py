@@ -1,5 +1,6 @@
 """A deploy: which runs go on, which would break, and how they are repaired."""
 
+import asyncio
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -92,6 +93,42 @@ def test_a_check_writes_nothing_from_async_code_between_steps(bench: Bench) -> N
         [broken] = checking.check_runs().broken
     assert "cannot execute INSERT in a read-only transaction" in broken.problem
     assert not Group.objects.exists()
+
+
+async def gather_tasks(*calls: Any) -> None:
+    await asyncio.gather(*calls)
+
+
+async def group_tasks(*calls: Any) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for call in calls:
+            tasks.create_task(call)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("run_all", [gather_tasks, group_tasks])
+def test_a_check_replays_all_tasks_of_an_async_run(bench: Bench, run_all: Any) -> None:
+    async def nap(run: AsyncRun) -> None:
+        for _cup in range(3):
+            await run.step("tea", abs, -1)
+        await run.sleep("nap", timedelta(hours=8))
+
+    async def both(run: AsyncRun) -> None:
+        await run_all(nap(run), run.step("charge", abs, -2))
+
+    async def other(run: AsyncRun) -> None:
+        await run_all(nap(run), run.step("bill", abs, -2))
+
+    bench.workflow(both)
+    bench.start()
+    drain()
+    assert WorkflowStep.objects.count() == 5
+    assert checking.check_runs().broken == []
+    with registry_of_its_own():
+        definitions._registered.clear()
+        bench.workflow(other)
+        [broken] = checking.check_runs().broken
+    assert "step 'charge'" in broken.problem
 
 
 def test_a_function_may_be_the_workflow_of_several_consumers(bench: Bench) -> None:
