@@ -53,9 +53,14 @@ class IdWindow(NamedTuple):
     """Id beyond which there may be more, or None at the end."""
 
 
+def clamp_id(number: int) -> int:
+    """Return the nearest number that the database can compare with an id."""
+    return max(0, min(number, LARGEST_ID))
+
+
 def downwards(below: int | None, wanted: int, scanned: int = SCANNED) -> IdSpan:
     """Return a span of falling ids below `below`, or from the newest on for None."""
-    return IdSpan(LARGEST_ID if below is None else below, False, wanted, scanned)
+    return IdSpan(LARGEST_ID if below is None else clamp_id(below), False, wanted, scanned)
 
 
 def upwards(after: int, wanted: int, scanned: int = SCANNED) -> IdSpan:

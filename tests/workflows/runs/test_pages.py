@@ -83,6 +83,13 @@ def test_the_runs_of_a_message_are_found_by_its_id(bench: Bench) -> None:
     assert Client().get(url).status_code == 401
 
 
+@pytest.mark.parametrize(("below", "shown"), [(10**30, 1), (-(10**30), 0)])
+def test_a_page_of_runs_may_begin_at_any_number(below: int, shown: int, run_id: int) -> None:
+    """A number in the URL may be larger than the largest id of the database."""
+    client = client_with("view_workflowrun")
+    assert len(rows(read_page(client, f"{ADMIN}/", id__lt=below))) == shown
+
+
 def test_a_sleep_ends_when_it_is_due(bench: Bench) -> None:
     """The answer gives the due time of a sleep as its end, although no claim writes that end."""
 
