@@ -96,6 +96,8 @@ def describe(asked: ListQuery) -> str:
 
 
 def _descriptions(asked: ListQuery) -> Iterator[str]:
+    if CHOSEN in asked:
+        yield _("the chosen jobs")
     for name in ("state", "reason", "key"):
         if asked.get(name):
             yield f"{name} {asked[name]}"

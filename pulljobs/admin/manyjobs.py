@@ -164,9 +164,16 @@ def _shown(
             "is_chosen": asking.CHOSEN in request.GET,
             "first": rows.select_related("consumer__channel").order_by("pk"),
             "form": when if event is Event.RESCHEDULE else None,
-            "back": f"{reverse('admin:pulljobs_job_changelist')}?{_asked(request.GET).urlencode()}",
+            "back": _list_url(request),
         },
     )
+
+
+def _list_url(request: HttpRequest) -> str:
+    """Return the URL of the list with the filters of this page, for the way back to it."""
+    asked = _asked(request.GET)
+    asked.pop(asking.CHOSEN, None)
+    return f"{reverse('admin:pulljobs_job_changelist')}?{asked.urlencode()}"
 
 
 def _asked(query: QueryDict) -> QueryDict:

@@ -1,8 +1,10 @@
 """Acts on all jobs that a filter matches, their audit trail, and the page of a job."""
 
 import json
+import re
 import time
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
@@ -124,7 +126,11 @@ def test_chosen_jobs_are_rescheduled_to_a_time(operator: Client, consumer: Consu
     answer = operator.post(
         listing("job"), {"action": "reschedule", "_selected_action": [job], "index": 0}
     )
-    assert "Due at" in read_page(operator, answer["Location"])
+    shown = read_page(operator, answer["Location"])
+    assert "Due at" in shown
+    assert "<title>Reschedule: the chosen jobs" in shown
+    [back] = set(re.findall(r'href="([^"]*/job/\?[^"]*)"', shown))
+    assert operator.get(unescape(back)).status_code == 200
     assert "valid date" in operator.post(answer["Location"], {"at": "soon"}).content.decode()
     beyond = operator.post(answer["Location"], {"at": "9999-12-31T23:59:59"})
     assert "within 100 years" in beyond.content.decode()
