@@ -130,6 +130,17 @@ def test_a_lease_goes_with_its_last_job_however_the_others_ended(settle: Any) ->
     assert not Lease.objects.exists()
 
 
+@pytest.mark.parametrize("settle", [outcomes.deliver, delivered_with_a_result])
+def test_a_lease_lives_as_long_as_any_of_its_jobs(settle: Any) -> None:
+    """The last job of a claim, which is looked at first, may be the first that ends."""
+    first, second, third, last = held_jobs(4)
+    jobs.finish(USING, [settle(last)])
+    jobs.finish(USING, [settle(first)])
+    assert Lease.objects.exists()
+    jobs.finish(USING, [settle(second), settle(third)])
+    assert not Lease.objects.exists()
+
+
 def test_a_part_of_a_claim_that_was_renewed_goes_without_the_rest() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 4)
