@@ -72,7 +72,7 @@ def parse_options(options: Mapping[str, str]) -> StreamOptions:
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in OPTION_NAMES}
     for name in given.keys() - known.keys() - IGNORED_OPTIONS:
-        nearest = get_close_matches(name, known, 1, 0.4)
+        nearest = get_close_matches(name, known, 1, 0.5)
         hint = f"; did you mean {known[nearest[0]]!r}?" if nearest else ": remove it."
         raise ConfigurationError(f"{name!r} is no option of a stream{hint}")
 

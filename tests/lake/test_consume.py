@@ -257,6 +257,10 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
         request.getfixturevalue("store")
         place = StorePlace("s3a")
     write_checkpoint(place, done)
+    if not in_bucket:
+        with pytest.raises(CommandError, match=f"There is no checkpoint in '{tmp_path}'"):
+            call_command("pulljobs", "lake", "release", name, "--checkpoint", str(tmp_path))
+        assert states() == {State.INFLIGHT: 15}
     call_command("pulljobs", "lake", "release", name, "--checkpoint", setting_of(place))
     assert states() == {State.QUEUED: 5}
     assert ArchivedJob.objects.count() == 10

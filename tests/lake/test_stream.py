@@ -345,6 +345,7 @@ def test_a_result_that_is_too_deep_for_the_server_fails_its_job_alone(consumer: 
         ({"channel": ""}, '"channel" is missing'),
         ({"dsn": "host=x password=secret"}, "must hold no password"),
         ({"maxRows": "5"}, "did you mean 'maxRowsPerBatch'"),
+        ({"startingOffsets": "latest"}, "'startingoffsets' is no option of a stream: remove it"),
         ({"lease": "soon"}, "whole number"),
         ({"lease": "0"}, "\"lease\" must be a whole number from 1 to 2147483647, not '0'"),
         ({"maxLease": str(10**14)}, "whole number from 1 to 2147483647"),

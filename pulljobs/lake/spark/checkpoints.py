@@ -18,6 +18,8 @@ from pyspark_pulljobs.filesystems import open_location
 
 OFFSETS_FROM: Final = 2
 """Index of the first line with an offset, after the version and Spark's metadata."""
+ENTRIES: Final = frozenset({"metadata", "offsets", "commits"})
+"""Entries of a checkpoint, of which the first is there from the start of the query."""
 Offset = dict[str, object]
 
 
@@ -40,13 +42,13 @@ def read_begun(checkpoint: str) -> Offset | None:
 def exists(checkpoint: str) -> bool:
     """Return True if the checkpoint exists, or raise ConfigurationError if it cannot be read."""
     with _raising_configuration_errors(checkpoint):
-        return _has_files(_open_checkpoint(checkpoint))
+        return _is_checkpoint(_open_checkpoint(checkpoint))
 
 
 def _read_last(checkpoint: str, log: str) -> Offset | None:
     with _raising_configuration_errors(checkpoint):
         filesystem = _open_checkpoint(checkpoint)
-        if not _has_files(filesystem):
+        if not _is_checkpoint(filesystem):
             raise ConfigurationError(f"There is no checkpoint in {checkpoint!r}.")
         entries = filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
         numbers = [int(entry.base_name) for entry in entries if entry.base_name.isdecimal()]
@@ -78,9 +80,10 @@ def _open_checkpoint(checkpoint: str) -> fs.FileSystem:
     return open_location(location)
 
 
-def _has_files(filesystem: fs.FileSystem) -> bool:
-    """Return True if the directory has an entry. Object stores have no empty directories."""
-    return bool(filesystem.get_file_info(fs.FileSelector("", allow_not_found=True)))
+def _is_checkpoint(filesystem: fs.FileSystem) -> bool:
+    """Return True if the directory has an entry that Spark makes in a checkpoint."""
+    entries = filesystem.get_file_info(fs.FileSelector("", allow_not_found=True))
+    return any(entry.base_name in ENTRIES for entry in entries)
 
 
 @contextmanager
