@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from pulljobs.engine.outcomes import Held
-from pulljobs.engine.sql import Row
-from pulljobs.errors import WorkflowError
+from pulljobs.engine.sql import Params, Row
+from pulljobs.errors import LeaseLost, WorkflowError
 from pulljobs.models import Job
 from pulljobs.storage import messages, nodes
 from pulljobs.storage.rows import StoredMessage
 from pulljobs.storage.statements import LONGEST_SECONDS, run
+from pulljobs.workflows import children
 from pulljobs.workflows.definitions import Workflow
 from pulljobs.workflows.models import WorkflowRun, WorkflowStep
 from pulljobs.workflows.replay import Step
@@ -33,23 +34,36 @@ class BegunRun(NamedTuple):
     """The wait that this claim has ended with its signal, as the only item, or nothing."""
 
 
-def begin_run(using: str, held: Held, workflow: Workflow) -> BegunRun:
+def begin_run(using: str, held: Held, workflow: Workflow, message_id: int) -> BegunRun:
     """Insert the run if this is its first claim, and return it with its steps.
 
-    If it was suspended in a wait whose signal is there, the same statement ends the wait. Raise
+    If it was suspended in a wait whose signal is there, the same statement ends the wait. If it
+    began for another message, whose place this one has taken, it begins again. Raise LeaseLost, and
     WorkflowError if another session keeps the run locked.
     """
     params = {
         **held._asdict(),
         "run_id": held.job_id,
+        "message_id": message_id,
         "workflow": workflow.name,
         "version": workflow.version,
         "oldest_version": workflow.oldest_version,
     }
     for _attempt in range(ATTEMPTS):
-        if rows := run(using, "begin_run", params, seconds=LONGEST_SECONDS, keeps_plan=True):
+        rows = run(using, "begin_run", params, seconds=LONGEST_SECONDS, keeps_plan=True)
+        if rows and not rows[0].is_renewed:
             return _make_begun(rows)
+        if rows:
+            _renew(using, held.job_id, params)
     raise WorkflowError(f"Another session keeps run {held.job_id} locked: it is tried again.")
+
+
+def _renew(using: str, run_id: int, params: Params) -> None:
+    """Forget what a run has stored for its former message, and kill its queued children."""
+    rows = run(using, "renew_run", params, seconds=LONGEST_SECONDS)
+    if not rows:
+        raise LeaseLost(run_id)
+    children.cancel(rows[0].batch_ids, by="the new message of its run")
 
 
 def _make_begun(rows: Sequence[Row]) -> BegunRun:
@@ -82,7 +96,8 @@ def live_runs(
 ) -> Iterator[tuple[WorkflowRun, Job, list[Step], StoredMessage]]:
     """Yield run, job, steps and message of each run with a live job.
 
-    The runs are those of a version, or of all versions if it is None.
+    The runs are those of a version, or of all versions if it is None. Left out are runs that begin
+    again at their next claim, for another message.
     """
     rows = WorkflowRun.objects.using(using).order_by("id")
     if version is not None:
@@ -97,7 +112,8 @@ def live_runs(
         steps = _read_steps(using, list(jobs))
         stored = messages.read_messages(using, [job.message_id for job in jobs.values()])
         for row in page:
-            if (job := jobs.get(row.id)) is not None:
+            job = jobs.get(row.id)
+            if job is not None and row.message_id in (None, job.message_id):
                 yield row, job, steps.get(row.id, []), stored[job.message_id]
 
 

@@ -63,7 +63,7 @@ def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
     other workers, and AlreadySettled is raised.
     """
     using = settings().DATABASE
-    begun = begin_run(using, job.held, workflow)
+    begun = begin_run(using, job.held, workflow, job.message_id)
     store = RunStore(using, job, **hooks)
     if not workflow.oldest_version <= begun.version <= workflow.version:
         _leave(store, workflow, begun.version)

@@ -88,6 +88,7 @@ STATEMENTS: Final[dict[str, dict[str, Any]]] = {
     "verify_batch": BATCH,
     "begin_run": {
         **RUN,
+        "message_id": 1,
         "lease_token": TOKENS[0],
         "workflow": "fulfil",
         "version": 1,
@@ -112,6 +113,13 @@ STATEMENTS: Final[dict[str, dict[str, Any]]] = {
     "lock_runs": {"run_ids": IDS},
     "new_signals": {"wanted": 100, "age": "5 s"},
     "restore_retries": {**RUN, "lease_token": TOKENS[0]},
+    "renew_run": {
+        **RUN,
+        "message_id": 1,
+        "lease_token": TOKENS[0],
+        "workflow": "fulfil",
+        "version": 1,
+    },
     "send_signal": {
         **RUN,
         "name": "approval",

@@ -128,6 +128,7 @@ class Migration(migrations.Migration):
                 ('rounds', models.IntegerField(db_default=0, default=0)),
                 ('input', models.JSONField(null=True)),
                 ('began_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('message_id', models.BigIntegerField(null=True)),
             ],
             options={
                 'verbose_name': 'run',

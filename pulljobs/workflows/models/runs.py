@@ -39,10 +39,12 @@ class WorkflowRun(models.Model):
     waiting_consumer = models.BigIntegerField(null=True)
     """Consumer of a run that waits for a worker which accepts its version."""
     rounds = models.IntegerField(default=0, db_default=0)
-    """Number of calls of `continue_as`."""
+    """Number of calls of `continue_as`, and of messages that were replaced after the run began."""
     input = models.JSONField(null=True)
     """Payload of the last `continue_as`, in an array, or NULL: that of the message."""
     began_at = models.DateTimeField(db_default=Now())
+    message_id = models.BigIntegerField(null=True)
+    """Message for which the run began. Another one may take its place where a key is full."""
 
     class Meta:
         db_table = "pulljobs_run"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.test import TestCase
 
-from pulljobs import operating
+from pulljobs import ids, operating
 from pulljobs.errors import ChildFailed, Discard, InvalidMessage
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Consumer, Job, Message
@@ -104,6 +104,28 @@ def test_the_drop_of_a_run_whose_key_is_full_kills_its_queued_children(
     assert Job.objects.filter(reason=Reason.KEY_OVERFLOW).count() == 1
     parts = Job.objects.filter(consumer=resize)
     assert [part.state for part in parts] == [State.DEAD, State.DEAD]
+
+
+def test_a_run_whose_message_was_replaced_begins_again(bench: Bench, resize: Consumer) -> None:
+    bounds = {"max_queued_per_key": 1, "key_overflow": "replace"}
+    Consumer.objects.filter(id=bench.consumer.pk).update(**bounds)
+
+    def order(run: Run) -> Any:
+        article = run.step("reserve", lambda: run.input)
+        run.start(resize.channel.name, 1)
+        return [article, run.key("charge"), run.wait("approval", timeout=timedelta(days=1))]
+
+    bench.workflow(order)
+    [run_id] = publish(bench.consumer.channel.name, ["hat"], key="k").job_ids
+    drain(bench.consumer.channel.name)
+    assert signal(run_id, "approval", "of the hat")
+    assert publish(bench.consumer.channel.name, ["shoe"], key="k").replaced
+    assert signal(run_id, "approval", "of the shoe")
+    signals.wake(USING, [run_id])
+    key = f"{ids.encode(run_id)}.1:charge:1"
+    assert drain(bench.consumer.channel.name)[-1].job.result == [["shoe"], key, "of the shoe"]
+    states = [part.state for part in Job.objects.filter(consumer=resize).order_by("id")]
+    assert states == [State.DEAD, State.QUEUED]
 
 
 def test_children_of_a_lost_lease_are_not_published(bench: Bench, resize: Consumer) -> None:

@@ -232,8 +232,8 @@ def test_a_claim_takes_a_signal_only_under_its_lease_and_for_its_version(bench: 
     assert signal(run_id, "approval", 7)
     [held] = claimed(bench.consumer)
     begin = {
-        "run_id": run_id, "lease_token": held.lease_token, "workflow": "", "version": 1,
-        "oldest_version": 1,
+        "run_id": run_id, "message_id": Job.objects.get().message_id,
+        "lease_token": held.lease_token, "workflow": "", "version": 1, "oldest_version": 1,
     }  # fmt: skip
     for wrong in ({"lease_token": OTHER_TOKEN}, {"version": 2, "oldest_version": 2}):
         [step] = statements.run(USING, "begin_run", {**begin, **wrong})

@@ -1,23 +1,23 @@
 -- Record a run at its first claim, and return it with its steps. A wait in which it is suspended ends with the oldest signal, if there is one.
 -- Event: none; after a claim.
--- Parameters: run_id bigint, lease_token uuid, workflow text, version, oldest_version int (of the present code, which leaves signals to other versions).
--- Returns: version, rounds, is_continued, input of the run, and of each step, in order of the position: name (NULL: there is none), number,
+-- Parameters: run_id, message_id bigint, lease_token uuid, workflow text, version, oldest_version int (of the present code, which leaves signals to other versions).
+-- Returns: is_renewed (true: it began for another message, see renew_run.sql), version, rounds, is_continued, input of the run, and of each step, in order of the position: name (NULL: there is none), number,
 --   position, kind, function, is_ended, result, failure, batch_id, children, seconds_left (until it is due; NULL: it is never due), is_taken (true: the
 --   wait that ends here).
 --   No row: another session is recording the run; run it again.
 -- Locks: if there is a signal, the job, FOR SHARE, waiting, as take_signal.sql has it, then the signal. Index: run, step, job and signal primary key, signal
 --   pulljobs_signal_waiting.
 WITH made AS (
-    INSERT INTO pulljobs_run (id, workflow, version)
-    VALUES (%(run_id)s::bigint, %(workflow)s::text, %(version)s::int)
+    INSERT INTO pulljobs_run (id, message_id, workflow, version)
+    VALUES (%(run_id)s::bigint, %(message_id)s::bigint, %(workflow)s::text, %(version)s::int)
     ON CONFLICT (id) DO NOTHING
-    RETURNING version, rounds, input
+    RETURNING message_id, version, rounds, input
 ),
 run AS (
-    SELECT version, rounds, input
+    SELECT message_id, version, rounds, input
     FROM made
     UNION ALL
-    SELECT version, rounds, input
+    SELECT message_id, version, rounds, input
     FROM pulljobs_run
     WHERE id = %(run_id)s::bigint
 ),
@@ -26,6 +26,7 @@ pending AS MATERIALIZED (
     FROM pulljobs_run AS run
     JOIN pulljobs_step AS step ON step.run_id = run.id AND step.name = run.waiting_for
     WHERE run.id = %(run_id)s::bigint
+        AND coalesce(run.message_id, %(message_id)s::bigint) = %(message_id)s::bigint
         AND run.version BETWEEN %(oldest_version)s::int AND %(version)s::int
         AND step.kind = 'wait'
         AND step.ended_at IS NULL
@@ -67,6 +68,7 @@ awake AS (
     WHERE id = (SELECT run_id FROM consumed)
 )
 SELECT
+    run.message_id <> %(message_id)s::bigint IS TRUE AS is_renewed,
     run.version,
     run.rounds,
     run.input IS NOT NULL AS is_continued,
