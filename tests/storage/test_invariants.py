@@ -300,6 +300,16 @@ def test_what_passes_by_itself_is_not_broken(monkeypatch: pytest.MonkeyPatch) ->
     assert broken() == {}
 
 
+def test_an_ended_lease_that_holds_no_job_needs_no_reaper() -> None:
+    unreaped_lease()
+    query(
+        "UPDATE pulljobs_job"
+        " SET state = 'QUEUED', lease_token = NULL, available_at = clock_timestamp()"
+    )
+    assert Lease.objects.exists()
+    assert broken() == {}
+
+
 def test_history_that_may_be_dropped_is_not_missed() -> None:
     death_is_forgotten()
     assert broken(retention=timedelta(days=1))

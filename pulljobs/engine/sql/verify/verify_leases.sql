@@ -20,6 +20,12 @@ broken (invariant, id) AS (
     SELECT 'ended_lease_is_reaped', id
     FROM page
     WHERE leased_until < clock_timestamp() - %(overdue)s::interval
+        -- A lease that was renewed while its last job was settled keeps its row, without jobs. OFFSET prevents a scan of all jobs.
+        AND EXISTS (
+            SELECT FROM pulljobs_job AS job
+            WHERE job.id = ANY (page.job_ids) AND job.lease_token = page.lease_token
+            OFFSET 0
+        )
     UNION ALL
     SELECT DISTINCT 'leased_job_is_known', page.id
     FROM page
