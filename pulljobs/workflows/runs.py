@@ -115,6 +115,7 @@ class Run(RunBase):
         block = AtomicStep(step)
         with noting_failure(context, step), context.store.atomic(step, time.monotonic(), block):
             yield block
+        block.is_stored = True
         context.replay.end(step)
 
     def sleep(self, name: str, delay: timedelta) -> None:
@@ -177,7 +178,7 @@ class AtomicStep(StepResult):
 
     def __init__(self, step: Step, result: Any = None) -> None:
         super().__init__(result)
-        self.pending = not step.is_ended
+        self.pending, self.is_stored = not step.is_ended, step.is_ended
 
     @property
     def result(self) -> Any:
@@ -186,7 +187,7 @@ class AtomicStep(StepResult):
 
     @result.setter
     def result(self, value: Any) -> None:
-        if self.pending:
+        if not self.is_stored:
             self.value = value
 
 

@@ -24,8 +24,8 @@ def handle(*, version_of_runs: int | None, **options: Any) -> CommandResult:
     checked = checking.check_runs(version_of_runs)
     broken = [run._asdict() for run in checked.broken]
     summary = (
-        f"{checked.replayed} runs were replayed, {len(broken)} would differ; {checked.left} are of "
-        "versions that this code leaves to other workers."
+        f"Replayed runs: {checked.replayed:,}. Runs that would differ or have no workflow: "
+        f"{len(broken):,}. Runs of versions that this code leaves to others: {checked.left:,}."
     )
     table = TableBlock(
         text_columns("run", "workflow", "version", "problem"),

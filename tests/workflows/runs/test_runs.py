@@ -265,6 +265,18 @@ def test_a_step_next_to_a_wait_is_stored_before_the_run_suspends(bench: Bench) -
     assert charged == [1]
 
 
+def test_a_result_that_is_set_after_its_block_changes_nothing(bench: Bench) -> None:
+    def book(run: Run) -> Any:
+        with run.atomic("book") as step:
+            step.result = 1
+        step.result = 2
+        return step.result
+
+    bench.workflow(book)
+    bench.start()
+    assert [ran.job.result for ran in drain()] == [1]
+
+
 def test_a_name_that_is_used_for_another_function_is_refused(bench: Bench) -> None:
     def mixed(run: Run) -> None:
         run.step("charge", max, 1, 2)
