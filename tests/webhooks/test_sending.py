@@ -397,6 +397,14 @@ def test_who_does_not_accept_ends_the_delivery() -> None:
     assert "not connected within 0.5 s" in retry.reason
 
 
+def test_a_port_that_does_not_speak_TLS_is_named() -> None:
+    """A server of plain HTTP waits for the end of the client's greeting, and so does the client."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        retry = refusal(consumer_at(url), PUSH_CONNECT_TIMEOUT=SECOND / 2)
+    assert retry.reason.startswith("no connection: TLS took longer than")
+
+
 def test_proxies_of_the_environment_are_not_used(
     endpoint: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
