@@ -347,25 +347,24 @@ class Fetcher:
         """
         consumer = subscription.puller.consumer
         deliveries, retries = consumer.max_deliveries, consumer.retries
-        special = {
-            job: is_used_up
-            for (_, _, _, tried, claimed, suspect), job in zip(rows, jobs, strict=True)
-            if (is_used_up := claimed > deliveries or (tried > retries and _is_over(job, tried)))
-            or suspect
-        }
-        for job, is_used_up in special.items():
-            if is_used_up:
-                # Not run again: a limit was lowered, or no run has reported an outcome.
-                job.verdict = Result.NEUTRAL
-                self._buffer.add(job, outcomes.retry(job.held, USED_UP))
-            else:
-                self._isolation.add(subscription.pool, [job])
+        used_up, suspects = list[ClaimedJob](), list[ClaimedJob]()
+        for (_, _, _, tried, claimed, suspect), job in zip(rows, jobs, strict=True):
+            if claimed > deliveries or (tried > retries and _is_over(job, tried)):
+                used_up.append(job)
+            elif suspect:
+                suspects.append(job)
+        for job in used_up:
+            # Not run again: a limit was lowered, or no run has reported an outcome.
+            job.verdict = Result.NEUTRAL
+            self._buffer.add(job, outcomes.retry(job.held, USED_UP))
+        self._isolation.add(subscription.pool, suspects)
+        special = {*used_up, *suspects}
         others = [job for job in jobs if job not in special] if special else jobs
-        if all(special.values()):
-            subscription.pool.take(others)
-        else:
+        if suspects:
             for job in others:  # A suspect would have to wait for them.
                 self._buffer.release(job)
+        else:
+            subscription.pool.take(others)
 
 
 def _is_over(job: ClaimedJob, tried: int) -> bool:
