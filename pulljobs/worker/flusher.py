@@ -65,11 +65,17 @@ class Flusher:
         self._locked_at = float("-inf")
 
     def _flush(self) -> int:
-        """Write a batch of outcomes and return their number."""
+        """Write a batch of outcomes and return their number, or put them back if that fails."""
         batch = self._take_batch()
-        if batch:
-            self._in_flight.writing = batch
-            self._settle(batch, self._write(batch, skip_locked=bool(self._locked)))
+        if not batch:
+            return 0
+        self._in_flight.writing = batch
+        try:
+            finished = self._finish(batch, skip_locked=bool(self._locked))
+        except Exception:
+            self._results.extendleft(reversed(batch))
+            raise
+        self._settle(batch, finished)
         return len(batch)
 
     def _flush_locked(self) -> None:
@@ -114,14 +120,6 @@ class Flusher:
                 break
         self._results.extendleft(reversed(batch[len(once) :]))
         return list(once.values())
-
-    def _write(self, batch: list[BufferedResult], *, skip_locked: bool) -> Finished:
-        """Write the outcomes. If that fails, put them back into the buffer, in their order."""
-        try:
-            return self._finish(batch, skip_locked=skip_locked)
-        except Exception:
-            self._results.extendleft(reversed(batch))
-            raise
 
     def _finish(self, batch: list[BufferedResult], *, skip_locked: bool) -> Finished:
         written = [outcome for _job, outcome in batch if outcome is not None]
