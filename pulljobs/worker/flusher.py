@@ -93,8 +93,8 @@ class Flusher:
     def _settle(self, batch: list[BufferedResult], finished: Finished) -> None:
         """Drop the jobs of a written batch, and keep those whose outcomes must be written later."""
         if finished.locked:
-            locked = [result for result in batch if result[0].id in finished.locked]
-            batch = [result for result in batch if result[0].id not in finished.locked]
+            locked = [(job, outcome) for job, outcome in batch if job.id in finished.locked]
+            batch = [(job, outcome) for job, outcome in batch if job.id not in finished.locked]
             # Not later because of each further one: the first ones may be free by now.
             self._locked_at = self._locked_at if self._locked else time.monotonic()
             self._locked += locked
@@ -116,7 +116,8 @@ class Flusher:
             return batch
         once: dict[int, BufferedResult] = {}
         for result in batch:
-            if once.setdefault(result[0].held.job_id, result) is not result:
+            job, _outcome = result
+            if once.setdefault(job.id, result) is not result:
                 break
         self._results.extendleft(reversed(batch[len(once) :]))
         return list(once.values())
@@ -163,12 +164,13 @@ def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
         job
         for job, outcome in batch
         # Nearly all outcomes are deliveries, and comparing an enum is slow.
-        if (
-            job.went_to
-            if outcome is None
-            else outcome.event is not DELIVER and outcome.event in BACK_TO_QUEUE
-        )
+        if (outcome is None or outcome.event is not DELIVER) and _is_sent_back(job, outcome)
     ]
+
+
+def _is_sent_back(job: ClaimedJob, outcome: Settlement | None) -> bool:
+    """Return True if the outcome sends the job back, or if its handler has done so by itself."""
+    return job.went_to is not None if outcome is None else outcome.event in BACK_TO_QUEUE
 
 
 def _is_refused(job: ClaimedJob, outcome: Settlement | None, finished: Finished) -> bool:
