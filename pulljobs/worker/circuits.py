@@ -132,7 +132,7 @@ class ConsumerCircuit(ResultCounter):
     def _add(self, task: str) -> Circuit:
         if len(self._circuits) >= REMEMBERED_TASKS:
             # Names come from messages: there may be any number of them.
-            self._forget(next((t for t in self._circuits if t not in self._disturbed), None))
+            self._forget_oldest()
         limits = self._limits
         initial, longest = limits.BACKOFF_INITIAL, limits.BACKOFF_MAX
         self._circuits[task] = Circuit(
@@ -143,8 +143,10 @@ class ConsumerCircuit(ResultCounter):
         )
         return self._circuits[task]
 
-    def _forget(self, task: str | None) -> None:
-        task = next(iter(self._circuits)) if task is None else task
+    def _forget_oldest(self) -> None:
+        """Forget the oldest task that is calm, or the oldest of all if none is."""
+        calm = (task for task in self._circuits if task not in self._disturbed)
+        task = next(calm, next(iter(self._circuits)))
         del self._circuits[task]
         self._last.pop(task, None)
         self._open.discard(task)
@@ -155,11 +157,14 @@ class ConsumerCircuit(ResultCounter):
         return self.ticket
 
     def _note_state(self, task: str, circuit: Circuit) -> None:
-        for tasks, is_in in (
-            (self._open, circuit.level > 0),
-            (self._disturbed, not circuit.is_calm),
-        ):
-            (tasks.add if is_in else tasks.discard)(task)
+        if circuit.level > 0:
+            self._open.add(task)
+        else:
+            self._open.discard(task)
+        if circuit.is_calm:
+            self._disturbed.discard(task)
+        else:
+            self._disturbed.add(task)
         self.is_calm = not self._disturbed
 
     def _report(self, task: str) -> dict[str, Any]:
