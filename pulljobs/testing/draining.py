@@ -26,7 +26,7 @@ from pulljobs.worker import executor, transactions
 from pulljobs.worker.flusher import BACK_TO_QUEUE
 from pulljobs.worker.give_up_hooks import call_give_up_hook
 from pulljobs.worker.renewer import renew_now
-from pulljobs.worker.subscriptions import serving
+from pulljobs.worker.subscriptions import chosen_handlers
 
 BATCH: Final = 100
 """Largest number of jobs of one claim."""
@@ -84,7 +84,7 @@ def drain(
 
 
 def _sources(channel: str | None, consumer: str | None) -> list[tuple[Puller, Handler]]:
-    rows = zip(handlers.sync_consumers(), serving(), strict=True)
+    rows = zip(handlers.sync_consumers(), chosen_handlers(push=False), strict=True)
     chosen = [
         (Puller(settings().DATABASE, row), handler)
         for row, handler in rows

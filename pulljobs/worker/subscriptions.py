@@ -89,42 +89,34 @@ def can_deliver() -> bool:
 
 
 def chosen_handlers(
-    only: Collection[str], exclude: Collection[str] = (), *, push: bool
+    only: Collection[str] = (), exclude: Collection[str] = (), *, push: bool
 ) -> list[Handler]:
     """Return the handlers that `only` names, or all if it is empty, except those of `exclude`.
 
-    With `push` a name may also be that of a push consumer, if its packages are installed. Raise
-    ConfigurationError for other names, and if `exclude` has all that `only` names.
+    With `push`, if its packages are installed, a name may also be that of a push consumer, and
+    there may be no handler at all. Raise ConfigurationError otherwise, and if `exclude` has all
+    that `only` names.
     """
     if only and all({name, name.partition("/")[0]}.intersection(exclude) for name in only):
         raise ConfigurationError(f"EXCLUDE leaves nothing of ONLY: {', '.join(sorted(only))}.")
-    if not (push and can_deliver()):
-        return serving(only, exclude)
+    push = push and can_deliver()
     known = list(handlers.registered())
     unknown = {*only, *exclude}.difference(*(handler.names for handler in known))
-    if unknown and (unknown := unknown - _names_of_push_consumers()):
-        serving(unknown)
+    if unknown and push:
+        unknown -= _names_of_push_consumers()
+    if unknown or not (known or push):
+        raise ConfigurationError(_describe_missing(unknown, known))
     return [handler for handler in known if is_chosen(handler.names, only, exclude)]
 
 
-def serving(only: Collection[str] = (), exclude: Collection[str] = ()) -> list[Handler]:
-    """Return the handlers that `only` names, or all if it is empty, except those of `exclude`.
-
-    Raise ConfigurationError if there is no handler at all, or none for a name.
-    """
-    known = list(handlers.registered())
+def _describe_missing(unknown: Collection[str], known: Collection[Handler]) -> str:
     if not known:
-        raise ConfigurationError(
+        return (
             "There is no handler: register one with @pulljobs.handlers.handler in a "
             "pull_handlers.py of an installed app. Push needs no handler, but pulljobs[push]."
         )
-    unknown = sorted({*only, *exclude}.difference(*(handler.names for handler in known)))
-    if unknown:
-        served = ", ".join(sorted("/".join(handler.path) for handler in known))
-        raise ConfigurationError(
-            f"No handler serves {', '.join(unknown)}: there are handlers for {served}."
-        )
-    return [handler for handler in known if is_chosen(handler.names, only, exclude)]
+    served = ", ".join(sorted("/".join(handler.path) for handler in known))
+    return f"No handler serves {', '.join(sorted(unknown))}: there are handlers for {served}."
 
 
 def is_chosen(names: set[str], only: Collection[str], exclude: Collection[str]) -> bool:
