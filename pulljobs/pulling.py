@@ -110,7 +110,7 @@ class Puller:
     node_id: UUID | None = None
     timeout: timedelta = timedelta()
     """Time limit of the handler. Leases can be renewed for at least this long."""
-    _session: weakref.ref[object] | None = None
+    _raw: weakref.ref[object] | None = None
     _server: datetime | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _claimer: Claimer = field(init=False)
@@ -196,12 +196,12 @@ class Puller:
 
     def _is_elsewhere(self) -> bool:
         """Return True if the connection, or a pooler's server, changed since the last claim."""
-        session = statements.session(self.using)
+        raw = statements.raw_connection(self.using)
         pooled = statements.behind_pooler(self.using)
         server = nodes.server_start(self.using) if pooled else None
-        before = self._session and self._session(), self._server
-        self._session, self._server = weakref.ref(session), server
-        return before != (session, server)
+        before = (None if self._raw is None else self._raw(), self._server)
+        self._raw, self._server = weakref.ref(raw), server
+        return before != (raw, server)
 
     @property
     def max_lease(self) -> timedelta:

@@ -114,11 +114,14 @@ def relax(using: str, is_relaxed: bool) -> None:
 
     While it is off, commits return before they are on disk: a crash of the server may lose them.
     """
-    raw = cast("psycopg.Connection[Any]", session(using))
+    raw = raw_connection(using)
     if is_relaxed == (raw in _relaxed) or raw not in _dedicated:
         return
     raw.execute(f"SET synchronous_commit = {'off' if is_relaxed else 'DEFAULT'}")
-    (_relaxed.add if is_relaxed else _relaxed.discard)(raw)
+    if is_relaxed:
+        _relaxed.add(raw)
+    else:
+        _relaxed.discard(raw)
 
 
 def behind_pooler(using: str) -> bool:
@@ -197,7 +200,7 @@ def keeping_plans(using: str) -> Iterator[None]:
     It then need not plan them again. In a transaction of the caller's nothing is changed.
     """
     connection = connections[using]
-    raw = cast("psycopg.Connection[Any]", session(using))
+    raw = raw_connection(using)
     if raw in _dedicated or not _keeps_plan(connection):
         yield
         return
@@ -212,7 +215,7 @@ def keeping_plans(using: str) -> Iterator[None]:
 
 def ends_transaction(using: str) -> bool:
     """Return True in a block of `keeping_plans`: the open transaction ends with that block."""
-    return session(using) in _keeping
+    return raw_connection(using) in _keeping
 
 
 def _pipeline(
@@ -387,7 +390,7 @@ def brief(using: str, *, lock_seconds: float = LONGEST_SECONDS) -> Iterator[None
         _ready(connection, always_prepare=False)
     is_callers = _is_in_transaction(connection)
     with transaction.atomic(using=using):
-        raw = cast("psycopg.Connection[Any]", session(using))
+        raw = raw_connection(using)
         if not is_callers and raw not in _dedicated:
             seconds = LOCK_SECONDS if _is_loop(using) else lock_seconds
             with connection.wrap_database_errors:
@@ -444,12 +447,12 @@ class AliasSession:
         return brief(self.using)
 
 
-def session(using: str) -> object:
+def raw_connection(using: str) -> "psycopg.Connection[Any]":
     """Return this thread's psycopg connection, which is another object after a reconnect."""
     connection = connections[using]
     connection.close_if_health_check_failed()
     connection.ensure_connection()
-    return cast("object", connection.connection)
+    return cast("psycopg.Connection[Any]", connection.connection)
 
 
 def retrying(using: str, work: Callable[[], T]) -> T:

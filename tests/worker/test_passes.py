@@ -238,7 +238,7 @@ def test_one_statement_finds_the_consumers_with_jobs_if_many_are_due(
 
 def claimed_for(bench: FetcherBench) -> list[bool]:
     """Return for each consumer True if the fetcher has claimed for it."""
-    return [each.puller._session is not None for each in bench.subscriptions]
+    return [each.puller._raw is not None for each in bench.subscriptions]
 
 
 def test_consumers_without_jobs_are_polled_together(
