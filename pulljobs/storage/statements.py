@@ -70,7 +70,6 @@ ATTEMPTS: Final = 5
 CONFLICTS: Final = psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure
 LONGEST_SECONDS: Final = 60.0
 """Longest time limit of statements that publish and settle. Locks are held for less."""
-
 LOOP_SECONDS: Final = 30.0
 """Time limit of a statement in a loop, after which the connection is closed."""
 
@@ -118,10 +117,9 @@ def relax(using: str, is_relaxed: bool) -> None:
     if is_relaxed == (raw in _relaxed) or raw not in _dedicated:
         return
     raw.execute(f"SET synchronous_commit = {'off' if is_relaxed else 'DEFAULT'}")
+    _relaxed.discard(raw)
     if is_relaxed:
         _relaxed.add(raw)
-    else:
-        _relaxed.discard(raw)
 
 
 def behind_pooler(using: str) -> bool:
@@ -160,7 +158,7 @@ def run(
     ready = _ready(connection, always_prepare or keeps_plan)
     limit = _limit(connection, ready, LONGEST_SECONDS if always_prepare else seconds)
     with ready.errors, limit, _Preparing(ready):
-        cursor, settings = _kept(ready), []
+        cursor, settings = _cursor(ready), []
         if ready.raw not in _dedicated and ready.raw not in _keeping:
             settings += [KEEP_PLAN] if keeps_plan else [INTERPRETED] if interpreted else []
         with _pipeline(ready, settings, meanwhile):
@@ -255,8 +253,7 @@ def run_together(
     text, ready = statement(name), _ready(connection, always_prepare=False)
     with ready.errors:
         cursors = [psycopg.RawCursor(ready.raw) for _ in every]
-        limit = _limit(connection, ready, seconds)
-        with limit, _Preparing(ready), ready.raw.pipeline():
+        with _limit(connection, ready, seconds), _Preparing(ready), ready.raw.pipeline():
             for cursor, params in zip(cursors, every, strict=True):
                 cursor.execute(*bound(text, params), binary=True)
         return [fetch_rows(name, cursor) for cursor in cursors]
@@ -367,7 +364,7 @@ class _Preparing:
         self._raw.prepare_threshold = self._threshold
 
 
-def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
+def _cursor(ready: _Ready) -> "psycopg.RawCursor[Row]":
     """Return a cursor, for prepared statements that of the thread, which knows column types."""
     if not ready.prepare:
         return psycopg.RawCursor(ready.raw)
