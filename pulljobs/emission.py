@@ -25,7 +25,7 @@ from pulljobs.engine.telemetry import (
 from pulljobs.models import Consumer, Job
 from pulljobs.states import Event
 from pulljobs.storage.protocol import ConsumerPath
-from pulljobs.storage.rows import Finished, HeldJob, NotYet, Refusal, StoredMessage, Taken
+from pulljobs.storage.rows import Finished, HeldJob, NotYet, Refusal, StoredMessage
 from pulljobs.storage.statements import after_commit
 
 ConsumerPaths = Callable[[], Mapping[int, ConsumerPath]]
@@ -78,7 +78,7 @@ def emit_taken(using: str, consumer: Consumer) -> None:
         emit_on_commit(using, JobsClaimed(*path_of(consumer), 1))
 
 
-def emit_limited(using: str, consumer: Consumer, refusal: Taken | Refusal | NotYet | None) -> None:
+def emit_limited(using: str, consumer: Consumer, refusal: Refusal | NotYet | None) -> None:
     """Emit ClaimLimited if a limit of the consumer kept a claim from getting more jobs.
 
     `refusal` is the reason why the claim got no more. Other reasons emit nothing.

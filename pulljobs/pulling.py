@@ -261,7 +261,7 @@ def take(
     """
     lease_duration = consumer.protocol_lease_duration or settings().PROTOCOL_LEASE
     using = settings().DATABASE
-    take = partial(
+    attempt = partial(
         jobs.take,
         using,
         consumer.pk,
@@ -272,9 +272,9 @@ def take(
         via=Lease.Via.POST,
         incremental_timeout=incremental_timeout,
     )
-    taken: TakeResult = take()
+    taken: TakeResult = attempt()
     if taken is Refusal.UNGUARDED:
-        taken = limits.take(using, consumer.pk, job_id, partial(take, guarded=True))
+        taken = limits.take(using, consumer.pk, job_id, partial(attempt, guarded=True))
     if isinstance(taken, Taken):
         emission.emit_taken(using, consumer)
     else:
