@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.db import transaction
 
-from pulljobs.engine.claiming.guarded import Guards, read_guards
+from pulljobs.engine.claiming.guarded import read_guards
 from pulljobs.engine.claiming.keyed import Key
 from pulljobs.engine.claiming.limits import NotEnoughTokens, lock_allowance
 from pulljobs.engine.encodings import integer_array
@@ -62,21 +62,23 @@ def take(using: str, consumer_id: int, job_id: int, work: Take) -> TakeResult:
         guards = read_guards(AliasSession(using), consumer_id)
         try:
             with brief(using):
-                taken = _take(using, (consumer_id, job_id), guards, work)
+                taken = _take(using, consumer_id, job_id, guards.group_id, work)
         except NotEnoughTokens as refused:
             return NotYet(Refusal.RATE_LIMITED, refused.wait)
         if taken is not Refusal.UNGUARDED:
             return taken
 
 
-def _take(using: str, job: tuple[int, int], guards: Guards, work: Take) -> TakeResult:
-    """Claim `job` (consumer id, job id) under the locks of `guards`, the limits read before.
+def _take(
+    using: str, consumer_id: int, job_id: int, group_id: int | None, work: Take
+) -> TakeResult:
+    """Claim a job under the locks of its consumer's limits and of the limit group read before.
 
     Return UNGUARDED if the consumer has got another limit group since: the caller then reads the
     limits again.
     """
-    (consumer_id, job_id), session = job, AliasSession(using)
-    allowance = lock_allowance(session, consumer_id, guards.group_id)
+    session = AliasSession(using)
+    allowance = lock_allowance(session, consumer_id, group_id)
     if allowance is None:
         return Refusal.UNGUARDED if Consumer.objects.using(using).filter(pk=consumer_id) else work()
     if not allowance.most(1):
