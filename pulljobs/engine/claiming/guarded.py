@@ -72,7 +72,7 @@ def _claim_any_size(
     session: Session, request: Request, guards: Guards, work: Work
 ) -> Claimed | None:
     if not guards.limited:
-        claimed = _claim_unlimited(session, request, work)
+        claimed = work(session, request.consumer_id, request.wanted, request.terms, request.entry)
         return None if claimed.refusal is Refusal.UNGUARDED else claimed
     most, next_cost = request.wanted, 1.0
     while True:
@@ -80,10 +80,6 @@ def _claim_any_size(
             return _claim_limited(session, request, guards, work, most, next_cost)
         except NotEnoughTokens as refused:
             most, next_cost = refused.fit, refused.next_cost
-
-
-def _claim_unlimited(session: Session, request: Request, work: Work) -> Claimed:
-    return work(session, request.consumer_id, request.wanted, request.terms, request.entry)
 
 
 def _claim_limited(
@@ -100,7 +96,7 @@ def _claim_limited(
             return None
         most = min(most, allowance.most(request.job_cost))
         terms = request.terms._replace(guarded=True)
-        claimed = _claim_unlimited(session, request._replace(wanted=most, terms=terms), work)
+        claimed = work(session, request.consumer_id, most, terms, request.entry)
         rest = allowance.spend(session, [job.id for job in claimed.jobs])
     if claimed.refusal is Refusal.UNGUARDED:
         return None
