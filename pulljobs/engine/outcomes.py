@@ -95,6 +95,14 @@ def all_held(token: UUID, job_ids: Iterable[int]) -> Iterator[Held]:
     return map(_held, zip(job_ids, repeat(token)))
 
 
+def held_columns(held: Collection[Held]) -> dict[str, str]:
+    """Return held jobs as two parameters of a statement: arrays of ids and of lease tokens."""
+    return {
+        "job_ids": array(job.job_id for job in held),
+        "lease_tokens": array(job.lease_token for job in held),
+    }
+
+
 def deliver(held: Held, result: str | None = None, run: ReportedRun = UNREPORTED) -> Settlement:
     """Return the outcome of a job that is done. `result` is JSON text."""
     return _settlement((held, DELIVER, None, None, None, result, None, run, None))

@@ -28,6 +28,7 @@ from pulljobs.engine.outcomes import (
     Held,
     Settlement,
     expire,
+    held_columns,
     parameters,
     plain_deliveries,
 )
@@ -166,8 +167,7 @@ def _renew_free(
 ) -> dict[Held, datetime]:
     """Renew the leases that no other transaction has locked. Return `leased_until` by job."""
     params = {
-        "job_ids": array(job.job_id for job in held),
-        "lease_tokens": array(job.lease_token for job in held),
+        **held_columns(held),
         "lease_duration": lease_duration,
         "running": None if running is None else array(running),
     }
@@ -177,11 +177,7 @@ def _renew_free(
 
 def still_held(using: str, held: Sequence[Held]) -> set[Held]:
     """Return those of the jobs that are still in flight under their lease tokens."""
-    params = {
-        "job_ids": array(job.job_id for job in held),
-        "lease_tokens": array(job.lease_token for job in held),
-    }
-    rows = run(using, "still_held", params, seconds=RENEWAL_SECONDS)
+    rows = run(using, "still_held", held_columns(held), seconds=RENEWAL_SECONDS)
     return {Held(row.job_id, row.lease_token) for row in rows}
 
 

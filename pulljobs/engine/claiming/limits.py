@@ -16,8 +16,8 @@ from math import floor
 from typing import Any, Final, NamedTuple
 
 from pulljobs.engine.claiming.rows import Claimed, NotYet, Refusal
-from pulljobs.engine.encodings import array, integer_array
-from pulljobs.engine.outcomes import Held
+from pulljobs.engine.encodings import integer_array
+from pulljobs.engine.outcomes import Held, held_columns
 from pulljobs.engine.sql import Session
 
 ROUNDING: Final = timedelta(microseconds=1)
@@ -178,8 +178,4 @@ def _to_buckets(rows: Iterable[Any]) -> Iterable[Bucket]:
 def give_back(session: Session, released: Sequence[Held]) -> None:
     """Give back the tokens that released jobs took, in the transaction that released them."""
     if released:
-        params = {
-            "job_ids": array(job.job_id for job in released),
-            "lease_tokens": array(job.lease_token for job in released),
-        }
-        session.run("give_back", params)
+        session.run("give_back", held_columns(released))

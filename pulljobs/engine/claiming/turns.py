@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 from pulljobs.engine.claiming.keyed import CONTENDED, Key, key_columns
 from pulljobs.engine.claiming.rows import Claimed, Refusal, RingView, Taken, Terms, held_jobs
-from pulljobs.engine.encodings import array
 from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
-from pulljobs.engine.outcomes import Held
+from pulljobs.engine.outcomes import Held, held_columns
 from pulljobs.engine.sql import Row, Session
 
 DISCOVERED: Final = 1_000
@@ -206,8 +205,4 @@ def free_turns(session: Session, keys: Collection[Key]) -> bool:
 def give_back(session: Session, released: Sequence[Held]) -> None:
     """Give back tokens of the rates of keys, in the transaction that released these jobs."""
     if released:
-        params = {
-            "job_ids": array(job.job_id for job in released),
-            "lease_tokens": array(job.lease_token for job in released),
-        }
-        session.run("give_back_to_keys", params)
+        session.run("give_back_to_keys", held_columns(released))
