@@ -206,23 +206,21 @@ def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool =
             return finish(using, settlements, skip_locked=True)
         if not _is_of_a_row(error):
             raise
-        if len(settlements) == 1:
-            # The first line only: details may quote what was to be written.
-            text = str(error).partition("\n")[0]
-            return Finished({}, [], {settlements[0].held.job_id: text})
-        middle = len(settlements) // 2
-        left = finish(using, settlements[:middle], skip_locked=skip_locked)
-        right = finish(using, settlements[middle:], skip_locked=skip_locked)
-        return Finished(
-            left.states | right.states,
-            left.lost + right.lost,
-            left.refused | right.refused,
-            left.released | right.released,
-            left.roomier | right.roomier,
-            left.repeated | right.repeated,
-            left.locked | right.locked,
-        )
+        return _finish_halves(using, settlements, error, skip_locked=skip_locked)
     return settling.find_lost(using, settlements, finished)
+
+
+def _finish_halves(
+    using: str, settlements: Sequence[Settlement], error: Exception, *, skip_locked: bool
+) -> Finished:
+    """Write a batch that failed in two halves, or refuse its only outcome, the faulty one."""
+    if len(settlements) == 1:
+        # The first line only: details may quote what was to be written.
+        text = str(error).partition("\n")[0]
+        return Finished({}, [], {settlements[0].held.job_id: text})
+    middle = len(settlements) // 2
+    left = finish(using, settlements[:middle], skip_locked=skip_locked)
+    return left | finish(using, settlements[middle:], skip_locked=skip_locked)
 
 
 def finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:

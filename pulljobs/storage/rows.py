@@ -67,6 +67,18 @@ class Finished:
     repeated: frozenset[int] = frozenset()
     locked: frozenset[int] = frozenset()
 
+    def __or__(self, other: "Finished") -> "Finished":
+        """Return the results of two batches as that of one."""
+        return Finished(
+            self.states | other.states,
+            self.lost + other.lost,
+            self.refused | other.refused,
+            self.released | other.released,
+            self.roomier | other.roomier,
+            self.repeated | other.repeated,
+            self.locked | other.locked,
+        )
+
 
 class Stats(NamedTuple):
     """Counts of a consumer's live jobs, none above the requested cap."""
