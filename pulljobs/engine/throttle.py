@@ -29,8 +29,8 @@ class Throttle:
     """Time until which no job of the consumer starts here, or a time in the past."""
     key: str | None = None
     """Key whose jobs it holds back, or None for all jobs of the consumer."""
-    _asked: float = 0.0
-    """Time that has to be written, or 0 if there is none."""
+    unwritten_until: float = 0.0
+    """Monotonic time that has to be written, or 0 if there is none."""
     _written_at: float = 0.0
     """Time at which the last write was committed."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -59,7 +59,7 @@ class Throttle:
     @property
     def is_unwritten(self) -> bool:
         """True while a time that was asked for is not in the database, where claims see it."""
-        return self._asked > 0
+        return self.unwritten_until > 0
 
     def ask(self, seconds: float, key: str | None = None) -> None:
         """Throttle the consumer, or only this key of it, for `seconds` from now on.
@@ -69,28 +69,24 @@ class Throttle:
         """
         if key is not None:
             self.of_key(key).ask(seconds)
-        if key is not None or seconds <= 0:
-            return
-        end = time.monotonic() + seconds
-        with self._lock:
-            self._asked, self.until = max(self._asked, end), max(self.until, end)
-        self.on_asked(self)
-
-    def seconds_to_write(self) -> tuple[float, float]:
-        """Return the monotonic time that has to be written, and the seconds from now until then."""
-        return self._asked, max(self._asked - time.monotonic(), 0.0)
+        elif seconds > 0:
+            end = time.monotonic() + seconds
+            with self._lock:
+                self.unwritten_until = max(self.unwritten_until, end)
+                self.until = max(self.until, end)
+            self.on_asked(self)
 
     def note_written(self, end: float) -> None:
         """Note that the write of this monotonic time was committed."""
         with self._lock:
             self._written_at = time.monotonic()
-            if self._asked <= end:
-                self._asked = 0.0
+            if self.unwritten_until <= end:
+                self.unwritten_until = 0.0
 
     def note_refused(self, seconds: float) -> None:
         """Note that a claim was refused, because the consumer is throttled for that long."""
         with self._lock:
-            self.until = max(time.monotonic() + seconds, self._asked)
+            self.until = max(time.monotonic() + seconds, self.unwritten_until)
 
     @property
     def is_known(self) -> bool:
@@ -103,7 +99,7 @@ class Throttle:
         A throttle that was written after `since`, when the claim was sent, goes on.
         """
         with self._lock:
-            if not self._asked and self._written_at <= since:
+            if not self.unwritten_until and self._written_at <= since:
                 self.until = 0.0
             of_keys = [self._of_keys.get(key or "") for key in keys] if self._of_keys else []
         for of_key in filter(None, of_keys):

@@ -15,18 +15,18 @@ LOCKED_FOR: Final = 1.0
 """Seconds until the next attempt, if another transaction has locked the row of a consumer."""
 
 
-def _write(using: str, lefts: Mapping[Throttle, float]) -> None:
+def _write(using: str, seconds: Mapping[Throttle, float]) -> None:
     """Write throttles, each with the seconds that are left of it.
 
     The throttle of a key holds back its whole consumer if the consumer's keys take no turns.
     """
     of_keys = {
-        (each.consumer_id, each.key): left for each, left in lefts.items() if each.key is not None
+        (each.consumer_id, each.key): left for each, left in seconds.items() if each.key is not None
     }
     if of_keys:
         limits.throttle_keys(using, of_keys)
-    if seconds := {each.consumer_id: left for each, left in lefts.items() if each.key is None}:
-        limits.throttle(using, seconds)
+    if whole := {each.consumer_id: left for each, left in seconds.items() if each.key is None}:
+        limits.throttle(using, whole)
 
 
 class Throttles:
@@ -53,17 +53,16 @@ class Throttles:
         """Write the throttles that handlers asked for. If a row is locked, a later call does it."""
         if not self._asked or time.monotonic() < self._next_at:
             return
-        asked = list(self._asked)
-        ends = {throttle: throttle.seconds_to_write() for throttle in asked}
-        lefts = {throttle: left for throttle, (_end, left) in ends.items() if left}
+        asked, now = list(self._asked), time.monotonic()
+        ends = {throttle: throttle.unwritten_until for throttle in asked}
         try:
-            _write(using, lefts)
+            _write(using, {throttle: end - now for throttle, end in ends.items() if end > now})
         except DatabaseError as error:
             if not is_wait(error):
                 raise
             self._next_at = time.monotonic() + LOCKED_FOR
             return
-        for throttle, (end, _left) in ends.items():
+        for throttle, end in ends.items():
             throttle.note_written(end)
         for _throttle in asked:
             self._asked.popleft()

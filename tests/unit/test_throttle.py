@@ -64,8 +64,8 @@ def test_the_longest_time_is_written_and_its_rest_counts() -> None:
     throttle.ask(60)
     throttle.ask(10)
     assert (asked, throttle.is_unwritten) == ([throttle, throttle], True)
-    end, left = throttle.seconds_to_write()
-    assert 50 < left <= 60
+    end = throttle.unwritten_until
+    assert 50 < end - time.monotonic() <= 60
     throttle.note_written(end)
     assert not throttle.is_unwritten
 
@@ -73,7 +73,7 @@ def test_the_longest_time_is_written_and_its_rest_counts() -> None:
 def test_a_time_that_is_asked_for_while_another_is_written_is_written_later() -> None:
     throttle = Throttle(1)
     throttle.ask(10)
-    end, _left = throttle.seconds_to_write()
+    end = throttle.unwritten_until
     throttle.ask(60)
     throttle.note_written(end)
     assert throttle.is_unwritten
@@ -84,7 +84,7 @@ def test_claims_say_whether_the_throttle_goes_on() -> None:
     throttle.ask(60)
     throttle.note_claimed(time.monotonic())
     assert throttle.until > time.monotonic()  # It is not written, so the claim did not respect it.
-    throttle.note_written(throttle.seconds_to_write()[0])
+    throttle.note_written(throttle.unwritten_until)
     throttle.note_claimed(before)
     assert throttle.until > time.monotonic()  # The claim began before the throttle was written.
     throttle.note_refused(10)
