@@ -266,7 +266,7 @@ class ClaimedJob:
         With `key=True` only jobs of this job's key wait. Handlers that run go on, the other claimed
         jobs are released. The throttle is written before this job's outcome, and shortens no other.
         """
-        self._grant.throttle.ask(seconds_of(wait), self.key or "" if key else None)
+        self._grant.throttle.ask(seconds_of(wait), (self.key or "") if key else None)
 
     def ack(self, result: Any = None) -> bool:
         """Deliver the job, whatever the ack policy. Return False if it has an outcome already.
