@@ -69,11 +69,11 @@ def start_telemetry() -> None:
     from pulljobs.errors import ConfigurationError
 
     try:
-        wanted = settings()
+        conf = settings()
     except ConfigurationError:
         return
-    if wanted.METRICS and metrics.is_installed():
+    if conf.METRICS and metrics.is_installed():
         from pulljobs.metrics import exposition
 
         exposition.start()
-    tracing.switch(wanted.TRACING and tracing.is_installed())
+    tracing.switch(conf.TRACING and tracing.is_installed())

@@ -91,7 +91,7 @@ def check_deployment(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessa
         "TOKENS_REQUIRED": (True, "can publish, take and settle jobs over HTTP."),
     }
     try:
-        now = settings()
+        conf = settings()
     except ConfigurationError:  # check_settings reports it
         return []
     return [
@@ -101,7 +101,7 @@ def check_deployment(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessa
             id="pulljobs.W003",
         )
         for name, (safe, may) in open_to.items()
-        if (value := getattr(now, name)) != safe
+        if (value := getattr(conf, name)) != safe
     ]
 
 

@@ -183,11 +183,12 @@ def wake(token_holder: Channel | Consumer) -> None:
     """Wake the waiters of the channel or consumer, so that they notice its changed settings."""
     check_row(token_holder, Channel, Consumer)
     using = settings().DATABASE
-    own = (
-        {"channel": token_holder} if isinstance(token_holder, Channel) else {"pk": token_holder.pk}
-    )
-    ids = Consumer.objects.using(using).filter(**own).values_list("pk", flat=True)
-    listen.wake_on_commit(using, ids)
+    rows = Consumer.objects.using(using)
+    if isinstance(token_holder, Channel):
+        rows = rows.filter(channel=token_holder)
+    else:
+        rows = rows.filter(pk=token_holder.pk)
+    listen.wake_on_commit(using, rows.values_list("pk", flat=True))
 
 
 def redrive_all(consumer: Consumer) -> int:
@@ -257,7 +258,7 @@ def maintaining() -> Iterator[Upkeep]:
 
     Yield after one or more of them the same `Upkeep`, with what was done so far.
     """
-    using, now = settings().DATABASE, settings()
+    using, conf = settings().DATABASE, settings()
     nodes.forget_waits(using)
     counting.forget(using)
     upkeep = Upkeep([], [], partitions.not_owned(using))
@@ -266,12 +267,13 @@ def maintaining() -> Iterator[Upkeep]:
         while forget(using):
             yield upkeep
     if not upkeep.not_owned:
-        for made in partition_making.make_ahead(using, now.PARTITIONS_AHEAD):
+        for made in partition_making.make_ahead(using, conf.PARTITIONS_AHEAD):
             upkeep.made.append(made)
             yield upkeep
-    if now.RETENTION is not None:
-        for dropped in prune(now.RETENTION):
-            upkeep.dropped.extend([dropped] if dropped else [])
+    if conf.RETENTION is not None:
+        for dropped in prune(conf.RETENTION):
+            if dropped is not None:
+                upkeep.dropped.append(dropped)
             yield upkeep
 
 
