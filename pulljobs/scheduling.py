@@ -131,7 +131,7 @@ def _dispatch_batch(using: str) -> int | None:
     with brief(using):
         due = scheduled.due(using, BATCH)
         _lock_keys(using, due)
-        done = [message.pk for message in due if _published(using, message)]
+        done = [message.pk for message in due if _try_to_publish(using, message)]
         scheduled.mark_dispatched(using, done)
     return len(done) if due else None
 
@@ -141,15 +141,15 @@ def _dispatch_free(using: str) -> int | None:
     with brief(using):
         query(using, "SELECT set_config('lock_timeout', %s, true)", [SHORT_WAIT])
         due = scheduled.due(using, BATCH)
-        done = [message.pk for message in due if _published_without_waiting(using, message)]
+        done = [message.pk for message in due if _try_without_waiting(using, message)]
         scheduled.mark_dispatched(using, done)
     return len(done) if due else None
 
 
-def _published_without_waiting(using: str, due: ScheduledMessage) -> bool:
+def _try_without_waiting(using: str, due: ScheduledMessage) -> bool:
     """Publish a message and return True. Put it off and return False if it is locked or refused."""
     try:
-        return _published(using, due)
+        return _try_to_publish(using, due)
     except OperationalError as error:
         if not is_wait(error):
             raise
@@ -169,7 +169,7 @@ def _lock_keys(using: str, due: list[ScheduledMessage]) -> None:
         bounds.lock(using, channel, keys[channel])
 
 
-def _published(using: str, due: ScheduledMessage) -> bool:
+def _try_to_publish(using: str, due: ScheduledMessage) -> bool:
     """Publish a message and return True. Put it off for a minute and return False if it is refused.
 
     The other messages of the batch are published all the same.
