@@ -69,7 +69,7 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
         )
 
 
-def _check_rate(row: Channel | Producer | Consumer) -> None:
+def _check_limits(row: Channel | Producer | Consumer) -> None:
     if not isinstance(row, Consumer):
         return
     try:
@@ -130,7 +130,7 @@ def wake_members(group: LimitGroup) -> None:
     listen.wake_on_commit(using, members.values_list("pk", flat=True))
 
 
-def _find_group(fields: dict[str, Any]) -> None:
+def _resolve_group(fields: dict[str, Any]) -> None:
     """Replace the name of a limit group in the fields of a consumer by the row of the group.
 
     Raise InvalidRegistration if there is no such group.
@@ -209,17 +209,17 @@ def _put(
     row = model._default_manager.using(using).select_for_update().filter(**key).first()
     exists = row is not None and getattr(row, "deleted_at", None) is None
     fields = dict(decide(row if exists else None))
-    _find_group(fields)
+    _resolve_group(fields)
     check(model, key["name"], fields)
     token_holder = row or model(**key)
     if not exists:
         _reset(token_holder)
     if not _set_fields(token_holder, fields) and exists:
         return Registered(token_holder, Change.UNCHANGED)
-    _check_rate(token_holder)
+    _check_limits(token_holder)
     token_holder.save(using=using)
     if row is not None and not exists:
-        _forget_owner(using, row.pk)
+        _reset_flow(using, row.pk)
     if exists and model is Consumer:
         listen.wake_on_commit(using, [token_holder.pk])  # Its next token may come sooner.
     return Registered(token_holder, Change.CHANGED if exists else Change.MADE)
@@ -232,7 +232,7 @@ def _reset(token_holder: Channel | Producer | Consumer) -> None:
             setattr(token_holder, field.attname, field.get_default())
 
 
-def _forget_owner(using: str, consumer_id: int) -> None:
+def _reset_flow(using: str, consumer_id: int) -> None:
     """End the throttle and the weights of keys that a consumer had before it was deleted."""
     Consumer.objects.using(using).filter(pk=consumer_id).update(throttled_until=None)
     FlowKey.objects.using(using).filter(consumer_id=consumer_id).exclude(weight=1).update(weight=1)
