@@ -101,7 +101,7 @@ def leave(using: str, consumer_ids: Sequence[int], node_id: UUID) -> None:
 class Listener:
     """Connection that receives notifications of new jobs of all consumers, and of lost jobs.
 
-    `on_lost` is called with the ids of jobs that were taken from their leases. `others` has a
+    `on_lost` is called with the ids of jobs that were taken from their leases. `wakers` has a
     function for each further PostgreSQL channel, called without arguments on a notification.
     """
 
@@ -109,14 +109,14 @@ class Listener:
         self,
         using: str,
         on_lost: Callable[[list[int]], None] | None = None,
-        others: Mapping[str, Callable[[], None]] | None = None,
+        wakers: Mapping[str, Callable[[], None]] | None = None,
     ) -> None:
-        self._on_lost, self._others = on_lost, others or {}
+        self._on_lost, self._wakers = on_lost, wakers or {}
         self._connection: psycopg.Connection[Any] = psycopg.connect(**session_of_its_own(using))
         lost = () if on_lost is None else (LOST_CHANNEL,)
         with ExitStack() as opened:  # The caller gets no listener to close if a LISTEN fails.
             opened.enter_context(closing(self._connection))
-            for channel in (DATABASE_CHANNEL, *lost, *self._others):
+            for channel in (DATABASE_CHANNEL, *lost, *self._wakers):
                 self._ask(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             opened.pop_all()
 
@@ -133,8 +133,8 @@ class Listener:
         for notification in self._connection.notifies(timeout=seconds, stop_after=1):
             if notification.channel == DATABASE_CHANNEL:
                 consumer_ids.add(int(notification.payload))
-            elif notification.channel in self._others:
-                self._others[notification.channel]()
+            elif notification.channel in self._wakers:
+                self._wakers[notification.channel]()
             elif self._on_lost is not None:
                 self._on_lost(list(map(int, notification.payload.split(","))))
         return consumer_ids

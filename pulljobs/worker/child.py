@@ -340,11 +340,11 @@ class Child:
         using = self._limits.DATABASE
         if statements.behind_pooler(using):
             return None
-        others = {
+        wakers = {
             loop.wake_channel: partial(self._wake_hooked, name)
             for name, loop in self._hooked_loops.items()
         }
-        listener = WakeupListener(using, self._on_work, self._request_renewal, others)
+        listener = WakeupListener(using, self._on_work, self._request_renewal, wakers)
         return Runner("listener", listener)
 
     def _wake_hooked(self, name: str) -> None:

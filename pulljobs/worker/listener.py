@@ -22,23 +22,23 @@ class WakeupListener:
         using: str,
         wake: Callable[[Collection[int] | None], None],
         check_leases: Callable[[Collection[int]], None],
-        others: Mapping[str, Callable[[], None]],
+        wakers: Mapping[str, Callable[[], None]],
     ) -> None:
         """`wake` gets ids of consumers with jobs, or None for all. `check_leases` gets job ids.
 
-        `others` has functions of other loops by the PostgreSQL channel whose notifications call
+        `wakers` has functions of other loops by the PostgreSQL channel whose notifications call
         them.
         """
         self._using, self._wake, self._check_leases = using, wake, check_leases
-        self._others = others
+        self._wakers = wakers
         self._listener: Listener | None = None
 
     def tick(self) -> float:
         """Wait for notifications and pass them on. Connect first if there is no connection."""
         if self._listener is None:
-            self._listener = Listener(self._using, self._check_leases, self._others)
+            self._listener = Listener(self._using, self._check_leases, self._wakers)
             self._wake(None)  # Jobs may have been published before it listened.
-            for wake in self._others.values():
+            for wake in self._wakers.values():
                 wake()
         try:
             consumer_ids = self._listener.receive(PATIENCE)

@@ -110,7 +110,7 @@ def test_a_listener_that_is_refused_leaves_no_session() -> None:
     """A listener whose LISTEN fails closes its session, which the traceback would keep open."""
     known = sessions()
     with pytest.raises(psycopg.Error) as refused:
-        Listener(USING, others={"": lambda: None})
+        Listener(USING, wakers={"": lambda: None})
     wait_until(lambda: sessions() <= known)
     assert "zero-length" in str(refused.value)
 
