@@ -235,12 +235,14 @@ class Child:
                 logger.warning("%s is left to another worker: %s", ending, error)
 
     def _runners(self) -> list[Runner]:
+        return [self._watchdog_runner, *self._watched_runners()]
+
+    def _watched_runners(self) -> list[Runner]:
         runners = [
             self._renewer_runner,
             self._flusher_runner,
             self._reaper_runner,
             self._listener_runner,
-            self._watchdog_runner,
             self._fetcher_runner,
             *self._watch_runners,
             *self._hooked_runners.values(),
@@ -308,20 +310,7 @@ class Child:
         )
 
     def _make_watchdog(self) -> Watchdog:
-        runners = [
-            self._renewer_runner,
-            self._flusher_runner,
-            self._reaper_runner,
-            self._listener_runner,
-            self._fetcher_runner,
-            *self._watch_runners,
-            *self._hooked_runners.values(),
-        ]
-        signs: list[HealthSign] = [
-            self._loop,
-            self._thread_pool,
-            *(runner for runner in runners if runner is not None),
-        ]
+        signs: list[HealthSign] = [self._loop, self._thread_pool, *self._watched_runners()]
         return Watchdog(
             self._limits,
             self._shared_state,
