@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from pulljobs import ids
@@ -51,14 +52,17 @@ def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
 
 def params(slices: Sequence[Slice]) -> dict[str, Any]:
     """Return the parameters of recent.sql for these slices of time."""
-    bounds = [each.bounds() for each in slices]
+    spans = [
+        (number, low, high)
+        for number, each in enumerate(slices)
+        for low, high in pairwise(each.bounds())
+    ]
+    numbers, lows, highs = map(list, zip(*spans, strict=True))
     return {
-        "lows": [low for ids_of_slice in bounds for low in ids_of_slice[:-1]],
-        "highs": [high for ids_of_slice in bounds for high in ids_of_slice[1:]],
-        "slices": [
-            number for number, ids_of_slice in enumerate(bounds) for _low in ids_of_slice[:-1]
-        ],
-        "first": min(ids_of_slice[0] for ids_of_slice in bounds),
-        "last": max(ids_of_slice[-1] for ids_of_slice in bounds),
+        "lows": lows,
+        "highs": highs,
+        "slices": numbers,
+        "first": min(lows),
+        "last": max(highs),
         "cap": CAP,
     }
