@@ -54,13 +54,12 @@ def read_counts(
     are the ids of the consumers in the list below it.
     """
     progress = counting.read_progress(using)
-    columns = dict(zip(CountSpan._fields, map(list, zip(*spans, strict=True)), strict=True))
     params = {
-        "periods": columns["period"],
-        "since": columns["since"],
-        "until": columns["until"],
-        "are_drawn": columns["is_drawn"],
-        "with_times": columns["with_times"],
+        "periods": [span.period for span in spans],
+        "since": [span.since for span in spans],
+        "until": [span.until for span in spans],
+        "are_drawn": [span.is_drawn for span in spans],
+        "with_times": [span.with_times for span in spans],
         "drawn_ids": [ALL_CONSUMERS if drawn is None else drawn],
         "listed_ids": list(listed),
     }
