@@ -169,7 +169,7 @@ def _partition() -> None:
     for day in range(1, DAYS + 1):
         for table in partitions.PARTITIONED:
             made = partitions.Partition(table, today - timedelta(days=day))
-            partition_making._made("default", made, written=False)
+            partition_making._make("default", made, written=False)
 
 
 def _claim(consumer_id: int) -> None:

@@ -11,7 +11,7 @@ from pulljobs.storage.partition_locks import (
     LOCK_PARENT,
     ONE_MAKER,
     lock_quietly,
-    names_of,
+    run_on,
     try_patiently,
 )
 from pulljobs.storage.partitions import XIDS, Partition, existing, older
@@ -50,21 +50,20 @@ def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
     Return False as well if the transaction `high_xid`, up to which it is copied, or a later one
     wrote to it.
     """
-    names = names_of(partition)
 
     def work() -> bool:
-        lock_quietly(using, names, *ONE_MAKER)
+        lock_quietly(using, partition, *ONE_MAKER)
         if partition not in existing(using, partition.table):
             return False
-        lock_quietly(using, names, NO_VACUUM)
+        lock_quietly(using, partition, NO_VACUUM)
         if _written_since(using, partition, high_xid):  # no publisher waits for this query
             return False
-        query(using, sql.SQL(LOCK_PARENT).format(**names))
-        query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
+        run_on(using, partition, LOCK_PARENT)
+        run_on(using, partition, "ALTER TABLE {parent} DETACH PARTITION {name}")
         if needed(using, partition) or _written_since(using, partition, high_xid):
             transaction.set_rollback(True, using=using)
             return False
-        query(using, sql.SQL("DROP TABLE {name}").format(**names))
+        run_on(using, partition, "DROP TABLE {name}")
         return True
 
     return not needed(using, partition) and try_patiently(using, work)

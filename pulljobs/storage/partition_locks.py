@@ -15,6 +15,7 @@ import psycopg
 from django.db import OperationalError
 from psycopg import sql
 
+from pulljobs.engine.sql import Row
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import brief, query
 
@@ -32,27 +33,29 @@ PATIENCE: Final = timedelta(seconds=10)
 """Time after which no further attempt begins, because the caller has other tasks."""
 
 
-def lock_quietly(using: str, names: dict[str, sql.Composable], *locks: LiteralString) -> None:
+def lock_quietly(using: str, partition: Partition, *locks: LiteralString) -> None:
     """Take locks that keep out vacuum and other changes of partitions, but no reader or writer.
 
-    `locks` are LOCK statements with the placeholders of `names`. Their time limit is ten seconds,
-    because a vacuum yields a lock only after a while.
+    `locks` are LOCK statements as for `run_on`. Their time limit is ten seconds, because a vacuum
+    yields a lock only after a while.
     """
     query(using, _wait_for(VACUUM_TIMEOUT))
     for lock in locks:
-        query(using, sql.SQL(lock).format(**names))
+        run_on(using, partition, lock)
     query(using, _wait_for(LOCK_TIMEOUT))
 
 
-def names_of(partition: Partition) -> dict[str, sql.Composable]:
+def run_on(using: str, partition: Partition, text: LiteralString) -> list[Row]:
+    """Run a statement with the placeholders {name}, {parent}, {default}, {low} and {high}."""
     low, high = partition.bounds
-    return {
-        "name": sql.Identifier(partition.name),
-        "parent": sql.Identifier(partition.table),
-        "default": sql.Identifier(f"{partition.table}_default"),
-        "low": sql.Literal(low),
-        "high": sql.Literal(high),
-    }
+    composed = sql.SQL(text).format(
+        name=sql.Identifier(partition.name),
+        parent=sql.Identifier(partition.table),
+        default=sql.Identifier(f"{partition.table}_default"),
+        low=sql.Literal(low),
+        high=sql.Literal(high),
+    )
+    return query(using, composed)
 
 
 def try_patiently(using: str, work: Callable[[], bool]) -> bool:

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Final, LiteralString
+from typing import Final
 
 from django.db import transaction
 from psycopg import sql
 
 from pulljobs import ids
-from pulljobs.engine.sql import Row
 from pulljobs.storage.partition_locks import (
     LOCK_PARENT,
     ONE_MAKER,
     lock_quietly,
-    names_of,
+    run_on,
     try_patiently,
 )
 from pulljobs.storage.partitions import PARTITIONED, Partition, existing
@@ -48,10 +47,10 @@ def make_ahead(using: str, days: int) -> Iterator[Partition]:
         there = set(existing(using, table))
         for ahead in range(days + 1):
             partition = Partition(table, row.today + timedelta(days=ahead))
-            if partition not in there and _made(using, partition, written=ahead <= 1):
+            if partition not in there and _make(using, partition, written=ahead <= 1):
                 yield partition
         for partition in _left_behind(using, table):
-            if _made(using, partition):
+            if _make(using, partition):
                 yield partition
 
 
@@ -68,7 +67,7 @@ def _left_behind(using: str, table: str) -> Iterator[Partition]:
         yield partition
 
 
-def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
+def _make(using: str, partition: Partition, *, written: bool = True) -> bool:
     """Create a partition, move its rows from the default partition, and attach it.
 
     Return False if it exists. While rows leave the default partition, readers must wait for the
@@ -76,10 +75,10 @@ def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
     default. If writers may insert rows of that day (`written`), they must wait as well: an insert
     that waits for the default partition would fail afterwards.
     """
-    if not written and try_patiently(using, lambda: _attached(using, partition, moving=False)):
+    if not written and try_patiently(using, lambda: _attach(using, partition, moving=False)):
         return True
     return partition not in existing(using, partition.table) and try_patiently(
-        using, lambda: _attached(using, partition, moving=True)
+        using, lambda: _attach(using, partition, moving=True)
     )
 
 
@@ -94,59 +93,48 @@ def fill(
     """
     if partition in existing(using, partition.table):
         raise ValueError(f"{partition.name} is there.")
-    names = names_of(partition)
     crowded = ValueError(f"Some rows of {partition.name} are there, in the default partition.")
-    [row] = query(using, sql.SQL(CROWDED).format(**names))
+    [row] = run_on(using, partition, CROWDED)
     if row.is_crowded:
         raise crowded
     with transaction.atomic(using=using):
         # An interrupted call may have left it.
-        query(using, sql.SQL(DROP_LEFTOVER).format(**names))
-        query(using, sql.SQL(CREATE).format(**names))
+        run_on(using, partition, DROP_LEFTOVER)
+        run_on(using, partition, CREATE)
     count = load(partition.name)
-    if not try_patiently(using, lambda: _attached_whole(using, partition, note)):
-        query(using, sql.SQL(DROP_LEFTOVER).format(**names))
+    if not try_patiently(using, lambda: _attach_filled(using, partition, note)):
+        run_on(using, partition, DROP_LEFTOVER)
         raise crowded
     return count
 
 
-def _attached_whole(using: str, partition: Partition, note: Callable[[], object]) -> bool:
+def _attach_filled(using: str, partition: Partition, note: Callable[[], object]) -> bool:
     """Attach a filled table as a partition, and call `note` in the same transaction.
 
     Do neither and return False if the default partition has rows of that day.
     """
-    names = names_of(partition)
-
-    def do(text: LiteralString) -> list[Row]:
-        return query(using, sql.SQL(text).format(**names))
-
-    lock_quietly(using, names, *ONE_MAKER)
-    do(LOCK_DEFAULT)
-    [row] = do(CROWDED)
+    lock_quietly(using, partition, *ONE_MAKER)
+    run_on(using, partition, LOCK_DEFAULT)
+    [row] = run_on(using, partition, CROWDED)
     if not row.is_crowded:
-        do(ATTACH)
+        run_on(using, partition, ATTACH)
         note()
     return not row.is_crowded
 
 
-def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
+def _attach(using: str, partition: Partition, *, moving: bool) -> bool:
     """Create and attach a partition, and move the rows of its day there from the default one.
 
     Return False if the partition exists, or if there are rows to move but `moving` is False.
     """
-    names = names_of(partition)
-
-    def do(text: LiteralString) -> list[Row]:
-        return query(using, sql.SQL(text).format(**names))
-
-    lock_quietly(using, names, *ONE_MAKER)
+    lock_quietly(using, partition, *ONE_MAKER)
     if moving:
-        do(LOCK_PARENT)
-    do(LOCK_DEFAULT)
-    [row] = do(CROWDED)
+        run_on(using, partition, LOCK_PARENT)
+    run_on(using, partition, LOCK_DEFAULT)
+    [row] = run_on(using, partition, CROWDED)
     if (row.is_crowded and not moving) or partition in existing(using, partition.table):
         return False
-    do(CREATE)
-    do(MOVE)
-    do(ATTACH)
+    run_on(using, partition, CREATE)
+    run_on(using, partition, MOVE)
+    run_on(using, partition, ATTACH)
     return True

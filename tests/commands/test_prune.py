@@ -134,7 +134,7 @@ def old_days(age: int) -> list[Partition]:
     day = nodes.clock(USING).astimezone(UTC).date() - timedelta(days=age)
     days = [Partition(table, day) for table in partitions.PARTITIONED]
     for partition in days:
-        assert partition_making._made(USING, partition)
+        assert partition_making._make(USING, partition)
     return days
 
 

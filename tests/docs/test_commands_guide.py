@@ -82,7 +82,7 @@ def world(
 def _filled() -> Iterator[dict[str, str]]:
     today = nodes.clock(USING).astimezone(UTC).date()
     for table in partitions.PARTITIONED:
-        partition_making._made(USING, Partition(table, today - timedelta(days=100)))
+        partition_making._make(USING, Partition(table, today - timedelta(days=100)))
     channel = ChannelFactory.create(name="orders")
     Producer.objects.create(name="shop")
     nodes.register(USING, NODE, "web-1:4711")

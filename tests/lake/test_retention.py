@@ -75,7 +75,7 @@ def settled_on(day: date, consumer: Consumer, count: int = 5) -> None:
             " WHERE id = old",
             [low],
         )
-        assert partition_making._made(USING, Partition(table, day))
+        assert partition_making._make(USING, Partition(table, day))
 
 
 def names(day: date) -> list[str]:

@@ -266,7 +266,7 @@ def old_day(days: int = 40) -> Partition:
     day = today() - timedelta(days=days)
     publish_on(day)
     partition = Partition("pulljobs_message", day)
-    assert partition_making._made(USING, partition)
+    assert partition_making._make(USING, partition)
     return partition
 
 
@@ -355,7 +355,7 @@ def test_a_row_that_turns_up_while_a_day_is_dropped_keeps_it(
 def test_writes_to_a_day_are_found_by_block_ranges(table: str, *, dedicated: bool) -> None:
     """A drop finds new rows of a day by a BRIN index, because other sessions wait for its check."""
     day = Partition(table, today() - timedelta(days=40))
-    assert partition_making._made(USING, day)
+    assert partition_making._make(USING, day)
     plans: list[str] = []
 
     def explained(execute: Any, text: Any, params: Any, many: bool, context: Any) -> Any:
@@ -420,7 +420,7 @@ def test_the_archive_goes_by_days_too() -> None:
     JobFactory.create(state="DELIVERED")
     old = Partition("pulljobs_archived_job", today() - timedelta(days=40))
     query("UPDATE pulljobs_archived_job SET id = %s", [old.bounds[0]])
-    assert partition_making._made(USING, old)
+    assert partition_making._make(USING, old)
     assert list(partition_dropping.drop_before(USING, timedelta(days=30))) == [old]
     assert query("SELECT count(*) FROM pulljobs_archived_job") == [(0,)]
 
