@@ -43,14 +43,16 @@ def find(using: str, channel_id: int, name: str) -> ScheduledMessage | None:
     return rows.filter(channel_id=channel_id, client_message_id=name).first()
 
 
-def page(using: str, channel_id: int, cut: Cut, dispatched: set[bool]) -> list[ScheduledMessage]:
+def page(
+    using: str, channel_id: int, cut: Cut, is_published: bool | None = None
+) -> list[ScheduledMessage]:
     """Return a page of a channel's scheduled messages, newest first, without payloads and headers.
 
-    `dispatched` is {True} for published ones, {False} for those to come, or has both.
+    With `is_published` they are only those that are published, or only those to come.
     """
     rows = ScheduledMessage.objects.using(using).filter(channel_id=channel_id)
-    if len(dispatched) == 1:
-        rows = rows.filter(dispatched_at__isnull=dispatched == {False})
+    if is_published is not None:
+        rows = rows.filter(dispatched_at__isnull=not is_published)
     return newest_first(rows.only("id", "client_message_id"), cut)
 
 

@@ -46,7 +46,7 @@ ASKED: dict[str, Callable[[Consumer], Any]] = {
     "its next one": lambda each: published.dead(USING, each, Cut(below=20_000)),
     "a batch of dead jobs": lambda each: dead.ids(USING, each.pk, after=5_000, limit=100),
     "a batch to delete": lambda each: dead.delete(USING, each.pk, 1, None, limit=100),
-    "scheduled messages": lambda _: scheduled.page(USING, 1, Cut(), {True, False}),
+    "scheduled messages": lambda _: scheduled.page(USING, 1, Cut()),
     "what is due": lambda _: scheduled.due(USING, 100),
 }
 SMALL = {

@@ -83,10 +83,11 @@ class ScheduledMessages(UserView):
     def get(self, request: Request, **names: str) -> Response:
         channel, cut = channel_of(names), read_cut(request)
         statuses = _read_statuses(request)
-        dispatched = {status == DISPATCHED for status in statuses & {ACKNOWLEDGED, DISPATCHED}}
+        chosen = statuses & {ACKNOWLEDGED, DISPATCHED}
         page = []
-        if dispatched or not statuses:
-            page = scheduled.page(settings().DATABASE, channel.pk, cut, dispatched or {True, False})
+        if chosen or not statuses:
+            is_published = DISPATCHED in chosen if len(chosen) == 1 else None
+            page = scheduled.page(settings().DATABASE, channel.pk, cut, is_published)
         rows = [CursorRow(message.pk, ids.time_of(message.pk)) for message in page]
         body: ScheduledListingBody = {
             "result": [
