@@ -67,7 +67,7 @@ def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
     """
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
-    span = _within(selection, span)
+    span = within(selection, span)
     if span.wanted < FEW:
         near = merged(list(_runs(using, selection, span.narrow(span.wanted + 1))), span)
         if near.beyond is None or len(near.ids) == span.wanted:
@@ -80,7 +80,7 @@ def chosen(ids: Iterable[int], span: IdSpan) -> IdRun:
     return IdRun([id for id in ids if span.leads_to(id)], None)
 
 
-def _within(selection: Selection, span: IdSpan) -> IdSpan:
+def within(selection: Selection, span: IdSpan) -> IdSpan:
     """Return the span, with its start moved to the first id that the selection allows."""
     if span.upwards:
         return span._replace(beyond=max(span.beyond, selection.first - 1))
@@ -107,10 +107,10 @@ def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[IdRun]:
 
 def _run(rows: QuerySet[Any, Row], selection: Selection, span: IdSpan) -> IdRun:
     seen = rows.filter(**span.lookup)[: span.scanned]
-    return _seen([(row["id"], selection.fits(row)) for row in seen], selection, span)
+    return _make_run([(row["id"], selection.fits(row)) for row in seen], selection, span)
 
 
-def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> IdRun:
+def _make_run(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> IdRun:
     """Return the selected ids among the rows that were read from an index.
 
     `seen` has the id of each row, in order, and True if the row meets the conditions. The index is
@@ -139,18 +139,17 @@ def _by_consumer(
     if "key" in own:
         columns = ["state"]
     # The more consumers and columns, the fewer rows of each.
-    rows = SCANNED if columns else ROWS
-    share = span.narrow(min(span.scanned, max(FEW, rows // max(1, consumers.count()))))
+    most = SCANNED if columns else ROWS
+    share = span.narrow(min(span.scanned, max(FEW, most // max(1, consumers.count()))))
     mine = Job.objects.filter(consumer_id=OuterRef("pk"), **own, **span.lookup)
     jobs = mine.order_by(span.order)[: share.scanned]
-    ids = consumers.values_list(ArraySubquery(jobs.values("id")), flat=True)
     if not columns:
-        yield from (_seen([(id, True) for id in seen], selection, share) for seen in ids)
+        for ids in consumers.values_list(ArraySubquery(jobs.values("id")), flat=True):
+            yield _make_run([(id, True) for id in ids], selection, share)
         return
     named = JSONObject(id="id", **{name: name for name in columns})
-    for rows_of in consumers.values_list(ArraySubquery(jobs.values(named=named)), flat=True):
-        pairs = [(row["id"], selection.fits(row)) for row in rows_of]
-        yield _seen(pairs, selection, share)
+    for rows in consumers.values_list(ArraySubquery(jobs.values(named=named)), flat=True):
+        yield _make_run([(row["id"], selection.fits(row)) for row in rows], selection, share)
 
 
 def _held(using: str, selection: Selection, span: IdSpan) -> IdRun:

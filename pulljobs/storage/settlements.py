@@ -9,9 +9,8 @@ from typing import Final
 from django.db.models import QuerySet
 
 from pulljobs import ids
-from pulljobs.ids import LARGEST_ID
 from pulljobs.models import ArchivedJob, Message
-from pulljobs.storage.selecting import Row, Selection, chosen
+from pulljobs.storage.selecting import Row, Selection, chosen, within
 from pulljobs.storage.windows import IdRun, IdSpan, IdWindow, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "message_id")
@@ -32,11 +31,11 @@ def window(using: str, selection: Selection, span: IdSpan, *, by: str = "id") ->
         return merged([chosen(selection.among, span)], span)
     if selection.key is not None:
         span = span.narrow(min(span.scanned, SCANNED_FOR_A_KEY))
-    first = span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
-    near = merged([_run(using, selection, first.narrow(first.wanted + 1), by)], span)
+    inside = within(selection, span)
+    near = merged([_run(using, selection, inside.narrow(inside.wanted + 1), by)], span)
     if near.beyond is None or len(near.ids) >= span.wanted:
         return near
-    return merged([_run(using, selection, first, by)], span)
+    return merged([_run(using, selection, inside, by)], span)
 
 
 def newest_of(rows: QuerySet[ArchivedJob], job_ids: list[int]) -> dict[int, ArchivedJob]:
