@@ -76,7 +76,7 @@ class WaiterQueue:
         """Reason why the last claim got no job, or fewer than it wanted, or None."""
         self._allowed_at = 0.0
         """Time on the monotonic clock at which `_limit` allows a job again, or 0 if unknown."""
-        self.row = asyncio.Lock()
+        self.row_lock = asyncio.Lock()
         """Lock for writes of the row of the waiter."""
         # Dicts keep the order, and remove an entry in constant time.
         self.pulls: dict[PendingPull, None] = {}
@@ -331,14 +331,14 @@ class WaiterQueue:
     @property
     def is_miscounted(self) -> bool:
         """True if the row of the waiter must be updated or deleted, and is not being written."""
-        if not self.registered_until or self.row.locked():
+        if not self.registered_until or self.row_lock.locked():
             return False
         soon = time.monotonic() + PATIENCE.total_seconds() / 2
         return self.most_waiting != self.registered or self.registered_until < soon
 
     async def leave_if_empty(self) -> None:
         """Delete the row of this process as a waiter of the consumer if no long poll waits."""
-        async with self.row:
+        async with self.row_lock:
             if self.registered_until and not self.most_waiting:
                 self.registered, self.registered_until = 0, 0.0
                 ids = [self.consumer.pk]
@@ -361,7 +361,7 @@ class WaiterQueue:
         Return True if there was no valid row before: the queue then has to claim again, for jobs
         that were published without a notification.
         """
-        async with self.row:
+        async with self.row_lock:
             now = time.monotonic()
             if self.waiting <= self.registered and now < self.registered_until:
                 return False

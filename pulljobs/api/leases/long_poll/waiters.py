@@ -228,7 +228,7 @@ class Waiters:
         if waiting:
             async with AsyncExitStack() as rows:
                 for queue in waiting:
-                    await rows.enter_async_context(queue.row)
+                    await rows.enter_async_context(queue.row_lock)
                 await self._write_counts(waiting)
         for queue in miscounted:
             await queue.leave_if_empty()
