@@ -110,7 +110,8 @@ def not_owned(items: Iterable[OwnedItem]) -> set[int]:
     strange: set[int] = set()
     with statements.after_commit(using, "the search for the owners of lost jobs"):
         owners = protocol.owners_of(using, consumers)
-        strange |= {id for id, pk in consumers.items() if id not in owners or owners[id][0] != pk}
+        own = {id for id, owner in owners.items() if owner.consumer_id == consumers[id]}
+        strange |= consumers.keys() - own
     return strange
 
 
@@ -128,7 +129,7 @@ def _own(
     owners: Mapping[int, JobOwner],
 ) -> Iterator[tuple[int, OwnedItem]]:
     consumer_id = consumer.pk
-    for number, (_id, settlement, throttle, is_of_key) in enumerate(items):
+    for index, (_id, settlement, throttle, is_of_key) in enumerate(items):
         if settlement is not None:
             job_id, token = settlement.held
             # A throttle comes before the settlement, which would show that the job is another's.
@@ -136,4 +137,4 @@ def _own(
             if owner and owner.consumer_id == consumer_id:
                 has_key = owner.has_key
                 owned = OwnedItem(job_id, consumer, settlement, throttle, is_of_key, has_key)
-                yield number, owned
+                yield index, owned

@@ -27,7 +27,7 @@ class SettledItems(NamedTuple):
     statuses: list[ItemStatus]
     """Statuses of the items, in their order."""
     set_aside: dict[int, OwnedItem]
-    """Items whose rows were locked, by their positions, to be tried again later."""
+    """Items whose rows were locked, by their indexes, to be tried again later."""
 
 
 def settle(consumer: Consumer, items: Sequence[AckItem]) -> SettledItems:
@@ -59,7 +59,7 @@ def settle_together(
     lock, has many items, names a job twice, or names a job that another of the requests names.
     """
     few = [(consumer, items) for consumer, items in asked if len(items) <= FEW_ITEMS]
-    settled = iter(_settle_few(few))
+    settled = _settle_few(few)
     return [next(settled) if len(items) <= FEW_ITEMS else None for _consumer, items in asked]
 
 
@@ -81,8 +81,8 @@ def settle_again(settled: SettledItems) -> SettledItems:
     """
     statuses, left = list(settled.statuses), settled.set_aside
     by_job = _finish(left.values(), partial(pulling.finish, skip_locked=True))
-    for number, item in left.items():
-        statuses[number] = by_job[item.job_id]
+    for index, item in left.items():
+        statuses[index] = by_job[item.job_id]
     return _with_set_aside(statuses, left)
 
 
@@ -102,13 +102,13 @@ def _settled(
     items: int, owned: Mapping[int, OwnedItem], by_job: Mapping[int, ItemStatus]
 ) -> SettledItems:
     statuses = [ItemStatus.NOT_FOUND] * items
-    for number, item in owned.items():
-        statuses[number] = by_job[item.job_id]
+    for index, item in owned.items():
+        statuses[index] = by_job[item.job_id]
     return _with_set_aside(statuses, owned)
 
 
 def _with_set_aside(statuses: list[ItemStatus], owned: Mapping[int, OwnedItem]) -> SettledItems:
-    locked = {id: item for id, item in owned.items() if statuses[id] is ItemStatus.LOCKED}
+    locked = {i: item for i, item in owned.items() if statuses[i] is ItemStatus.LOCKED}
     return SettledItems(statuses, locked)
 
 
