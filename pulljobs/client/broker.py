@@ -53,7 +53,7 @@ SHUTDOWN_PAUSE: Final = 1.0
 STARVED: Final = 0.85
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Broker:
     """Pulls, renewals and outcomes of a running consumer at one broker, on the event loop.
 
@@ -66,8 +66,8 @@ class Broker:
     share: Share
     hand_out: Callable[[list[Any]], None]
     message_of: Callable[[Job, Any], Held]
-    requeue: Delay | None
-    flush_seconds: float
+    requeue_delay: Delay | None
+    flush_interval: float
     counts: Counter[str]
     auto_renew: bool
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -136,12 +136,12 @@ class Broker:
         while True:
             await self._filled.wait()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self.flush_seconds):
+                async with asyncio.timeout(self.flush_interval):
                     await self._urgent.wait()
             await self._flush()
 
     def flush_now(self) -> None:
-        """Send the collected outcomes now, without waiting for `flush_seconds`."""
+        """Send the collected outcomes now, without waiting for `flush_interval`."""
         if self._outbox:
             self._urgent.set()
 

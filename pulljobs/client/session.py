@@ -125,6 +125,7 @@ class Session:
 
     def _add(self, url: str, again: Delay | None) -> None:
         options = self._options
+        is_async = options.handling.is_async
         share = self.room.share()
 
         def changed(is_up: bool) -> None:
@@ -133,18 +134,17 @@ class Session:
 
         sender = AsyncSender(url, options.subscription.tokens, options.connection)
         broker = self._brokers[url] = Broker(
-            Link(sender, url, options.subscription.path, again, changed),
-            options.subscription.path,
-            self.room,
-            share,
-            self._pool.put,
-            AsyncMessage if options.handling.is_async else Message,
-            options.requeue_delay,
-            options.flush_interval,
-            self._counts,
-            options.auto_renew,
+            link=Link(sender, url, options.subscription.path, again, changed),
+            path=options.subscription.path,
+            room=self.room,
+            share=share,
+            hand_out=self._pool.put,
+            message_of=AsyncMessage if is_async else Message,
+            requeue_delay=options.requeue_delay,
+            flush_interval=options.flush_interval,
+            counts=self._counts,
+            auto_renew=options.auto_renew,
         )
-        is_async = options.handling.is_async
         broker.recipient = AwaitedRecipient(broker) if is_async else ThreadRecipient(broker)
         self._start(broker.pull_forever())
         self._start(broker.flush_forever())
@@ -244,7 +244,7 @@ class BatchRecipient:
         self.broker = broker
 
     def requeue_delay(self, attempts: int) -> float | None:
-        delay = self.broker.requeue
+        delay = self.broker.requeue_delay
         return None if delay is None else delay(attempts)
 
 
