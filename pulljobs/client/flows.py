@@ -190,37 +190,34 @@ def _queued_jobs(
 
 def settle(path: str, settlement: Settlement, until: float) -> Flow[None]:
     """Settle a job. Raise LeaseLost if its lease is lost, Unreachable if its row stays locked."""
-    [is_done] = yield from settle_all(path, [settlement], until)
-    if is_done is None:
+    [status] = yield from settle_all(path, [settlement], until)
+    if status is Status.LOCKED:
         raise Unreachable(LOCKED)
-    if not is_done:
+    if status is not Status.OK:
         raise LeaseLost(settlement.job.id)
 
 
-def settle_all(
-    path: str, settlements: Sequence[Settlement], until: float
-) -> Flow[list[bool | None]]:
-    """Settle jobs. Return True for each that was settled, and False if its lease was lost.
+def settle_all(path: str, settlements: Sequence[Settlement], until: float) -> Flow[list[Status]]:
+    """Settle jobs and return their statuses.
 
-    A job whose row another transaction has locked is tried again up to `until`. Return None for it
-    if the row stays locked. After a lost answer, an outcome that can't be repeated counts as
-    settled.
+    A job whose row another transaction has locked is tried again up to `until`. After a lost
+    answer, an outcome that can't be repeated counts as settled.
     """
-    done: list[bool | None] = [None] * len(settlements)
+    statuses = [Status.LOCKED] * len(settlements)
     left: Sequence[int] = range(len(settlements))
     while left:
         body = bodies.ack(settlements[index] for index in left)
         reply = yield from ask(Call("POST", f"{path}/ack", body), until)
         by_index = dict(zip(left, bodies.statuses(reply.answer), strict=True))
         for index, status in by_index.items():
-            if status is not Status.LOCKED:
-                is_unknown = reply.repeated and not settlements[index].can_be_repeated
-                done[index] = status is Status.OK or is_unknown
-        left = [index for index in left if done[index] is None]
+            is_unknown = reply.repeated and not settlements[index].can_be_repeated
+            was_settled = is_unknown and status is not Status.LOCKED
+            statuses[index] = Status.OK if was_settled else status
+        left = [index for index in left if statuses[index] is Status.LOCKED]
         if not left or now() >= until:
             break
         yield Pause(min(LOCKED_EVERY, until - now()))
-    return done
+    return statuses
 
 
 def renew(

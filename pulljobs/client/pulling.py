@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar, cast
 
 from pulljobs.client import bodies, flows, log
 from pulljobs.client.argument_checks import check_counts, check_hooks
-from pulljobs.client.bodies import Job, Limits, Outcome, Settlement
+from pulljobs.client.bodies import Job, Limits, Outcome, Settlement, Status
 from pulljobs.client.calls import Answer, Flow
 from pulljobs.client.connecting import Connection, Subscription, check_subscription
 from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, Unreachable
@@ -68,9 +68,10 @@ class _PullFlows:
             for some in flows.parts(left, min(flows.MOST_OUTCOMES, limits.max_batch)):
                 settlements = [Settlement(message.job, outcome) for message in some]
                 until = bodies.now() + PATIENCE
-                done = yield from flows.settle_all(self._path, settlements, until)
-                for message, was_done in zip(some, done, strict=True):
-                    message.settled, message.revoked = was_done is not None, was_done is False
+                statuses = yield from flows.settle_all(self._path, settlements, until)
+                for message, status in zip(some, statuses, strict=True):
+                    message.settled = status is not Status.LOCKED
+                    message.revoked = status not in (Status.OK, Status.LOCKED)
             if not all(message.settled for message in left):
                 raise Unreachable(flows.LOCKED)
 
