@@ -120,7 +120,7 @@ class Broker:
             elif self.room.stopping:
                 return
             else:
-                await self.room.change()
+                await self.room.wait_for_change()
 
     async def settle_locked_forever(self) -> None:
         """Send outcomes again, each second, that were not written because a row was locked."""
@@ -255,7 +255,7 @@ class Broker:
             share.forfeited = True
             if self._asking is not None:
                 self._asking.cancel()
-            self.room.changed()
+            self.room.wake()
 
     def begin(self, message: Held) -> bool:
         """Note that a handler begins, and return True, or False if it must not begin.
@@ -307,7 +307,7 @@ class Broker:
             self._filled.set()
         if len(self._outbox) >= self._most or not self.open:
             self._urgent.set()
-        self.room.changed()
+        self.room.wake()
 
     def _count_result(self, message: Held, result: Any) -> None:
         state = self.room.count_result(message.ticket, message.id, result)

@@ -110,7 +110,7 @@ class Room:
             yield
         finally:
             share.asked = 0
-            self.changed()
+            self.wake()
 
     def received(self, share: Share, count: int) -> int:
         """Count pulled messages as held. Return the number of the circuit's state at the pull."""
@@ -124,7 +124,7 @@ class Room:
 
     def settled(self, share: Share, count: int) -> None:
         share.held -= count
-        self.changed()
+        self.wake()
 
     def count_result(self, ticket: int, message_id: str, result: Result) -> CircuitState | None:
         """Count a result. Return the circuit's state if it opens, closes or changes its pause."""
@@ -133,19 +133,19 @@ class Room:
         if changed:
             self.interrupt()
         if self.circuit.level or changed:
-            self.changed()
+            self.wake()
         return self.circuit.state(now) if changed else None
 
     def resize(self, limit: int) -> None:
         if limit < self.limit:
             self.interrupt()
         self.limit = limit
-        self.changed()
+        self.wake()
 
     def stop(self) -> None:
         self.stopping = True
         self.interrupt()
-        self.changed()
+        self.wake()
 
     def interrupt(self) -> None:
         """Cancel the pulls that wait for messages, because fewer or none may be held by now."""
@@ -162,11 +162,11 @@ class Room:
             request.cancel()
         return not request.cancelled()
 
-    def changed(self) -> None:
+    def wake(self) -> None:
         self._change.set()
         self._change = asyncio.Event()
 
-    async def change(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait until a broker may be asked for more messages than before."""
         try:
             async with asyncio.timeout(self._seconds_to_wait()):

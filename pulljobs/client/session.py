@@ -130,7 +130,7 @@ class Session:
 
         def changed(is_up: bool) -> None:
             share.changed(is_up=is_up)
-            self.room.changed()
+            self.room.wake()
 
         sender = AsyncSender(url, options.subscription.tokens, options.connection)
         broker = self._brokers[url] = Broker(
