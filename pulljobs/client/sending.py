@@ -14,7 +14,7 @@ from pulljobs.client.errors import ClientError, Unreachable
 from pulljobs.errors import ConfigurationError
 
 T = TypeVar("T")
-Came = Answer | Unreachable | None
+CallResult = Answer | Unreachable | None
 """Result of a `Call` that a flow has yielded, or None after a `Pause`."""
 UNSENDABLE: Final = (
     "The request cannot be sent: a header has a character that HTTP does not allow. "
@@ -56,19 +56,19 @@ class Sender:
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its value."""
-        came: Came = None
+        result: CallResult = None
         while True:
             try:
-                effect = _resumed(flow, came)
+                effect = _resume(flow, result)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # of the flow
-            came = self._do(effect)
+            result = self._do(effect)
 
     def close(self) -> None:
         for server in self._servers.connections:
             server.close()
 
-    def _do(self, effect: Call | Pause) -> Came:
+    def _do(self, effect: Call | Pause) -> CallResult:
         if isinstance(effect, Pause):
             time.sleep(effect.seconds)
             return None
@@ -108,19 +108,19 @@ class AsyncSender:
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its value."""
-        came: Came = None
+        result: CallResult = None
         while True:
             try:
-                effect = _resumed(flow, came)
+                effect = _resume(flow, result)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # of the flow
-            came = await self._do(effect)
+            result = await self._do(effect)
 
     async def close(self) -> None:
         for server in self._servers.connections:
             await server.aclose()
 
-    async def _do(self, effect: Call | Pause) -> Came:
+    async def _do(self, effect: Call | Pause) -> CallResult:
         if isinstance(effect, Pause):
             await asyncio.sleep(effect.seconds)
             return None
@@ -196,12 +196,12 @@ class AsyncClosing:
         await self.close()
 
 
-def _resumed(flow: Flow[T], came: Came) -> Call | Pause:
+def _resume(flow: Flow[T], result: CallResult) -> Call | Pause:
     """Resume a flow with the result of its last call or pause, and return what it yields next.
 
     Raise StopIteration at its end.
     """
-    return flow.throw(came) if isinstance(came, Unreachable) else flow.send(came)
+    return flow.throw(result) if isinstance(result, Unreachable) else flow.send(result)
 
 
 def _request(call: Call, connection: Connection) -> dict[str, Any]:
