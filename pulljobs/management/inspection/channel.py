@@ -27,23 +27,23 @@ def inspect(name: str) -> CommandResult:
     """Return the settings of a channel, the status of its consumers and their newest dead jobs."""
     channel = lookups.find_channel(name)
     consumers = lookups.find_consumers([name])
-    now = shared.read_status(shared.CONSUMER_PARTS, lambda: consumers)
+    frame = shared.read_status(shared.CONSUMER_PARTS, lambda: consumers)
     failures = consumer.read_failures(consumers)
     content = {
         "kind": "channel",
         "name": channel.name,
         **shared.field_values(channel, *FIELDS),
-        "consumers": [json_content.consumer_content(now, status) for status in now.consumers],
+        "consumers": [json_content.consumer_content(frame, status) for status in frame.consumers],
         "failures": shared.failures_content(failures),
     }
     lines = [
         title(f"Channel {channel.name}"),
         FactsBlock(shared.format_facts(shared.field_values(channel, *FIELDS))),
         title("Consumers"),
-        *tables.render_consumers(now, "name", ViewSize()),
+        *tables.render_consumers(frame, "name", ViewSize()),
         *shared.render_failures(failures),
     ]
-    return shared.status_result(now, content, lines)
+    return shared.status_result(frame, content, lines)
 
 
 def list_all() -> CommandResult:

@@ -40,34 +40,35 @@ CLIENT_FIELDS: Final = ("name", "host", "address", "agent", "first_seen_at", "se
 def inspect(path: str) -> CommandResult:
     """Return all facts about the consumer with the path `CHANNEL/CONSUMER`."""
     consumer = lookups.find_consumer(path)
-    now = shared.read_status(shared.CONSUMER_PARTS, lambda: [consumer])
+    frame = shared.read_status(shared.CONSUMER_PARTS, lambda: [consumer])
+    contents = [json_content.consumer_content(frame, status) for status in frame.consumers]
     failures, clients = read_failures([consumer]), _read_clients(consumer)
     content = {
         "kind": "consumer",
         "name": path_of(consumer),
         **shared.field_values(consumer, *FIELDS),
         "settings": shared.field_values(consumer, *SETTINGS),
-        "now": next((json_content.consumer_content(now, status) for status in now.consumers), None),
+        "now": contents[0] if contents else None,
         "clients": clients,
         "failures": shared.failures_content(failures),
     }
     lines = [
-        *_lines(consumer, now),
+        *_lines(consumer, frame),
         *_render_clients(clients),
         *shared.render_failures(failures),
     ]
-    return shared.status_result(now, content, lines)
+    return shared.status_result(frame, content, lines)
 
 
 def list_all() -> CommandResult:
     """Return a list of all consumers by name, with their status."""
-    now = shared.read_status(shared.CONSUMER_PARTS)
+    frame = shared.read_status(shared.CONSUMER_PARTS)
     content = {
-        "consumers": [json_content.consumer_content(now, status) for status in now.consumers],
-        "in_all": len(now.consumers),
+        "consumers": [json_content.consumer_content(frame, status) for status in frame.consumers],
+        "in_all": len(frame.consumers),
     }
     return shared.status_result(
-        now, content, list(tables.render_consumers(now, "name", ViewSize()))
+        frame, content, list(tables.render_consumers(frame, "name", ViewSize()))
     )
 
 
@@ -98,20 +99,20 @@ def _render_clients(clients: list[dict[str, Any]]) -> list[Block]:
     return [title("HTTP clients of the last day"), TableBlock(text_columns(*names), rows)]
 
 
-def _lines(consumer: Consumer, now: TopFrame) -> list[Block]:
+def _lines(consumer: Consumer, frame: TopFrame) -> list[Block]:
     return [
         title(f"Consumer {path_of(consumer)}"),
-        FactsBlock([*shared.format_facts(shared.field_values(consumer, *FIELDS)), *_serving(now)]),
+        FactsBlock(shared.format_facts(shared.field_values(consumer, *FIELDS)) + _serving(frame)),
         title("Now"),
-        *tables.render_consumers(now, "name", ViewSize()),
+        *tables.render_consumers(frame, "name", ViewSize()),
         title("Settings"),
         FactsBlock(shared.format_facts(shared.field_values(consumer, *SETTINGS))),
     ]
 
 
-def _serving(now: TopFrame) -> list[tuple[str, StyledText]]:
+def _serving(frame: TopFrame) -> list[tuple[str, StyledText]]:
     served_by = waiting = shared.UNKNOWN
-    for status in now.consumers:
+    for status in frame.consumers:
         waiting = str(status.waiting)
         if status.workers is not None:
             served_by = ", ".join(worker.node.name for worker in status.workers) or "no node"

@@ -48,10 +48,10 @@ def inspect(text: str) -> CommandResult:
 
 def list_all() -> CommandResult:
     """Return a list of the running nodes."""
-    now = shared.read_status(shared.NODE_PARTS)
-    lines = list(render_nodes(now, ViewSize()))
-    content = {"nodes": [json_content.node_content(worker) for worker in now.workers]}
-    return shared.status_result(now, content, lines[1:])
+    frame = shared.read_status(shared.NODE_PARTS)
+    lines = list(render_nodes(frame, ViewSize()))
+    content = {"nodes": [json_content.node_content(worker) for worker in frame.workers]}
+    return shared.status_result(frame, content, lines[1:])
 
 
 def _facts(worker: Worker, content: dict[str, Any]) -> list[tuple[str, StyledText]]:

@@ -21,8 +21,8 @@ from pulljobs.management.output_blocks import (
     title,
 )
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
-from pulljobs.management.top import frame, tables
-from pulljobs.management.top.frame import ConsumerSelector, TopFrame
+from pulljobs.management.top import tables
+from pulljobs.management.top.frame import ConsumerSelector, TopFrame, read_frame
 from pulljobs.storage.dead import Dead
 
 CONSUMER_PARTS: Final = (Part.CONSUMERS, Part.WORKERS, Part.THROUGHPUT)
@@ -42,22 +42,24 @@ def read_status(
     The caller needs `parts` of it, such as nodes. Raises `PulljobsError` if the database cannot be
     reached, or refuses one of these, as without a migration. Other parts may fail unnoticed.
     """
-    now = frame.read_frame(select_consumers)
-    refused = {part: reason for part, reason in now.refused.items() if part in parts}
-    now = replace(now, missed=[part for part in now.missed if part in parts], refused=refused)
-    if now.error:
-        raise PulljobsError(f"The database fails: {now.error}")
-    return now
+    frame = read_frame(select_consumers)
+    refused = {part: reason for part, reason in frame.refused.items() if part in parts}
+    frame = replace(frame, missed=[part for part in frame.missed if part in parts], refused=refused)
+    if frame.error:
+        raise PulljobsError(f"The database fails: {frame.error}")
+    return frame
 
 
-def status_result(now: TopFrame, content: dict[str, Any], lines: Sequence[Block]) -> CommandResult:
-    """Return a result that also names what could not be read of the status `now`.
+def status_result(
+    frame: TopFrame, content: dict[str, Any], lines: Sequence[Block]
+) -> CommandResult:
+    """Return a result that also names what could not be read of the status.
 
     Its exit code is 1 if something could not be read.
     """
-    content = {**content, "missed": [part.value for part in now.missed]}
-    exit_code = EXIT_PROBLEM if now.missed else EXIT_OK
-    return CommandResult(content, [*lines, *tables.render_missed(now)], exit_code)
+    content = {**content, "missed": [part.value for part in frame.missed]}
+    exit_code = EXIT_PROBLEM if frame.missed else EXIT_OK
+    return CommandResult(content, [*lines, *tables.render_missed(frame)], exit_code)
 
 
 def format_time(at: datetime | None) -> str:

@@ -17,8 +17,8 @@ from pulljobs.management.output import Output
 from pulljobs.management.output_blocks import Block, title
 from pulljobs.management.parsing import number_between, whole_number
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
-from pulljobs.management.top import frame, json_content, tables
-from pulljobs.management.top.frame import TopFrame, ViewSize
+from pulljobs.management.top import json_content, tables
+from pulljobs.management.top.frame import TopFrame, ViewSize, read_frame
 from pulljobs.management.top.tables import SORTS
 
 DEFAULT_INTERVAL: Final = 2.0
@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(output: Output, **options: Any) -> Iterator[CommandResult]:
     select_consumers = partial(lookups.find_consumers, options["only"]) if options["only"] else None
-    read = partial(frame.read_frame, select_consumers)
+    read = partial(read_frame, select_consumers)
     count = 1 if options["once"] else options["frames"]
     if output.is_rich and count is None and output.stream.isatty():
         from pulljobs.management.top.screen import LiveScreen
@@ -65,10 +65,10 @@ def _frames(
 ) -> Iterator[CommandResult]:
     due = time.monotonic()
     for number in itertools.count(1):
-        now = read()
-        blocks = list(_blocks(now, sort, is_first=number == 1))
+        frame = read()
+        blocks = list(_blocks(frame, sort, is_first=number == 1))
         yield CommandResult(
-            json_content.frame_content(now), blocks, EXIT_PROBLEM if now.error else EXIT_OK
+            json_content.frame_content(frame), blocks, EXIT_PROBLEM if frame.error else EXIT_OK
         )
         if number == count:
             return
@@ -76,11 +76,11 @@ def _frames(
         time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _blocks(now: TopFrame, sort: str, *, is_first: bool) -> Iterator[Block]:
+def _blocks(frame: TopFrame, sort: str, *, is_first: bool) -> Iterator[Block]:
     if not is_first:
         yield ""
-    yield title(f"pulljobs top, {times.format_time(now.at)}")
-    if not now.failure:
-        yield f"{tables.headline(now)}; {tables.throughput(now)}"
+    yield title(f"pulljobs top, {times.format_time(frame.at)}")
+    if not frame.failure:
+        yield f"{tables.headline(frame)}; {tables.throughput(frame)}"
         yield ""
-    yield from tables.render_frame(now, sort, ViewSize())
+    yield from tables.render_frame(frame, sort, ViewSize())
