@@ -14,7 +14,6 @@ from pulljobs.management.output_blocks import (
     FactsBlock,
     StyledText,
     TableBlock,
-    text_columns,
     title,
 )
 from pulljobs.management.subcommands import CommandResult
@@ -76,7 +75,7 @@ def _tables(worker: Worker) -> list[Block]:
     return [
         title("Running jobs at its last heartbeat"),
         TableBlock(
-            [*text_columns("job", "consumer")[:1], Column("consumer"), Column("for", True)],
+            [Column("job"), Column("consumer"), Column("for", is_number=True)],
             running,
             "Nothing.",
         ),
