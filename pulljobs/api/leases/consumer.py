@@ -26,10 +26,10 @@ class InfoView(ProblemMixin, PullConsumerView):
     def get(self, request: Request, **names: str) -> Response:
         using = settings().DATABASE
         consumer = Consumer.objects.using(using).filter(pk=caller(request).pk).first()
-        now = None if consumer is None else read_status(using, consumer.pk)
-        if consumer is None or now is None:
+        status = None if consumer is None else read_status(using, consumer.pk)
+        if consumer is None or status is None:
             raise exceptions.consumer_deleted()
-        return Response(_render_info(consumer, now))
+        return Response(_render_info(consumer, status))
 
 
 class PauseView(ProblemMixin, UserView):
@@ -49,23 +49,24 @@ class PauseView(ProblemMixin, UserView):
         return Response(body)
 
 
-def _render_info(consumer: Consumer, now: StatusRow) -> InfoBody:
+def _render_info(consumer: Consumer, status: StatusRow) -> InfoBody:
     limits = settings()
-    settled_up_to = now.settled_up_to
+    settled_up_to = status.settled_up_to
+    paused_until = status.paused_until if status.is_paused else None
     return {
-        "NumQueued": now.ready,
-        "NumDelayed": now.delayed,
-        "NumBlocked": now.blocked,
-        "NumInFlight": now.in_flight,
-        "NumRedelivered": now.redelivered,
-        "NumWaiting": now.waiting,
-        "NumDead": now.dead,
-        "OldestQueuedSeconds": now.oldest_ready_seconds,
-        "Delivered": now.delivered,
+        "NumQueued": status.ready,
+        "NumDelayed": status.delayed,
+        "NumBlocked": status.blocked,
+        "NumInFlight": status.in_flight,
+        "NumRedelivered": status.redelivered,
+        "NumWaiting": status.waiting,
+        "NumDead": status.dead,
+        "OldestQueuedSeconds": status.oldest_ready_seconds,
+        "Delivered": status.delivered,
         "AckFloor": None if settled_up_to is None else ids.encode(settled_up_to),
-        "Capped": now.is_capped,
-        "Paused": now.is_paused,
-        "PauseUntil": render_time(now.paused_until) if now.paused_until and now.is_paused else None,
+        "Capped": status.is_capped,
+        "Paused": status.is_paused,
+        "PauseUntil": render_time(paused_until) if paused_until else None,
         "MaxBatch": limits.MAX_BATCH,
         "MaxExpires": limits.MAX_EXPIRES.total_seconds(),
         "MaxInFlight": consumer.max_in_flight,
@@ -83,7 +84,7 @@ def _render_info(consumer: Consumer, now: StatusRow) -> InfoBody:
         "MaxRetries": consumer.retries,
         "MaxDeliveries": consumer.max_deliveries,
         "RetryDelays": consumer.retry_delays,
-        "Now": render_time(now.now),
+        "Now": render_time(status.now),
     }
 
 
