@@ -135,12 +135,6 @@ def bad_body(problem: str) -> RefusedRequest:
     return RefusedRequest(400, f"{problem}: nothing was changed.", "bad_body")
 
 
-def body_too_large(limit: int) -> RefusedRequest:
-    return RefusedRequest(
-        413, f"The body is above {limit} bytes: send less at a time.", "body_too_large"
-    )
-
-
 def above_limit(field: str, limit: float) -> RefusedRequest:
     return RefusedRequest(
         409, f"{field} is above {limit:g}: ask for less.", f"exceeded_max_{field}"

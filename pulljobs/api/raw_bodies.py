@@ -12,6 +12,7 @@ from pulljobs.api import exceptions
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
 LARGEST_FORM = 16 * 1024
+SEND_LESS = "send less at a time"
 ENCODING = "HTTP_CONTENT_ENCODING"
 """Key of the header Content-Encoding in `request.META`."""
 GZIP = 16 + zlib.MAX_WBITS
@@ -31,17 +32,6 @@ def refuse_foreign_form(request: Request) -> None:
         raise exceptions.not_json()
 
 
-def read_limited(request: Request, largest: int, advice: str) -> bytes:
-    """Return the body as bytes, whatever its Content-Type.
-
-    Raise a refusal (413), with this advice, if it has more than `largest` bytes.
-    """
-    body: bytes = request._request.read(largest + 1)
-    if len(body) > largest:
-        raise exceptions.too_large(largest, advice)
-    return body
-
-
 def read_decompressed(request: HttpRequest, largest: int) -> bytes:
     """Return the body, decompressed if it has a Content-Encoding.
 
@@ -50,11 +40,14 @@ def read_decompressed(request: HttpRequest, largest: int) -> bytes:
     return decompress(request, read_sent(request, largest), largest)
 
 
-def read_sent(request: HttpRequest, largest: int) -> bytes:
-    """Return the body as it was sent. Raise a refusal (413) if it is above `largest` bytes."""
+def read_sent(request: HttpRequest, largest: int, advice: str = SEND_LESS) -> bytes:
+    """Return the body as it was sent, whatever its Content-Type.
+
+    Raise a refusal (413), with this advice, if it has more than `largest` bytes.
+    """
     body: bytes = request.read(largest + 1)
     if len(body) > largest:
-        raise exceptions.body_too_large(largest)
+        raise exceptions.too_large(largest, advice)
     return body
 
 
@@ -70,7 +63,7 @@ def decompress(request: HttpRequest, body: bytes, largest: int) -> bytes:
     if coding == "gzip":
         body = _gunzip(body, largest)
     if len(body) > largest:
-        raise exceptions.body_too_large(largest)
+        raise exceptions.too_large(largest, SEND_LESS)
     return body
 
 
@@ -101,7 +94,7 @@ def read_form(request: Request) -> QueryDict:
     """Return the fields of a URL-encoded form. Raise a refusal (415) for another Content-Type."""
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != FORM:
         raise exceptions.not_a_form()
-    body = read_limited(request, LARGEST_FORM, "send shorter fields")
+    body = read_sent(request._request, LARGEST_FORM, "send shorter fields")
     try:
         return QueryDict(body, encoding="utf-8")
     except TooManyFieldsSent as error:

@@ -45,8 +45,8 @@ class Broadcast(ProtocolView):
 
     def post(self, request: Request, **names: str) -> Response:
         producer, at = publisher(request), _read_schedule(request)
-        payload = raw_bodies.read_limited(
-            request, settings().MAX_PAYLOAD_BYTES, "publish a reference to it"
+        payload = raw_bodies.read_sent(
+            request._request, settings().MAX_PAYLOAD_BYTES, "publish a reference to it"
         )
         if not payload:
             raise exceptions.empty_payload()

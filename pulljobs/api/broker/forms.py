@@ -33,7 +33,7 @@ def _read_given(request: Request) -> GivenFields:
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != raw_bodies.JSON:
         form = cast("Mapping[str, str]", raw_bodies.read_form(request))
         return {name.lower(): value for name, value in form.items()}
-    text = raw_bodies.read_limited(request, raw_bodies.LARGEST_FORM, "send shorter fields")
+    text = raw_bodies.read_sent(request._request, raw_bodies.LARGEST_FORM, "send shorter fields")
     return read_object(text, exceptions.bad_body)
 
 
