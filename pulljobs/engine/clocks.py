@@ -17,8 +17,8 @@ class Watch:
     _at: datetime | None = None
     _answered: float = 0.0
 
-    def is_set_back(self, at: datetime, *, asked: float, answered: float) -> bool:
-        """Return True if the database's clock was set back since the last call.
+    def observe(self, at: datetime, *, asked: float, answered: float) -> bool:
+        """Note a time of the database's clock. Return True if it was set back since the last call.
 
         `at` is its time, read between the times `asked` and `answered` of this process's monotonic
         clock. The first call returns False.

@@ -26,21 +26,21 @@ def test_a_clock_on_which_less_time_passed_was_set_back(
     database: float, own: float, is_set_back: bool
 ) -> None:
     watch = Watch()
-    assert not watch.is_set_back(START, asked=10.0, answered=10.0)
+    assert not watch.observe(START, asked=10.0, answered=10.0)
     at = START + timedelta(seconds=database)
     asked = 10.0 + own
-    assert watch.is_set_back(at, asked=asked, answered=asked + 0.1) is is_set_back
+    assert watch.observe(at, asked=asked, answered=asked + 0.1) is is_set_back
 
 
 def test_the_duration_of_a_statement_is_no_step() -> None:
     """A clock is not reported as set back if the statements that read it took long."""
     watch = Watch()
-    watch.is_set_back(START, asked=10.0, answered=15.0)
-    assert not watch.is_set_back(START + timedelta(seconds=0.1), asked=15.0, answered=20.0)
+    watch.observe(START, asked=10.0, answered=15.0)
+    assert not watch.observe(START + timedelta(seconds=0.1), asked=15.0, answered=20.0)
 
 
 def test_a_step_is_reported_once() -> None:
     watch = Watch()
-    watch.is_set_back(START, asked=0.0, answered=0.0)
-    assert watch.is_set_back(START, asked=1.0, answered=1.0)
-    assert not watch.is_set_back(START + timedelta(seconds=1), asked=2.0, answered=2.0)
+    watch.observe(START, asked=0.0, answered=0.0)
+    assert watch.observe(START, asked=1.0, answered=1.0)
+    assert not watch.observe(START + timedelta(seconds=1), asked=2.0, answered=2.0)

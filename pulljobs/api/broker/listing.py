@@ -85,7 +85,7 @@ class ConsumerListing:
     def _is_void(self, listed: Listed, asked: float) -> bool:
         """Return True if PostgreSQL restarted or its clock was set back: no mark is valid then."""
         at, answered = listed.started_at, time.monotonic()
-        is_set_back = self._watch.is_set_back(at, asked=asked, answered=answered)
+        is_set_back = self._watch.observe(at, asked=asked, answered=answered)
         before, self._server = self._server, listed.server_started_at
         return is_set_back or before != self._server
 

@@ -63,7 +63,7 @@ class Claimer:
                 return claimed._replace(more=True)  # This claim has not looked above the marks.
         asked = time.monotonic()
         claimed = look(self.marks.entry_above())
-        if self.watch.is_set_back(claimed.started_at, asked=asked, answered=time.monotonic()):
+        if self.watch.observe(claimed.started_at, asked=asked, answered=time.monotonic()):
             self.forget()
         self._learn_ring(claimed)
         self.marks.learn(
