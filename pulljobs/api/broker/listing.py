@@ -58,16 +58,16 @@ class ConsumerListing:
             while True:
                 entry, asked = _entry_after(self._marks, after), time.monotonic()
                 listed = protocol.queued(self.using, self.consumer_id, wanted, entry)
-                if not self._missed_some(listed, after, asked):
+                may_omit = self._learn(listed, after, asked)
+                if not may_omit:
                     return listed.jobs
 
-    def _missed_some(self, listed: Listed, after: Place | None, asked: float) -> bool:
-        """Return True if a listing may omit a job, because a low-water mark was too high for it.
+    def _learn(self, listed: Listed, after: Place | None, asked: float) -> bool:
+        """Raise or lower the marks by what a listing has read since the monotonic time `asked`.
 
-        Raise or lower the marks by what the listing has read. `asked` is the monotonic time at
-        which it began.
+        Return True if it may omit a job, because a mark was too high for it.
         """
-        if self._is_void(listed, asked) and self._marks.positions:
+        if self._note_server(listed, asked) and self._marks.positions:
             self._marks.forget()
             return True
         reached: dict[int, Position | None] = dict(listed.reached)
@@ -82,7 +82,7 @@ class ConsumerListing:
         cleared = bool(reached) and not self._marks.positions
         return self._marks.lower() or cleared
 
-    def _is_void(self, listed: Listed, asked: float) -> bool:
+    def _note_server(self, listed: Listed, asked: float) -> bool:
         """Return True if PostgreSQL restarted or its clock was set back: no mark is valid then."""
         at, answered = listed.started_at, time.monotonic()
         is_set_back = self._watch.observe(at, asked=asked, answered=answered)
@@ -98,9 +98,9 @@ def _listing_of(using: str, consumer_id: int) -> ConsumerListing:
 def _entry_after(marks: LowWaterMarks, after: Place | None) -> Entry:
     if after is None:
         return marks.entry_above()
-    place = Position(after.available_at, after.id)
+    position = Position(after.available_at, after.id)
     starts = {priority: at for priority, at in marks.positions.items() if priority < after.priority}
-    starts[after.priority] = max(place, marks.positions.get(after.priority, place))
+    starts[after.priority] = max(position, marks.positions.get(after.priority, position))
     priorities = sorted(starts, reverse=True)
     return Entry(
         priorities,
