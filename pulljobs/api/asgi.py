@@ -53,9 +53,8 @@ def with_pulls(application: Application) -> Application:
             return
         token = SyncToAsync.thread_sensitive_context.set(SHARED)
         try:
-            await (application if _has_foreign_receivers() else pulls)(
-                scope, _limit_body(receive), send
-            )
+            serving = application if _has_foreign_receivers() else pulls
+            await serving(scope, _limit_body(receive), send)
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
 
