@@ -14,7 +14,7 @@ from pulljobs.conf import LEAST_LEASE
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 from pulljobs.models.channels import FROM_0, Channel
 from pulljobs.models.fields import ClockTime, StatementTime
-from pulljobs.models.flow import FlowBucket, FlowLimits, LimitGroup
+from pulljobs.models.flow import LEAST_1, FlowBucket, FlowLimits, LimitGroup, raise_wrong
 from pulljobs.models.token_holders import TokenHolder
 
 _ABOVE_0 = _("It must be above 0 and at most 100 years.")
@@ -23,7 +23,6 @@ _LEASE = _(
     "of it."
 ) % {"least": LEAST_LEASE.total_seconds()}
 _PUSH = _("A push consumer needs the URL to push to.")
-_LEAST_SLOTS = _("It must be at least 1; to stop claims, pause the consumer.")
 _KEY_RATE = _("It needs a rate without a window.")
 _EXCLUSIVE = _(
     "Exclusive keys run one job at a time, in order: turn off fair_by_key, rate_per_key and "
@@ -270,8 +269,7 @@ class Consumer(FlowLimits, TokenHolder):
             "retry_jitter": (0 <= self.retry_jitter <= 1, _("It must be from 0 to 1.")),
             "max_deliveries": (self.max_deliveries >= 1, _("It must be at least 1.")),
         }
-        if wrong := {name: text for name, (is_right, text) in bounds.items() if not is_right}:
-            raise ValidationError(wrong)
+        raise_wrong(bounds)
 
     def check_limits(self) -> None:
         super().check_limits()
@@ -279,12 +277,11 @@ class Consumer(FlowLimits, TokenHolder):
         by_turn = self.fair_by_key or self.rate_per_key or slots is not None
         has_rate = bool(self.rate) and not self.rate_window
         bounds = {
-            "max_in_flight_per_key": (slots is None or slots >= 1, _LEAST_SLOTS),
+            "max_in_flight_per_key": (slots is None or slots >= 1, LEAST_1),
             "rate_per_key": (not self.rate_per_key or has_rate, _KEY_RATE),
             "exclusive_keys": (not self.exclusive_keys or not by_turn, _EXCLUSIVE),
         }
-        if wrong := {name: text for name, (is_right, text) in bounds.items() if not is_right}:
-            raise ValidationError(wrong)
+        raise_wrong(bounds)
 
     def signing_secrets(self) -> list[str]:
         """Return the secrets that sign push deliveries, the newest first.

@@ -11,11 +11,17 @@ from pulljobs import rates
 from pulljobs.models.fields import ChangedAtField
 from pulljobs.models.token_holders import validate_name
 
-_LEAST = _("It must be at least 1; to stop claims, pause the consumer.")
+LEAST_1 = _("It must be at least 1; to stop claims, pause the consumer.")
 _BURST = _("It must be from 1 to %(most)d, and needs a rate without a window.") % {
     "most": rates.MOST
 }
 _WINDOW = _("It needs a rate.")
+
+
+def raise_wrong(checks: Mapping[str, tuple[bool, Any]]) -> None:
+    """Raise ValidationError with the texts of those fields whose values are not right."""
+    if wrong := {name: text for name, (is_right, text) in checks.items() if not is_right}:
+        raise ValidationError(wrong)
 
 
 def validate_rate(text: str) -> None:
@@ -152,17 +158,16 @@ class FlowLimits(models.Model):
     def check_limits(self) -> None:
         """Raise ValidationError for limits that contradict each other, or let no job run."""
         is_plain = bool(self.rate) and not self.rate_window
-        wrong = {
-            "max_in_flight": (self.max_in_flight is not None and self.max_in_flight < 1, _LEAST),
-            "rate_window": (self.rate_window and not self.rate, _WINDOW),
-            "rate_burst": (
-                self.rate_burst is not None
-                and not (is_plain and 1 <= self.rate_burst <= rates.MOST),
-                _BURST,
-            ),
-        }
-        if texts := {name: text for name, (is_wrong, text) in wrong.items() if is_wrong}:
-            raise ValidationError(texts)
+        raise_wrong(
+            {
+                "max_in_flight": (self.max_in_flight is None or self.max_in_flight >= 1, LEAST_1),
+                "rate_window": (bool(self.rate) or not self.rate_window, _WINDOW),
+                "rate_burst": (
+                    self.rate_burst is None or (is_plain and 1 <= self.rate_burst <= rates.MOST),
+                    _BURST,
+                ),
+            }
+        )
 
 
 class LimitGroup(FlowLimits):
