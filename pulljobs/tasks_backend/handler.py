@@ -43,9 +43,9 @@ def make_handler(backend: ChannelBackend, queue: str) -> Handler:
     """Return the handler for a queue. Raise TypeError or ConfigurationError for wrong OPTIONS."""
     if RESERVED in backend.options:
         raise ConfigurationError(f"The backend uses {RESERVED} itself: leave it out of OPTIONS.")
-    own, defaults = dict[str, Any](), dict[str, Any]()
-    for name, value in {**backend.options}.items():
-        (own if name in KEYWORDS else defaults)[name] = value
+    given = {**backend.options}  # TypeError if they are no mapping
+    own = {name: value for name, value in given.items() if name in KEYWORDS}
+    defaults = {name: value for name, value in given.items() if name not in KEYWORDS}
     made = Handler(
         channel=backend.channel_of(queue),
         consumer=CONSUMER,
