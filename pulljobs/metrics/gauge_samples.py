@@ -30,7 +30,8 @@ def _consumers(using: str) -> Iterator[Sample]:
         ready_at = counted.oldest_ready_at or now
         pauses = [until for until in (row.paused_until, row.channel.paused_until) if until]
         estimate = backlog.estimate(using, counted) if estimates else None
-        estimates -= estimate is not None
+        if estimate is not None:
+            estimates -= 1
         yield "queued_job_count", labels, counted.queued if estimate is None else estimate
         for kind in KINDS:
             yield "pulljobs_jobs", (*labels, kind), getattr(counted, kind)

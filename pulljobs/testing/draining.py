@@ -74,7 +74,8 @@ def drain(
             return drained
         drained += new
         done = {run.job.id for run in new}
-        left -= waiting.isdisjoint(done)
+        if waiting.isdisjoint(done):
+            left -= 1
         waiting -= done
         if left < 1 and any(_is_ready(puller, delayed) for puller, _handler in sources):
             raise AssertionError(
