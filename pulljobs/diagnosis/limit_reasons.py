@@ -40,21 +40,18 @@ def find(
     group = consumer.limit_group
     if group is not None:
         members = list(group.consumers.select_related("channel"))
-        yield from _bound(group, members, f"its limit group {group.name}")
-    yield from _bound(consumer, [consumer], "its consumer")
+        yield from _bound(group, members)
+    yield from _bound(consumer, [consumer])
     for level in limits.read_buckets(settings().DATABASE, consumer):
         if job.available_at is None or job.available_at > level.now:
             continue
         if (place := find_position(level.burst)) is None:
             continue
-        if level.group_id and group is not None:
-            holder = (group, f"its limit group {group.name}")
-            yield from _rate(job, holder, level, place.cost_before)
-        else:
-            yield from _rate(job, (consumer, "its consumer"), level, place.cost_before)
+        limited = group if level.group_id and group is not None else consumer
+        yield from _rate(job, limited, level, place.cost_before)
 
 
-def _bound(row: FlowLimits, members: Collection[Consumer], holder: str) -> Iterator[WaitReason]:
+def _bound(row: FlowLimits, members: Collection[Consumer]) -> Iterator[WaitReason]:
     if row.max_in_flight is None:
         return
     count, holders = _find_holders(members)
@@ -64,7 +61,7 @@ def _bound(row: FlowLimits, members: Collection[Consumer], holder: str) -> Itera
     more = "" if count <= len(holders) else f" and {count - len(holders):,} more"
     yield WaitReason(
         "max_in_flight",
-        f"Jobs in flight: {count:,}, the max_in_flight of {holder}: {named}{more}.",
+        f"Jobs in flight: {count:,}, the max_in_flight of {_describe(row)}: {named}{more}.",
         limit={
             **_name(row),
             "max_in_flight": row.max_in_flight,
@@ -79,12 +76,12 @@ def _find_holders(members: Collection[Consumer]) -> tuple[int, list[SlotHolder]]
     using = settings().DATABASE
     paths = {member.pk: f"{member.channel.name}/{member.name}" for member in members}
     leases = list(Lease.objects.using(using).filter(consumer_id__in=paths).order_by("claimed_at"))
-    tokens = {job_id: lease for lease in leases for job_id in lease.job_ids}
-    rows = Job.objects.using(using).filter(pk__in=tokens, state=State.INFLIGHT)
+    by_job = {job_id: lease for lease in leases for job_id in lease.job_ids}
+    rows = Job.objects.using(using).filter(pk__in=by_job, state=State.INFLIGHT)
     held = [
-        (tokens[id], id)
+        (by_job[id], id)
         for id, token in rows.values_list("pk", "lease_token")
-        if token == tokens[id].lease_token
+        if token == by_job[id].lease_token
     ]
     first = sorted(held, key=lambda each: (each[0].claimed_at, each[1]))[:SHOWN]
     return len(held), _describe_holders(first, paths)
@@ -109,9 +106,8 @@ def _describe_holders(
 
 
 def _rate(
-    job: Job, limited: tuple[FlowLimits, str], level: BucketLevel, cost_before: float
+    job: Job, row: FlowLimits, level: BucketLevel, cost_before: float
 ) -> Iterator[WaitReason]:
-    row, holder = limited
     needed = cost_before + min(job.cost or 1, level.burst)
     if level.tokens >= needed:
         return
@@ -120,7 +116,7 @@ def _rate(
     window = "" if level.window_seconds is None else " in fixed windows"
     yield WaitReason(
         "rate_limited",
-        f"The rate of {holder} is {row.rate}{window}: {max(level.tokens, 0):.2f} of "
+        f"The rate of {_describe(row)} is {row.rate}{window}: {max(level.tokens, 0):.2f} of "
         f"{level.burst:g} tokens are left, and it needs {needed:g} with the jobs before it, so it "
         f"is claimed at {named} at the earliest.",
         earliest,
@@ -134,6 +130,10 @@ def _describe_level(level: BucketLevel) -> dict[str, float | None]:
         "burst": level.burst,
         "window_seconds": level.window_seconds,
     }
+
+
+def _describe(row: FlowLimits) -> str:
+    return f"its limit group {row.name}" if isinstance(row, LimitGroup) else "its consumer"
 
 
 def _name(row: FlowLimits) -> dict[str, str]:
