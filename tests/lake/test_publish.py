@@ -327,6 +327,9 @@ class TestCommand:
         other.write_text("key,payload\nb,y\n")
         with pytest.raises(CommandError, match="have different headers"):
             self.run(first, other, "--channel", channel)
+        first.write_text("")
+        with pytest.raises(CommandError, match="^There is no header: the first line"):
+            self.run(first, "--channel", channel)
 
     def test_a_mistake_is_reported_in_one_line(
         self, spark: SparkSession, tmp_path: Path, channel: str

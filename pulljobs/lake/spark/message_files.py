@@ -146,6 +146,8 @@ def _csv(spark: SparkSession, paths: Sequence[str], types: Mapping[str, str]) ->
     if len(heads) > 1:
         raise ConfigurationError("These files have different headers: publish each of them alone.")
     [names] = heads
+    if not names:
+        raise ConfigurationError("There is no header: the first line of a CSV file names columns.")
     return reader.schema(_schema(names, types)).csv(list(paths))
 
 
