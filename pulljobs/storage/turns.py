@@ -186,4 +186,5 @@ def end_throttles(using: str, consumer_id: int) -> None:
 
 def set_weight(using: str, consumer_id: int, key: str, weight: int) -> None:
     """Set the weight of a key: how many of its jobs a claim takes in one turn."""
-    run(using, "set_weight", {"consumer_id": consumer_id, "key": key, "weight": weight})
+    params = {"consumer_id": consumer_id, "key": key, "weight": weight}
+    run(using, "set_weight", params, seconds=LONGEST_SECONDS)

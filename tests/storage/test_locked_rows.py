@@ -14,7 +14,7 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node, PullWaiter
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import invariants, jobs, listen, nodes, statements
+from pulljobs.storage import invariants, jobs, listen, nodes, statements, turns
 from pulljobs.storage.invariants import CheckLimits
 from pulljobs.storage.rows import Finished
 from pulljobs.worker.reaper import Reaper
@@ -31,6 +31,7 @@ from tests.sessions import (
     states,
     wait_until,
 )
+from tests.turns import fair
 from tests.worker.claiming import limits
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(60)]
@@ -179,6 +180,16 @@ def test_a_loop_of_a_worker_waits_for_no_lock_without_a_bound(consumer: Consumer
         lock_row(other, locked)
         with pytest.raises(OperationalError, match="lock timeout"):
             Thread(kill).result()
+
+
+def test_a_weight_waits_for_a_locked_key_with_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "LONGEST_SECONDS", 0.3)
+    fair_consumer = fair()
+    turns.set_weight(USING, fair_consumer.pk, "a", 2)
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_flow_key FOR UPDATE")
+        with pytest.raises(OperationalError, match="canceling statement"):
+            Thread(lambda: turns.set_weight(USING, fair_consumer.pk, "a", 3)).result()
 
 
 def test_an_operator_waits_for_a_locked_job_with_a_bound(
