@@ -43,9 +43,8 @@ def test_members_are_of_any_length(puller: Puller) -> None:
     """The lengths are below, at and above the size of a chunk of decompression."""
     publish()
     [job] = puller.taken()
-    body = json.dumps(
-        {"Results": [outcome_of(job, "DELIVERED")], "Other": token_hex(200_000)}
-    ).encode()
+    outcome = outcome_of(job, "DELIVERED", Error=token_hex(200_000))
+    body = json.dumps({"Results": [outcome]}).encode()
     cuts = [0, 1, 30_000, 30_001, 200_000, len(body)]
     packed = b"".join(gzip.compress(body[a:b]) for a, b in pairwise(cuts))
     puller.tokens["Content-Encoding"] = "gzip"
