@@ -109,9 +109,13 @@ class _Watcher:
 
     @contextmanager
     def _signals_handled(self) -> Iterator[None]:
-        """Stop the worker at the first signal. Its supervisor kills the children at the second."""
+        """Stop the worker at the first signal. Its supervisor kills the children at the second.
+
+        SIGUSR1, which asks the worker for a report, is passed on.
+        """
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         before = {number: signal.signal(number, self._stop) for number in numbers}
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._pass_on)
         try:
             yield
         finally:
@@ -123,6 +127,10 @@ class _Watcher:
         if self._worker is not None:
             with suppress(ProcessLookupError):
                 self._worker.terminate()
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        if self._worker is not None:
+            self._worker.send_signal(number)
 
 
 def _watch_apps(sender: autoreload.BaseReloader, **named: Any) -> None:

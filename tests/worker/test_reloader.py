@@ -106,6 +106,8 @@ def test_change_restarts_the_worker_and_charges_nothing(stage: Stage) -> None:
     shop.write("mended")
     stage.publish()
     wait_until(lambda: results()[-1] == "mended", PATIENCE)
+    worker.signal(signal.SIGUSR1)
+    wait_until(lambda: "watchdog: " in worker.log, PATIENCE)
     worker.signal(signal.SIGINT)
     assert worker.ended(PATIENCE) == 0
     wait_until(lambda: not processes_of(worker), PATIENCE)
