@@ -6,7 +6,7 @@ It makes no query: it runs when modules are imported.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
-from inspect import isasyncgenfunction, isgeneratorfunction, unwrap
+from inspect import Signature, isasyncgenfunction, isgeneratorfunction, signature, unwrap
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
@@ -89,7 +89,7 @@ def check_flags(name: str, **flags: object) -> None:
 
 
 def check_function(decorator: str, function: object) -> None:
-    """Raise ConfigurationError unless `function` can be called and is no generator function."""
+    """Raise ConfigurationError unless a call of `function` with one argument can run it."""
     if not callable(function):
         raise ConfigurationError(f"{decorator} is above {function!r}, which is no function.")
     if isgeneratorfunction(function) or isasyncgenfunction(function):
@@ -97,6 +97,21 @@ def check_function(decorator: str, function: object) -> None:
             f"{name_of(function)} is a generator, of which a call runs nothing: write {decorator} "
             "above a function without yield."
         )
+    _check_parameters(decorator, function)
+
+
+def _check_parameters(decorator: str, function: Callable[..., Any]) -> None:
+    try:
+        taken = signature(function, follow_wrapped=False).replace(return_annotation=Signature.empty)
+    except Exception:
+        return  # Functions in C may have none, and Python 3.14 evaluates annotations for it.
+    try:
+        taken.bind(None)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{name_of(function)} takes {taken}, but {decorator} calls it with one argument, which "
+            "has the payload."
+        ) from error
 
 
 def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:

@@ -157,6 +157,7 @@ def test_a_loop_that_can_not_prepare_says_so_and_begins_its_passes(
     assert [report.error for report in reports] == ["IndexError: pop from empty list"]
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_loop_without_its_tables_says_how_to_create_them(reports: list[LoopFailed]) -> None:
     loop = Ticks()
     runner = Runner("test", loop, prepare=lack_a_table)

@@ -1,7 +1,8 @@
 """Start of a worker: the consumers that it serves, when it ends by itself, and refusals."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,13 @@ from tests.sessions import wait_until
 from tests.worker.processes import Stage
 
 processes = pytest.mark.processes
+
+
+def sends(order_id: int, email: str) -> None: ...
+
+
+@wraps(sends)
+def wrapping(job: Any) -> None: ...
 
 
 class Copies:
@@ -213,7 +221,20 @@ def test_what_is_no_function_whose_call_runs_it_is_refused() -> None:
                 at("text")
             with pytest.raises(ConfigurationError, match="stream is a generator, of which a call"):
                 at(stream)
+            for function in (sends, lambda: None, lambda *, job: None):
+                with pytest.raises(ConfigurationError, match=r"takes \(.*\), but @.* calls it"):
+                    at(function)
             assert list(handlers.registered()) == []
+
+
+@pytest.mark.parametrize("function", [wrapping, print, partial(sends, email=""), lambda *job: None])
+def test_every_function_that_takes_one_argument_may_be_a_handler(
+    function: Callable[..., Any],
+) -> None:
+    """A decorator may have replaced the arguments of the function."""
+    with registry_of_its_own():
+        handler(channel="orders", consumer="invoicing")(function)
+        assert len(list(handlers.registered())) == 1
 
 
 def test_ack_first_and_transactional_is_refused() -> None:
