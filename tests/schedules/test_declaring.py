@@ -16,7 +16,7 @@ from pulljobs.management.job_actions import operator_name
 from pulljobs.models import AuditEntry, Channel
 from pulljobs.schedules import declaring
 from pulljobs.schedules.models import Schedule
-from pulljobs.workflows import Run, workflow
+from pulljobs.workflows import Run, definitions, workflow
 from tests.handling import registry_of_its_own
 
 pytestmark = [pytest.mark.django_db, pytest.mark.storage]
@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.storage]
 @pytest.fixture(autouse=True)
 def _own_declarations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(declaring, "_declared", {})
+    monkeypatch.setattr(definitions, "_registered", {})
     with registry_of_its_own():
         yield
 

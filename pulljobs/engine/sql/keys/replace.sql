@@ -13,8 +13,8 @@ SET
     message_id = %(message_id)s::bigint,
     priority = %(priority)s::smallint,
     cost = %(cost)s::int,
-    -- One that is blocked may be met by a claim again: its key may have been freed since it was locked.
-    -- Nor keeps it its place in another priority: claims of that may have gone on from there (low_water_marks.py).
+    -- A claim may find a blocked job again, because its key may have been freed since the job was locked.
+    -- A job with another priority does not keep its place: the low-water mark of that priority may be above it (low_water_marks.py).
     available_at = CASE
         WHEN planned.due <= planned.now AND job.available_at <= planned.now AND job.priority = %(priority)s::smallint
             THEN job.available_at

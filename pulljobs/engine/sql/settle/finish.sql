@@ -239,7 +239,7 @@ ended AS (
         -- looked up in a hash, for arrays compare each with each.
         SELECT id
         FROM pulljobs_lease AS held
-        WHERE lease_token = ANY(%(lease_tokens)s::uuid[])
+        WHERE lease_token = ANY(ARRAY(SELECT lease_token FROM settled))
             AND NOT (
                 -- While others are left, the last job of the claim mostly is: then this look is enough.
                 EXISTS (
