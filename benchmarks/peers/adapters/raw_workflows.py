@@ -22,7 +22,7 @@ SET state = 'INFLIGHT', lease_token = %s
 WHERE id = (
     SELECT id FROM pulljobs_job WHERE state = 'QUEUED' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 )
-RETURNING id
+RETURNING id, message_id
 """
 DONE = "DELETE FROM pulljobs_job WHERE id = %s"
 
@@ -47,13 +47,14 @@ def work_in_thread():
     with psycopg.connect(autocommit=True, prepare_threshold=0) as connection:
         token = uuid.uuid4()
         while (row := connection.execute(TAKE, [token]).fetchone()) is not None:
-            do_run(connection, row[0], token)
+            do_run(connection, *row, token)
             connection.execute(DONE, [row[0]])
 
 
-def do_run(connection, run_id, token):
+def do_run(connection, run_id, message_id, token):
     run = {
         "run_id": run_id,
+        "message_id": message_id,
         "lease_token": token,
         "workflow": "raw",
         "version": 1,
