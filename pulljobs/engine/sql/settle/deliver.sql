@@ -91,27 +91,7 @@ ended AS (
                 -- All of the claim at once, mostly; to look for each of them takes a tenth of all this.
                 (SELECT lease.jobs = summary.jobs AND parts = 1 FROM lease, summary)
                 OR NOT (
-                    -- While others are left, the last job of the claim mostly is: then this look is enough.
-                    EXISTS (
-                        SELECT
-                        FROM pulljobs_job
-                        WHERE id = held.job_ids[cardinality(held.job_ids)]
-                            AND lease_token = held.lease_token
-                            AND id NOT IN (SELECT unnest(ARRAY(SELECT id FROM delivered)))
-                        OFFSET 0
-                    )
-                    OR EXISTS (
-                        SELECT
-                        FROM unnest(held.job_ids) AS member (id)
-                        CROSS JOIN LATERAL (
-                            -- One by one: a join might scan the table.
-                            SELECT
-                            FROM pulljobs_job
-                            WHERE id = member.id AND lease_token = held.lease_token
-                            LIMIT 1
-                        ) AS job
-                        WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM delivered)))
-                    )
+                    ${holds_others}
                 )
             )
         FOR UPDATE SKIP LOCKED
