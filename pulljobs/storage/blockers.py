@@ -1,4 +1,4 @@
-"""Queries for what keeps dead rows, lacks partitions, or leaves jobs under expired leases."""
+"""Queries for old snapshots, for tables of other owners, and for leases that nobody has reaped."""
 
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple

@@ -28,7 +28,7 @@ def atomic() -> AbstractContextManager[None]:
 
 @contextmanager
 def committing(on_late_error: Callable[[Exception], None]) -> Iterator[None]:
-    """Open the transactions of `atomic`. Pass an error of a callback of `on_commit` on.
+    """Open the transactions of `atomic`. Call `on_late_error` if an `on_commit` callback fails.
 
     Such an error comes after the commit, and undoes nothing.
     """

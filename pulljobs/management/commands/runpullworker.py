@@ -128,7 +128,7 @@ class Command(BaseCommand):
 
 
 def _late_beats(limits: Settings) -> list[str]:
-    """Report a flag because of which other processes would take this worker for gone."""
+    """Report an interval of heartbeats so long that others would count this worker as gone."""
     if serving.heartbeat_limit() > limits.HEARTBEAT_INTERVAL:
         return []
     seconds = limits.HEARTBEAT_INTERVAL.total_seconds()

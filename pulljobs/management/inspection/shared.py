@@ -53,9 +53,9 @@ def read_status(
 def status_result(
     frame: TopFrame, content: dict[str, Any], lines: Sequence[Block]
 ) -> CommandResult:
-    """Return a result that also names what could not be read of the status.
+    """Return a result with these lines, and with the parts of the status that could not be read.
 
-    Its exit code is 1 if something could not be read.
+    The exit code is 1 if there are such parts.
     """
     content = {**content, "missed": [part.value for part in frame.missed]}
     exit_code = EXIT_PROBLEM if frame.missed else EXIT_OK

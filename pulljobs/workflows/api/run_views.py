@@ -52,7 +52,7 @@ def refusing() -> Iterator[None]:
 
 
 class MessageRuns(ProblemMixin, UserView):
-    """View of the jobs of a message, by whose ids its producer can address the runs among them."""
+    """View that lists the jobs of a message, with the workflows of those that are runs."""
 
     needs = {"GET": [VIEW]}
 
