@@ -1,4 +1,4 @@
-"""Queries for old snapshots, for tables of other owners, and for leases that nobody has reaped."""
+"""Queries for old snapshots, for tables of other owners, and for leases that were not reaped."""
 
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
