@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from pulljobs.admin import asking, looks, payloads, search
+from pulljobs.admin import asking, formats, payloads, search
 from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
@@ -44,15 +44,15 @@ class ArchivedJobAdmin(JobRowsAdmin):
     fieldsets = (
         (
             None,
-            looks.in_two_columns("xid", "live", "state", "reason", "last_error", "result_json"),
+            formats.in_two_columns("xid", "live", "state", "reason", "last_error", "result_json"),
         ),
         (
             "Delivery",
-            looks.in_two_columns("subscription_link", "node", "retry_count", "deliveries"),
+            formats.in_two_columns("subscription_link", "node", "retry_count", "deliveries"),
         ),
         (
             "Times",
-            looks.in_two_columns("created", "claimed", "started", "settled", "run_time"),
+            formats.in_two_columns("created", "claimed", "started", "settled", "run_time"),
         ),
     )
     readonly_fields = (
@@ -100,30 +100,30 @@ class ArchivedJobAdmin(JobRowsAdmin):
 
     @admin.display(description="created at")
     def created(self, archived: ArchivedJob) -> str:
-        return looks.format_time(archived.created_at)
+        return formats.format_time(archived.created_at)
 
     @admin.display(description="claimed at")
     def claimed(self, archived: ArchivedJob) -> str:
-        return looks.format_time(archived.claimed_at)
+        return formats.format_time(archived.claimed_at)
 
     @admin.display(description="started at")
     def started(self, archived: ArchivedJob) -> str:
-        return looks.format_time(archived.started_at)
+        return formats.format_time(archived.started_at)
 
     @admin.display(description="settled at")
     def settled(self, archived: ArchivedJob) -> str:
-        return looks.format_time(archived.settled_at)
+        return formats.format_time(archived.settled_at)
 
     @admin.display(description="result")
     def result_json(self, archived: ArchivedJob) -> SafeString | str:
         if archived.result is None:
-            return looks.NOTHING
-        return looks.preformatted(json.dumps(archived.result, indent=2, ensure_ascii=False))
+            return formats.NOTHING
+        return formats.preformatted(json.dumps(archived.result, indent=2, ensure_ascii=False))
 
     @admin.display(description="run time")
     def run_time(self, archived: ArchivedJob) -> str:
         seconds = archived.run_seconds
-        return looks.NOTHING if seconds is None else times.format_run_time(seconds)
+        return formats.NOTHING if seconds is None else times.format_run_time(seconds)
 
     @admin.display(description="live job")
     def live(self, archived: ArchivedJob) -> SafeString | str:
@@ -135,7 +135,7 @@ class ArchivedJobAdmin(JobRowsAdmin):
 
     @admin.display(description="node")
     def node(self, archived: ArchivedJob) -> str:
-        return str(looks.node_of(archived) or looks.NOTHING)
+        return str(formats.node_of(archived) or formats.NOTHING)
 
     def change_view(
         self,

@@ -19,7 +19,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, ids
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.operations import OPERATIONS
 from pulljobs.conf import settings
@@ -68,22 +68,22 @@ class AuditEntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("asked at"))
     def when(self, entry: AuditEntry) -> str:
-        return looks.format_time(entry.asked_at)
+        return formats.format_time(entry.asked_at)
 
     @admin.display(description=_("ended at"))
     def ended(self, entry: AuditEntry) -> str:
-        return looks.format_time(entry.finished_at)
+        return formats.format_time(entry.finished_at)
 
     @admin.display(description=_("jobs"))
     def jobs(self, entry: AuditEntry) -> str:
         if entry.act not in set(Event):
-            return looks.NOTHING
+            return formats.NOTHING
         return f"{entry.done:,}" + (f", {entry.refused:,} not changed" if entry.refused else "")
 
     @admin.display(description=_("previewed"))
     def previewed(self, entry: AuditEntry) -> str:
         if entry.expected is None:
-            return looks.NOTHING
+            return formats.NOTHING
         return f"{entry.expected:,}" + (" or more" if entry.is_more else "")
 
     @admin.display(description=_("status"))

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs.admin import asking, looks
+from pulljobs.admin import asking, formats
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.filters import ConsumerFilter
 from pulljobs.conf import settings
@@ -52,24 +52,24 @@ class HttpClientAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("channel / consumer"))
     def subscription_link(self, client: HttpClient) -> SafeString:
-        return looks.consumer_link(client.consumer)
+        return formats.consumer_link(client.consumer)
 
     @admin.display(description=_("pulls from"))
     def place(self, client: HttpClient) -> SafeString:
         text = '<bdi>{}</bdi> <span class="pulljobs-brief">{}</span>'
-        return format_html(text, client.host or looks.NOTHING, client.address)
+        return format_html(text, client.host or formats.NOTHING, client.address)
 
     @admin.display(description=_("version"))
     def version(self, client: HttpClient) -> SafeString:
-        return format_html("<bdi>{}</bdi>", client.agent or looks.NOTHING)
+        return format_html("<bdi>{}</bdi>", client.agent or formats.NOTHING)
 
     @admin.display(description=_("first request"))
     def began(self, client: Any) -> SafeString:
-        return looks.time_and_age(client.first_seen_at, client.now)
+        return formats.time_and_age(client.first_seen_at, client.now)
 
     @admin.display(description=_("last request"))
     def seen(self, client: Any) -> SafeString:
-        return looks.time_and_age(client.seen_at, client.now)
+        return formats.time_and_age(client.seen_at, client.now)
 
 
 def newest_of(consumer: Consumer, request: HttpRequest) -> list[HttpClient]:

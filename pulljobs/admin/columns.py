@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from pulljobs import hooks, ids
-from pulljobs.admin import looks, payloads, search, summaries
+from pulljobs.admin import formats, payloads, search, summaries
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.job_list import JobsChangeList
 from pulljobs.admin.search import SearchedRange
@@ -38,7 +38,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
 
     @admin.display(description="job")
     def xid(self, row: Job | ArchivedJob) -> str:
-        return ids.encode(looks.job_id_of(row))
+        return ids.encode(formats.job_id_of(row))
 
     @admin.display(description="what it does")
     def summary(self, row: Any) -> SafeString:
@@ -46,7 +46,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def status(self, row: Job | ArchivedJob) -> SafeString:
-        return looks.status_of(row)
+        return formats.status_of(row)
 
     @admin.display(description="attempts")
     def attempts(self, row: Job | ArchivedJob) -> SafeString | str:
@@ -58,7 +58,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
 
     @admin.display(description="created at")
     def made(self, row: Any) -> SafeString:
-        return looks.time_and_age(ids.time_of(looks.job_id_of(row)), row.listed_at)
+        return formats.time_and_age(ids.time_of(formats.job_id_of(row)), row.listed_at)
 
     @admin.display(description="channel / consumer")
     def subscription(self, row: Job | ArchivedJob) -> str:
@@ -66,11 +66,11 @@ class JobRowsAdmin(ReadOnlyAdmin):
 
     @admin.display(description="channel / consumer")
     def subscription_link(self, row: Job | ArchivedJob) -> SafeString:
-        return looks.consumer_link(row.consumer)
+        return formats.consumer_link(row.consumer)
 
     @admin.display(description="last error")
     def last_error(self, row: Job | ArchivedJob) -> SafeString | str:
-        return looks.preformatted(row.error)
+        return formats.preformatted(row.error)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -86,8 +86,8 @@ class JobRowsAdmin(ReadOnlyAdmin):
             "message": payloads.message_of(row, readable=payloads.may_read(request)),
             "to_read_it": payloads.PERMISSION,
             "timeline": [
-                (entry, looks.record_page(entry.record))
-                for entry in timeline.read_timeline(looks.job_id_of(row), row.message_id)
+                (entry, formats.record_page(entry.record))
+                for entry in timeline.read_timeline(formats.job_id_of(row), row.message_id)
             ],
         }
 

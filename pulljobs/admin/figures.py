@@ -12,8 +12,8 @@ from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 
 from pulljobs import ids
-from pulljobs.admin import looks
-from pulljobs.admin.dashboard.figures import counted
+from pulljobs.admin import formats
+from pulljobs.admin.dashboard.formats import counted
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.diagnosis.serving import HeldBack
@@ -48,7 +48,7 @@ class Rates(NamedTuple):
     def text_of(self, *ids: int) -> str:
         """Return the sum of the rates of these owners as text, such as "2.5/s", or "-" for 0."""
         rate = self.rate_of(ids)
-        return looks.NOTHING if not rate else f"{rate:,.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
+        return formats.NOTHING if not rate else f"{rate:,.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
 
 
 class Figures(NamedTuple):
@@ -161,7 +161,7 @@ def _figures(
         _sum(backlogs, "delayed"),
         _sum(backlogs, "in_flight"),
         _sum(backlogs, "dead"),
-        looks.duration(max(0.0, (now - oldest).total_seconds()) if oldest else None),
+        formats.duration(max(0.0, (now - oldest).total_seconds()) if oldest else None),
         rate,
         held,
     )

@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib.admin.views.main import SEARCH_VAR
 from django.http import HttpRequest
 
-from pulljobs.admin import looks, payloads, summaries
+from pulljobs.admin import formats, payloads, summaries
 from pulljobs.admin.changelist import KeysetChangeList
 from pulljobs.admin.search import SearchedRange
 from pulljobs.conf import settings
@@ -55,4 +55,4 @@ class JobsChangeList(SearchedChangeList):
         return rows
 
     def url_for_result(self, result: Any) -> str:
-        return looks.page_of(result)
+        return formats.page_of(result)

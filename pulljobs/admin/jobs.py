@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from pulljobs import ids
-from pulljobs.admin import asking, looks, manyjobs, operations, payloads, search
+from pulljobs.admin import asking, formats, manyjobs, operations, payloads, search
 from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
@@ -59,17 +59,17 @@ class JobAdmin(JobRowsAdmin):
     fieldsets = (
         (
             None,
-            looks.in_two_columns("xid", "id", "state_badge", "why", "last_error", "holder"),
+            formats.in_two_columns("xid", "id", "state_badge", "why", "last_error", "holder"),
         ),
         (
             "Delivery",
-            looks.in_two_columns(
+            formats.in_two_columns(
                 "subscription_link", "key", "priority", "cost", "incremental_timeout"
             ),
         ),
         (
             "Progress",
-            looks.in_two_columns("created", "due", "claimed", "last_run", *COUNTS, "reported"),
+            formats.in_two_columns("created", "due", "claimed", "last_run", *COUNTS, "reported"),
         ),
     )
     readonly_fields = (
@@ -136,36 +136,36 @@ class JobAdmin(JobRowsAdmin):
 
     @admin.display(description="state")
     def state_badge(self, job: Job) -> SafeString:
-        return looks.badge(job)
+        return formats.badge(job)
 
     @admin.display(description="state")
     def status(self, row: Any) -> SafeString:
         """Render the state with the time of settling or becoming due, and the error below it."""
-        return looks.status_of(row, looks.describe_step(row, row.listed_at))
+        return formats.status_of(row, formats.describe_step(row, row.listed_at))
 
     @admin.display(description="available at")
     def due(self, job: Job) -> str:
-        return looks.format_time(job.available_at)
+        return formats.format_time(job.available_at)
 
     @admin.display(description="first claimed at")
     def claimed(self, job: Job) -> str:
-        return looks.format_time(job.first_claimed_at)
+        return formats.format_time(job.first_claimed_at)
 
     @admin.display(description="last run")
     def last_run(self, job: Job) -> str:
-        return timeline.read_last_run(job.id) or looks.NOTHING
+        return timeline.read_last_run(job.id) or formats.NOTHING
 
     @admin.display(description="reported progress")
     def reported(self, job: Job) -> str:
-        return str(progress.find(settings().DATABASE, job.id) or looks.NOTHING)
+        return str(progress.find(settings().DATABASE, job.id) or formats.NOTHING)
 
     @admin.display(description="held by")
     def holder(self, job: Job) -> str:
-        return looks.holder_of(job)
+        return formats.holder_of(job)
 
     @admin.display(description="created at")
     def created(self, job: Job) -> str:
-        return looks.format_time(ids.time_of(job.id))
+        return formats.format_time(ids.time_of(job.id))
 
     @admin.display(description="why it waits")
     def why(self, job: Job) -> str:

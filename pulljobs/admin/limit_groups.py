@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import registering
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.conf import settings
 from pulljobs.models import LimitGroup
 
@@ -44,5 +44,5 @@ class LimitGroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic fo
     @admin.display(description=_("consumers"))
     def members(self, group: LimitGroup) -> SafeString:
         consumers = group.consumers.all() if group.pk else ()
-        links = [(looks.consumer_link(member),) for member in consumers if not member.deleted_at]
+        links = [(formats.consumer_link(member),) for member in consumers if not member.deleted_at]
         return format_html_join(", ", "{}", links)

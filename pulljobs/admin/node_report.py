@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from django.urls import reverse
 
 from pulljobs import ids
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.diagnosis import serving
 from pulljobs.models import Node
 
@@ -59,8 +59,8 @@ def _loops(loops: Mapping[str, Any]) -> Iterator[LoopRow]:
         yield LoopRow(
             name,
             bool(loop.get("alive")),
-            looks.NOTHING if seconds is None else looks.duration(seconds),
-            looks.NOTHING if since is None else f"{looks.duration(since)} ago",
+            formats.NOTHING if seconds is None else formats.duration(seconds),
+            formats.NOTHING if since is None else f"{formats.duration(since)} ago",
             int(loop.get("failures") or 0),
         )
 
@@ -71,8 +71,8 @@ def _runs(running: Any) -> Iterator[RunRow]:
         yield RunRow(
             ids.encode(job_id),
             reverse("admin:pulljobs_job_change", args=[job_id]),
-            str(run.get("consumer") or looks.NOTHING),
-            looks.NOTHING if run.get("slot") is None else str(run["slot"]),
-            looks.duration(run.get("seconds")),
+            str(run.get("consumer") or formats.NOTHING),
+            formats.NOTHING if run.get("slot") is None else str(run["slot"]),
+            formats.duration(run.get("seconds")),
             str(run.get("ended") or ""),
         )

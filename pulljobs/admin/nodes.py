@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from pulljobs.admin import looks, node_report
+from pulljobs.admin import formats, node_report
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
@@ -30,7 +30,7 @@ class NodeAdmin(ReadOnlyAdmin):
     list_filter = ("kind",)
     list_per_page = 50
     fieldsets = (
-        (None, looks.in_two_columns("name", "kind", "address", "status", "started", "heard")),
+        (None, formats.in_two_columns("name", "kind", "address", "status", "started", "heard")),
     )
     readonly_fields = ("status", "started", "heard")
 
@@ -63,15 +63,15 @@ class NodeAdmin(ReadOnlyAdmin):
     def held_back(self, node: Node) -> str:
         """Return the consumers and tasks with an open circuit on the node, with its level."""
         shown = [f"{held.subject} (level {held.level})" for held in serving.held_back(node)]
-        return ", ".join(shown) or looks.NOTHING
+        return ", ".join(shown) or formats.NOTHING
 
     @admin.display(description="started at")
     def started(self, node: Any) -> SafeString:
-        return looks.time_and_age(node.started_at, node.now)
+        return formats.time_and_age(node.started_at, node.now)
 
     @admin.display(description="last heartbeat")
     def heard(self, node: Any) -> SafeString:
-        return looks.time_and_age(node.heartbeat_at, node.now)
+        return formats.time_and_age(node.heartbeat_at, node.now)
 
     def change_view(
         self,

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import ids
-from pulljobs.admin import asking, looks, payloads, summaries
+from pulljobs.admin import asking, formats, payloads, summaries
 from pulljobs.admin.changelist import KeysetChangeList, ReadOnlyAdmin
 from pulljobs.admin.filters import ChannelFilter, Choice, Choices
 from pulljobs.conf import settings
@@ -84,10 +84,10 @@ class ScheduledMessageAdmin(ReadOnlyAdmin):
     @admin.display(description=_("state"))
     def status(self, message: ScheduledMessage) -> SafeString:
         if message.dispatched_at is None:
-            until = looks.format_time(message.dispatch_at)
+            until = formats.format_time(message.dispatch_at)
             kind, text = "queued", _("waits until %s") % until
         else:
-            at = looks.format_time(message.dispatched_at)
+            at = formats.format_time(message.dispatched_at)
             kind, text = "delivered", _("published at %s") % at
         return format_html('<span class="pulljobs-badge pulljobs-{}">{}</span>', kind, text)
 
@@ -97,11 +97,11 @@ class ScheduledMessageAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("due"))
     def due(self, message: Any) -> SafeString:
-        return looks.time_and_age(message.dispatch_at, message.listed_at)
+        return formats.time_and_age(message.dispatch_at, message.listed_at)
 
     @admin.display(description=_("created at"))
     def made(self, message: Any) -> SafeString:
-        return looks.time_and_age(ids.time_of(message.pk), message.listed_at)
+        return formats.time_and_age(ids.time_of(message.pk), message.listed_at)
 
     def change_view(
         self,

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.conf import settings
 from pulljobs.models import Message
 
@@ -88,7 +88,7 @@ def show(summary: MessageSummary | None) -> SafeString:
 
 def _describe_masked(message: Any) -> str:
     """Return the content type and the size of a payload, which reveal nothing of its content."""
-    return f"{message.content_type or looks.NOTHING}, {filesizeformat(message.size)}"
+    return f"{message.content_type or formats.NOTHING}, {filesizeformat(message.size)}"
 
 
 def _first_line(head: bytes, *, is_whole: bool) -> str:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from pulljobs import auditing, operating
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry, Channel, Consumer
 from pulljobs.models.token_holders import TokenHolder
@@ -87,7 +87,7 @@ def pause_until(token_holder: Channel | Consumer) -> datetime | None:
 
 
 def describe_pause(until: datetime, now: datetime) -> str:
-    return _("paused") if until - now > LONG else _("paused until %s") % looks.format_time(until)
+    return _("paused") if until - now > LONG else _("paused until %s") % formats.format_time(until)
 
 
 def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:

@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import operating
-from pulljobs.admin import figures, looks, token_holder_actions
+from pulljobs.admin import figures, formats, token_holder_actions
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer
 from pulljobs.storage import nodes
@@ -171,7 +171,7 @@ class PausableAdmin(TokenHolderAdmin):
 
     @admin.display(description=_("status"))
     def status(self, token_holder: Any) -> SafeString:
-        return looks.status_badge(token_holder)
+        return formats.status_badge(token_holder)
 
     @admin.display(description=_("queued"))
     def queued(self, token_holder: Any) -> str:

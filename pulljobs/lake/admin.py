@@ -9,7 +9,7 @@ from django.forms import BaseInlineFormSet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
-from pulljobs.admin import asking, looks
+from pulljobs.admin import asking, formats
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.filters import ConsumerFilter
 from pulljobs.lake.models import ErrorFingerprint, HotKey, NodeCost, Rollup, RollupRun
@@ -47,7 +47,7 @@ class Errors(RollupInline):
 
     @admin.display(description="such as")
     def error(self, fingerprint: ErrorFingerprint) -> str:
-        return str(fingerprint) or looks.NOTHING
+        return str(fingerprint) or formats.NOTHING
 
 
 class FirstNodes(BaseInlineFormSet):  # type: ignore[type-arg]  # generic for mypy only
@@ -78,7 +78,7 @@ class NodeCosts(RollupInline):
 
     @admin.display(description="node")
     def node(self, cost: Any) -> str:
-        return str(cost.node_name or cost.node_id or looks.NOTHING)
+        return str(cost.node_name or cost.node_id or formats.NOTHING)
 
 
 class RollupConsumerFilter(ConsumerFilter):
@@ -167,7 +167,7 @@ class RollupAdmin(ReadOnlyAdmin):
     @admin.display(description="slowest run")
     def slowest(self, rollup: Rollup) -> str:
         if rollup.slowest_seconds is None:
-            return looks.NOTHING
+            return formats.NOTHING
         return f"{rollup.slowest_seconds:.3f}, job {rollup.slowest_job}"
 
 
@@ -177,11 +177,11 @@ class RollupRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description="known until")
     def until(self, run: RollupRun) -> str:
-        return looks.format_time(run.known_until)
+        return formats.format_time(run.known_until)
 
     @admin.display(description="finished at")
     def finished(self, run: RollupRun) -> str:
-        return looks.format_time(run.finished_at)
+        return formats.format_time(run.finished_at)
 
 
 def _name(model: type[Channel | Consumer | Node], field: str) -> Subquery:
@@ -190,4 +190,4 @@ def _name(model: type[Channel | Consumer | Node], field: str) -> Subquery:
 
 def _times(rollup: Rollup, measure: str) -> str:
     times = [getattr(rollup, f"{measure}_p{quantile}") for quantile in QUANTILES]
-    return looks.NOTHING if None in times else ", ".join(f"{seconds:.3f}" for seconds in times)
+    return formats.NOTHING if None in times else ", ".join(f"{seconds:.3f}" for seconds in times)

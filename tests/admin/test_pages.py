@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulljobs import auditing, ids, operating
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.engine import outcomes
 from pulljobs.models import (
     ArchivedJob,
@@ -220,7 +220,7 @@ def test_each_job_of_a_claim_shows_its_own_lease(operator: Client, consumer: Con
     for job in held:
         lease = Lease.objects.get(job_ids__contains=[job.job_id])
         text = read_page(operator, page("job", job.job_id))
-        assert f", until {looks.format_time(lease.leased_until)}" in text
+        assert f", until {formats.format_time(lease.leased_until)}" in text
         assert text.count("pulljobs-moment-claimed") == 1
         assert ("pulljobs-moment-renewed" in text) == (job == held[1])
 
@@ -252,7 +252,7 @@ def test_pages_show_when_a_run_began_and_how_long_it_took(
     """The page of a live job shows its last run, and the timelines show every run once."""
     [job_id] = published(consumer, payload="x")
     live, now = page("job", job_id), time.monotonic()
-    assert field_text(read_page(operator, live), "last_run") == looks.NOTHING
+    assert field_text(read_page(operator, live), "last_run") == formats.NOTHING
     for ago, seconds in ((3600, 0.25), (1800, 2.5)):
         [held] = claimed(consumer)
         jobs.renew(USING, [held])
@@ -260,7 +260,7 @@ def test_pages_show_when_a_run_began_and_how_long_it_took(
         jobs.finish(USING, [failed._replace(run=TimedRun(now - ago, seconds))])
     began = Attempt.objects.order_by("id")[1].started_at
     text = read_page(operator, live)
-    assert field_text(text, "last_run") == f"{looks.format_time(began)}, for 2.5 s"
+    assert field_text(text, "last_run") == f"{formats.format_time(began)}, for 2.5 s"
     assert runs_in_timeline(text) == ["ran for 250 ms", "ran for 2.5 s"]
     [held] = claimed(consumer)
     jobs.renew(USING, [held])
@@ -303,7 +303,7 @@ def test_the_page_of_a_settlement_shows_seconds(operator: Client, consumer: Cons
     text = read_page(operator, page("archivedjob", archived.pk))
     for seconds, name in enumerate(("settled", "started", "claimed", "created")):
         at = archived.settled_at - timedelta(seconds=seconds)
-        assert field_text(text, name) == looks.format_time(at)
+        assert field_text(text, name) == formats.format_time(at)
 
 
 def test_a_run_that_goes_on_has_a_begin_only(operator: Client, consumer: Consumer) -> None:
@@ -312,7 +312,7 @@ def test_a_run_that_goes_on_has_a_begin_only(operator: Client, consumer: Consume
     [held] = claimed(consumer)
     jobs.finish(USING, [outcomes.deliver(held, run=TimedRun(time.monotonic(), None))])
     text = read_page(operator, page("archivedjob", ArchivedJob.objects.get().pk))
-    assert field_text(text, "run_time") == looks.NOTHING
+    assert field_text(text, "run_time") == formats.NOTHING
     assert runs_in_timeline(text) == [""]
 
 

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from pulljobs import auditing
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.management.subcommands import prune
 from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job
 from pulljobs.storage import health, nodes, partition_dropping, partition_making, partitions
@@ -186,7 +186,7 @@ def test_dropped_partitions_differ_from_those_that_would_be_dropped(
     """A day that is not dropped after the confirmation, as it is needed again, is not counted."""
     messages, archive = old_days(100)
     sizes = [size.bytes for size in health.sizes(USING, [messages, archive])]
-    labels, drop = [figures.size(size) for size in sizes], partition_dropping.drop
+    labels, drop = [formats.size(size) for size in sizes], partition_dropping.drop
 
     def drop_archive(using: str, partition: Partition, xid: int | None) -> bool:
         return partition == archive and drop(using, partition, xid)

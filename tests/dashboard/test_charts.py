@@ -17,7 +17,7 @@ from pulljobs.admin.dashboard.charts import (
     linear_scale,
 )
 from pulljobs.admin.dashboard.drawn import ChartBook
-from pulljobs.admin.dashboard.figures import compact
+from pulljobs.admin.dashboard.formats import compact
 
 
 def framed(columns: int, highest: float, tips: list[str] | None = None) -> Frame:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus, total
 from pulljobs.admin.dashboard.upkeep import Partitions, PinnedSnapshot, TableRow
 from pulljobs.admin.dashboard.workers import Worker
@@ -50,7 +50,7 @@ def check_consumers(statuses: Sequence[ConsumerStatus]) -> Iterator[Attention]:
             text = _("Jobs of %s wait and no process serves it.") % status.path
             yield Attention(True, text, "consumers")
         if status.paused_until:
-            values = {"path": status.path, "until": figures.timestamp(status.paused_until)}
+            values = {"path": status.path, "until": formats.timestamp(status.paused_until)}
             yield Attention(False, _("%(path)s is paused until %(until)s.") % values, "consumers")
     dead = total(statuses, "dead")
     if dead.value:

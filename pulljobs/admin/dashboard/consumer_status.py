@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.db.models import Sum
 from django.db.models.functions import Now
 
-from pulljobs.admin.dashboard import figures, limit_holds
+from pulljobs.admin.dashboard import formats, limit_holds
 from pulljobs.admin.dashboard.limit_holds import LimitHold
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.conf import settings
@@ -146,7 +146,7 @@ class Total:
     """True if a count was cut off, so that there may be more."""
 
     def __str__(self) -> str:
-        return figures.counted(self.value, is_least=self.is_least)
+        return formats.counted(self.value, is_least=self.is_least)
 
 
 def total(statuses: Sequence[ConsumerStatus], count: str) -> Total:

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.charts import draw_sparkline
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
 from pulljobs.admin.dashboard.history import History, Tally
@@ -65,7 +65,7 @@ class ConsumerRow:
         states = ("QUEUED", None, None, "INFLIGHT", "DEAD")
         return [
             (
-                figures.counted(value, is_least=now.is_least(name)),
+                formats.counted(value, is_least=now.is_least(name)),
                 self.links.jobs(consumer=pk, state=state) if state and value else None,
             )
             for name, state in zip(COUNTS, states, strict=True)
@@ -76,12 +76,12 @@ class ConsumerRow:
     def estimate(self) -> str:
         """Estimate of the queued jobs as text, empty if they were counted."""
         estimate = self.status.estimate
-        return "" if estimate is None else _("about %s queued") % figures.compact(estimate)
+        return "" if estimate is None else _("about %s queued") % formats.compact(estimate)
 
     @property
     def age(self) -> str:
         """Time since the oldest ready job became ready, or "–" if no job is ready."""
-        return figures.duration(self.status.oldest_seconds)
+        return formats.duration(self.status.oldest_seconds)
 
     @property
     def age_share(self) -> float:
@@ -96,8 +96,8 @@ class ConsumerRow:
         It is "–" if no job is queued, or if none ended in that minute.
         """
         if not (self.status.queued and self.per_minute):
-            return figures.NOTHING
-        return figures.duration(self.status.queued * 60 / self.per_minute)
+            return formats.NOTHING
+        return formats.duration(self.status.queued * 60 / self.per_minute)
 
     @property
     def settled(self) -> str:
@@ -113,7 +113,7 @@ class ConsumerRow:
     def failed(self) -> str:
         """Share of jobs that became DEAD among all settlements of the range."""
         share = self.tally.failed_share
-        return figures.NOTHING if share is None else figures.percent(share)
+        return formats.NOTHING if share is None else formats.percent(share)
 
     @property
     def failed_share(self) -> float:
@@ -128,12 +128,12 @@ class ConsumerRow:
     @property
     def waits(self) -> list[str]:
         """Texts of p50, p95 and p99 of the time from the creation of a job to its first claim."""
-        return [figures.duration(seconds) for seconds in self.tally.waits or (None,) * 3]
+        return [formats.duration(seconds) for seconds in self.tally.waits or (None,) * 3]
 
     @property
     def runs(self) -> list[str]:
         """Texts of p50, p95 and p99 of the run time."""
-        return [figures.duration(seconds) for seconds in self.tally.runs or (None,) * 3]
+        return [formats.duration(seconds) for seconds in self.tally.runs or (None,) * 3]
 
     def _count(self, count: float) -> str:
         about = "≈ " if self.tally.is_estimate and count else ""
@@ -167,7 +167,7 @@ def _badges(status: ConsumerStatus) -> list[Badge]:
     if status.consumer.type == Consumer.Type.PUSH:
         badges.append(Badge("plain", _("push")))
     if until := status.paused_until:
-        badges.append(Badge("warn", _("paused until %s") % figures.timestamp(until)))
+        badges.append(Badge("warn", _("paused until %s") % formats.timestamp(until)))
     if held_back := held_back_of([each.node for each in status.workers or ()], status.path):
         worst = max(held_back, key=lambda held: held.level)
         tasks = {held.task for held in held_back if held.task}

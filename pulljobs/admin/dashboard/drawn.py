@@ -9,7 +9,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.charts import (
     Frame,
     Stack,
@@ -69,9 +69,9 @@ class ChartBook:
         measured: list[Quantiles | None] = [getattr(point, measure) for point in self._points]
         known = [seconds for quantiles in measured if quantiles for seconds in quantiles]
         label = _("%(title)s by %(step)s: p50, p95 and p99") % {"title": title, "step": self._step}
-        texts = [quantiles and [*map(figures.duration, quantiles)] for quantiles in measured]
+        texts = [quantiles and [*map(formats.duration, quantiles)] for quantiles in measured]
         tips = [_times_tip(*step) for step in zip(self._names, texts, strict=True)]
-        around = Frame(label, self._labels, tips, duration_scale(known), figures.duration)
+        around = Frame(label, self._labels, tips, duration_scale(known), formats.duration)
         by_name = [
             (name, [None if quantiles is None else quantiles[number] for quantiles in measured])
             for number, name in enumerate(QUANTILES)
@@ -87,7 +87,7 @@ class ChartBook:
             for point in self._points
         ]
         scale = linear_scale(max((stack.total for stack in stacks), default=0))
-        around = Frame(label, self._labels, self._count_tips, scale, figures.compact)
+        around = Frame(label, self._labels, self._count_tips, scale, formats.compact)
         head = [_("From"), _("Delivered"), _("Dead"), _("Retries")]
         return DrawnChart(draw_bars(around, stacks), head, self._count_rows)
 
@@ -107,7 +107,7 @@ class ChartBook:
 def _counts(point: Point) -> list[str]:
     about = "≈ " if point.is_estimate else ""
     counts: list[Any] = [point.delivered, point.dead, point.retries]
-    return [f"{about}{figures.number(round(count))}" for count in counts]
+    return [f"{about}{formats.number(round(count))}" for count in counts]
 
 
 def _times_tip(step: str, quantiles: Sequence[str] | None) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.sections import Section
 from pulljobs.conf import settings
@@ -56,10 +56,10 @@ class LimitedRow:
     def used(self) -> str:
         """Settlements of the last minute, with the number that the rate allows: "40 of 60"."""
         if self.limited.rate_per_second is None:
-            return figures.number(round(self.settled))
+            return formats.number(round(self.settled))
         values = {
-            "used": figures.number(round(self.settled)),
-            "allowed": figures.number(round(self.limited.rate_per_second * 60)),
+            "used": formats.number(round(self.settled)),
+            "allowed": formats.number(round(self.limited.rate_per_second * 60)),
         }
         return _("%(used)s of %(allowed)s") % values
 
@@ -73,16 +73,16 @@ class LimitedRow:
     def held(self) -> str:
         """Jobs in flight, with the number that the concurrency limit allows: "3 of 5"."""
         bound = self.limited.max_in_flight
-        held = figures.number(self.in_flight)
+        held = formats.number(self.in_flight)
         if bound is None:
             return held
-        return _("%(used)s of %(allowed)s") % {"used": held, "allowed": figures.number(bound)}
+        return _("%(used)s of %(allowed)s") % {"used": held, "allowed": formats.number(bound)}
 
     @property
     def throttled(self) -> str:
         """Text with the end of the throttle, or "" if there is none."""
         until = self.throttled_until
-        return "" if until is None else _("throttled until %s") % figures.timestamp(until)
+        return "" if until is None else _("throttled until %s") % formats.timestamp(until)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Usage:
 
     def _age(self, key: FlowKey) -> str:
         since = key.turn_at or self.at
-        return figures.duration((self.at - since).total_seconds())
+        return formats.duration((self.at - since).total_seconds())
 
 
 def read_section(at: datetime, links: Links) -> Section | None:

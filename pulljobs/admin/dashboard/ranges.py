@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _text
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import hooks
-from pulljobs.admin.dashboard import figures, history
+from pulljobs.admin.dashboard import formats, history
 from pulljobs.admin.dashboard.history import DAY, HOUR, MINUTE, History
 from pulljobs.engine.histograms import ERROR_PERCENT
 from pulljobs.storage.recent import Slice
@@ -43,9 +43,9 @@ class CountSource:
             yield _text(
                 "Settlements after %s are not counted yet: start a worker, or run manage.py "
                 "pulljobs maintain."
-            ) % figures.timestamp(history.known_until)
+            ) % formats.timestamp(history.known_until)
         elif history.known_from is not None:
-            yield _text("Every settlement from %s on is counted.") % figures.timestamp(
+            yield _text("Every settlement from %s on is counted.") % formats.timestamp(
                 history.known_from
             )
         else:
@@ -63,7 +63,7 @@ class Range:
     source: HistorySource
     label: Callable[[datetime], str]
     """Format of the start of a time step, for the axis of a chart."""
-    name_step: Callable[[datetime], str] = figures.minute
+    name_step: Callable[[datetime], str] = formats.minute
     """Format of the start of a time step, for tooltips and tables."""
 
     def slices(self, now: datetime) -> list[Slice]:
@@ -81,11 +81,11 @@ class Range:
 
 
 COUNTS: Final = CountSource()
-DEFAULT: Final = Range("hour", _("1 hour"), 60, MINUTE, _("minute"), COUNTS, figures.clock)
+DEFAULT: Final = Range("hour", _("1 hour"), 60, MINUTE, _("minute"), COUNTS, formats.clock)
 RANGES: Final = (
     DEFAULT,
-    Range("day", _("24 hours"), 24, HOUR, _("hour"), COUNTS, figures.clock),
-    Range("week", _("7 days"), 7 * 24, HOUR, _("hour"), COUNTS, figures.day),
+    Range("day", _("24 hours"), 24, HOUR, _("hour"), COUNTS, formats.clock),
+    Range("week", _("7 days"), 7 * 24, HOUR, _("hour"), COUNTS, formats.day),
     Range(
         "month",
         _("30 days"),
@@ -93,8 +93,8 @@ RANGES: Final = (
         DAY,
         _("day (UTC)"),
         COUNTS,
-        figures.utc_day,
-        figures.utc_date,
+        formats.utc_day,
+        formats.utc_date,
     ),
 )
 

@@ -7,7 +7,7 @@ from typing import Final
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus, total
 from pulljobs.admin.dashboard.history import History
 from pulljobs.admin.dashboard.links import Links
@@ -37,7 +37,7 @@ class Tile:
 
     def as_unknown(self) -> "Tile":
         """Return the tile without its figure, because its rows were not read in time."""
-        return Tile(self.title, figures.NOTHING, note=_("not read in time"))
+        return Tile(self.title, formats.NOTHING, note=_("not read in time"))
 
 
 def backlog_tiles(
@@ -53,7 +53,7 @@ def backlog_tiles(
         Tile(
             _("Ready"),
             str(total(statuses, "ready")),
-            note=_("oldest for %s") % figures.duration(max(ages)) if ages else _("nothing waits"),
+            note=_("oldest for %s") % formats.duration(max(ages)) if ages else _("nothing waits"),
             address=links.jobs(state="QUEUED"),
         ),
         Tile(
@@ -87,11 +87,11 @@ def throughput_tile(pace: Pace, consumer: Consumer | None) -> Tile:
     """Return the tile with the settlements per minute of a consumer, or (None) of all."""
     note = _("in the last minute")
     if pace.is_estimate:
-        note = _("at the pace of the last %s s") % figures.number(round(pace.seconds, 1))
+        note = _("at the pace of the last %s s") % formats.number(round(pace.seconds, 1))
     about = "≈ " if pace.is_estimate else ""
     return Tile(
         _("Throughput"),
-        f"{about}{figures.number(pace.per_minute(None if consumer is None else consumer.pk))}",
+        f"{about}{formats.number(pace.per_minute(None if consumer is None else consumer.pk))}",
         _("/ min"),
         note=note,
         part=Part.THROUGHPUT,
@@ -103,11 +103,11 @@ def failed_tile(history: History, chosen: Range) -> Tile:
     share = history.total.failed_share
     return Tile(
         _("Failed"),
-        figures.NOTHING if share is None else figures.percent(share),
+        formats.NOTHING if share is None else formats.percent(share),
         note=_("%(dead)s of %(count)s settled in %(range)s")
         % {
-            "dead": figures.number(history.total.dead),
-            "count": figures.number(history.total.settled),
+            "dead": formats.number(history.total.dead),
+            "count": formats.number(history.total.settled),
             "range": chosen.title,
         },
         tone="bad" if share and share > MANY else "",

@@ -9,7 +9,7 @@ from typing import Final
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.charts import Frame, Stack, draw_bars, linear_scale
 from pulljobs.conf import settings
 from pulljobs.storage import blockers, health, partitions
@@ -39,12 +39,12 @@ class TableRow:
     @property
     def rows(self) -> str:
         """Number of live rows as text, by PostgreSQL's statistics."""
-        return figures.number(self.health.live_rows)
+        return formats.number(self.health.live_rows)
 
     @property
     def dead(self) -> str:
         """Number of dead rows as text, by PostgreSQL's statistics."""
-        return figures.number(self.health.dead_rows)
+        return formats.number(self.health.dead_rows)
 
     @property
     def dead_share(self) -> float:
@@ -54,7 +54,7 @@ class TableRow:
     @property
     def size(self) -> str:
         """Size of the table with its indexes as text."""
-        return figures.size(self.health.bytes)
+        return formats.size(self.health.bytes)
 
     @property
     def is_bloated(self) -> bool:
@@ -67,7 +67,7 @@ class TableRow:
         at = self.health.vacuumed_at
         if at is None:
             return _("not yet")
-        return _("%s ago") % figures.coarse((self.now - at).total_seconds())
+        return _("%s ago") % formats.coarse((self.now - at).total_seconds())
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class PinnedSnapshot:
     @property
     def age(self) -> str:
         """Age of the snapshot as text, or "–" if it is unknown."""
-        return figures.duration(self.pin.seconds)
+        return formats.duration(self.pin.seconds)
 
     @property
     def is_old(self) -> bool:
@@ -119,7 +119,7 @@ class Partitions:
     def crowded(self) -> dict[str, str]:
         """Number of rows in the default partition of each table that has some, as text."""
         return {
-            table: figures.counted(count, is_least=count >= blockers.COUNT_CAP)
+            table: formats.counted(count, is_least=count >= blockers.COUNT_CAP)
             for table, count in self.in_default.items()
         }
 
@@ -146,7 +146,7 @@ class Partitions:
             times=[f"{row.day.day} {row.day:%b}" for row in past],
             tips=[_tip(row) for row in past],
             scale=linear_scale(max((stack.total for stack in stacks), default=0)),
-            unit=figures.size,
+            unit=formats.size,
         )
         return draw_bars(around, stacks)
 
@@ -202,9 +202,9 @@ def read_partitions(now: datetime) -> Partitions:
 def _cell(day: PartitionDay, table: str) -> str:
     if table not in day.sizes:
         return _("none")
-    rows = figures.number(day.rows[table])
+    rows = formats.number(day.rows[table])
     return _("%(size)s, about %(rows)s rows") % {
-        "size": figures.size(day.sizes[table]),
+        "size": formats.size(day.sizes[table]),
         "rows": rows,
     }
 

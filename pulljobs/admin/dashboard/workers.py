@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from pulljobs import ids
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
@@ -34,7 +34,7 @@ class RunningJob:
     @property
     def time(self) -> str:
         """Run time up to the heartbeat as text."""
-        return figures.duration(self.seconds)
+        return formats.duration(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -98,18 +98,18 @@ class Worker:
     @property
     def uptime(self) -> str:
         """Time since the start of the node as text."""
-        return figures.coarse((self.now - self.node.started_at).total_seconds())
+        return formats.coarse((self.now - self.node.started_at).total_seconds())
 
     @property
     def silence_text(self) -> str:
         """Time since the last heartbeat as text."""
-        return figures.coarse(self.silence.total_seconds())
+        return formats.coarse(self.silence.total_seconds())
 
     @property
     def done(self) -> str | None:
         """Number of jobs that the node has ended, as text, or None if it is not reported."""
         done = self.report.get("done")
-        return None if done is None else figures.number(done)
+        return None if done is None else formats.number(done)
 
     @property
     def held(self) -> int:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pulljobs import ids, jobs
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.conf import settings
 from pulljobs.diagnosis import explain, timeline, times
 from pulljobs.diagnosis.timeline import TimelineEntry
@@ -137,5 +137,5 @@ def _entry_row(entry: TimelineEntry) -> list[Cell]:
     return [
         times.format_milliseconds(entry.at),
         StyledText(str(entry.what), tone),
-        detail or figures.NOTHING,
+        detail or formats.NOTHING,
     ]

@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.db.models import Model
 
 from pulljobs import ids
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.diagnosis import times
 from pulljobs.errors import PulljobsError
@@ -64,17 +64,17 @@ def status_result(
 
 def format_time(at: datetime | None) -> str:
     """Format a time, or return a dash for None."""
-    return figures.NOTHING if at is None else times.format_time(at)
+    return formats.NOTHING if at is None else times.format_time(at)
 
 
 def format_value(value: Any) -> str:
     """Format the value of a model's field for people, for example False as "no"."""
     if value is None or value == "":
-        return figures.NOTHING
+        return formats.NOTHING
     if isinstance(value, datetime):
         return format_time(value)
     if isinstance(value, timedelta):
-        return figures.duration(value.total_seconds())
+        return formats.duration(value.total_seconds())
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from pulljobs import operating
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.management import job_actions
@@ -39,7 +39,7 @@ def handle(**options: Any) -> CommandResult:
     job_actions.require_confirmation(yes=options["yes"])
     if not going:
         return _result(candidates, sizes, [])
-    question = f"Drop {_count(going)}, {figures.size(_bytes(going))}?"
+    question = f"Drop {_count(going)}, {formats.size(_bytes(going))}?"
     if not job_actions.confirm(question, yes=options["yes"]):
         return _result(candidates, sizes, None)
     with show_progress("prune history", "partitions", len(candidates)) as progress:
@@ -85,7 +85,7 @@ def _result(
         [
             old.partition.name,
             f"{size.rows:,}",
-            figures.size(size.bytes),
+            formats.size(size.bytes),
             _fate(old, dropped),
         ]
         for old, size in zip(candidates, sizes, strict=True)
@@ -96,7 +96,7 @@ def _result(
         if (not old.stays if dropped is None else old.partition.name in dropped)
     ]
     verb = "would be dropped" if dropped is None else "dropped"
-    sums = StyledText(f"{_count(going)} {verb}, {figures.size(_bytes(going))}.")
+    sums = StyledText(f"{_count(going)} {verb}, {formats.size(_bytes(going))}.")
     content = {
         "dropped": dropped or [],
         "partitions": [

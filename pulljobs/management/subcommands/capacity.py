@@ -16,7 +16,7 @@ from typing import Any, Final
 from django.core.management.base import CommandError
 
 from pulljobs import capacity
-from pulljobs.admin.dashboard.figures import size
+from pulljobs.admin.dashboard.formats import size
 from pulljobs.capacity import MEASURED, Costs, Load, Machine, Needs
 from pulljobs.conf import settings
 from pulljobs.management.output_blocks import Block, FactsBlock

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.conf import settings
 from pulljobs.management.output_blocks import Block, Column, StyledText, TableBlock, Tone, title
 from pulljobs.management.subcommands import CommandResult
@@ -51,7 +51,7 @@ def _lines(tables: dict[str, list[PartitionSize]], crowded: dict[str, int]) -> I
             [
                 str(size.partition.day),
                 f"{size.rows:,}",
-                figures.size(size.bytes),
+                formats.size(size.bytes),
                 size.partition.name,
             ]
             for size in sizes

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.output_blocks import Block, Cell, Column, StyledText, TableBlock, Tone
@@ -36,7 +36,7 @@ def _node_row(worker: Worker) -> list[Cell]:
         worker.uptime,
         worker.silence_text,
         f"{worker.held:,}",
-        worker.done or figures.NOTHING,
+        worker.done or formats.NOTHING,
         activity(worker),
     ]
 

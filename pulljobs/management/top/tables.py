@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus, total
 from pulljobs.admin.dashboard.limit_holds import LimitHold
 from pulljobs.admin.dashboard.reading import Part
@@ -59,7 +59,7 @@ def _sum(frame: TopFrame, name: str, label: str) -> str:
 def throughput(frame: TopFrame) -> str:
     """Return the settlements per second of all consumers as text, and their trend as bars."""
     if Part.THROUGHPUT in frame.missed:
-        return f"{figures.NOTHING} settled/s"
+        return f"{formats.NOTHING} settled/s"
     about = "≈ " if frame.throughput.is_estimate else ""
     trend = sparkline([point.settled for point in frame.throughput.points])
     return f"{about}{format_rate(frame.rate())} settled/s {trend}".rstrip()
@@ -114,12 +114,12 @@ def _ready(status: ConsumerStatus) -> StyledText:
     """
     if not status.backlog.is_least("ready") or status.estimate is None:
         return _count(status.backlog, "ready")
-    return StyledText(f"≈ {figures.compact(status.estimate)}")
+    return StyledText(f"≈ {formats.compact(status.estimate)}")
 
 
 def _count(backlog: Backlog, name: str, tone: Tone = Tone.PLAIN) -> StyledText:
     count, is_least = getattr(backlog, name), backlog.is_least(name)
-    return StyledText(figures.counted(count, is_least=is_least), tone if count else Tone.FAINT)
+    return StyledText(formats.counted(count, is_least=is_least), tone if count else Tone.FAINT)
 
 
 def _p95(times: tuple[float, float, float] | None) -> str:
@@ -128,7 +128,7 @@ def _p95(times: tuple[float, float, float] | None) -> str:
 
 def _brief(seconds: float | None) -> str:
     is_long = seconds is not None and seconds >= MINUTE
-    return figures.coarse(seconds or 0.0) if is_long else figures.duration(seconds)
+    return formats.coarse(seconds or 0.0) if is_long else formats.duration(seconds)
 
 
 def state(status: ConsumerStatus) -> StyledText:
@@ -136,7 +136,7 @@ def state(status: ConsumerStatus) -> StyledText:
     if status.is_unserved:
         return StyledText("not served", Tone.BAD)
     if status.paused_until:
-        left = figures.coarse((status.paused_until - status.now).total_seconds())
+        left = formats.coarse((status.paused_until - status.now).total_seconds())
         return StyledText(f"paused, {left}", Tone.WARN)
     workers = status.workers or ()
     held_back = [held for each in workers for held in each.held_back if held.path == status.path]
@@ -153,7 +153,7 @@ def state(status: ConsumerStatus) -> StyledText:
 
 def _describe_hold(hold: LimitHold, now: datetime) -> str:
     if hold.until is not None:
-        return f"throttled, {figures.coarse((hold.until - now).total_seconds())}"
+        return f"throttled, {formats.coarse((hold.until - now).total_seconds())}"
     if hold.code is not Refusal.KEY_LIMITED:
         return "at its rate" if hold.code is Refusal.RATE_LIMITED else "at max_in_flight"
     parts = [(hold.full_keys, "full"), (hold.later_keys, "later")]

@@ -19,7 +19,7 @@ from pulljobs.admin.token_holder_actions import ENDLESS, SPANS, PauseForm
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidSchedule, PulljobsError
 from pulljobs.schedules import acting, backfilling
-from pulljobs.schedules.admin import looks
+from pulljobs.schedules.admin import formats
 from pulljobs.schedules.admin.fields import SiteTimeField
 from pulljobs.schedules.backfilling import BackfillPlan
 from pulljobs.schedules.models import Schedule
@@ -180,7 +180,7 @@ def _find_schedule(listed: Any, request: HttpRequest, id: int, action: str) -> S
 
 
 def _back(row: Schedule) -> HttpResponseRedirect:
-    return HttpResponseRedirect(looks.page_of(row))
+    return HttpResponseRedirect(formats.page_of(row))
 
 
 def _page(
@@ -192,7 +192,7 @@ def _page(
         "schedule": row,
         "rule": row.rule.describe(),
         "media": listed.media,
-        "back": looks.page_of(row),
+        "back": formats.page_of(row),
     }
     return TemplateResponse(request, f"admin/pulljobs_schedules/{action}.html", page | context)
 

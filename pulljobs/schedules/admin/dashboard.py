@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.attention import Attention
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.sections import Section
@@ -40,14 +40,14 @@ class RecentSlots:
     def fired(self) -> str:
         """Number of slots that fired, as text such as "1,900+" if more than that may have fired."""
         count = sum(reason in FIRED for reason, _late in self.records)
-        return figures.counted(count, is_least=len(self.records) == COUNTED)
+        return formats.counted(count, is_least=len(self.records) == COUNTED)
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
         """Label of each reason with the number of slots it skipped, the most frequent first."""
         counts = Counter(reason for reason, _late in self.records if reason not in FIRED)
         return [
-            (str(SlotReason(reason).label), figures.number(count))
+            (str(SlotReason(reason).label), formats.number(count))
             for reason, count in counts.most_common()
         ]
 
@@ -55,7 +55,7 @@ class RecentSlots:
     def latest(self) -> str:
         """Largest lateness, as text, of slots that fired by the rule, or "" if no slot did."""
         late = [late for reason, late in self.records if reason == SlotReason.DUE]
-        return figures.duration(max(late)) if late else ""
+        return formats.duration(max(late)) if late else ""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class UpcomingSchedule:
     def time(self) -> str:
         """Time until the schedule is due, as text such as "in 5 s" or "late by 5 s"."""
         if self.seconds < 0:
-            return _("late by %s") % figures.duration(-self.seconds)
-        return _("in %s") % figures.duration(self.seconds)
+            return _("late by %s") % formats.duration(-self.seconds)
+        return _("in %s") % formats.duration(self.seconds)
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs.admin import asking, payloads
-from pulljobs.admin import looks as core_looks
+from pulljobs.admin import formats as core_formats
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.conf import settings
 from pulljobs.errors import PulljobsError, UnknownSchedule
 from pulljobs.schedules import acting, reading
-from pulljobs.schedules.admin import actions, looks
+from pulljobs.schedules.admin import actions, formats
 from pulljobs.schedules.admin.forms import CONTENT, ScheduleForm, read_text
 from pulljobs.schedules.admin.lists import (
     OriginFilter,
@@ -62,11 +62,11 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("rule"))
     def rule_text(self, row: Schedule) -> SafeString:
-        return looks.show_rule(row)
+        return formats.show_rule(row)
 
     @admin.display(description=_("state"))
     def status(self, row: Any) -> SafeString:
-        return looks.show_state(row, row.listed_at)
+        return formats.show_state(row, row.listed_at)
 
     @admin.display(description=_("channel"))
     def channel(self, row: Schedule) -> str:
@@ -75,12 +75,12 @@ class ScheduleAdmin(ReadOnlyAdmin):
     @admin.display(description=_("next slot"))
     def due(self, row: Any) -> SafeString | str:
         if row.next_slot is None:
-            return core_looks.NOTHING
-        return core_looks.time_and_age(row.next_slot, row.listed_at)
+            return core_formats.NOTHING
+        return core_formats.time_and_age(row.next_slot, row.listed_at)
 
     @admin.display(description=_("last slot"))
     def last(self, row: Schedule) -> SafeString | str:
-        return looks.show_last(row)
+        return formats.show_last(row)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self._may(request, "add")
@@ -196,14 +196,14 @@ class ScheduleAdmin(ReadOnlyAdmin):
         now = nodes.clock(settings().DATABASE)
         return {
             **self._shown_content(request, row),
-            "state": looks.show_state(row, now),
-            "due": core_looks.time_and_age(row.next_slot, now) if row.next_slot else None,
-            "last": core_looks.format_time(row.last_slot),
-            "outcome": looks.describe_outcome(row),
-            "paused": looks.describe_pause_of(row, now),
+            "state": formats.show_state(row, now),
+            "due": core_formats.time_and_age(row.next_slot, now) if row.next_slot else None,
+            "last": core_formats.format_time(row.last_slot),
+            "outcome": formats.describe_outcome(row),
+            "paused": formats.describe_pause_of(row, now),
             "upcoming": reading.upcoming(row),
             "problem": row.rule.problem,
-            "history": looks.read_history(row, request.GET.get("before", "")),
+            "history": formats.read_history(row, request.GET.get("before", "")),
             "may_pause": self.has_pause_permission(request),
             "may_fire": self.has_fire_permission(request),
             "may_see_jobs": request.user.has_perm("pulljobs.view_job"),
@@ -211,7 +211,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     def _shown_content(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
         """Return options and message for the template, unless the form has fields for them."""
-        facts = [] if self.has_change_permission(request, row) else looks.list_facts(row)
+        facts = [] if self.has_change_permission(request, row) else formats.list_facts(row)
         is_readable = payloads.may_read(request)
         has_field = not facts and read_text(row) is not None
         rows = Schedule.objects.using(settings().DATABASE)

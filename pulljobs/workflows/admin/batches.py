@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import ids
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.admin.changelist import KeysetChangeList, ReadOnlyAdmin
 from pulljobs.workflows.admin import batch_actions, job_links
 from pulljobs.workflows.batches import reading
@@ -115,7 +115,7 @@ class BatchAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("created"))
     def created(self, row: Batch) -> str:
-        return looks.format_time(row.created_at)
+        return formats.format_time(row.created_at)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import ids
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.conf import settings
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.workflows.models import Batch, WorkflowRun
@@ -25,7 +25,7 @@ def find_links(request: HttpRequest, row: Job | ArchivedJob) -> Iterator[Link]:
     a delivered job.
     """
     using = settings().DATABASE
-    run = WorkflowRun.objects.using(using).filter(pk=looks.job_id_of(row)).first()
+    run = WorkflowRun.objects.using(using).filter(pk=formats.job_id_of(row)).first()
     if run is not None:
         text = f"{run.workflow}, version {run.version}"
         yield _("Run"), link_run(request, run.pk, text)

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import ids
-from pulljobs.admin import looks, payloads, search
+from pulljobs.admin import formats, payloads, search
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.search import SearchedRange
 from pulljobs.conf import settings
@@ -67,19 +67,19 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("state"))
     def status(self, row: Any) -> SafeString | str:
-        return looks.status_of(row.job_row) if row.job_row is not None else looks.NOTHING
+        return formats.status_of(row.job_row) if row.job_row is not None else formats.NOTHING
 
     @admin.display(description=_("waits for"))
     def waits(self, row: Any) -> str:
         job = row.job_row
         if not isinstance(job, Job):
-            return looks.NOTHING
+            return formats.NOTHING
         waits = reading.describe_wait(row, job.state, job.retry_count)
-        return waits if waits != "a worker" else looks.format_time(job.available_at)
+        return waits if waits != "a worker" else formats.format_time(job.available_at)
 
     @admin.display(description=_("began"))
     def began(self, row: WorkflowRun) -> str:
-        return looks.format_time(row.began_at)
+        return formats.format_time(row.began_at)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
@@ -126,7 +126,7 @@ def _describe(request: HttpRequest, run: RunView, *, may_read: bool) -> dict[str
     return {
         "run": run,
         "title": _("Run %s") % run.id,
-        "state": looks.badge(row) if row is not None else run.job.state,
+        "state": formats.badge(row) if row is not None else run.job.state,
         "job_link": _link_job(request, row),
         "left": versions.describe_left(settings().DATABASE, row.consumer_id, run.row)
         if isinstance(row, Job) and row.state == State.QUEUED
@@ -154,6 +154,6 @@ def _read_input(run: RunView) -> str:
 
 def _link_job(request: HttpRequest, row: Job | ArchivedJob | None) -> SafeString | str:
     if row is None or not request.user.has_perm(f"pulljobs.view_{row._meta.model_name}"):
-        return looks.NOTHING
+        return formats.NOTHING
     url = reverse(f"admin:pulljobs_{row._meta.model_name}_change", args=[row.pk])
-    return format_html('<a href="{}">{}</a>', url, ids.encode(looks.job_id_of(row)))
+    return format_html('<a href="{}">{}</a>', url, ids.encode(formats.job_id_of(row)))

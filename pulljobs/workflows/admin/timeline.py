@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from django.urls import reverse
 
 from pulljobs import ids
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.workflows import reading
 from pulljobs.workflows.reading import RunView, StepView
@@ -68,7 +68,7 @@ def _draw(
         step=step,
         left=round(min(WIDTH * start, WIDTH - width), 1),
         width=round(width, 1),
-        began=looks.format_time(step.row.started_at),
+        began=formats.format_time(step.row.started_at),
         duration=_format_seconds(step.seconds),
         result=show_json(step.row.result) if may_read else "",
         children=[_show_child(id, known.get(id)) for id in children[:SHOWN_CHILDREN]],
@@ -80,7 +80,7 @@ def _format_seconds(seconds: float | None) -> str:
     """Format seconds for people, as milliseconds below one second."""
     if seconds is not None and seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    return looks.duration(seconds)
+    return formats.duration(seconds)
 
 
 def show_json(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""Figures of the dashboard are short, and mark what rounding or a cap hides."""
+"""Numbers of the dashboard are short, and mark what rounding or a cap hides."""
 
 import pytest
 
-from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard import formats
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ from pulljobs.admin.dashboard import figures
     ],
 )
 def test_durations_have_at_most_two_units(seconds: float | None, text: str) -> None:
-    assert figures.duration(seconds) == text
+    assert formats.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.9, "60 s"), (61, "1 min"), (7199, "1 h"), (9e5, "10 d")]
 )
 def test_ages_have_one_unit(seconds: float, text: str) -> None:
-    assert figures.coarse(seconds) == text
+    assert formats.coarse(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_ages_have_one_unit(seconds: float, text: str) -> None:
     ],
 )
 def test_large_counts_are_abbreviated(count: float, text: str) -> None:
-    assert figures.compact(count) == text
+    assert formats.compact(count) == text
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_large_counts_are_abbreviated(count: float, text: str) -> None:
     ],
 )
 def test_a_share_is_never_rounded_to_none_or_all(share: float, text: str) -> None:
-    assert figures.percent(share) == text
+    assert formats.percent(share) == text
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 bytes"), (8192, "8.19 kB"), (999_900, "1 MB"), (5e9, "5 GB")]
 )
 def test_sizes_have_decimal_units(count: float, text: str) -> None:
-    assert figures.size(count) == text
+    assert formats.size(count) == text
 
 
 def test_a_capped_count_ends_with_a_plus() -> None:
-    assert figures.counted(1999, is_least=False) == "1,999"
-    assert figures.counted(2000, is_least=True) == "2,000+"
+    assert formats.counted(1999, is_least=False) == "1,999"
+    assert formats.counted(2000, is_least=True) == "2,000+"

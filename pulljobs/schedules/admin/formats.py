@@ -13,7 +13,7 @@ from django.utils.timezone import is_aware
 from django.utils.translation import gettext as _
 
 from pulljobs import ids
-from pulljobs.admin import looks
+from pulljobs.admin import formats
 from pulljobs.conf import settings
 from pulljobs.schedules.admin.fields import format_interval
 from pulljobs.schedules.models import FIRED, Missed, Schedule, Slot, SlotReason
@@ -72,7 +72,7 @@ def describe_record(slot: Slot, rule: Rule) -> SlotRow:
         slot.reason in FIRED,
         slot.get_reason_display(),
         slot.error or "",
-        looks.duration(slot.late_seconds),
+        formats.duration(slot.late_seconds),
         None if slot.message_id is None else ids.encode(slot.message_id),
     )
 
@@ -94,7 +94,7 @@ def show_state(row: Schedule, now: datetime) -> SafeString:
     """Return the state as a badge, with the end of a pause, the error and the origin below it."""
     state = state_of(row, now)
     lines = [_describe_pause(row) if state == "paused" else ""]
-    lines.append(Truncator(row.error).chars(looks.BRIEF))
+    lines.append(Truncator(row.error).chars(formats.BRIEF))
     lines.append(_("declared in code") if row.is_declared else "")
     shown = [(line,) for line in lines if line]
     return format_html(
@@ -108,17 +108,17 @@ def show_state(row: Schedule, now: datetime) -> SafeString:
 def show_last(row: Schedule) -> SafeString | str:
     """Return the last slot with its result below it, or a dash if no slot has a record."""
     if row.last_slot is None:
-        return looks.NOTHING
-    at, outcome = looks.format_time(row.last_slot), describe_outcome(row)
+        return formats.NOTHING
+    at, outcome = formats.format_time(row.last_slot), describe_outcome(row)
     return format_html('{} <span class="pulljobs-brief">{}</span>', at, outcome)
 
 
 def describe_outcome(row: Schedule) -> str:
     """Describe the last slot: how late it fired, or why it was skipped."""
     if row.last_reason in FIRED:
-        return _("fired, %s late") % looks.duration(max(0.0, row.last_late_seconds or 0.0))
+        return _("fired, %s late") % formats.duration(max(0.0, row.last_late_seconds or 0.0))
     if row.last_reason not in SlotReason.values:
-        return looks.NOTHING
+        return formats.NOTHING
     return _("skipped: %s") % SlotReason(row.last_reason).label
 
 
@@ -158,7 +158,7 @@ def list_facts(row: Schedule) -> list[tuple[str, str]]:
 def _describe_pause(row: Schedule) -> str:
     if row.paused_until is None:
         return _("until it is resumed")
-    return _("until %s") % looks.format_time(row.paused_until)
+    return _("until %s") % formats.format_time(row.paused_until)
 
 
 def _parse_slot(text: Any) -> datetime | None:
