@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from pulljobs.admin import asking, formats, payloads, search
+from pulljobs.admin import formats, list_query, payloads, search
 from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
@@ -81,15 +81,15 @@ class ArchivedJobAdmin(JobRowsAdmin):
         ]
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
-        return settlements.window(settings().DATABASE, asking.settled(request.GET), span)
+        return settlements.window(settings().DATABASE, list_query.select_settled(request.GET), span)
 
     def search(self, request: HttpRequest, span: IdSpan) -> SearchedRange:
-        using, meant = settings().DATABASE, asking.settled(request.GET)
+        using, meant = settings().DATABASE, list_query.select_settled(request.GET)
         rows = ArchivedJob.objects.using(using)
         return search.search(
             request,
             span,
-            lambda term: asking.settlements_with_id(term, meant),
+            lambda term: list_query.find_settlements(term, meant),
             lambda at: settlements.window(using, meant, at),
             lambda read, query: text_matching.find_hits(rows, "id", read, query),
         )

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs.admin import asking, formats
+from pulljobs.admin import formats, list_query
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.filters import ConsumerFilter
 from pulljobs.conf import settings
@@ -24,7 +24,7 @@ SHOWN: Final = 10
 class ClientConsumerFilter(ConsumerFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = self.value()
-        return queryset.filter(consumer_id=asking.number(chosen)) if chosen else queryset
+        return queryset.filter(consumer_id=list_query.parse_id(chosen)) if chosen else queryset
 
 
 @admin.register(HttpClient)

@@ -1,6 +1,6 @@
 """Filters in the sidebar of the lists of jobs, settlements and scheduled messages.
 
-They only offer choices. `asking` makes the conditions for rows from the choices in the URL.
+They only offer choices. `list_query` makes the conditions for rows from the choices in the URL.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs.admin.asking import AGES
+from pulljobs.admin.list_query import AGES
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer
 from pulljobs.states import LIVE, SETTLED, Reason, State
@@ -22,7 +22,7 @@ Rows = QuerySet[Any]
 
 
 class Choice(SimpleListFilter):
-    """Filter that leaves the queryset as it is: `asking` applies its choice."""
+    """Filter that leaves the queryset as it is: `list_query` applies its choice."""
 
     def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
         return queryset

@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from pulljobs import ids
-from pulljobs.admin import asking, formats, manyjobs, operations, payloads, search
+from pulljobs.admin import formats, list_query, manyjobs, operations, payloads, search
 from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
@@ -95,7 +95,7 @@ class JobAdmin(JobRowsAdmin):
         return search.search(
             request,
             span,
-            lambda term: asking.jobs_with_id(term, meant),
+            lambda term: list_query.find_jobs(term, meant),
             lambda at: all_jobs.window(using, meant, at),
             lambda read, query: all_jobs.find_hits(using, read, query, archived=archived),
         )
@@ -257,11 +257,11 @@ def may_see_archive(request: HttpRequest) -> bool:
 
 def _listed(request: HttpRequest) -> Selection:
     """Return the conditions of the list. Leave out the archive if the user may not see it."""
-    meant = asking.listed(request.GET)
+    meant = list_query.select_all_jobs(request.GET)
     if may_see_archive(request) or meant.among is not None:
         return meant
     live = tuple(state for state in meant.states if state in LIVE)
-    return meant._replace(states=live) if live else asking.NOTHING
+    return meant._replace(states=live) if live else list_query.NOTHING
 
 
 def _act(

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, operating
-from pulljobs.admin import asking, operations, search
+from pulljobs.admin import list_query, operations, search
 from pulljobs.admin.operations import OPERATIONS
 from pulljobs.auditing import Preview
 from pulljobs.conf import settings
@@ -70,7 +70,7 @@ def links(request: HttpRequest) -> list[ActionLink]:
     the jobs with it.
     """
     if request.GET.get("q") and (
-        search.is_for_text(request.GET) or not asking.jobs(request.GET).among
+        search.is_for_text(request.GET) or not list_query.select_jobs(request.GET).among
     ):
         return []
     query = _asked(request.GET).urlencode()
@@ -82,7 +82,7 @@ def links(request: HttpRequest) -> list[ActionLink]:
 
 def asking_when(jobs: list[int]) -> HttpResponse:
     """Redirect to the page on which the operator enters the time when these jobs are to be due."""
-    query = urlencode({asking.CHOSEN: ",".join(map(str, jobs))})
+    query = urlencode({list_query.CHOSEN: ",".join(map(str, jobs))})
     return HttpResponseRedirect(f"{_url(Event.RESCHEDULE)}?{query}")
 
 
@@ -101,9 +101,9 @@ def page(listed: "JobAdmin", request: HttpRequest, slug: str) -> HttpResponse:
 
 def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
     at = when.cleaned_data["at"] if event is Event.RESCHEDULE else None
-    meant = asking.jobs(request.GET)
+    meant = list_query.select_jobs(request.GET)
     by = request.user.get_username()
-    if asking.CHOSEN in request.GET:
+    if list_query.CHOSEN in request.GET:
         entry = auditing.act(event, meant.among or (), by=by, at=at)
         operations.report(request, entry)
         return HttpResponseRedirect(reverse("admin:pulljobs_job_changelist"))
@@ -111,7 +111,7 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
     if confirmed is None:
         messages.error(request, NOT_CONFIRMED)
         return HttpResponseRedirect(request.get_full_path())
-    subject = asking.describe(_asked(request.GET))
+    subject = list_query.describe(_asked(request.GET))
     entry = auditing.begin(event, meant, by=by, subject=subject, at=at, expected=confirmed)
     if auditing.proceed(AT_ONCE_SECONDS, entry.pk):
         messages.info(request, _("Workers continue it, and so does `manage.py pulljobs operate`."))
@@ -146,7 +146,7 @@ def _salt(request: HttpRequest, event: Event) -> str:
 def _shown(
     listed: "JobAdmin", request: HttpRequest, event: Event, when: WhenForm
 ) -> TemplateResponse:
-    meant = asking.jobs(request.GET)
+    meant = list_query.select_jobs(request.GET)
     preview = auditing.preview(event, meant)
     rows = Job.objects.using(settings().DATABASE).filter(pk__in=preview.first)
     operation = OPERATIONS[event]
@@ -155,13 +155,13 @@ def _shown(
         "admin/pulljobs/job/all.html",
         {
             **listed.admin_site.each_context(request),
-            "title": f"{operation.label}: {asking.describe(_asked(request.GET))}",
+            "title": f"{operation.label}: {list_query.describe(_asked(request.GET))}",
             "opts": listed.model._meta,
             "media": listed.media,
             "operation": operation,
             "preview": preview,
             "preview_token": _sign_preview(request, event, preview),
-            "is_chosen": asking.CHOSEN in request.GET,
+            "is_chosen": list_query.CHOSEN in request.GET,
             "first": rows.select_related("consumer__channel").order_by("pk"),
             "form": when if event is Event.RESCHEDULE else None,
             "back": _list_url(request),
@@ -172,7 +172,7 @@ def _shown(
 def _list_url(request: HttpRequest) -> str:
     """Return the URL of the list with the filters of this page, for the way back to it."""
     asked = _asked(request.GET)
-    asked.pop(asking.CHOSEN, None)
+    asked.pop(list_query.CHOSEN, None)
     return f"{reverse('admin:pulljobs_job_changelist')}?{asked.urlencode()}"
 
 

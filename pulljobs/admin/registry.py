@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, encryption, registering
-from pulljobs.admin import clients, figures, key_weights, token_holder_actions
+from pulljobs.admin import clients, key_weights, token_holder_actions, token_holder_counts
 from pulljobs.admin.token_holders import (
     NUMBERS,
     Names,
@@ -31,7 +31,7 @@ class ChannelAdmin(PausableAdmin):
     own_fields = ((_("Behaviour"), ("dedupe_window",)),)
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
-        return figures.read_channels(rows)
+        return token_holder_counts.read_channels(rows)
 
 
 @admin.register(Producer)
@@ -132,7 +132,7 @@ class ConsumerAdmin(PausableAdmin):
         return secrets
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
-        return figures.read_consumers(rows)
+        return token_holder_counts.read_consumers(rows)
 
     def about(self, request: HttpRequest, token_holder: Any) -> dict[str, Any]:
         newest = clients.newest_of(token_holder, request)

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import ids
-from pulljobs.admin import asking, formats, payloads, summaries
+from pulljobs.admin import formats, list_query, payloads, summaries
 from pulljobs.admin.changelist import KeysetChangeList, ReadOnlyAdmin
 from pulljobs.admin.filters import ChannelFilter, Choice, Choices
 from pulljobs.conf import settings
@@ -66,7 +66,7 @@ class ScheduledMessageAdmin(ReadOnlyAdmin):
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         asked = request.GET
         channel = asked.get("channel")
-        channel_id = asking.number(channel) if channel else None
+        channel_id = list_query.parse_id(channel) if channel else None
         is_published = {WAITING: False, PUBLISHED: True}.get(asked.get("state", ""))
         using, name = settings().DATABASE, asked.get("q", "").strip()
         return scheduled.window(
@@ -114,7 +114,7 @@ class ScheduledMessageAdmin(ReadOnlyAdmin):
         content = None
         if payloads.may_read(request):
             rows = ScheduledMessage.objects.using(settings().DATABASE)
-            content = payloads.content_of(rows, asking.number(object_id))
+            content = payloads.content_of(rows, list_query.parse_id(object_id))
         context = {"content": content, "to_read_it": payloads.PERMISSION}
         response = super().change_view(
             request, object_id, form_url, context | (extra_context or {})

@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import operating
-from pulljobs.admin import figures, formats, token_holder_actions
+from pulljobs.admin import formats, token_holder_actions, token_holder_counts
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer
 from pulljobs.storage import nodes
@@ -55,7 +55,7 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
         return super().get_queryset(request).using(settings().DATABASE)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return figures.WithFigures
+        return token_holder_counts.WithFigures
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow only lookups by `id` and `list_filter`.
@@ -66,7 +66,7 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
         return is_shown and super().lookup_allowed(lookup, value, request)
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
-        return figures.read_producers(rows)
+        return token_holder_counts.read_producers(rows)
 
     def get_urls(self) -> list[URLPattern]:
         view, model = self.admin_site.admin_view, self.model._meta.model_name

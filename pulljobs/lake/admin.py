@@ -9,7 +9,7 @@ from django.forms import BaseInlineFormSet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
-from pulljobs.admin import asking, formats
+from pulljobs.admin import formats, list_query
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.filters import ConsumerFilter
 from pulljobs.lake.models import ErrorFingerprint, HotKey, NodeCost, Rollup, RollupRun
@@ -84,7 +84,7 @@ class NodeCosts(RollupInline):
 class RollupConsumerFilter(ConsumerFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
-        return queryset if value is None else queryset.filter(consumer=asking.number(value))
+        return queryset if value is None else queryset.filter(consumer=list_query.parse_id(value))
 
 
 @admin.register(Rollup)

@@ -14,8 +14,8 @@ from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs.admin import asking, payloads
 from pulljobs.admin import formats as core_formats
+from pulljobs.admin import list_query, payloads
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.conf import settings
 from pulljobs.errors import PulljobsError, UnknownSchedule
@@ -239,7 +239,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
         These include selected schedules that no longer match the filter of the list.
         """
-        chosen = map(asking.number, request.POST.getlist(ACTION_CHECKBOX_NAME))
+        chosen = map(list_query.parse_id, request.POST.getlist(ACTION_CHECKBOX_NAME))
         rows = Schedule.objects.using(settings().DATABASE).filter(pk__in=list(chosen))
         done = []
         for name in rows.order_by("name").values_list("name", flat=True):

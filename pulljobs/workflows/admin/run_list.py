@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs.admin import asking, search
+from pulljobs.admin import list_query, search
 from pulljobs.admin.filters import Choice, Choices
 from pulljobs.admin.job_list import SearchedChangeList
 from pulljobs.admin.search import SearchedRange
@@ -58,7 +58,7 @@ def select_runs(request: HttpRequest) -> RunSelection:
     version = asked["version"]
     return RunSelection(
         workflow=asked["workflow"],
-        version=None if version is None else asking.number(version),
+        version=None if version is None else list_query.parse_id(version),
         state=asked["state"],
     )
 
@@ -71,7 +71,7 @@ def search_runs(request: HttpRequest, span: IdSpan) -> SearchedRange:
     using, meant = settings().DATABASE, select_runs(request)
 
     def find_ids(term: str) -> list[int]:
-        jobs = asking.jobs_with_id(term, asking.listed({}))
+        jobs = list_query.find_jobs(term, list_query.select_all_jobs({}))
         return listing.choose(using, {*search.numbers([term]), *jobs}, meant)
 
     return search.search(

@@ -41,7 +41,7 @@ AGES: Final = {
 }
 
 
-def jobs(asked: ListQuery) -> Selection:
+def select_jobs(asked: ListQuery) -> Selection:
     """Return the conditions that select live jobs for an action on all jobs of a list page.
 
     A search term selects by the id of the job, the message id or the client message id. An unknown
@@ -55,23 +55,23 @@ def jobs(asked: ListQuery) -> Selection:
     return Selection(among=_with_id(asked["q"], meant, Job, "id", selecting.COLUMNS))
 
 
-def listed(asked: ListQuery) -> Selection:
+def select_all_jobs(asked: ListQuery) -> Selection:
     """Return the conditions that the filters of a list page set for live and archived jobs.
 
-    The search term is not among them: `jobs_with_id` applies it.
+    The search term is not among them: `find_jobs` applies it.
     """
     return _meant(asked, all_jobs.STATES)
 
 
-def settled(asked: ListQuery) -> Selection:
+def select_settled(asked: ListQuery) -> Selection:
     """Return the conditions that the filters of a list page set for rows of the archive.
 
-    The search term is not among them: `settlements_with_id` applies it.
+    The search term is not among them: `find_settlements` applies it.
     """
     return _meant(asked, tuple(sorted(map(str, SETTLED))))
 
 
-def jobs_with_id(term: str, meant: Selection) -> tuple[int, ...]:
+def find_jobs(term: str, meant: Selection) -> tuple[int, ...]:
     """Return the ids of the jobs, live or archived, that a search term names and `meant` selects.
 
     The term is the id of a job or of its message, or the client message id.
@@ -84,7 +84,7 @@ def jobs_with_id(term: str, meant: Selection) -> tuple[int, ...]:
     return tuple(sorted({*live, *archived}))
 
 
-def settlements_with_id(term: str, meant: Selection) -> tuple[int, ...]:
+def find_settlements(term: str, meant: Selection) -> tuple[int, ...]:
     """Return the ids of archive rows that `meant` selects and whose job the search term names."""
     meant = meant._replace(key=None)
     return _with_id(term, meant, ArchivedJob, "job_id", settlements.COLUMNS)
@@ -103,11 +103,11 @@ def _descriptions(asked: ListQuery) -> Iterator[str]:
             yield f"{name} {asked[name]}"
     using = settings().DATABASE
     if asked.get("channel"):
-        channel = Channel.objects.using(using).filter(pk=number(asked["channel"])).first()
+        channel = Channel.objects.using(using).filter(pk=parse_id(asked["channel"])).first()
         yield f"channel {channel}"
     if asked.get("consumer"):
         rows = Consumer.objects.using(using).select_related("channel")
-        consumer = rows.filter(pk=number(asked["consumer"])).first()
+        consumer = rows.filter(pk=parse_id(asked["consumer"])).first()
         yield f"consumer {consumer.channel}/{consumer}" if consumer else "consumer None"
     if asked.get("age") in AGES:
         yield _("created: %s") % AGES[asked["age"]].title
@@ -152,13 +152,13 @@ def _consumers(asked: ListQuery) -> tuple[int, ...] | None:
         return None
     rows = Consumer.objects.using(settings().DATABASE)
     if asked.get("consumer"):
-        rows = rows.filter(pk=number(asked["consumer"]))
+        rows = rows.filter(pk=parse_id(asked["consumer"]))
     if asked.get("channel"):
-        rows = rows.filter(channel_id=number(asked["channel"]))
+        rows = rows.filter(channel_id=parse_id(asked["channel"]))
     return tuple(rows.values_list("pk", flat=True))
 
 
-def number(text: str) -> int:
+def parse_id(text: str) -> int:
     """Return the decimal id in a text, or -1, which no row has, for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
 
