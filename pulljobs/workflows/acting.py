@@ -25,9 +25,15 @@ def signal(
     return is_sent
 
 
-def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None, by: str) -> None:
+def redrive(
+    run_id: int | str,
+    *,
+    from_step: str | tuple[str, int] | None = None,
+    discard_signals: bool = False,
+    by: str,
+) -> None:
     """Redrive a run and note that in the audit trail. Raise what `redriving.redrive` raises."""
     subject = f"run {run_id}" if from_step is None else f"run {run_id} from {from_step}"
     with transaction.atomic(using=settings().DATABASE):
-        redriving.redrive(run_id, from_step=from_step)
+        redriving.redrive(run_id, from_step=from_step, discard_signals=discard_signals)
         auditing.note(AuditEntry.Act.REDRIVE, by=by, subject=subject, done=1)

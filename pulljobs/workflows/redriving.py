@@ -16,15 +16,22 @@ from pulljobs.workflows.models import WorkflowStep
 REDRIVABLE: Final = (State.DEAD, State.QUEUED)
 
 
-def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None) -> None:
+def redrive(
+    run_id: int | str,
+    *,
+    from_step: str | tuple[str, int] | None = None,
+    discard_signals: bool = False,
+) -> None:
     """Let a DEAD, sleeping or waiting run go on, in the caller's transaction.
 
     `from_step`, a name or a name with its number, forgets that step and the steps after it: they
-    run again, and waits among them get their signals again. Queued children of these steps are
-    killed after the commit, because the steps publish new ones. Without it, a run that sleeps or
-    waits in a step does so again. Raise UnknownRun, and WorkflowError for a run that is in flight
-    or DELIVERED, or that has no such step.
+    run again. Waits among them get their signals again, or with `discard_signals` wait for new
+    ones. Queued children of these steps are killed after the commit, because the steps publish new
+    ones. Without `from_step`, a run that sleeps or waits in a step does so again. Raise UnknownRun,
+    and WorkflowError for a run that is in flight or DELIVERED, or that has no such step.
     """
+    if discard_signals and from_step is None:
+        raise WorkflowError("discard_signals needs from_step, the wait that consumed the signal.")
     using, number = settings().DATABASE, ids.find_number(run_id)
     if number is None:
         raise UnknownRun(run_id)
@@ -33,8 +40,12 @@ def redrive(run_id: int | str, *, from_step: str | tuple[str, int] | None = None
         state = Job.objects.using(using).filter(id=number).values_list("state", flat=True).first()
         _check(using, run_id, number, state)
         if from_step is not None:
-            position = _find_position(using, number, from_step)
-            forgotten = run(using, "forget_steps", {"run_id": number, "position": position})
+            params = {
+                "run_id": number,
+                "position": _find_position(using, number, from_step),
+                "discards_signals": discard_signals,
+            }
+            forgotten = run(using, "forget_steps", params)
             _kill_children(using, [row.batch_id for row in forgotten if row.batch_id is not None])
         if state == State.DEAD:
             operating.redrive([number])

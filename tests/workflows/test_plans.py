@@ -99,7 +99,7 @@ STATEMENTS: Final[dict[str, dict[str, Any]]] = {
     "flush_commits": {},
     "forget_runs": {"age": "1 day", "after": 5_000, "scanned": 100},
     "forget_signals": {"age": "1 day", "after": 5_000, "scanned": 100},
-    "forget_steps": {**RUN, "position": 1},
+    "forget_steps": {**RUN, "position": 1, "discards_signals": True},
     "leave_run": RUN,
     "known_versions": {"most": 1_000},
     "list_runs": {

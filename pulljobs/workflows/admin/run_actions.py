@@ -48,6 +48,11 @@ class RedriveForm(forms.Form):
         label=gettext_lazy("From step"),
         help_text=gettext_lazy("That step and those after it are forgotten and run again."),
     )
+    discard_signals = forms.BooleanField(
+        required=False,
+        label=gettext_lazy("Discard signals"),
+        help_text=gettext_lazy("Waits among these steps wait for new signals."),
+    )
 
     def __init__(self, run: RunView, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -82,7 +87,12 @@ def redrive(model_admin: Any, request: HttpRequest, id: int) -> HttpResponse:
         step = next((each.row for each in run.steps if str(each.row.position) == chosen), None)
         start = None if step is None else (step.name, step.number)
         with _Reported(request):
-            acting.redrive(run.row.pk, from_step=start, by=request.user.get_username())
+            acting.redrive(
+                run.row.pk,
+                from_step=start,
+                discard_signals=form.cleaned_data["discard_signals"],
+                by=request.user.get_username(),
+            )
             messages.success(request, _("The run goes on."))
         return _back(run)
     return _page(model_admin, request, run, form, _("Redrive run %s") % run.id)

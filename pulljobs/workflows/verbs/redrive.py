@@ -23,11 +23,20 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         help="which of the steps of that name (%(default)s)",
     )
+    parser.add_argument(
+        "--discard-signals",
+        action="store_true",
+        help="let its waits, and those that followed, wait for new signals",
+    )
 
 
-def handle(*, run: str, from_step: str | None, number: int, **options: Any) -> CommandResult:
+def handle(
+    *, run: str, from_step: str | None, number: int, discard_signals: bool, **options: Any
+) -> CommandResult:
     from pulljobs.management import job_actions
 
     start = None if from_step is None else (from_step, number)
-    acting.redrive(run, from_step=start, by=job_actions.operator_name())
+    acting.redrive(
+        run, from_step=start, discard_signals=discard_signals, by=job_actions.operator_name()
+    )
     return CommandResult.from_facts({"run": run, "from_step": from_step or "none"})

@@ -25,7 +25,7 @@ from pulljobs.workflows import (
     signal,
     versions,
 )
-from pulljobs.workflows.models import WorkflowStep
+from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
 from tests.factories import ConsumerFactory
 from tests.handling import registry_of_its_own
 from tests.workflows.runs.conftest import Bench
@@ -167,6 +167,23 @@ def test_a_redrive_from_a_step_forgets_it_and_gives_its_signals_back(bench: Benc
     drain()
     assert len(charged) == 2
     assert AuditEntry.objects.get().subject == f"run {run_id} from ('charge', 1)"
+
+
+def test_a_redrive_that_discards_signals_waits_for_the_right_one(bench: Bench) -> None:
+    bench.workflow(lambda run: 6 / run.wait("approval"), ack_policy="reject_on_error")
+    run_id = bench.start()
+    signal(run_id, "approval", 0, dedupe_id="approval")
+    [ran] = drain()
+    assert ran.job.state == State.DEAD
+    with pytest.raises(WorkflowError, match="needs from_step"):
+        redrive(run_id, discard_signals=True)
+    command = ("pulljobs", "workflows", "redrive", str(run_id), "--from-step", "approval")
+    call_command(*command, "--discard-signals")
+    drain()
+    assert WorkflowRun.objects.get().waiting_for == "approval"
+    assert signal(run_id, "approval", 2, dedupe_id="approval")
+    assert drain()[-1].job.result == 3
+    assert RunSignal.objects.get().payload == 2
 
 
 def test_signals_for_runs_that_can_not_get_them_are_refused(bench: Bench) -> None:
