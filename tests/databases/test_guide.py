@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Final
 from uuid import uuid4
 
 import pytest
@@ -18,13 +19,13 @@ from tests.databases.test_grants import grant
 from tests.guides import forget, modules_of, texts
 from tests.sessions import query
 
-GUIDE = "docs/guides/databases.md"
+GUIDES: Final = "docs/guides/databases.md", "docs/guides/separate-database.md"
 
 
 @pytest.fixture
 def code() -> Iterator[dict[str, ModuleType]]:
     try:
-        yield modules_of("guides/databases.md")
+        yield modules_of("guides/separate-database.md") | modules_of("guides/databases.md")
     finally:
         forget("shop")
 
@@ -46,7 +47,7 @@ def test_its_settings_agree_with_each_other(
 
 
 def test_it_names_every_app_whose_tables_belong_there() -> None:
-    guide = (BASE_DIR / GUIDE).read_text("utf-8")
+    guide = "".join((BASE_DIR / name).read_text("utf-8") for name in GUIDES)
     assert [label for label in sorted(app_labels) if f"`{label}`" not in guide] == []
 
 
@@ -67,7 +68,7 @@ def test_a_message_is_published_after_the_commit_and_once(code: dict[str, Module
 @pytest.mark.django_db(transaction=True)
 def test_the_role_is_made_and_granted() -> None:
     role = f"shop_app_{uuid4().hex}"  # roles are unique on a server
-    for text in texts(GUIDE, "sql"):
+    for text in texts(GUIDES[0], "sql"):
         query(text.replace("shop_app", role))
     try:
         grant(role, Profile.APP)

@@ -65,6 +65,8 @@ RUN: Final = {
     (f"{G}/lake.md", "sh"): "tests/lake/test_rollup_walk.py",
     (f"{G}/lake.md", "sql"): "tests/lake/test_rollup_walk.py",
     (f"{G}/limits-and-fairness.md", "python"): f"{D}/test_limits_guide.py",
+    (f"{G}/sharing-by-key.md", "python"): f"{D}/test_limits_guide.py",
+    (f"{G}/separate-database.md", "python"): "tests/databases/test_guide.py",
     (f"{G}/metrics.md", "python"): "tests/metrics/test_guide.py",
     (f"{G}/metrics.md", "sh"): "tests/metrics/test_rules.py",
     (f"{G}/metrics.md", "yaml"): "tests/metrics/test_guide.py",

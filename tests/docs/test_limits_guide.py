@@ -1,4 +1,4 @@
-"""The code of the guide on limits and fairness works."""
+"""The code of the guides on limits and on fair shares works."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def code() -> Iterator[dict[str, ModuleType]]:
     with registry_of_its_own():
         try:
-            yield modules_of("guides/limits-and-fairness.md")
+            yield modules_of("guides/limits-and-fairness.md") | modules_of(
+                "guides/sharing-by-key.md"
+            )
         finally:
             forget("ledger")
             forget("billing")

@@ -400,7 +400,7 @@ def test_a_database_that_is_down_is_one_clear_line(
 def test_a_day_that_differs_is_doubted_even_if_spark_does_not_start(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark finds the rows to report. Without Java the day would still count as verified."""
+    """A found difference ends the proof of the day before Spark, which lists the rows, starts."""
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     assert run("verify")["equal"]
