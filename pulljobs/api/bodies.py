@@ -208,13 +208,17 @@ def describe(field: Field) -> str:
         int: f"must be a whole number{bounds}",
         float: f"must be a number of seconds{bounds}",
         bool: "must be true or false",
-    }.get(field.kind, "must be text")
+    }.get(field.kind, f"must be text{_describe_length(field.mark(TextUpTo))}")
 
 
 def _describe_bounds(bounds: Bounds | None) -> str:
     if bounds is None:
         return ""
     return f" from {bounds.least:g}" + ("" if bounds.most == math.inf else f" to {bounds.most:,}")
+
+
+def _describe_length(limit: TextUpTo | None) -> str:
+    return "" if limit is None else f" of at most {limit.length} characters, without NUL"
 
 
 def as_number(limit: Any) -> float:

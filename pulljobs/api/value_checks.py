@@ -14,6 +14,7 @@ from pulljobs.api.bodies import (
     TextUpTo,
     parse_time,
 )
+from pulljobs.engine.validation import encodable
 
 Refuse = Callable[[str], Exception]
 """Function that makes the refusal of a body from a sentence without its period."""
@@ -62,13 +63,19 @@ def _check_text_of(field: Field) -> Check:
     def check(value: Any, refuse: Refuse) -> str:
         if not isinstance(value, str):
             raise ValueError(value)
-        if limit is not None and (len(value) > limit.length or not value.isprintable()):
+        if limit is not None and not _is_allowed(value, limit):
             raise ValueError(value)
         if is_time:
             parse_time(value)
         return value
 
     return check
+
+
+def _is_allowed(text: str, limit: TextUpTo) -> bool:
+    """Return True if a text is short enough, and printable or, without a pattern, storable."""
+    is_clean = encodable(text) if limit.pattern is None else text.isprintable()
+    return is_clean and len(text) <= limit.length
 
 
 def _check_json_of(field: Field) -> Check:

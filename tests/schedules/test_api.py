@@ -242,6 +242,10 @@ def test_a_put_without_a_start_takes_it_from_a_cron_rule(caller: ScheduleUser, m
         ({"Timezone": "Berlin"}, 400, "Europe/Berlin"),
         ({"Channel": "nowhere"}, 409, "no channel 'nowhere'"),
         ({"Channel": None}, 400, "Channel must be text"),
+        ({"Channel": "c" * 256}, 400, "text of at most 255 characters, without NUL"),
+        ({"Key": "nul\x00"}, 400, "text of at most 255 characters, without NUL"),
+        ({"Key": "\ud800"}, 400, "text of at most 255 characters, without NUL"),
+        ({"ContentType": "text\nplain"}, 400, "content_type must be one line"),
         ({"Missed": "never"}, 400, "must be one of skip, latest, all"),
         ({"MissedBound": 10**6}, 400, "from 1 to 1,000"),
         ({"Headers": {"a": 1}}, 400, "must be an object of texts"),
@@ -261,6 +265,16 @@ def test_options_that_cannot_work_are_refused_with_advice(
     assert (refused.status_code, refused.json()["status"]) == (status, status)
     assert advice in refused.json()["detail"]
     assert not Schedule.objects.exists()
+
+
+def test_a_key_and_a_cron_rule_may_have_any_characters_that_publish_accepts(
+    caller: ScheduleUser, consumer: Consumer
+) -> None:
+    key = "M\u00fcller\u00a0GmbH \U0001f469\u200d\U0001f4bb"
+    given = {"Channel": consumer.channel.name, "Cron": "0\t6 * * *", "Key": key}
+    made = caller.send("PUT", "/schedule/early", given)
+    assert (made.status_code, made.json()["Key"]) == (200, key)
+    assert made.json()["Rule"] == "At 06:00 every day (UTC)"
 
 
 def test_actions_are_done_and_noted_in_the_audit_trail(caller: ScheduleUser, make: Make) -> None:

@@ -119,6 +119,21 @@ def test_a_misspelt_field_of_a_batch_or_of_a_member_is_named(
     assert not Job.objects.exists()
 
 
+def test_a_payload_with_half_a_surrogate_pair_is_refused(
+    consumer: Consumer, report: Consumer
+) -> None:
+    """Stored as UTF-8 it would be a text that no consumer can decode."""
+    user, half = BatchUser("add", "view"), {"Payload": "\ud800"}
+    form = {"Name": "http", "OnComplete": {"Channel": report.channel.name, **half}}
+    refused = user.send("POST", "/batches", form)
+    assert (refused.status_code, "encoded" in refused.json()["detail"]) == (400, True)
+    batch = user.send("POST", "/batches", {"Name": "http"}).json()["ID"]
+    members = {"Channel": consumer.channel.name, "Messages": [half]}
+    refused = user.send("POST", f"/batch/{batch}/members", members)
+    assert (refused.status_code, "encoded" in refused.json()["detail"]) == (400, True)
+    assert not Job.objects.exists()
+
+
 def test_a_batch_is_made_filled_closed_redriven_and_cancelled_over_http(
     consumer: Consumer, report: Consumer
 ) -> None:

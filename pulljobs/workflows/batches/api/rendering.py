@@ -82,12 +82,12 @@ def _message(body: BatchMessageBody) -> dict[str, Any]:
     }
 
 
-def _read_payload(body: BatchMessageBody) -> tuple[bytes, str]:
+def _read_payload(body: BatchMessageBody) -> tuple[bytes | str, str]:
     text, encoded = body.get("Payload"), body.get("PayloadBase64")
     if text is not None and encoded is not None:
         raise exceptions.bad_body("Payload and PayloadBase64 must not both be given")
     if encoded is None:
-        return (text or "").encode("utf-8", "surrogatepass"), TEXT
+        return text or "", TEXT
     try:
         return base64.b64decode(encoded, validate=True), BYTES
     except (binascii.Error, ValueError) as error:
