@@ -6,6 +6,7 @@ The HTTP API, the admin and commands that read declarations use this.
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -24,6 +25,7 @@ from pulljobs.storage import counts, dead, jobs, listen
 from pulljobs.storage.rows import Stats
 
 P = TypeVar("P", Channel, Producer, Consumer)
+T = TypeVar("T")
 
 NUL: Final = "\x00"
 BATCH: Final = 1000
@@ -94,18 +96,20 @@ def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, C
     check_name(name)
     if wrong := options.wrong_limits(limits):
         raise InvalidRegistration(" ".join(wrong))
-    using = settings().DATABASE
-    with transaction.atomic(using=using):
-        group = _lock_group(name) or LimitGroup(name=name)
-        is_new = group._state.adding
-        differing = {key: value for key, value in limits.items() if getattr(group, key) != value}
-        if not (is_new or differing):
-            return group, Change.UNCHANGED
-        for key, value in differing.items():
-            setattr(group, key, value)
-        _check_group(group)
-        group.save(using=using)
-        wake_members(group)
+    return _in_transaction(partial(_put_limit_group, name, limits))
+
+
+def _put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, Change]:
+    group = _lock_group(name) or LimitGroup(name=name)
+    is_new = group._state.adding
+    differing = {key: value for key, value in limits.items() if getattr(group, key) != value}
+    if not (is_new or differing):
+        return group, Change.UNCHANGED
+    for key, value in differing.items():
+        setattr(group, key, value)
+    _check_group(group)
+    group.save(using=settings().DATABASE)
+    wake_members(group)
     return group, Change.MADE if is_new else Change.CHANGED
 
 
@@ -191,13 +195,18 @@ def put(
     wanted fields already keeps its `changed_at`.
     """
     check_name(key["name"])
+    return _in_transaction(partial(_put, settings().DATABASE, model, key, decide))
+
+
+def _in_transaction(work: Callable[[], T]) -> T:
+    """Run work in a transaction, again if another caller created its row at the same moment."""
     using = settings().DATABASE
     try:
         with transaction.atomic(using=using):
-            return _put(using, model, key, decide)
-    except IntegrityError:  # another caller created it at the same moment
+            return work()
+    except IntegrityError:
         with transaction.atomic(using=using):
-            return _put(using, model, key, decide)
+            return work()
 
 
 def _put(

@@ -9,6 +9,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import OperationalError
 from django.db.models.functions import Now
+from django.db.models.signals import pre_delete
 from django.test import override_settings
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
@@ -637,6 +638,42 @@ def test_a_group_is_made_changed_listed_and_deleted(orders: Any, manager: Manage
     manager.put(member, manager.get(member), callbackUrl=URL, limitGroup="")
     assert manager.delete(path).status_code == 204
     assert manager.get(path).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_group_that_another_caller_makes_at_the_same_moment_is_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock = registering._lock_group
+
+    def lock_too_early(name: str) -> LimitGroup | None:
+        group = lock(name)
+        if group is None:
+            at_once(1, lambda _number: LimitGroup.objects.create(name=name))
+        return group
+
+    monkeypatch.setattr(registering, "_lock_group", lock_too_early)
+    group, change = registering.put_limit_group("stripe-api", {"rate": "5/s"})
+    assert (group.rate, change) == ("5/s", registering.Change.CHANGED)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_group_that_gets_a_consumer_at_the_last_moment_stays(
+    orders: Any, manager: Manager
+) -> None:
+    manager.put("/limit-group/stripe-api", rate="100/s")
+    manager.put("/channel/orders/consumer/k", callbackUrl=URL)
+
+    def join(**_signal: Any) -> None:
+        at_once(1, lambda _number: Consumer.objects.update(limit_group=LimitGroup.objects.get()))
+
+    pre_delete.connect(join, sender=LimitGroup)
+    try:
+        refused = manager.delete("/limit-group/stripe-api")
+    finally:
+        pre_delete.disconnect(join, sender=LimitGroup)
+    assert (refused.status_code, b"has consumers" in refused.content) == (409, True)
+    assert Consumer.objects.get().limit_group == LimitGroup.objects.get()
 
 
 def test_a_consumer_with_jobs_stays(manager: Manager) -> None:

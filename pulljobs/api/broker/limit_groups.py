@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -47,7 +47,7 @@ class LimitGroupView(UserView):
         try:
             with transaction.atomic(using=settings().DATABASE):
                 group.delete()
-        except ProtectedError as error:
+        except (ProtectedError, IntegrityError) as error:
             raise exceptions.has_members() from error
         return Response(status=204)
 
