@@ -149,7 +149,14 @@ def pulled(answer: Answer, limits: Limits, asked_at: float) -> Pulled:
         seconds = _lease_seconds(given[0], limits) if given else 0.0
         deadline = _deadline(given[0], answer, limits, asked_at) if given else 0.0
         reason = (content.get("Status") or {}).get("Reason", "ok")
-        return Pulled([Job(job, deadline, seconds) for job in given], reason)
+        return Pulled([Job(_complete(job), deadline, seconds) for job in given], reason)
+
+
+def _complete(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a pulled job. Raise LookupError if it lacks its id, its lease token or its message."""
+    if missing := {"ID", "LeaseToken", "Message"} - job.keys():
+        raise LookupError(missing)
+    return job
 
 
 @contextmanager
@@ -261,21 +268,22 @@ def _lease(job: Job, progress: Progress | None) -> dict[str, Any]:
     return held | {"Progress": fields}
 
 
-def statuses(answer: Answer) -> list[Status]:
-    """Return the status of each job in the answer to an ack or a renewal, in their order there."""
+def statuses(answer: Answer, jobs: int) -> list[Status]:
+    """Return the status of each of so many jobs in the answer to an ack or a renewal."""
     with _reading(answer) as content:
-        return [Status(result["Status"]) for result in content["Results"]]
+        results = zip(range(jobs), content["Results"], strict=True)
+        return [Status(result["Status"]) for _index, result in results]
 
 
-def renewals(answer: Answer) -> list[float | Status]:
+def renewals(answer: Answer, jobs: int) -> list[float | Status]:
     """Return the seconds left of each lease, or the status of its job if it was not renewed.
 
-    They are in the order of the request.
+    They are in the order of the request, which had so many jobs.
     """
     with _reading(answer) as content:
         return [
             float(result["RemainingSeconds"]) if status is Status.OK else status
-            for result, status in zip(content["Results"], statuses(answer), strict=True)
+            for result, status in zip(content["Results"], statuses(answer, jobs), strict=True)
         ]
 
 

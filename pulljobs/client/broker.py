@@ -386,7 +386,7 @@ class Broker:
         except BadRequest as error:
             await self._bisect(batch, error)
         else:
-            self._confirm(batch, bodies.statuses(answer), request)
+            self._confirm(batch, bodies.statuses(answer, len(batch)), request)
 
     async def _bisect(self, batch: Sequence[tuple[Held, Settlement]], error: BadRequest) -> None:
         middle = len(batch) // 2
@@ -437,7 +437,8 @@ class Broker:
             for message in messages:
                 message.is_unanswered = False
             raise
-        for message, report, left in zip(messages, reports, bodies.renewals(answer), strict=True):
+        renewals = bodies.renewals(answer, len(messages))
+        for message, report, left in zip(messages, reports, renewals, strict=True):
             if left is Status.LOCKED:
                 continue  # The next renewal comes soon. Until then it counts as unanswered.
             message.is_unanswered = False

@@ -56,7 +56,7 @@ class Answer:
         """Return the body, a JSON object. Raise NotFound if it is anything else."""
         try:
             content = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
             raise self.not_of_a_broker()
@@ -105,7 +105,7 @@ def _problem(answer: Answer) -> tuple[str, str | None]:
     try:
         problem = json.loads(answer.body)
         return str(problem["detail"]), problem.get("code")
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return _describe_foreign(answer), None
 
 

@@ -208,7 +208,7 @@ def settle_all(path: str, settlements: Sequence[Settlement], until: float) -> Fl
     while left:
         body = bodies.ack(settlements[index] for index in left)
         reply = yield from ask(Call("POST", f"{path}/ack", body), until)
-        by_index = dict(zip(left, bodies.statuses(reply.answer), strict=True))
+        by_index = dict(zip(left, bodies.statuses(reply.answer, len(left)), strict=True))
         for index, status in by_index.items():
             is_unknown = reply.repeated and not settlements[index].can_be_repeated
             was_settled = is_unknown and status is not Status.LOCKED
@@ -230,7 +230,7 @@ def renew(
     call = Call("POST", f"{path}/renew", bodies.renew([(job, report)], seconds))
     while True:
         answer = (yield from ask(call, until)).answer
-        [left] = bodies.renewals(answer)
+        [left] = bodies.renewals(answer, 1)
         if isinstance(left, float):
             return answer.sent_at + left
         if left is not Status.LOCKED:

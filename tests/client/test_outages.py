@@ -225,6 +225,30 @@ def test_an_answer_of_no_broker_is_a_clear_error(mocked: Mock, body: dict[str, s
             ask()
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"Result": [{}], "Results": []}',
+        b'{"Result": [{"ID": "x"}], "Results": [{"Status": "ok"}, {"Status": "ok"}]}',
+        b"[" * 100_000,
+    ],
+)
+def test_an_answer_without_what_was_asked_for_is_a_clear_error(
+    mocked: Mock, content: bytes
+) -> None:
+    """It has jobs without a message, too few or too many results, or too many brackets."""
+    side, broker = mocked
+    broker.publish(1)
+    message = side.consumer().next()
+    broker.failing = lambda request: httpx.Response(200, content=content)
+    for ask in (lambda: side.consumer().fetch(1), message.ack, message.in_progress):
+        with pytest.raises(NotFound, match="is not that of a broker: check the URL"):
+            ask()
+    broker.failing = lambda request: httpx.Response(418, content=b"[" * 100_000)
+    with pytest.raises(BadRequest, match=r"\[\["):
+        side.consumer().fetch(1)
+
+
 @pytest.mark.parametrize("published", [50, 100])
 def test_an_error_has_the_receipts_so_far(mocked: Mock, published: int) -> None:
     """The error of a publish has the receipts of all messages that were published before it."""
