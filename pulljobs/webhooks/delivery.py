@@ -153,6 +153,8 @@ def _reason(error: Exception, timeout: float, sent: bytes, secrets: tuple[str, .
             return f"no answer within {timeout:g} s"
         case httpcore.ConnectTimeout() if not str(error):  # after GuardedNetwork has connected
             return "no connection: TLS took longer than PULLJOBS['PUSH_CONNECT_TIMEOUT']"
+        case httpcore.ReadError() | httpcore.WriteError():
+            return "no answer: the connection broke off"
         case httpcore.ProtocolError():
             # The error may quote the answer.
             quoted = make_excerpt(text.encode(), sent, secrets)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 import threading
 import time
 from dataclasses import replace
@@ -371,6 +372,18 @@ def test_connection_that_closes_without_a_word_retries(endpoint: Opened) -> None
         writer.close()
 
     assert "no HTTP answer" in refusal(consumer_at(endpoint(close).url)).reason
+
+
+def test_a_connection_that_is_reset_is_not_called_missing(endpoint: Opened) -> None:
+    """The endpoint may have done the work before it broke off."""
+
+    async def reset(received: Received, writer: Writer) -> None:
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    reason = refusal(consumer_at(endpoint(reset).url)).reason
+    assert reason == "no answer: the connection broke off"
 
 
 def test_a_port_without_a_listener_is_a_retry() -> None:
