@@ -102,7 +102,19 @@ def test_by_falling_priority_then_by_the_time_available(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "shown"), [(None, 25), ("", 25), ("0", 0), ("1", 1), ("100", 100), ("101", 100)]
+    ("limit", "shown"),
+    [
+        (None, 25),
+        ("", 25),
+        ("0", 0),
+        ("0" * 5000, 0),
+        ("1", 1),
+        ("007", 7),
+        ("100", 100),
+        ("101", 100),
+        ("9" * 19, 100),
+        ("9" * 5000, 100),
+    ],
 )
 def test_limits(limit: str | None, shown: int, caller: Caller) -> None:
     """The parameter `limit` sets the number of jobs, from 0 to 100. The default is 25."""
@@ -111,7 +123,7 @@ def test_limits(limit: str | None, shown: int, caller: Caller) -> None:
     assert len(listed(caller.queued(**query))) == shown
 
 
-@pytest.mark.parametrize("limit", ["-1", "1.5", "ten", "1e2", "0x10", " 5", "٣", "1_0", "9" * 5000])
+@pytest.mark.parametrize("limit", ["-1", "1.5", "ten", "1e2", "0x10", " 5", "٣", "1_0"])
 def test_a_limit_that_is_no_whole_number(limit: str, caller: Caller) -> None:
     """A parameter `limit` that is no whole number is refused with 400."""
     assert caller.queued(limit=limit).status_code == 400

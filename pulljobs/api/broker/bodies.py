@@ -105,7 +105,7 @@ class KeyWeightFormBody(TypedDict):
     key: NotRequired[Annotated[str, TextUpTo(255), Help("Absent: jobs without a key.")]]
     weight: Annotated[
         str,
-        TextUpTo(4, r"^[0-9]+$"),
+        TextUpTo(4, r"^0*([1-9][0-9]{0,2}|1000)$"),
         Help("Jobs that the key gives while others give one, from 1 to 1000."),
     ]
 

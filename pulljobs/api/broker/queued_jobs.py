@@ -28,7 +28,8 @@ from pulljobs.storage.rows import StoredMessage
 DEFAULT_LIMIT: Final = 25
 LARGEST_LIMIT: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_NUMBER: Final = re.compile(r"0*([0-9]{0,4})[0-9]*")
+"""Whole number, of which the first four digits suffice to see if it is above LARGEST_LIMIT."""
 _PLACE: Final = re.compile(r"(-?[0-9]{1,5})\.([0-9]{1,18})\.([0-9a-v]{20})")
 """Position of a job as a link has it: its priority, due time in microseconds, and id."""
 
@@ -76,10 +77,11 @@ class QueuedJobs(PullConsumerView):
 
 
 def _read_limit(request: Request) -> int:
-    given = request.query_params.get("limit", "")
-    if given and not _NUMBER.fullmatch(given):
+    given = request.query_params.get("limit", "") or str(DEFAULT_LIMIT)
+    number = _NUMBER.fullmatch(given)
+    if number is None:
         raise exceptions.bad_limit()
-    return min(int(given or DEFAULT_LIMIT), LARGEST_LIMIT)
+    return min(int(number[1] or 0), LARGEST_LIMIT)
 
 
 def _read_after(request: Request) -> Place | None:
