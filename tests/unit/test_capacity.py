@@ -1,9 +1,13 @@
 """Estimates of the capacity model, and the steps that it advises."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from datetime import timedelta
+from io import StringIO
+from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from pulljobs.capacity import (
     DAY,
@@ -18,6 +22,7 @@ from pulljobs.capacity import (
     highest_rate,
     next_steps,
 )
+from pulljobs.management.subcommands.capacity import read_costs
 
 COSTS = Costs(
     publish_us=120,
@@ -78,3 +83,22 @@ def test_the_cheapest_step_comes_first(load: Load, machine: Machine, mentioned: 
     steps = " ".join(next_steps(load, COSTS, machine))
     assert bool(steps) == bool(mentioned)
     assert all(text in steps for text in mentioned), steps
+
+
+@pytest.mark.parametrize("cost", ["fast", None, 0, -1, float("nan"), 10**400])
+def test_a_file_with_a_cost_that_is_no_possible_number_is_refused(
+    tmp_path: Path, cost: object
+) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps({**asdict(COSTS), "payload_us": 0}))
+    assert read_costs(path) == replace(COSTS, payload_us=0)
+    path.write_text(json.dumps({**asdict(COSTS), "run_us": cost}))
+    with pytest.raises(CommandError, match="has no costs .run_us is") as refused:
+        read_costs(path)
+    assert refused.value.returncode == 2
+
+
+def test_a_history_of_no_time_takes_no_disk() -> None:
+    output = StringIO()
+    call_command("pulljobs", "capacity", "--rate=5", "--keep=0s", "--json", stdout=output)
+    assert json.loads(output.getvalue())["disk_bytes"] == 0

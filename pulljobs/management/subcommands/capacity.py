@@ -17,7 +17,7 @@ from django.core.management.base import CommandError
 
 from pulljobs import capacity
 from pulljobs.admin.dashboard.formats import size
-from pulljobs.capacity import MEASURED, Costs, Load, Machine, Needs
+from pulljobs.capacity import MEASURED, MICRO, Costs, Load, Machine, Needs
 from pulljobs.conf import settings
 from pulljobs.management.output_blocks import Block, FactsBlock
 from pulljobs.management.parsing import (
@@ -31,6 +31,7 @@ from pulljobs.management.parsing import (
 from pulljobs.management.subcommands import EXIT_USAGE, CommandResult
 
 HIGHEST_RATE: Final = 1e9
+HIGHEST_COST: Final = 1e9
 KEPT: Final = timedelta(days=30)
 """Age of the history to plan with if `RETENTION` keeps everything."""
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)(?:/([smhd]))?")
@@ -73,12 +74,13 @@ def _add_machine(parser: ArgumentParser) -> None:
 
 def handle(**options: Any) -> CommandResult:
     costs = MEASURED if options["costs"] is None else read_costs(options["costs"])
+    kept = (settings().RETENTION or KEPT) if options["keep"] is None else options["keep"]
     load = Load(
         rate=options["rate"],
         payload=options["payload"],
         batch=options["batch"],
         handler_seconds=options["handler"],
-        retention=options["keep"] or settings().RETENTION or KEPT,
+        retention=kept,
     )
     machine = Machine(
         cores=options["cores"], disk_bytes=options["disk"], written_per_second=options["wal"]
@@ -113,13 +115,23 @@ def parse_rate(text: str) -> float:
 def read_costs(path: Path) -> Costs:
     """Read the file of costs that `python -m benchmarks capacity` wrote, or raise CommandError."""
     try:
-        return Costs(**json.loads(path.read_text("utf-8")))
+        costs = Costs(**json.loads(path.read_text("utf-8")))
+        for name, cost in asdict(costs).items():
+            _check_cost(name, cost)
+        return costs
     except (OSError, ValueError, TypeError) as error:
         raise CommandError(
             f"{path} has no costs ({error}): write it with `python -m benchmarks capacity --costs "
             f"{path}`.",
             returncode=EXIT_USAGE,
         ) from error
+
+
+def _check_cost(name: str, cost: object) -> None:
+    """Raise ValueError unless the cost is a number above 0. Only a payload may cost nothing."""
+    least = 0 if name == "payload_us" else MICRO
+    if not (isinstance(cost, int | float) and least <= cost <= HIGHEST_COST):
+        raise ValueError(f"{name} is {cost!r}, no number from {least:g} to {HIGHEST_COST:g}")
 
 
 def _describe(
