@@ -159,7 +159,9 @@ def _result(wording: Wording, entry: AuditEntry) -> CommandResult:
     jobs = f"{entry.done:,} {wording.jobs} {_plural(entry.done)}"
     lines = [f"{jobs} {entry.subject}: {wording.done}."]
     if entry.refused:
-        lines.append(f"{entry.refused:,} left alone: their state did not allow it.")
+        lines.append(
+            f"{entry.refused:,} left alone: they are gone, or in a state that does not allow it."
+        )
     if entry.stopped_by:
         lines.append(f"Stopped by {entry.stopped_by}: the other jobs stay.")
     lines.append(f"In the audit trail: {entry}.")

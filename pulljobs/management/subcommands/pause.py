@@ -46,10 +46,14 @@ def handle(
     *, length: timedelta | None, until: datetime | None, names: list[str], **options: Any
 ) -> CommandResult:
     now = nodes.clock(settings().DATABASE)
-    end = until or now + (length or ENDLESS)
+    end = until or now + (ENDLESS if length is None else length)
     if end <= now:
-        raise ConfigurationError(f"--until must be in the future, not {until}.")
-    text = f" until {times.format_time(end)}" if until or length else " until `resume`"
+        raise ConfigurationError(f"The end of the pause must be in the future, not {end}.")
+    text = (
+        " until `resume`"
+        if until is None and length is None
+        else f" until {times.format_time(end)}"
+    )
     return set_pause("pause", "paused", names, end, text, options)
 
 
