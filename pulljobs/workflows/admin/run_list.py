@@ -12,6 +12,7 @@ from pulljobs.admin.search import SearchedRange
 from pulljobs.conf import settings
 from pulljobs.states import State
 from pulljobs.storage import all_jobs
+from pulljobs.storage.published import NUL
 from pulljobs.storage.windows import IdSpan
 from pulljobs.workflows import listing, reading
 from pulljobs.workflows.listing import RunSelection
@@ -54,7 +55,9 @@ class RunChangeList(SearchedChangeList):
 
 def select_runs(request: HttpRequest) -> RunSelection:
     """Return the filters that the query string of the list names, without the search term."""
-    asked = {name: request.GET.get(name) or None for name in RunSelection._fields}
+    # PostgreSQL refuses NUL. No workflow has the character that replaces it.
+    given = {name: request.GET.get(name, "") for name in RunSelection._fields}
+    asked = {name: text.replace(NUL, "\ufffd") or None for name, text in given.items()}
     version = asked["version"]
     return RunSelection(
         workflow=asked["workflow"],
