@@ -37,7 +37,8 @@ def _render_table(table: TableBlock) -> Iterator[str]:
     if not table.rows:
         yield table.empty
         return
-    rows = [[escape_cell(cell).text for cell in row] for row in table.rows]
+    # A key with a line break must not look like a row of its own.
+    rows = [[escape_cell(cell).text.replace("\n", "\\n") for cell in row] for row in table.rows]
     head = [column.title.upper() for column in table.columns]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):

@@ -100,6 +100,13 @@ def test_control_characters_are_escaped(consumer: Consumer) -> None:
     assert "a\\x1b[2Jb" in shown
 
 
+def test_a_line_break_in_a_key_begins_no_row(consumer: Consumer) -> None:
+    Consumer.objects.update(exclusive_keys=True)  # otherwise live jobs have no keys
+    call_command("pulljobs", "publish", "orders", "x", "--key", "a\nforged", stdout=StringIO())
+    _head, *rows = run_verb("list").splitlines()
+    assert [row.split()[-1] for row in rows] == ["a\\nforged"]
+
+
 @pytest.mark.parametrize(
     "given",
     [
