@@ -146,16 +146,18 @@ def test_a_consumer_names_the_clients_that_pull_over_http(consumer: Consumer) ->
     assert re.search(r"c-1 +shop-3 +10\.0\.0\.9 +pulljobs/0\.1 +20", shown)
 
 
-@pytest.mark.parametrize("kind", ["consumer", "node"])
-def test_a_list_reports_a_database_that_is_unreachable(
-    kind: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "given", [["inspect", "consumer"], ["inspect", "node"], ["verify"]], ids=" ".join
+)
+def test_a_database_that_is_unreachable_is_one_line_of_error(
+    given: list[str], consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = connections[USING]
     connection.close()
     with monkeypatch.context() as patched:
         patched.setitem(connection.settings_dict, "NAME", "nowhere")
-        with pytest.raises(CommandError, match="The database fails") as raised:
-            call_command("pulljobs", "inspect", kind)
+        with pytest.raises(CommandError, match="^The database fails: .*$") as raised:
+            call_command("pulljobs", *given)
     assert raised.value.returncode == 1
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandError
 from django.db import OperationalError
+from psycopg.errors import QueryCanceled
 
 from pulljobs import hooks
 from pulljobs.conf import settings
@@ -60,6 +61,8 @@ def handle(**options: Any) -> CommandResult:
             checked = invariants.check(using, limits, patience, progress.advance)
         parts = {name: hooks.load(verify)() for name, verify in hooks.verifiers.items()}
     except OperationalError as error:
+        if not isinstance(error.__cause__, QueryCanceled):
+            raise
         raise CommandError(
             f"The check did not finish: try again later or with a longer --timeout: {error}"
         ) from error
