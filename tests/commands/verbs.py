@@ -127,5 +127,7 @@ MISTAKES: Final = {
     "top of an unknown channel": (["top", "nix", "--once"], "There is no channel 'nix'"),
     "top too often": (["top", "--interval=0"], "from 0.1 to 3600"),
     "top by an unknown order": (["top", "--sort=size"], "invalid choice: 'size'"),
+    "grants of no role": (["grants", ""], "'' is no name of a role"),
+    "grants of too long a role": (["grants", "r" * 64], "which has 1 to 63 bytes"),
     "no rows": (["verify", "--rows=-1"], "no whole number from 0 on"),
 }

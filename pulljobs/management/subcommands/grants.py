@@ -3,17 +3,25 @@
 Run it again after every `migrate`: no role has privileges on a new table.
 """
 
-from argparse import ArgumentParser
-from typing import Any
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any, Final
 
 from pulljobs.conf import settings
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.storage import grants
 from pulljobs.storage.grants import Profile
 
+LONGEST: Final = 63
+"""Length in bytes to which PostgreSQL shortens names."""
+
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("role", metavar="ROLE", help="name of the role, which may be created later")
+    parser.add_argument(
+        "role",
+        type=parse_role,
+        metavar="ROLE",
+        help="name of the role, which may be created later",
+    )
     parser.add_argument(
         "--for",
         choices=list(grants.profiles()),
@@ -34,3 +42,10 @@ def handle(**options: Any) -> CommandResult:
             *(f"{statement};" for statement in statements),
         ],
     )
+
+
+def parse_role(text: str) -> str:
+    """Parse the name of a role, which PostgreSQL neither refuses nor shortens."""
+    if not 0 < len(text.encode(errors="replace")) <= LONGEST:
+        raise ArgumentTypeError(f"{text!r} is no name of a role, which has 1 to {LONGEST} bytes")
+    return text
