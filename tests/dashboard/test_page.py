@@ -182,6 +182,7 @@ def test_a_silent_worker_is_a_problem(operator: Client, consumer: Consumer) -> N
     text = visible_text(read_dashboard(operator))
     assert "Worker host:1 has had no heartbeat for 5 min" in text
     assert "Jobs of orders/invoicing wait and no process serves it." in text
+    assert "Findings: 2. Those that block jobs or maintenance: 2." in text
 
 
 def test_a_paused_consumer_is_paused_and_not_unserved(operator: Client, consumer: Consumer) -> None:

@@ -40,7 +40,7 @@ def headline(findings: Sequence[Attention], *, is_whole: bool) -> str:
             return _("Some parts were not read in time.")
         return _("Nothing needs attention.")
     counts = {"all": len(findings), "worst": sum(finding.is_bad for finding in findings)}
-    return _("%(all)s findings, %(worst)s of which block jobs or maintenance.") % counts
+    return _("Findings: %(all)s. Those that block jobs or maintenance: %(worst)s.") % counts
 
 
 def check_consumers(statuses: Sequence[ConsumerStatus]) -> Iterator[Attention]:
