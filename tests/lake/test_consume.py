@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test import override_settings
+from django.utils import timezone
 from pyspark.sql import SparkSession
 
+from pulljobs import operating
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake.models import StreamBatch
 from pulljobs.lake.spark import checkpoints, consuming
@@ -231,6 +234,15 @@ def test_wrong_arguments_are_reported_in_one_line(
     consumer.name = "missing"
     with pytest.raises(CommandError, match=r"^There is no consumer 'missing' of channel"):
         consume(consumer, tmp_path, "is_fine")
+
+
+def test_a_query_of_a_paused_consumer_says_why_it_gets_no_jobs(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    published(consumer)
+    operating.pause(consumer.channel, timezone.now() + timedelta(hours=1))
+    assert consume(consumer, tmp_path, "is_fine")["acked"] == 0
+    assert f"{consumer.channel.name}/{consumer.name} is paused until 20" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["shop", "shop:", ":score", ".shop:score"])

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final
 from django.db.models import QuerySet
 
 from pulljobs.conf import settings
+from pulljobs.diagnosis import times
 from pulljobs.errors import ConfigurationError
 from pulljobs.lake.models import Stream, StreamBatch
 from pulljobs.lake.spark import failures, jvm, remote, session
 from pulljobs.models import Consumer
+from pulljobs.storage.status import read_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pulljobs.lake")
 
 POLL_SECONDS: Final = 1
+PAUSED: Final = "%s/%s is paused until %s: the query gets no jobs before, unless it is resumed."
 UNRELEASED: Final = (
     "Jobs of stream %s are not released (%s): run `pulljobs lake release %s`, or wait for the end "
     "of their leases, which is in %.0f seconds at most."
@@ -75,6 +78,7 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
     from pyspark_pulljobs.handling import resolve
 
     resolve(options.handler)
+    warn_if_paused(options)
     before = _counts(options.stream)
     with _catch_signals() as stopped, _choose_checkpoint(spark, options) as checkpoint:
         error = _run_query(spark, replace(options, checkpoint=checkpoint), stopped)
@@ -82,6 +86,19 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
         raise error
     after = _counts(options.stream)
     return {name: after[name] - before[name] for name in after}
+
+
+def warn_if_paused(options: ConsumeOptions) -> None:
+    """Log a warning if the consumer or its channel is paused, since the query then finds no job."""
+    using = settings().DATABASE
+    rows = Consumer.objects.using(using).filter(
+        channel__name=options.channel, name=options.consumer
+    )
+    for consumer_id in rows.values_list("pk", flat=True):
+        status = read_status(using, consumer_id)
+        if status is not None and status.is_paused and status.paused_until is not None:
+            until = times.format_time(status.paused_until)
+            logger.warning(PAUSED, options.channel, options.consumer, until)
 
 
 def _run_query(
