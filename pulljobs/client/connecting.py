@@ -4,9 +4,9 @@ import platform
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
@@ -30,6 +30,7 @@ USER_AGENT: Final = f"pulljobs/{__version__} python/{platform.python_version()}"
 GZIP_FROM: Final = 16 * 1024
 CONNECT_SECONDS: Final = 5.0
 LARGEST_PORT: Final = 65_535
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +128,16 @@ def check_subscription(given: object) -> None:
     """Raise ConfigurationError unless `given` is a Subscription. The error quotes no token."""
     if not isinstance(given, Subscription):
         raise ConfigurationError(f"Give a Subscription, not a {type(given).__name__}.")
+
+
+def make_client(kind: Callable[..., C], options: Mapping[str, Any]) -> C:
+    """Return a client of httpx. Raise ConfigurationError if it can't use a proxy."""
+    try:
+        return kind(**options)
+    except (ImportError, ValueError) as error:
+        raise ConfigurationError(
+            f"The proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY cannot be used: {error}"
+        ) from error
 
 
 def urls_of(given: str | Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from pulljobs.client.bodies import now
 from pulljobs.client.calls import Answer, Call, Flow, Pause
-from pulljobs.client.connecting import Connection, httpx, urls_of
+from pulljobs.client.connecting import Connection, httpx, make_client, urls_of
 from pulljobs.client.errors import ClientError, Unreachable
 from pulljobs.errors import ConfigurationError
 
@@ -51,7 +51,7 @@ class Sender:
     ) -> None:
         self._connection = connection
         self._servers = Servers(
-            base_url, lambda url: httpx.Client(**connection.options(url, tokens))
+            base_url, lambda url: make_client(httpx.Client, connection.options(url, tokens))
         )
 
     def run(self, flow: Flow[T]) -> T:
@@ -103,7 +103,7 @@ class AsyncSender:
     ) -> None:
         self._connection = connection
         self._servers = Servers(
-            base_url, lambda url: httpx.AsyncClient(**connection.options(url, tokens))
+            base_url, lambda url: make_client(httpx.AsyncClient, connection.options(url, tokens))
         )
 
     async def run(self, flow: Flow[T]) -> T:
