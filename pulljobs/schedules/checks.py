@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.apps import AppConfig
 from django.core.checks import CheckMessage, Error, Warning, register
 
-from pulljobs.conf import WORKER_CHECKS
+from pulljobs.conf import WORKER_CHECKS, settings
 from pulljobs.errors import ConfigurationError, PulljobsError
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def check_declarations(
     from pulljobs import handlers
     from pulljobs.schedules import declaring
 
+    if not _has_valid_settings():
+        return []  # The check of the settings reports that.
     with declaring.collecting_errors() as refused:
         try:
             handlers.autodiscover()
@@ -35,6 +37,14 @@ def check_declarations(
     for definition in declaring.declared().values():
         problems += _useless(definition, consumers)
     return problems
+
+
+def _has_valid_settings() -> bool:
+    try:
+        settings()
+    except ConfigurationError:
+        return False
+    return True
 
 
 def _refused(name: str, error: PulljobsError) -> CheckMessage:

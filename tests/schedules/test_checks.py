@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 from django.core.checks import run_checks
-from django.test import modify_settings
+from django.test import modify_settings, override_settings
 
 from pulljobs import hooks, schedules
 from pulljobs.errors import InvalidSchedule
@@ -52,6 +52,12 @@ def test_the_check_names_each_wrong_declaration_with_its_mistake() -> None:
     assert "try 'missed'" in problems["schedule 'spelling'"][1]
     assert "Two schedules are called 'fine'" in problems["schedule 'fine'"][1]
     assert "No handler has the channel 'report'" in problems["schedule 'lost'"][1]
+
+
+def test_a_wrong_setting_is_not_blamed_on_the_declared_schedules() -> None:
+    with modify_settings(INSTALLED_APPS={"append": APP}), override_settings(PULLJOBS={"LISTEN": 1}):
+        assert find_problems() == {}
+        assert [check.id for check in run_checks()] == ["pulljobs.E002"]
 
 
 def test_a_declaration_is_refused_at_once_where_no_check_runs() -> None:
