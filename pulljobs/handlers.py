@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
@@ -38,6 +38,7 @@ from pulljobs.storage.rows import HeldJob, StoredMessage
 
 _parsed: Final = json.JSONDecoder().raw_decode
 NO_LIMITS: Final = RunLimits()
+Decorated = TypeVar("Decorated", bound="Callable[[ClaimedJob], Any]")
 
 
 class AckPolicy(StrEnum):
@@ -364,7 +365,7 @@ def handler(
     on_giving_up: Callable[[ClaimedJob], Any] | None = None,
     backoff: bool = True,
     **defaults: Any,
-) -> Callable[[Callable[[ClaimedJob], Any]], Callable[[ClaimedJob], Any]]:
+) -> Callable[[Decorated], Decorated]:
     """Register the decorated function as the handler of that consumer's jobs.
 
     With `transactional` the handler runs in a transaction of the jobs' database that ends with the
@@ -377,7 +378,7 @@ def handler(
     name of a group. Options that can't work raise ConfigurationError.
     """
 
-    def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:
+    def register(function: Decorated) -> Decorated:
         add(
             Handler(
                 channel=channel,

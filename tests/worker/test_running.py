@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -170,6 +170,16 @@ def test_unknown_name_is_a_clear_error() -> None:
         handler(channel="orders", consumer="invoicing")(print)
         with pytest.raises(CommandError, match=r"serves nothing: there are .* orders/invoicing"):
             call_command("runpullworker", only=["nothing"])
+
+
+def test_a_decorated_function_keeps_its_type() -> None:
+    def count_units(job: object) -> int:
+        return 1
+
+    with registry_of_its_own():
+        decorated = handler(channel="orders", consumer="invoicing")(count_units)
+    assert_type(decorated(None), int)  # mypy checks this line.
+    assert decorated is count_units
 
 
 def test_two_handlers_for_one_consumer_are_refused() -> None:
