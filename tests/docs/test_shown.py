@@ -5,6 +5,7 @@ import gc
 import hashlib
 import hmac
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,13 +105,14 @@ def test_the_signature_of_the_guide_on_api_access_opens_the_gateway() -> None:
 
 @pytest.fixture
 def serving() -> Iterator[dict[str, ModuleType]]:
-    """Modules of the guide on serving the API. Changes of the garbage collector are undone."""
-    before = gc.get_threshold()
+    """Modules of the guide on serving the API. What they tune in the process is undone."""
+    thresholds, switches = gc.get_threshold(), sys.getswitchinterval()
     try:
         yield modules_of("guides/serving-the-api.md")
     finally:
-        gc.set_threshold(*before)
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
+        sys.setswitchinterval(switches)
         for module in ("urls", "settings", "asgi"):
             forget(module)
 
@@ -140,11 +142,13 @@ def test_log_lines_of_the_guide_on_serving_have_the_request_id(
     assert formatter.format(record) == "INFO [-] hello"
 
 
-def test_the_application_of_the_guide_on_serving_tunes_the_garbage_collector(
+def test_the_application_of_the_guide_on_serving_tunes_its_process(
     serving: dict[str, ModuleType],
 ) -> None:
     assert callable(serving["asgi"].application)
-    assert gc.get_threshold() == (20_000, 10, 10)
+    assert gc.get_freeze_count() > 0
+    assert gc.get_threshold()[:2] == (2_000, 1_000)
+    assert sys.getswitchinterval() == pytest.approx(0.001)
 
 
 def test_the_logging_of_the_guide_on_workers_works() -> None:

@@ -83,18 +83,16 @@ class PendingPull:
     timer: asyncio.TimerHandle | None = None
     context: Context = field(default_factory=copy_context)
     """Context of the request, which gives log lines its id."""
+    token_digests: tuple[str, str] = field(init=False)
+    """Digests of the tokens of consumer and channel with which the pull was sent."""
+
+    def __post_init__(self) -> None:
+        self.token_digests = token_digests_of(self.consumer)
 
     @property
     def waits(self) -> bool:
         """True if this is a long poll, which waits for jobs."""
         return self.asked.expires > 0
-
-    def has_tokens_of(self, present: Consumer) -> bool:
-        """Return True if consumer and channel have the tokens with which the pull was sent."""
-        return (present.token_digest, present.channel.token_digest) == (
-            self.consumer.token_digest,
-            self.consumer.channel.token_digest,
-        )
 
     def answer(self, answer: PullAnswer) -> bool:
         """Complete the future with an answer. Return False if it was cancelled or complete."""
@@ -113,6 +111,11 @@ class PendingPull:
         if self.timer is not None:
             self.timer.cancel()
         return not self.future.done() and self.future.set_running_or_notify_cancel()
+
+
+def token_digests_of(consumer: Consumer) -> tuple[str, str]:
+    """Return the digests of the tokens of a consumer and of its channel."""
+    return consumer.token_digest, consumer.channel.token_digest
 
 
 def lease_duration_of(pull: PendingPull) -> timedelta:

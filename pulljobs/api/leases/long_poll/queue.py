@@ -15,6 +15,7 @@ from pulljobs.api.leases.long_poll.pending import (
     PullAnswer,
     PullReason,
     lease_duration_of,
+    token_digests_of,
 )
 from pulljobs.api.leases.owned_items import recent_claims
 from pulljobs.conf import settings
@@ -156,8 +157,9 @@ class WaiterQueue:
 
     def end_outdated(self, pulls: Iterable[PendingPull], present: Consumer) -> None:
         """Refuse those of `pulls` whose tokens are not those of the consumer and its channel."""
-        waiting = (pull for pull in pulls if pull in self.pulls)
-        for pull in self._remove(pull for pull in waiting if not pull.has_tokens_of(present)):
+        digests = token_digests_of(present)  # Once, because thousands of pulls may wait.
+        outdated = [pull for pull in pulls if pull.token_digests != digests and pull in self.pulls]
+        for pull in self._remove(outdated):
             pull.refuse(access_refusals.token_replaced())
 
     def stop(self) -> None:
