@@ -63,13 +63,18 @@ def _read_lines(body: bytes) -> Iterator[BatchLine]:
         raise exceptions.too_many_lines(most)
     for number, line in filled:
         try:
-            draft = _to_draft(_pick_fields(read_object(line, InvalidMessage)))
+            draft = _to_draft(_pick_fields(read_object(line, _no_object)))
             checked(draft, settings())
             yield BatchLine(number, draft)
         except PayloadTooLarge as error:
             yield BatchLine(number, None, LineStatus.TOO_LARGE, str(error))
         except PublishError as error:
             yield BatchLine(number, None, LineStatus.INVALID, str(error))
+
+
+def _no_object(problem: str) -> InvalidMessage:
+    """Return the error for a line that is no JSON object, from a sentence about a body."""
+    return InvalidMessage(f"{problem.replace('body', 'line')}: send one JSON object a line.")
 
 
 def _filled_lines(body: bytes) -> Iterator[tuple[int, bytes]]:

@@ -334,6 +334,7 @@ def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> No
     assert all(
         ("Error" in result) == (result["Status"] in ("invalid", "too_large")) for result in results
     )
+    assert results[-1]["Error"] == "The line is not JSON: send one JSON object a line."
     text, image = Message.objects.order_by("id")
     assert (bytes(text.payload).decode(), text.priority, text.key) == ("ä", 5, "k")
     assert (text.headers, text.client_message_id) == ({"a": "b"}, "m1")
