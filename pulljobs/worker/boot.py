@@ -36,7 +36,7 @@ def start(
         sharing.join(counts_as)  # Before the module of a handler defines metrics of its own.
 
     import django
-    from django.db import InterfaceError, OperationalError
+    from django.db import InterfaceError, InternalError, OperationalError
 
     django.setup()
     from pulljobs import handlers
@@ -47,11 +47,12 @@ def start(
         with schema.required():
             handlers.autodiscover()
             ready = child.Child(pickle.loads(order), shared_state)
+            ready.register()
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         shared_state.leave()
         sys.exit(MISCONFIGURED)
-    except (InterfaceError, OperationalError) as error:
+    except (InterfaceError, InternalError, OperationalError) as error:  # Internal: read-only.
         problem = " ".join(str(error).split())
         logger.warning("The database fails, and this process will be replaced: %s", problem)
         shared_state.leave()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs import hooks, pulling
-from pulljobs.engine.telemetry import LeftBehind, emit
+from pulljobs.engine.telemetry import LeftBehind, describe_error, emit
 from pulljobs.handlers import ClaimedJob
 from pulljobs.hooks import WorkerLoop
 from pulljobs.loops import JITTER, Runner
@@ -104,11 +104,13 @@ class Child:
         self._listener_runner = self._make_listener()
         self._watchdog_runner = Runner("watchdog", self._make_watchdog())
 
+    def register(self) -> None:
+        """Create the node row of this process. Raise a database error if that fails."""
+        name = self._limits.WORKER_ID or socket.gethostname()
+        nodes.register(self._limits.DATABASE, self._order.node_id, f"{name}:{os.getpid()}")
+
     def run(self) -> int:
         """Work until a command to stop or retire, then stop. Return the exit code."""
-        using = self._limits.DATABASE
-        name = self._limits.WORKER_ID or socket.gethostname()
-        nodes.register(using, self._order.node_id, f"{name}:{os.getpid()}")
         self._thread_pool.start()
         self._loop.start()
         connections.close_all()  # This thread only waits from now on.
@@ -119,9 +121,9 @@ class Child:
         self._stopping.set()
         self._end()
         try:
-            nodes.stop(using, self._order.node_id)
+            nodes.stop(self._limits.DATABASE, self._order.node_id)
         except (DatabaseError, InterfaceError) as error:
-            logger.warning("The node row can't be marked as stopped: %s", error)
+            logger.warning("The node row can't be marked as stopped: %s", describe_error(error))
         connections.close_all()
         return RETIRED if command is ChildCommand.RETIRE else 0
 
@@ -232,7 +234,7 @@ class Child:
             try:
                 hooks.load(ending)(self._limits.DATABASE)
             except (DatabaseError, InterfaceError) as error:
-                logger.warning("%s is left to another worker: %s", ending, error)
+                logger.warning("%s is left to another worker: %s", ending, describe_error(error))
 
     def _runners(self) -> list[Runner]:
         return [self._watchdog_runner, *self._watched_runners()]

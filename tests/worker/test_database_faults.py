@@ -85,6 +85,25 @@ def test_a_read_only_period_costs_nothing(stage: Stage) -> None:
     assert worker.ended() == 0
 
 
+@pytest.mark.own_session
+def test_a_worker_that_starts_while_the_database_is_read_only_says_so_and_starts_later(
+    stage: Stage,
+) -> None:
+    stage.consumer()
+    [job] = stage.publish(1)
+    make_read_only(True)
+    try:
+        worker = stage.worker()
+        wait_until(lambda: "this process will be replaced" in worker.log)
+    finally:
+        make_read_only(False)
+    wait_until(lambda: not Job.objects.exists())
+    assert "cannot execute INSERT in a read-only transaction" in worker.log
+    assert "Traceback" not in worker.log
+    assert stage.runs() == {job: 1}
+    assert worker.stop() == 0
+
+
 class ServerOfItsOwn:
     """Project with a database server of its own, reachable by its socket only."""
 
