@@ -21,11 +21,8 @@ from pulljobs.worker.job_pool import LONGEST_STALL, ClaimAhead
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import CancelReason
 from pulljobs.worker.shared_state import IDLE, Slots
-from pulljobs.worker.thread_pool import (
-    IDLE_CHECK,
-    ThreadConnections,
-    close_unusable_connections,
-)
+from pulljobs.worker.thread_connections import ThreadConnections, close_unusable_connections
+from pulljobs.worker.thread_pool import IDLE_CHECK
 
 
 class SyncCalls(ThreadPoolExecutor):

@@ -1,18 +1,14 @@
-"""Thread pool that runs synchronous handlers, and the database connections of its threads."""
+"""Thread pool that runs synchronous handlers."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from queue import Empty
 from typing import Final
 
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
 
 from pulljobs.conf import Settings
-from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.executor import outcome_of_cancelled, perform
@@ -21,13 +17,11 @@ from pulljobs.worker.job_queue import JobQueue
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import HandlerRun, RunSlot
 from pulljobs.worker.shared_state import IDLE, Slots
+from pulljobs.worker.thread_connections import ThreadConnections, close_unusable_connections
 
 LOOK: Final = 0.1
-AGE_CHECK: Final = 1.0
 IDLE_CHECK: Final = 5.0
 """Seconds of idleness after which the connections of a thread are checked for their age."""
-ANSWER_SECONDS: Final = 10.0
-"""Time that a server has to show that a connection works."""
 NEVER: Final = -1
 """Length to which no queue of jobs falls: `on_low` is not called until `room` sets another one."""
 
@@ -138,6 +132,7 @@ class ThreadPool:
                 break
             kept.check(time.monotonic())
             self._do(slot, job)
+            kept.end_transactions(job.id)
             if len(self._waiting) <= self._low_water:
                 self._low_water = NEVER  # Until the fetcher asks for the room.
                 self._on_low()
@@ -159,57 +154,3 @@ class ThreadPool:
     def _on_cancel(self, run: HandlerRun) -> None:
         """Buffer the outcome of a cancelled run at once, because its thread can't be ended."""
         self._buffer.add(run.job, outcome_of_cancelled(run))
-
-
-class _OpenedConnections:
-    """Number of connections that this process has opened.
-
-    A thread may have a new connection only if this has changed. Asking Django for the connections
-    of a thread costs more than a small job.
-    """
-
-    count = 0
-
-    def note(self, **_kwargs: object) -> None:
-        self.count += 1
-
-
-_opened: Final = _OpenedConnections()
-connection_created.connect(_opened.note)
-
-
-class ThreadConnections:
-    """Database connections of one thread, kept as a web server keeps them between requests."""
-
-    def __init__(self) -> None:
-        self._open: Sequence[BaseDatabaseWrapper] = ()
-        self._known_count, self._aged_at = -1, time.monotonic()
-
-    def check(self, now: float) -> None:
-        """Close broken connections before a job, and from time to time those that are too old."""
-        if self._known_count != _opened.count:
-            self._known_count = _opened.count
-            self._open = connections.all(initialized_only=True)
-        if self._open:
-            self._check_open(now)
-
-    def _check_open(self, now: float) -> None:
-        if now - self._aged_at > AGE_CHECK:
-            close_unusable_connections()
-            self._aged_at = now
-        for connection in self._open:
-            if connection.errors_occurred or not connection.autocommit:
-                _close_if_unusable(connection)
-
-
-def close_unusable_connections() -> None:
-    """Close connections of this thread that are broken or too old, as Django does for requests."""
-    for connection in connections.all(initialized_only=True):
-        _close_if_unusable(connection)
-
-
-def _close_if_unusable(connection: BaseDatabaseWrapper) -> None:
-    """Close a connection that is broken or too old. It is broken if the server does not answer."""
-    is_ours = connection.vendor == "postgresql"
-    with WorkDeadline(connection, ANSWER_SECONDS) if is_ours else nullcontext():
-        connection.close_if_unusable_or_obsolete()

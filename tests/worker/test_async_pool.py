@@ -16,7 +16,7 @@ from pulljobs.engine import deadlines, outcomes
 from pulljobs.errors import ConfigurationError, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler, handler
 from pulljobs.states import Event
-from pulljobs.worker import async_pool, event_loop, thread_pool
+from pulljobs.worker import async_pool, event_loop, thread_connections
 from pulljobs.worker.async_pool import AsyncPool, HandlerContext
 from pulljobs.worker.event_loop import EventLoop
 from pulljobs.worker.result_buffer import ResultBuffer
@@ -559,7 +559,7 @@ def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
     bench: AsyncBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check of a connection to a silent server takes longer than the lease lasts."""
-    monkeypatch.setattr(thread_pool, "ANSWER_SECONDS", 0.6)
+    monkeypatch.setattr(thread_connections, "ANSWER_SECONDS", 0.6)
     monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.6)
     stack, ran = ExitStack(), list[int]()
 

@@ -8,8 +8,8 @@ from django.db import connection, connections
 
 from pulljobs.engine import deadlines
 from pulljobs.storage import statements
-from pulljobs.worker import thread_pool
-from pulljobs.worker.thread_pool import ThreadConnections
+from pulljobs.worker import thread_connections
+from pulljobs.worker.thread_connections import ThreadConnections
 from tests.factories import USING
 from tests.sessions import Thread
 from tests.silent import behind, silent_proxy
@@ -36,7 +36,7 @@ def test_loops_do_not_use_the_connection_pool_of_django_and_handlers_do() -> Non
 def test_a_silent_connection_keeps_no_thread_from_the_next_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(thread_pool, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(thread_connections, "ANSWER_SECONDS", 0.3)
     monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.3)
 
     def check() -> object:

@@ -7,16 +7,18 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, connections, transaction
 
 from pulljobs.engine import deadlines
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.models import Channel
 from pulljobs.states import Event
-from pulljobs.worker import thread_pool
+from pulljobs.worker import thread_connections, thread_pool
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.shared_state import IDLE
 from pulljobs.worker.thread_pool import ThreadPool
+from tests.factories import USING
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.silent import behind, silent_proxy
 from tests.worker.claiming import unclaimed
@@ -114,7 +116,7 @@ def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The check of a connection to a silent server takes longer than the lease lasts."""
-    monkeypatch.setattr(thread_pool, "ANSWER_SECONDS", 0.6)
+    monkeypatch.setattr(thread_connections, "ANSWER_SECONDS", 0.6)
     monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.6)
     bench, ran, silenced = PoolBench(1), [], threading.Event()
 
@@ -133,6 +135,34 @@ def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
         assert ran == []
         bench.pool.take([bench.job(lambda job: stack.close(), number=3)])
         bench.end()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("how", ["atomic", "begin", "autocommit"])
+def test_a_transaction_that_a_job_leaves_open_harms_no_later_job_of_the_thread(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is rolled back and named in the log, and the next job commits what it writes."""
+    bench = PoolBench(1)
+
+    def leaves(job: ClaimedJob) -> None:
+        if how == "autocommit":
+            transaction.set_autocommit(False, using=USING)
+        if how == "atomic":
+            transaction.atomic(using=USING).__enter__()
+        if how == "begin":
+            connections[USING].cursor().execute("BEGIN")
+        Channel.objects.create(name="left")
+
+    def writes(job: ClaimedJob) -> None:
+        with transaction.atomic(using=USING):
+            Channel.objects.create(name=f"kept-{job.id}")
+
+    bench.pool.take([bench.job(leaves), *(bench.job(writes, number=n) for n in (2, 3))])
+    assert bench.events(3) == [Event.DELIVER] * 3
+    bench.end()
+    assert set(Channel.objects.values_list("name", flat=True)) == {"kept-2", "kept-3"}
+    assert caplog.messages == [thread_connections.LEFT_OPEN % (1, USING)]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,109 @@
+"""Database connections of one thread of a worker, kept between jobs."""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Final
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from psycopg.pq import TransactionStatus
+
+from pulljobs.engine.deadlines import WorkDeadline
+
+logger = logging.getLogger("pulljobs.worker")
+
+AGE_CHECK: Final = 1.0
+ANSWER_SECONDS: Final = 10.0
+"""Time that a server has to show that a connection works."""
+OPEN: Final = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
+LEFT_OPEN: Final = (
+    "Job %d left a transaction open in the database %r, and what it wrote there is rolled back: "
+    "let its handler leave each transaction.atomic() and commit what it begins."
+)
+
+
+class _OpenedConnections:
+    """Number of connections that this process has opened.
+
+    A thread may have a new connection only if this has changed. Asking Django for the connections
+    of a thread costs more than a small job.
+    """
+
+    count = 0
+
+    def note(self, **_kwargs: object) -> None:
+        self.count += 1
+
+
+_opened: Final = _OpenedConnections()
+connection_created.connect(_opened.note)
+
+
+class ThreadConnections:
+    """Database connections of one thread, kept as a web server keeps them between requests."""
+
+    def __init__(self) -> None:
+        self._open: Sequence[BaseDatabaseWrapper] = ()
+        self._known_count, self._aged_at = -1, time.monotonic()
+
+    def check(self, now: float) -> None:
+        """Close broken connections before a job, and from time to time those that are too old."""
+        if self._find_open():
+            self._check_open(now)
+
+    def end_transactions(self, job_id: int) -> None:
+        """Roll back the transactions that the handler of a job left open, and log a warning.
+
+        The next job of the thread would otherwise write into them, or find them broken.
+        """
+        for connection in self._find_open():
+            if _is_left_open(connection):
+                logger.warning(LEFT_OPEN, job_id, connection.alias)
+                connection.close()
+                # Else it would count as closed inside its transaction, and never connect again.
+                del connections[connection.alias]
+                self._known_count = -1
+
+    def _find_open(self) -> Sequence[BaseDatabaseWrapper]:
+        if self._known_count != _opened.count:
+            self._known_count = _opened.count
+            self._open = connections.all(initialized_only=True)
+        return self._open
+
+    def _check_open(self, now: float) -> None:
+        if now - self._aged_at > AGE_CHECK:
+            close_unusable_connections()
+            self._aged_at = now
+        for connection in self._open:
+            if connection.errors_occurred or not connection.autocommit:
+                _close_if_unusable(connection)
+
+
+def close_unusable_connections() -> None:
+    """Close connections of this thread that are broken or too old, as Django does for requests."""
+    for connection in connections.all(initialized_only=True):
+        _close_if_unusable(connection)
+
+
+def _close_if_unusable(connection: BaseDatabaseWrapper) -> None:
+    """Close a connection that is broken or too old. It is broken if the server does not answer."""
+    is_ours = connection.vendor == "postgresql"
+    with WorkDeadline(connection, ANSWER_SECONDS) if is_ours else nullcontext():
+        connection.close_if_unusable_or_obsolete()
+
+
+def _is_left_open(connection: BaseDatabaseWrapper) -> bool:
+    """Return True in a transaction, except where the project commits by hand."""
+    if connection.in_atomic_block:
+        return True
+    raw = connection.connection
+    if (
+        raw is None
+        or connection.vendor != "postgresql"
+        or not connection.settings_dict["AUTOCOMMIT"]
+    ):
+        return False
+    return raw.pgconn.transaction_status in OPEN
