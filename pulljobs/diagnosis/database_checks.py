@@ -72,6 +72,19 @@ def tables_not_owned() -> Iterator[Finding]:
         )
 
 
+def wrong_isolation() -> Iterator[Finding]:
+    """Report a default isolation level of the role or the database at which locks fail."""
+    level = blockers.default_isolation(settings().DATABASE)
+    if level != "read committed":
+        yield Finding(
+            "wrong_isolation",
+            True,
+            f"Sessions of this role have the isolation level {level}: statements fail with "
+            "serialization errors, and two jobs of an exclusive key could run at once. Set "
+            "default_transaction_isolation to 'read committed' for the role.",
+        )
+
+
 def missing_grants() -> Iterator[Finding]:
     """Report rights that the database role lacks for running jobs.
 

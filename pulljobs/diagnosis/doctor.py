@@ -20,6 +20,7 @@ from pulljobs.diagnosis.database_checks import (
     old_snapshots,
     run_check,
     tables_not_owned,
+    wrong_isolation,
 )
 from pulljobs.models import Consumer, Job, Lease, LimitGroup
 from pulljobs.models.flow import FlowLimits
@@ -255,6 +256,7 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     key_checks.keys_without_slots,
     default_partitions,
     tables_not_owned,
+    wrong_isolation,
     missing_grants,
     missing_partitions,
     unserved_consumers,

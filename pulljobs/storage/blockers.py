@@ -95,6 +95,12 @@ def not_owned(using: str) -> list[str]:
     return [row.relname for row in query(using, _NOT_OWNED)]
 
 
+def default_isolation(using: str) -> str:
+    """Return the isolation level of statements outside of transactions, such as "serializable"."""
+    [row] = query(using, "SHOW default_transaction_isolation")
+    return str(row.default_transaction_isolation)
+
+
 def in_default(using: str) -> dict[str, int]:
     """Return by table the number of rows in its default partition, at most COUNT_CAP.
 

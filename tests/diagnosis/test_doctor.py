@@ -195,6 +195,18 @@ def test_tables_of_another_owner_are_reported() -> None:
         query("DROP ROLE pulljobs_app_of_test")
 
 
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_an_isolation_level_of_the_role_at_which_locks_fail_is_reported(level: str) -> None:
+    assert "wrong_isolation" not in findings()
+    query(f"SET default_transaction_isolation = '{level}'")
+    try:
+        finding = findings()["wrong_isolation"]
+    finally:
+        query("RESET default_transaction_isolation")
+    assert f"the isolation level {level}:" in finding["text"]
+    assert finding["is_error"]
+
+
 def register(**fields: Any) -> Node:
     """Register a node with these fields."""
     node_id = uuid4()
