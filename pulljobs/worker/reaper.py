@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -59,7 +60,7 @@ class Reaper:
             scheduling.dispatch_more,
             operating.count_settlements,
             self._maintain,
-            _proceed,
+            partial(auditing.proceed, 0.0),
         )
         return loops.repeat_each(parts)
 
@@ -90,7 +91,3 @@ class Reaper:
         if self._upkeep is None or next(self._upkeep, None) is None:
             self._upkeep = None
         return self._upkeep is not None
-
-
-def _proceed() -> bool:
-    return auditing.proceed(0.0)
