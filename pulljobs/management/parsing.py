@@ -115,7 +115,7 @@ def parse_size(text: str) -> int:
     """Parse a size such as 1024, 512M or 2G, and return bytes."""
     unit = SIZE_UNITS.get(text[-1:].upper(), 1)
     amount = parse_float(text[:-1] if unit > 1 else text) * unit
-    if not 0 <= amount < math.inf:
+    if not 0 <= amount < 2**63:  # the largest number of PostgreSQL
         raise ArgumentTypeError(f"{text!r} is no size such as 1024, 512M or 2G")
     return int(amount)
 

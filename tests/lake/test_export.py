@@ -246,6 +246,14 @@ def test_bytes_are_read_in_every_form_in_which_the_server_writes_them(
     assert {payload for (payload,) in read_rows(place, "messages", "payload")} == payloads
 
 
+@pytest.mark.parametrize("flags", [("--channel", "c"), ("--payload-cap", "0")])
+def test_a_choice_of_payloads_without_payloads_is_refused(
+    place: Place, flags: tuple[str, str]
+) -> None:
+    with pytest.raises(CommandError, match=r"none are exported: add --with-payload\.$"):
+        run("export", *flags)
+
+
 def test_an_unknown_channel_is_one_clear_line(place: Place) -> None:
     with pytest.raises(CommandError, match=r"^There is no channel 'nosuch'\.$"):
         run("export", "--with-payload", "--channel", "nosuch")

@@ -17,7 +17,7 @@ from django.db import Error, connections
 
 from pulljobs.conf import settings
 from pulljobs.engine.telemetry import LoopFailed, emit
-from pulljobs.errors import LakeError
+from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake import ledger
 from pulljobs.lake.telemetry import ExportHeldBack
 from pulljobs.management.parsing import number_between, parse_size
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pulljobs.lake.spark.export_run import Sessions
     from pulljobs.lake.spark.exporting import Exported, ExportOptions
 
+PAYLOAD_CAP: Final = 2**20
 LEAST: Final = 0.1
 LONGEST: Final = 30 * 86_400
 
@@ -52,7 +53,7 @@ def add_payload_arguments(parser: ArgumentParser) -> None:
         "--with-payload", action="store_true", help="export the payloads of messages, too"
     )
     parser.add_argument(
-        "--payload-cap", type=parse_size, metavar="BYTES", default=parse_size("1M"),
+        "--payload-cap", type=parse_size, metavar="BYTES",
         help="size above which a payload is not exported (1M)",
     )  # fmt: skip
     parser.add_argument(
@@ -62,11 +63,22 @@ def add_payload_arguments(parser: ArgumentParser) -> None:
 
 
 def choose_options(options: dict[str, Any]) -> "ExportOptions":
-    """Return the options of the export that these command-line options choose."""
+    """Return the options of the export that these command-line options choose.
+
+    Raise ConfigurationError if they limit payloads without `--with-payload`.
+    """
     from pulljobs.lake.spark.exporting import ExportOptions
 
+    cap = options["payload_cap"]
+    if not options["with_payload"] and (options["channel"] or cap is not None):
+        raise ConfigurationError(
+            "--channel and --payload-cap choose among payloads, and none are exported: "
+            "add --with-payload."
+        )
+    if options["with_payload"] and cap is None:
+        cap = PAYLOAD_CAP
     return ExportOptions(
-        payload_cap=options["payload_cap"] if options["with_payload"] else None,
+        payload_cap=cap,
         channels=tuple(options["channel"]),
         reader=options.get("reader", "adbc"),
     )

@@ -24,6 +24,7 @@ MISTAKES: Final = {
     "watch for ever": (["export", "--watch=inf"], "seconds from 0.1 to 2592000"),
     "no lag": (["export", "--max-lag=nan"], "seconds from 0 to 2592000"),
     "no size": (["export", "--payload-cap=-5"], "'-5' is no size such as 1024"),
+    "no size of PostgreSQL": (["export", "--payload-cap=1e30"], "'1e30' is no size such as 1024"),
     "no day": (["verify", "--day=2026-02-30"], "'2026-02-30' is no day from 2020-01-01 to"),
     "another form of a day": (["restore", "--day=20260228"], "written as YYYY-MM-DD"),
     "a day beyond all ids": (["retain", "--day=2089-09-06"], "to 2089-09-05, written"),
