@@ -113,7 +113,8 @@ def test_a_replay_whose_id_was_used_before_says_so(
     assert [publish["done_before"] for publish in again["publishes"]] == [True]
     call_command("pulljobs", "lake", "replay", *small)
     output = capsys.readouterr().out
-    assert f"nothing now, because 1 were replayed as nightly/{world.consumer.pk} at 20" in output
+    path = f"{world.consumer.channel.name}/{world.consumer.name}"
+    assert f"{path}: nothing now, because 1 were replayed as nightly/{world.consumer.pk}" in output
     assert "0 jobs were replayed." in output
     assert len(replayed(world.consumer)) == 1
 
@@ -124,6 +125,7 @@ def test_a_payload_that_is_nowhere_is_rejected(spark: SparkSession, world: Expor
     )
     query("DELETE FROM pulljobs_message WHERE id = %s", [message_id])
     [publish] = run("replay", "--where", DEAD)["publishes"]
+    assert publish["consumer"] == f"{world.consumer.channel.name}/{world.consumer.name}"
     assert (publish["replayed"], publish["rejected"]) == (1, 1)
     assert "payload is NULL" in RejectedRow.objects.get().error
 
