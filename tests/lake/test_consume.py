@@ -226,6 +226,16 @@ def test_a_checkpoint_that_java_cannot_write_is_one_line_before_anything_is_clai
     assert done["acked"] == 1
 
 
+def test_streams_whose_names_differ_by_a_dot_have_their_own_checkpoints(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    with lakes.lake_at(tmp_path / "lake"):
+        for stream in ("a.b/c", "a/b.c", "..", "*"):
+            published(consumer)
+            flags = ("--checkpoint", "", "--stream", stream)
+            assert consume(consumer, tmp_path, "is_fine", "--form", "arrow", *flags)["acked"] == 1
+
+
 def test_wrong_arguments_are_reported_in_one_line(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:

@@ -1,7 +1,9 @@
 """Runs of a handler over a consumer's jobs on Spark, and release of jobs that a query holds."""
 
+import hashlib
 import json
 import logging
+import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -30,6 +32,9 @@ logger = logging.getLogger("pulljobs.lake")
 
 POLL_SECONDS: Final = 1
 PAUSED: Final = "%s/%s is paused until %s: the query gets no jobs before, unless it is resumed."
+SPECIAL: Final = re.compile(r"[^A-Za-z0-9_-]")
+LONGEST_NAME: Final = 100
+"""Number of characters of a stream's name in the name of its folder."""
 UNRELEASED: Final = (
     "Jobs of stream %s are not released (%s): run `pulljobs lake release %s`, or wait for the end "
     "of their leases, which is in %.0f seconds at most."
@@ -235,8 +240,8 @@ def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterat
     database has the last ack: after a kill, only batches that were not acked are repeated. Provide
     an empty text if a Spark Connect server has to make the directory.
     """
-    lake, folder = settings().LAKE.rstrip("/"), options.stream.replace("/", ".")
-    place = options.checkpoint or (lake and f"{lake}/_streams/{folder}")
+    lake = settings().LAKE.rstrip("/")
+    place = options.checkpoint or (lake and f"{lake}/_streams/{_name_folder(options.stream)}")
     if place and (options.checkpoint or jvm.find_url(spark, place)):
         yield place
     elif remote.is_remote(spark):
@@ -244,6 +249,15 @@ def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterat
     else:
         with TemporaryDirectory(prefix="pulljobs-stream-") as directory:
             yield directory
+
+
+def _name_folder(stream: str) -> str:
+    """Return the name of the stream's folder, without characters that are special in paths.
+
+    A digest tells `a.b/c` from `a/b.c`.
+    """
+    digest = hashlib.sha256(stream.encode()).hexdigest()[:8]
+    return f"{SPECIAL.sub('.', stream)[:LONGEST_NAME]}-{digest}"
 
 
 def _find_checkpoint(spark: "SparkSession", checkpoint: str) -> str:
