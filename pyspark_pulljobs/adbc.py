@@ -4,8 +4,11 @@ The DB-API of the driver imports Polars, where it is installed, and Arrow's data
 This module uses the lower layer of the driver, which imports none of them.
 """
 
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import chain
 from typing import Final
 
 import adbc_driver_postgresql
@@ -46,8 +49,26 @@ class ArrowConnection:
                 yield reader
 
 
-_idle: Final[dict[str, ArrowConnection]] = {}
-"""Connections that an earlier task of this process left open, by DSN."""
+_idle: Final[defaultdict[str, list[ArrowConnection]]] = defaultdict(list)
+"""Connections that earlier queries of this process left open, by DSN."""
+_is_kept: Final = threading.Event()
+"""Event that is set within a block of `keep_connections`."""
+
+
+@contextmanager
+def keep_connections() -> Iterator[None]:
+    """Keep connections open for later queries of the block, in all threads, and close them after.
+
+    Spark's tasks need no such block, because each process of Spark runs one task after the other.
+    """
+    _is_kept.set()
+    try:
+        yield
+    finally:
+        _is_kept.clear()
+        for connection in chain.from_iterable(_idle.values()):
+            connection.close()
+        _idle.clear()
 
 
 def connect(dsn: str) -> ArrowConnection:
@@ -81,23 +102,24 @@ def select(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _fetch(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
-    """Run a query, and provide its reader within the block. Keep the connection for the next task.
+    """Run a query, and provide its reader within the block. Keep the connection for the next query.
 
-    Spark runs several tasks in a process, one after the other. A new connection is expensive,
+    It is kept in tasks of Spark and within `keep_connections`. A new connection is expensive,
     because ADBC first reads all types of the database.
     """
     with ExitStack() as resources:
         connection = resources.enter_context(closing(_connect(dsn)))
         with connection.execute(query) as result:
             yield result
-        if TaskContext.get() is not None and dsn not in _idle:
+        if _is_kept.is_set() or (TaskContext.get() is not None and not _idle[dsn]):
             resources.pop_all()
-            _idle[dsn] = connection
+            _idle[dsn].append(connection)
 
 
 def _connect(dsn: str) -> ArrowConnection:
-    """Return the connection that an earlier task left open, if it still works, or a new one."""
-    if idle := _idle.pop(dsn, None):
+    """Return a connection that an earlier query left open, if it still works, or a new one."""
+    with suppress(IndexError):
+        idle = _idle[dsn].pop()
         try:
             with idle.execute("SELECT 1") as answer:
                 answer.read_all()

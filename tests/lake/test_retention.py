@@ -22,7 +22,7 @@ from pulljobs import operating
 from pulljobs.engine import outcomes, telemetry
 from pulljobs.engine.telemetry import LoopFailed
 from pulljobs.errors import LakeError
-from pulljobs.lake import ledger, verified_days
+from pulljobs.lake import ledger, replicas, verified_days
 from pulljobs.lake.models import LakeDay
 from pulljobs.lake.spark import comparing, restoring, verifying, watching
 from pulljobs.lake.spark import session as spark_session
@@ -445,6 +445,27 @@ def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(verifying, "take_snapshot", fail)
     with pytest.raises(CommandError, match=r"^The database fails: terminating connection$"):
         run("verify")
+
+
+def test_few_rows_are_compared_over_few_connections(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day has twelve parts. Each connection of ADBC reads all types of the database first."""
+    published(ConsumerFactory.create())
+    run("export")
+    monkeypatch.setattr(replicas, "bound_connections", lambda: 2)
+    opened: list[adbc.ArrowConnection] = []
+    connect = adbc.connect
+
+    def note(dsn: str) -> adbc.ArrowConnection:
+        opened.append(connect(dsn))
+        return opened[-1]
+
+    monkeypatch.setattr(adbc, "connect", note)
+    assert run("verify")["equal"]
+    assert 1 <= len(opened) <= 2
+    with pytest.raises(adbc.DRIVER_ERRORS), opened[0].execute("SELECT 1"):
+        pass
 
 
 def test_spark_this_process_and_duckdb_read_the_same(place: Place, spark: SparkSession) -> None:

@@ -127,7 +127,9 @@ def _sum_in_tasks(spark: "SparkSession", source: str, parts: list[DayPart]) -> l
 
 @failures.raising_connection_errors()
 def _sum_here(source: str, parts: list[DayPart]) -> list[PartSums]:
-    with ThreadPoolExecutor(replicas.bound_connections()) as pool:
+    from pyspark_pulljobs import adbc
+
+    with adbc.keep_connections(), ThreadPoolExecutor(replicas.bound_connections()) as pool:
         summed = pool.map(lambda part: list(checking.sum_parts(source, ADBC, [part])), parts)
         with show_progress("read PostgreSQL", "parts", len(parts)) as shown:
             return [sums for some in count_items(summed, shown) for sums in some]
