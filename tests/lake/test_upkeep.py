@@ -1,6 +1,7 @@
 """Upkeep compacts small files and deletes old ones, and erased contents are in no file."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -88,12 +89,14 @@ def test_many_exports_of_one_row_become_one_file_a_day(
 
 
 def secret(consumer: Consumer, *payloads: bytes) -> list[int]:
-    """Publish messages with the key KEY, and reject their jobs with an error that quotes it.
+    """Publish messages with the key KEY, and retry and reject their jobs with errors that quote it.
 
     Return the ids of all messages of the key.
     """
     for payload in payloads:
         publish(consumer.channel.name, payload, key=KEY, headers={"of": KEY})
+    for held in claimed(consumer, 9):
+        jobs.finish(USING, [outcomes.retry(held, f"no {KEY}", after=timedelta())])
     jobs.finish(USING, [outcomes.reject(held, f"no {KEY}") for held in claimed(consumer, 9)])
     query("DELETE FROM pulljobs_job")
     return list(Message.objects.filter(key=KEY).order_by("pk").values_list("pk", flat=True))
@@ -141,7 +144,8 @@ def test_no_byte_of_an_erased_message_is_left_and_every_row_is_accounted_for(
     assert LakeDay.objects.count() == 0, "workers may not drop a day before another verification"
     assert found_in(place, "SECRET") == found_in(place, KEY) == []
     assert found_in(place, "PUBLIC")
-    for table in ("pulljobs_message", "pulljobs_archived_job", "pulljobs_publication"):
+    emptied = ("message", "archived_job", "attempt", "publication")
+    for table in (f"pulljobs_{name}" for name in emptied):
         assert query(f"SELECT t FROM {table} AS t WHERE t::text LIKE %s", [f"%{KEY}%"]) == []
     assert HotKey.objects.count() == Rollup.objects.exclude(keys_sketch=None).count() == 0
     assert ErrorFingerprint.objects.get().sample == ""

@@ -121,7 +121,8 @@ def _erase(
             verified_days.record_doubt(using, location, PARTITIONED[name], day)
         _update(tables[name], days)
     with transaction.atomic(using=using):
-        [row] = run(using, "erase_messages", {"message_ids": message_ids})
+        params = {"message_ids": message_ids, "job_ids": sorted(job_ids)}
+        [row] = run(using, "erase_messages", params)
         _erase_rollups(using, message_ids, keys, job_ids)
     erased.messages, erased.settlements = len(message_ids), row.settlements
 

@@ -1,8 +1,8 @@
--- Erase the contents of messages and of the settlements of their jobs. The rows stay, with their ids, times and transactions.
+-- Erase the contents of messages and of the settlements and attempts of their jobs. The rows stay, with their ids and times.
 -- Events: none.
--- Parameters: message_ids bigint[], none of which a job needs.
+-- Parameters: message_ids bigint[], none of which a job needs; job_ids bigint[], all of their jobs.
 -- Returns: messages, settlements bigint, the numbers of rows.
--- Locks: the rows. Index: primary key of each partition of messages; archived message_id; none of publications.
+-- Locks: the rows. Index: primary key of each partition of messages; archived message_id; attempt job_id; none of publications.
 WITH erased_messages AS (
     UPDATE pulljobs_message
     SET payload = '', key = NULL, client_message_id = NULL, headers = '{}'
@@ -17,6 +17,11 @@ erased_settlements AS (
     WHERE message_id = ANY(%(message_ids)s::bigint[])
         AND (error IS NOT NULL OR result IS NOT NULL)
     RETURNING 1
+),
+erased_attempts AS (
+    UPDATE pulljobs_attempt
+    SET error = NULL
+    WHERE job_id = ANY(%(job_ids)s::bigint[]) AND error IS NOT NULL
 ),
 forgotten AS (
     DELETE FROM pulljobs_publication
