@@ -1,6 +1,7 @@
 """Steps of `pulljobs lake replay` in Spark's tasks."""
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ from pyspark_pulljobs.database_session import Session, open_session
 
 COLUMNS: Final = (
     "job_id long, consumer_id long, message_id long, payload binary, content_type string, "
-    "headers string, key string, priority int"
+    "headers string, key string, priority int, payload_bytes long"
 )
 """Columns of the jobs to replay. The payload is NULL if the lake does not have it."""
+FILL_BYTES: Final = 16 * 2**20
+"""Approximate size of the payloads that are in memory at once."""
 
 
 def drop_replayed(
@@ -38,12 +41,21 @@ def fill_payloads(batches: Iterable[pa.RecordBatch], dsn: str) -> Iterator[pa.Re
     Payloads that PostgreSQL no longer has stay NULL.
     """
     with open_session(dsn) as session:
-        for batch in batches:
+        for batch in (part for whole in batches for part in _cut_by_size(whole)):
             missing = pc.unique(batch["message_id"].filter(pc.is_null(batch["payload"])))
             if len(missing):
                 yield _fill(batch, _read_payloads(session, missing.to_pylist()))
             else:
                 yield batch
+
+
+def _cut_by_size(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield parts of the batch whose payloads have about `FILL_BYTES`."""
+    sizes = pc.cumulative_sum(pc.fill_null(batch["payload_bytes"], 0))
+    parts = pc.divide(sizes, FILL_BYTES).to_pylist()
+    for _part, rows in groupby(range(len(batch)), key=parts.__getitem__):
+        first, *others = rows
+        yield batch.slice(first, 1 + len(others))
 
 
 def _read_payloads(session: Session, ids: list[int]) -> dict[int, bytes]:

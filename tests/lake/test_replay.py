@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
@@ -14,8 +15,11 @@ from pulljobs import operating
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.lake.models import RejectedRow, ReplayedJob
+from pulljobs.lake.spark import session
 from pulljobs.models import ArchivedJob, Consumer, Job, Message
+from pulljobs.publishing import publish
 from pulljobs.storage import jobs
+from pyspark_pulljobs import replay_steps
 from tests.factories import USING, ConsumerFactory, JobFactory, published, taken
 from tests.lake.lakes import lake_at, lakes, run
 from tests.sessions import query
@@ -23,6 +27,9 @@ from tests.sessions import query
 pytestmark = pytest.mark.django_db(transaction=True)
 DEAD = "state = 'DEAD'"
 HELD_BACK = "key = 'large'"
+FILLED = pa.schema(
+    [("message_id", pa.int64()), ("payload", pa.binary()), ("payload_bytes", pa.int64())]
+)
 
 
 class ExportedJobs(NamedTuple):
@@ -128,6 +135,24 @@ def test_a_payload_that_is_nowhere_is_rejected(spark: SparkSession, world: Expor
     assert publish["consumer"] == f"{world.consumer.channel.name}/{world.consumer.name}"
     assert (publish["replayed"], publish["rejected"]) == (1, 1)
     assert "payload is NULL" in RejectedRow.objects.get().error
+
+
+def test_payloads_that_are_read_from_the_database_are_bounded_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    payloads = [b"a" * 6, b"b" * 6, b"c" * 20, b"", b"d"]
+    channel = ConsumerFactory.create().channel.name
+    message_ids = [publish(channel, payload).message_id for payload in payloads]
+    sizes = [*map(len, payloads[:4]), None]
+    given = {"message_id": message_ids, "payload": [None] * 5, "payload_bytes": sizes}
+    batch = pa.RecordBatch.from_pydict(given).cast(FILLED)
+    monkeypatch.setattr(replay_steps, "FILL_BYTES", 10)
+    filled = list(replay_steps.fill_payloads([batch], session.dsn()))
+    assert [part["payload"].to_pylist() for part in filled] == [
+        payloads[:1],
+        payloads[1:2],
+        payloads[2:],
+    ]
 
 
 def test_a_mistake_is_reported_in_one_line(spark: SparkSession, world: ExportedJobs) -> None:
