@@ -102,11 +102,20 @@ def begin_run(using: str, location: str, low: int, options: Mapping[str, Any]) -
         return _save(using, lake_run)
 
 
-def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
+def find_foreign_rebase(using: str, location: str, since: int) -> LakeRun | None:
+    """Return a rebase of another lake, after run `since`, that renumbered rows, or None."""
+    rebases = LakeRun.objects.using(using).filter(kind=LakeRun.Kind.REBASE, pk__gt=since)
+    return rebases.filter(options__renumbered__gt=0).exclude(location=location).first()
+
+
+def record_rebase(
+    using: str, location: str, now: Horizon, newest: int, renumbered: int = 0
+) -> LakeRun:
     """Record a rebase: exports to the lake go on from a database that replaced the former one.
 
     The next export run has a window that begins at `now`, and a number above `newest`, the number
-    of the last export run in the lake. Joins the caller's transaction.
+    of the last export run in the lake. `renumbered` is the number of rows that the rebase changed.
+    Joins the caller's transaction.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(
@@ -121,6 +130,7 @@ def record_rebase(using: str, location: str, now: Horizon, newest: int) -> LakeR
         system_identifier=now.system_identifier,
         low_xid=now.xid,
         high_xid=now.xid,
+        options={"renumbered": renumbered},
     )
     return _save(using, lake_run)
 

@@ -46,7 +46,17 @@ from tests.factories import (
     published,
 )
 from tests.lake.cutting import STEPS
-from tests.lake.lakes import Cutter, Place, assert_same, files, lakes, ours, read_rows, run
+from tests.lake.lakes import (
+    Cutter,
+    Place,
+    assert_same,
+    files,
+    lake_at,
+    lakes,
+    ours,
+    read_rows,
+    run,
+)
 from tests.sessions import Thread, query, wait_for_other_transactions
 from tests.sessions import session as other_session
 
@@ -467,6 +477,31 @@ def test_a_lake_that_lacks_a_run_of_its_database_is_refused_until_it_is_rebased(
     assert run("rebase")["fresh"] == {"archive": 3, "messages": 3}
     assert run("export")["rows"] == {"archive": 3, "messages": 3}
     assert_same(place)
+
+
+@pytest.mark.owner
+def test_a_rebase_of_another_lake_exports_no_row_twice(place: Place, tmp_path: Path) -> None:
+    """For example with a wrong LAKE. A rebase of the right lake then compares it, and goes on."""
+    settled(ConsumerFactory.create(), 2)
+    run("export")
+    with lake_at(tmp_path / "wrong"):
+        assert run("rebase")["fresh"] == {"archive": 2, "messages": 2}
+        run("export")
+    with pytest.raises(CommandError, match=r"of another lake, at .*wrong.*`pulljobs lake rebase`"):
+        run("export")
+    settled(ConsumerFactory.create())
+    assert run("rebase")["fresh"] == {"archive": 1, "messages": 1}
+    assert run("export")["rows"] == {"archive": 1, "messages": 1}
+    assert_same(place)
+    with lake_at(tmp_path / "wrong") as wrong:
+        run("rebase")
+        run("export")
+        assert_same(wrong)
+    run("rebase")
+    run("export")
+    assert_same(place)
+    with lake_at(tmp_path / "wrong"):
+        assert run("export")["runs"] == [], "the last rebase renumbered nothing"
 
 
 @pytest.mark.owner

@@ -28,7 +28,10 @@ class LakeRun(models.Model):
     low_xid = models.BigIntegerField()
     high_xid = models.BigIntegerField()
     options = models.JSONField(default=dict)
-    """Payload cap in bytes and ids of channels, which say what payloads the run exported."""
+    """Payload cap in bytes and ids of channels, which say what payloads the run exported.
+
+    A rebase has the number of rows that it renumbered.
+    """
     opened_at = models.DateTimeField()
     done_at = models.DateTimeField(null=True)
     rows = models.JSONField(default=dict)

@@ -125,6 +125,11 @@ def _check_history(using: str, location: str) -> None:
             "The lake was exported from another database, or this one was restored from a backup: "
             "its transactions are numbered differently. Continue with `pulljobs lake rebase`."
         )
+    if (foreign := ledger.find_foreign_rebase(using, location, last.pk)) is not None:
+        raise LakeError(
+            f"A rebase of another lake, at {foreign.location}, has numbered the transactions "
+            "differently, so rows would be exported twice. Continue with `pulljobs lake rebase`."
+        )
     check_lake(using, location)
 
 

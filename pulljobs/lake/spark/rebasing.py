@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db import transaction
 from pyarrow import parquet
 
+from pulljobs.engine.sql import Row
 from pulljobs.lake import ledger, lock, verified_days
 from pulljobs.lake.spark import exporting, verifying
 from pulljobs.lake.spark.comparing import PARTITIONED
@@ -36,20 +37,23 @@ def rebase(using: str, location: str) -> dict[str, int]:
             exporting.give_up(using, location, interrupted)
         with transaction.atomic(using=using):
             now = ledger.read_horizon(using)
-            fresh = {
-                table: sum(
-                    _renumbered(using, location, table, day, now)
+            renumbered = {
+                table: [
+                    _renumber(using, location, table, day, now)
                     for day in verifying.list_days(using)[table]
-                )
+                ]
                 for table in TABLES
             }
             verified_days.record_doubts(using, location)
-            ledger.record_rebase(using, location, now, exporting.newest_run(location))
+            changed = sum(row.changed for rows in renumbered.values() for row in rows)
+            newest = exporting.newest_run(location)
+            ledger.record_rebase(using, location, now, newest, changed)
             counting.recount(using)
-    return fresh
+    return {table: sum(row.fresh for row in rows) for table, rows in renumbered.items()}
 
 
-def _renumbered(using: str, location: str, table: str, day: date, now: ledger.Horizon) -> int:
+def _renumber(using: str, location: str, table: str, day: date, now: ledger.Horizon) -> Row:
+    """Renumber the rows of a day, and return how many are `changed`, and of these `fresh`."""
     low, high = Partition(PARTITIONED[table], day).bounds
     params: dict[str, Any] = {
         "low_id": low,
@@ -58,8 +62,8 @@ def _renumbered(using: str, location: str, table: str, day: date, now: ledger.Ho
         "low_xid": now.xid,
         "next_xid": now.next_xid,
     }
-    [(fresh,)] = run(using, f"rebase_{table}", params)
-    return int(fresh)
+    [row] = run(using, f"rebase_{table}", params)
+    return row
 
 
 def _exported(location: str, table: str, day: date) -> list[int]:

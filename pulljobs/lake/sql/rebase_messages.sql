@@ -3,7 +3,7 @@
 -- Events: none.
 -- Parameters: low_id, high_id bigint, the second exclusive; exported bigint[] (ids of that range that the lake has);
 --   low_xid bigint, where the next window begins; next_xid bigint, higher than any that this cluster assigned.
--- Returns: fresh bigint, the number of changed rows that go to the lake.
+-- Returns: changed bigint, the number of rows that it renumbered, and fresh bigint, of those that go to the lake.
 -- Locks: the rows it changes. Index: primary key.
 WITH exported AS MATERIALIZED (
     SELECT DISTINCT unnest(%(exported)s::bigint[]) AS id
@@ -27,5 +27,5 @@ changed AS (
     WHERE message.id = wrong.id
     RETURNING fresh
 )
-SELECT count(*) FILTER (WHERE fresh) AS fresh
+SELECT count(*) AS changed, count(*) FILTER (WHERE fresh) AS fresh
 FROM changed

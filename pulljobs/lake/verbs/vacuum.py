@@ -28,4 +28,5 @@ def handle(**options: Any) -> CommandResult:
     age = timedelta(hours=options["older_than"])
     vacuumed = compacting.vacuum(settings().DATABASE, tables.location(), age)
     lines = [f"{table.table}: {table.files:,} files were removed" for table in vacuumed]
-    return CommandResult({table.table: table.files for table in vacuumed}, lines)
+    content = {table.table: table.files for table in vacuumed}
+    return CommandResult(content, lines or ["There is no table yet."])
