@@ -4,6 +4,7 @@
 
 Only the columns of the schema are read, so `.schema("id long, state string")` reads two. With the
 option `pushdown` PostgreSQL applies filters, if `spark.sql.python.filterPushdown.enabled` is set.
+Spark 4.3 then repeats them in later queries of the same DataFrame, so each query has to load it.
 Each of `partitions` reads a range of ids, and sees the rows that are committed when it starts.
 Partitions share no snapshot.
 """
