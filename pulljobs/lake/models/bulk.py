@@ -65,6 +65,11 @@ class BulkPublish(models.Model):
     def __str__(self) -> str:
         return self.publish_id
 
+    @property
+    def consumer_path(self) -> str:
+        """Path `CHANNEL/CONSUMER` of the only consumer."""
+        return f"{self.channel}/{self.only_consumer}"
+
 
 class PublishedPart(models.Model):
     """Partition that a publish in mode `chunked` has committed: a repeated task skips its rows."""

@@ -254,7 +254,7 @@ def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterat
 def _name_folder(stream: str) -> str:
     """Return the name of the stream's folder, without characters that are special in paths.
 
-    A digest tells `a.b/c` from `a/b.c`.
+    By its digest, the folder of `a.b/c` is not that of `a/b.c`.
     """
     digest = hashlib.sha256(stream.encode()).hexdigest()[:8]
     return f"{SPECIAL.sub('.', stream)[:LONGEST_NAME]}-{digest}"

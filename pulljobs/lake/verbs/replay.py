@@ -65,7 +65,7 @@ def _done(publishes: "list[Replayed]") -> CommandResult:
             {
                 "publish_id": publish.publish_id,
                 "done_before": before,
-                "consumer": _name_consumer(publish),
+                "consumer": publish.consumer_path,
                 "replayed": publish.messages,
                 "rejected": publish.rejected,
                 "key_full": publish.key_full,
@@ -77,19 +77,13 @@ def _done(publishes: "list[Replayed]") -> CommandResult:
 
 
 def _line(publish: "BulkPublish", before: bool) -> str:
-    path = _name_consumer(publish)
     if before:
         return (
-            f"{path}: nothing now, because {publish.messages:,} were replayed as "
+            f"{publish.consumer_path}: nothing now, because {publish.messages:,} were replayed as "
             f"{publish.publish_id} at {publish.settled_at:%Y-%m-%d %H:%M %Z}. To replay more, "
             "give another --publish-id."
         )
-    return f"{path}: {publish.messages:,} replayed" + _left(publish)
-
-
-def _name_consumer(publish: "BulkPublish") -> str:
-    """Return the path `CHANNEL/CONSUMER` of the consumer to which the jobs were replayed."""
-    return f"{publish.channel}/{publish.only_consumer}"
+    return f"{publish.consumer_path}: {publish.messages:,} replayed" + _left(publish)
 
 
 def _left(publish: "BulkPublish") -> str:
