@@ -37,7 +37,7 @@ def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
     If the owner sends no heartbeats any more, the call waits until the stream is free. Raise
     ConfigurationError if there is no such pull consumer, or if the stream is of another consumer.
     """
-    consumer_id, default_duration = _find_consumer(session, options)
+    consumer_id, default_duration = find_consumer(session, options)
     params = {
         "stream": options.stream,
         "consumer_id": consumer_id,
@@ -61,7 +61,11 @@ def hold(session: Session, owned: Owned, stream: str) -> None:
         raise StreamTaken(stream)
 
 
-def _find_consumer(session: Session, options: StreamOptions) -> tuple[int, timedelta]:
+def find_consumer(session: Session, options: StreamOptions) -> tuple[int, timedelta]:
+    """Return the id of the stream's consumer and its lease duration.
+
+    Raise ConfigurationError if there is no such pull consumer.
+    """
     params = {"channel": options.channel, "consumer": options.consumer}
     rows = session.run("streamed", params)
     if not rows:

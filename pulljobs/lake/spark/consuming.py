@@ -84,6 +84,7 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
 
     resolve(options.handler)
     warn_if_paused(options)
+    _check_consumer(options)
     before = _counts(options.stream)
     with _catch_signals() as stopped, _choose_checkpoint(spark, options) as checkpoint:
         error = _run_query(spark, replace(options, checkpoint=checkpoint), stopped)
@@ -104,6 +105,18 @@ def warn_if_paused(options: ConsumeOptions) -> None:
         if status is not None and status.is_paused and status.paused_until is not None:
             until = times.format_time(status.paused_until)
             logger.warning(PAUSED, options.channel, options.consumer, until)
+def _check_consumer(options: ConsumeOptions) -> None:
+    """Raise ConfigurationError for a wrong option or consumer, before a query starts.
+
+    The query would raise it as well, but Spark would log a trace.
+    """
+    from pyspark_pulljobs import ownership, stream_options
+    from pyspark_pulljobs.database_session import open_session
+
+    session.share_password()
+    parsed = stream_options.parse_options(options.source())
+    with open_session(parsed.dsn) as opened:
+        ownership.find_consumer(opened, parsed)
 
 
 def _run_query(
