@@ -105,6 +105,8 @@ def warn_if_paused(options: ConsumeOptions) -> None:
         if status is not None and status.is_paused and status.paused_until is not None:
             until = times.format_time(status.paused_until)
             logger.warning(PAUSED, options.channel, options.consumer, until)
+
+
 def _check_consumer(options: ConsumeOptions) -> None:
     """Raise ConfigurationError for a wrong option or consumer, before a query starts.
 
