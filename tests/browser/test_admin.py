@@ -172,6 +172,9 @@ PATHS = {
     "batch's redrive": "pulljobs_workflows/batch/{batch}/redrive/",
     "rollups": "pulljobs_lake/rollup/",
     "rollup runs": "pulljobs_lake/rolluprun/",
+    "app of schedules": "pulljobs_schedules/",
+    "app of workflows": "pulljobs_workflows/",
+    "app of the lake": "pulljobs_lake/",
 }
 CLIENT = """
 INSERT INTO pulljobs_http_client (consumer_id, name, host, address, agent, first_seen_at, seen_at)
