@@ -77,6 +77,17 @@ class Handled:
         FlowKey.objects.update(throttled_until=Now())
         assert len(drain()) == 1
 
+    def test_a_throttle_that_a_handler_asks_for_delays_no_test(self) -> None:
+        def heed(job: ClaimedJob) -> None:
+            if job.retry_count == 0:
+                raise Retry(after=timedelta(hours=1), throttle=True)
+
+        self.handle(heed)
+        for _job in range(2):
+            self.publish()
+        assert [ran.job.state for ran in drain()] == ["QUEUED", "QUEUED"]
+        assert [ran.job.state for ran in drain(delayed=True)] == ["DELIVERED", "DELIVERED"]
+
     def test_a_failure_is_returned_and_waits_for_its_delay(self) -> None:
         self.handle(lambda job: 1 / 0)
         job = self.publish()
