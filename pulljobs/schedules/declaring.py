@@ -144,8 +144,6 @@ def sync(
     `by` is the operator for the audit trail, or None if a worker starts, which writes no entry.
     """
     using = settings().DATABASE
-    if not _declared:
-        return []
     rows = Schedule.objects.using(using).filter(name__in=_declared)
     known = set(rows.values_list("name", flat=True))
     return [
@@ -182,6 +180,8 @@ def _write(
 ) -> bool:
     """Create or update the row, and return True. If that is refused, log why and return False."""
     name, new = definition.name, {option: value for option, (_old, value) in changes.items()}
+    if "payload" in new:  # It is bytes here, whose own content type would replace this one.
+        new["content_type"] = definition._message().content_type
     try:
         if row is None:
             editing.add(definition, is_declared=True)

@@ -78,6 +78,23 @@ def test_a_row_counts_once_it_exists_until_it_is_updated() -> None:
     assert unchanged.changes == {}
 
 
+@pytest.mark.parametrize("content_type", [None, "application/vnd.report+json"])
+def test_a_changed_payload_keeps_the_content_type_that_code_says(
+    monkeypatch: pytest.MonkeyPatch, content_type: str | None
+) -> None:
+    rule = {"cron": "0 6 * * *", "content_type": content_type}
+    schedules.declare("daily", "reports", {"kind": "all"}, **rule)
+    schedules.sync()
+    monkeypatch.setattr(declaring, "_declared", {})
+    schedules.declare("daily", "reports", {"kind": "new"}, **rule)
+    schedules.sync(update=True)
+    row = Schedule.objects.get()
+    assert bytes(row.payload) == b'{"kind": "new"}'
+    assert row.content_type == (content_type or "application/json")
+    [unchanged] = schedules.sync(update=True)
+    assert unchanged.changes == {}
+
+
 def test_what_an_operator_syncs_is_in_the_audit_trail() -> None:
     """Changes of `pulljobs schedules sync` are audited, but not those of a worker at its start."""
     schedules.declare("daily", "reports", cron="0 6 * * *")
