@@ -95,6 +95,17 @@ def test_a_changed_payload_keeps_the_content_type_that_code_says(
     assert unchanged.changes == {}
 
 
+def test_a_sync_names_a_changed_payload_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules.declare("daily", "reports", {"kind": "all"}, cron="0 6 * * *")
+    schedules.sync()
+    monkeypatch.setattr(declaring, "_declared", {})
+    schedules.declare("daily", "reports", {"kind": "new"}, cron="0 6 * * *")
+    written = StringIO()
+    call_command("pulljobs", "schedules", "sync", "--update", stdout=written)
+    last = " ".join(written.getvalue().splitlines()[-1].split())
+    assert last == "daily payload not shown not shown"
+
+
 def test_what_an_operator_syncs_is_in_the_audit_trail() -> None:
     """Changes of `pulljobs schedules sync` are audited, but not those of a worker at its start."""
     schedules.declare("daily", "reports", cron="0 6 * * *")

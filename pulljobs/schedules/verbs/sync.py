@@ -27,10 +27,9 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
     updates = declaring.sync(update=update, dry_run=dry_run, by=job_actions.operator_name())
     created = [each.name for each in updates if each.is_created]
     changes = [
-        {"schedule": each.name, "option": option, "was": str(was), "is": str(new)}
+        _describe(each.name, option, *values)
         for each in updates
-        for option, (was, new) in each.changes.items()
-        if option != "payload"  # It is not shown, as everywhere in the output of commands.
+        for option, values in each.changes.items()
     ]
     gone = declaring.undeclared()
     rows: list[list[Cell]] = [list(change.values()) for change in changes]
@@ -50,3 +49,10 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
             ),
         ],
     )
+
+
+def _describe(schedule: str, option: str, was: object, new: object) -> dict[str, str]:
+    """Return a changed option as text, but no payload, which no command shows."""
+    if option == "payload":
+        was = new = "not shown"
+    return {"schedule": schedule, "option": option, "was": str(was), "is": str(new)}
