@@ -88,6 +88,8 @@ def redrive(job_ids: Iterable[int | str]) -> Changed:
     """Queue DEAD jobs again with their counts reset."""
     using = settings().DATABASE
     asked = ids.numbers_of(job_ids)
+    for name in hooks.redrive_listeners:
+        hooks.load(name)(asked)
     redriven = jobs.redrive(using, asked)
     listen.wake_on_commit(using, redriven.values())
     return _changed(asked, redriven)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from pulljobs.engine.validation import Draft, Payload, check_iterable
 from pulljobs.workflows import children
 from pulljobs.workflows.effects import Operation, StoreCall
 from pulljobs.workflows.operations import begin, noting_failure, result_of, store_result
-from pulljobs.workflows.replay import FOREVER, LONGEST_NAME, Step, Suspension
+from pulljobs.workflows.replay import LONGEST_NAME, Step, Suspension
 
 if TYPE_CHECKING:
     from pulljobs.workflows.context import RunContext
@@ -88,9 +89,9 @@ def _collect(
     if not step.is_ended:
         context.store.before_effect(step)
         outcomes = yield StoreCall(partial(children.collect, context.store, step, batch_id))
-        if outcomes is None:
+        if isinstance(outcomes, timedelta):
             context.replay.raise_ending(
-                Suspension(step, FOREVER, is_bounded=False, waiting_batch=batch_id)
+                Suspension(step, outcomes, is_bounded=False, waiting_batch=batch_id)
             )
         text = children.encode_outcomes(outcomes)
         yield StoreCall(partial(context.store.write_outcomes, step, text))

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from django.db import transaction
 
-from pulljobs import ids
+from pulljobs import ids, operating
 from pulljobs.conf import settings
 from pulljobs.engine.validation import Draft, Payload
 from pulljobs.errors import ChildFailed, WorkflowError
@@ -14,12 +15,16 @@ from pulljobs.models import ArchivedJob, Job
 from pulljobs.states import Reason, State
 from pulljobs.storage import settlements
 from pulljobs.workflows.batches import acting, adding
-from pulljobs.workflows.models import Batch
+from pulljobs.workflows.models import Batch, WorkflowStep
 from pulljobs.workflows.models.batches import LONGEST_NAME
-from pulljobs.workflows.replay import Step
+from pulljobs.workflows.replay import FOREVER, Step
 from pulljobs.workflows.storing import RunStore
 
 KILLED: Final = (Reason.KILLED, Reason.PURGED, Reason.KEY_OVERFLOW)
+END_OF_RUN: Final = "the end of its run"
+"""Text at the end of the errors of children that were killed together with their run."""
+LOOK_AGAIN: Final = timedelta(minutes=1)
+"""Time after which a run looks again at children whose batch was deleted."""
 SWEPT: Final = 100
 
 
@@ -64,15 +69,19 @@ def _name_batch(step: Step, run_id: int) -> str:
     return text[: LONGEST_NAME - len(end)] + end
 
 
-def collect(store: RunStore, step: Step, batch_id: int | None) -> list[dict[str, Any]] | None:
-    """Return the outcomes of all children of a step in order, or None until all have ended."""
-    # A batch that is not there was complete, and was deleted because of its age.
-    if Batch.objects.using(store.using).filter(pk=batch_id or 0, completed_at=None).exists():
-        return None
+def collect(store: RunStore, step: Step, batch_id: int | None) -> list[dict[str, Any]] | timedelta:
+    """Return the outcomes of all children of a step in order, once all have ended.
+
+    Until then, return the time after which to look again unless the batch wakes the run before.
+    """
+    batch = Batch.objects.using(store.using).filter(pk=batch_id or 0).only("completed_at").first()
+    if batch is not None and batch.completed_at is None:
+        return FOREVER
     # A child that was redriven goes on, although the batch does not know that yet.
     children = Job.objects.using(store.using).filter(id__in=step.children or [])
     if children.exclude(state=State.DEAD).exists():
-        return None
+        # A batch that is not there was complete, and was deleted because of its age.
+        return LOOK_AGAIN if batch is None else FOREVER
     return read_outcomes(store.using, step.children or [])
 
 
@@ -122,6 +131,20 @@ def kill_children(job_ids: Sequence[int]) -> None:
     cancel(rows.filter(completed_at=None, cancelled_at=None).values_list("pk", flat=True))
 
 
+def redrive_killed(job_ids: Sequence[int]) -> None:
+    """Redrive the children that were killed together with those of these runs that are DEAD."""
+    using = settings().DATABASE
+    dead = Job.objects.using(using).filter(id__in=job_ids, state=State.DEAD, reason__in=KILLED)
+    steps = WorkflowStep.objects.using(using).filter(run_id__in=dead.values("id"))
+    batch_ids = list(steps.exclude(batch_id=None).values_list("batch_id", flat=True))
+    killed = Job.objects.using(using).filter(batch_id__in=batch_ids, error__endswith=END_OF_RUN)
+    found = list(killed.filter(reason=Reason.KILLED).order_by("id").values_list("id", flat=True))
+    if found:
+        Batch.objects.using(using).filter(id__in=batch_ids).update(cancelled_at=None)
+    for start in range(0, len(found), acting.CHUNK):
+        operating.redrive(found[start : start + acting.CHUNK])
+
+
 def sweep(using: str) -> None:
     """Kill queued children of runs that were killed by a process that crashed, or were dropped."""
     open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
@@ -130,7 +153,7 @@ def sweep(using: str) -> None:
     cancel(rows.values_list("pk", flat=True)[:SWEPT])
 
 
-def cancel(batch_ids: Iterable[int], *, by: str = "the end of its run") -> None:
+def cancel(batch_ids: Iterable[int], *, by: str = END_OF_RUN) -> None:
     """Kill the queued members of these batches of child jobs. Their errors name `by`."""
     for batch_id in list(batch_ids):
         acting.cancel(batch_id, by=by)

@@ -20,7 +20,7 @@ from pulljobs.states import SETTLED, State
 from pulljobs.testing.draining import DrainedJob, claim_ready, drain, run_claimed
 from pulljobs.workflows import definitions
 from pulljobs.workflows.definitions import Workflow
-from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
+from pulljobs.workflows.models import Batch, RunSignal, WorkflowRun, WorkflowStep
 from pulljobs.workflows.performing import aperform_run, perform_run
 from pulljobs.workflows.replay import Step
 from pulljobs.workflows.signals import signal
@@ -174,7 +174,7 @@ def jump(waiting: QuerySet[Job]) -> list[int]:
     pending.filter(due_at__gt=Now()).update(due_at=Now())
     bounded = pending.exclude(due_at=None).values("run_id")
     runs = WorkflowRun.objects.using(using).filter(
-        Q(waiting_for__isnull=False) | Q(waiting_batch__isnull=False),
+        Q(waiting_for__isnull=False) | Q(waiting_batch__in=Batch.objects.values("id")),
         id__in=list(waiting.filter(retry_count=0).values_list("id", flat=True)),
     )
     return list(runs.exclude(id__in=bounded).values_list("id", flat=True))

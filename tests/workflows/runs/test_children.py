@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.test import TestCase
+from django.utils import timezone
 
 from pulljobs import ids, operating
 from pulljobs.errors import ChildFailed, Discard, InvalidMessage
@@ -240,6 +241,51 @@ def test_the_kill_of_a_run_kills_the_children_of_its_children(bench: Bench) -> N
     assert Job.objects.filter(state=State.QUEUED).count() == 7
     operating.kill([run_id], by="olga")
     assert not Job.objects.filter(state=State.QUEUED).exists()
+
+
+def test_a_redrive_of_a_killed_run_redrives_the_children_that_were_killed_with_it(
+    bench: Bench, resize: Consumer
+) -> None:
+    def split(run: Run) -> Any:
+        if run.input == 0:
+            return run.gather("own", [1, 2, 3], channel=resize.channel.name)
+        return run.gather("runs", [0], channel=bench.consumer.channel.name)
+
+    bench.workflow(split)
+    run_id = bench.start(1)
+    drain(bench.consumer.channel.name)
+    [failed, *_rest] = Job.objects.filter(consumer=resize).order_by("id")
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        operating.kill([failed.pk], by="olga")
+        operating.kill([run_id], by="olga")
+    assert Job.objects.filter(state=State.DEAD).count() == 5
+    operating.redrive([run_id])
+    assert list(Job.objects.filter(state=State.DEAD)) == [failed]
+    assert not Batch.objects.exclude(cancelled_at=None).exists()
+    operating.redrive([failed.pk])
+    assert drain()[-1].job.result == [[2, 4, 6]]
+
+
+def test_a_run_looks_again_at_a_redriven_child_whose_batch_was_deleted(
+    bench: Bench, resize: Consumer
+) -> None:
+    def split(run: Run) -> Any:
+        child = run.start(resize.channel.name, -1)
+        run.wait("go")
+        return run.result(child, return_errors=True).reason
+
+    bench.workflow(split)
+    run_id = bench.start()
+    drain()
+    assert forget_batches(USING, timedelta(0))
+    operating.redrive([job.pk for job in Job.objects.filter(state=State.DEAD)])
+    signal(run_id, "go")
+    drain(bench.consumer.channel.name)
+    drain(resize.channel.name)
+    job = Job.objects.get(id=run_id)
+    assert job.available_at is not None
+    assert job.available_at - timezone.now() < timedelta(minutes=2)
+    assert drain(delayed=True)[-1].job.result == Reason.REJECTED
 
 
 def test_a_redrive_from_a_result_lets_the_redriven_child_go_on(
