@@ -15,13 +15,15 @@ def explain_run(job: Job) -> Iterator[WaitReason]:
     """Yield why a queued run waits, and until when. A retry is not among these reasons."""
     using = settings().DATABASE
     run = WorkflowRun.objects.using(using).filter(pk=job.pk).first()
-    if run is not None and (text := versions.describe_left(using, job.consumer_id, run)):
+    if run is None or not run.began_for(job.message_id):
+        return
+    if text := versions.describe_left(using, job.consumer_id, run):
         yield WaitReason("other_version", text)
     if job.retry_count:
         return
     steps = WorkflowStep.objects.using(using).filter(run_id=job.pk, ended_at=None)
     step = steps.order_by("-position").first()
-    if run is None or step is None:
+    if step is None:
         return
     if run.waiting_for is not None:
         limit = f", until {times.format_time(step.due_at)}" if step.due_at else ""

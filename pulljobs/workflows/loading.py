@@ -113,7 +113,7 @@ def live_runs(
         stored = messages.read_messages(using, [job.message_id for job in jobs.values()])
         for row in page:
             job = jobs.get(row.id)
-            if job is not None and row.message_id in (None, job.message_id):
+            if job is not None and row.began_for(job.message_id):
                 yield row, job, steps.get(row.id, []), stored[job.message_id]
 
 

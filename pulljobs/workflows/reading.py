@@ -61,7 +61,7 @@ class RunView(NamedTuple):
     @property
     def waits_for(self) -> str:
         """Text for what a QUEUED run waits for, such as `signal NAME`, or an empty text."""
-        return describe_wait(self.row, self.job.state, self.job.retry_count, self.steps)
+        return describe_wait(self.row, self.job, self.steps)
 
 
 def get(run_id: int | str, *, with_results: bool = False) -> RunView:
@@ -88,15 +88,15 @@ def get(run_id: int | str, *, with_results: bool = False) -> RunView:
     )
 
 
-def describe_wait(
-    row: WorkflowRun, state: str, retry_count: int, steps: Sequence[StepView] = ()
-) -> str:
+def describe_wait(row: WorkflowRun, job: Job | JobView, steps: Sequence[StepView] = ()) -> str:
     """Describe what a QUEUED run waits for, such as `signal NAME`, or return an empty text."""
-    if state != State.QUEUED:
+    if job.state != State.QUEUED:
         return ""
+    if not row.began_for(job.message_id):
+        return "a worker"
     if row.waiting_consumer is not None:
         return f"a worker that accepts version {row.version}"
-    if retry_count:
+    if job.retry_count:
         return "its next attempt"
     if row.waiting_for is not None:
         return f"signal {row.waiting_for}"

@@ -127,6 +127,10 @@ def make_due(using: str, run_ids: Sequence[int]) -> None:
     suspension waits for this transaction and then sees the signal, or that the batch is complete.
     """
     run(using, "lock_runs", {"run_ids": run_ids})
+    _make_locked_due(using, run_ids)
+
+
+def _make_locked_due(using: str, run_ids: Sequence[int]) -> None:
     params = {"run_ids": run_ids, "is_alone": False, "database_channel": DATABASE_CHANNEL}
     rows = run(using, "wake_runs", params)
     listen.wake_on_commit(using, [row.consumer_id for row in rows])
@@ -147,8 +151,18 @@ def sweep(using: str) -> bool:
     [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": SWEPT_AGE})
     if row.run_ids is None:
         return False
-    wake(using, row.run_ids)
-    return len(row.run_ids) == AT_ONCE
+    return retrying(using, partial(_wake_free, using, row.run_ids)) == AT_ONCE
+
+
+def _wake_free(using: str, run_ids: list[int]) -> int:
+    """Wake those runs whose jobs no other session has locked, and return their number.
+
+    The signals of the others stay new, so the next sweep finds them.
+    """
+    with brief(using):
+        free = [row.run_id for row in run(using, "lock_free_runs", {"run_ids": run_ids})]
+        _make_locked_due(using, free)
+    return len(free)
 
 
 def find_live(run_id: int | str) -> int:

@@ -110,6 +110,7 @@ STATEMENTS: Final[dict[str, dict[str, Any]]] = {
         "version": 1,
         "state": "QUEUED",
     },
+    "lock_free_runs": {"run_ids": IDS},
     "lock_runs": {"run_ids": IDS},
     "new_signals": {"wanted": 100, "age": "5 s"},
     "restore_retries": {**RUN, "lease_token": TOKENS[0]},

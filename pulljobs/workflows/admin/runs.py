@@ -74,7 +74,7 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
         job = row.job_row
         if not isinstance(job, Job):
             return formats.NOTHING
-        waits = reading.describe_wait(row, job.state, job.retry_count)
+        waits = reading.describe_wait(row, job)
         return waits if waits != "a worker" else formats.format_time(job.available_at)
 
     @admin.display(description=_("began"))
@@ -129,7 +129,7 @@ def _describe(request: HttpRequest, run: RunView, *, may_read: bool) -> dict[str
         "state": formats.badge(row) if row is not None else run.job.state,
         "job_link": _link_job(request, row),
         "left": versions.describe_left(settings().DATABASE, row.consumer_id, run.row)
-        if isinstance(row, Job) and row.state == State.QUEUED
+        if isinstance(row, Job) and row.state == State.QUEUED and run.row.began_for(row.message_id)
         else "",
         "bars": timeline.draw_steps(run, may_read=may_read),
         "input": _read_input(run) if may_read else None,

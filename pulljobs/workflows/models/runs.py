@@ -70,6 +70,10 @@ class WorkflowRun(models.Model):
     def __str__(self) -> str:
         return ids.encode(self.id)
 
+    def began_for(self, message_id: int) -> bool:
+        """Return False if the message took the place of another one, for which the run began."""
+        return self.message_id in (None, message_id)
+
 
 class WorkflowStep(models.Model):
     """Step of a run. The holder of the run's lease inserts the row, and sets its end once."""

@@ -8,13 +8,14 @@ from django.test import TestCase
 from django.utils import timezone
 
 from pulljobs import ids, operating
+from pulljobs.diagnosis import explain
 from pulljobs.errors import ChildFailed, Discard, InvalidMessage
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Consumer, Job, Message
 from pulljobs.publishing import Draft, publish
 from pulljobs.states import Reason, State
 from pulljobs.testing import drain, run_workflow
-from pulljobs.workflows import AsyncRun, Run, children, redrive, signal, signals
+from pulljobs.workflows import AsyncRun, Run, children, reading, redrive, signal, signals
 from pulljobs.workflows.batches.history import forget_batches
 from pulljobs.workflows.models import Batch, WorkflowRun, WorkflowStep
 from tests.factories import USING, ConsumerFactory
@@ -127,6 +128,26 @@ def test_a_run_whose_message_was_replaced_begins_again(bench: Bench, resize: Con
     assert drain(bench.consumer.channel.name)[-1].job.result == [["shoe"], key, "of the shoe"]
     states = [part.state for part in Job.objects.filter(consumer=resize).order_by("id")]
     assert states == [State.DEAD, State.QUEUED]
+
+
+def test_a_signal_for_the_old_message_leaves_the_delay_of_the_new_one(bench: Bench) -> None:
+    bounds = {"max_queued_per_key": 1, "key_overflow": "replace"}
+    Consumer.objects.filter(id=bench.consumer.pk).update(**bounds)
+    bench.workflow(lambda run: run.wait("approval"))
+    channel = bench.consumer.channel.name
+    [run_id] = publish(channel, 1, key="k").job_ids
+    drain()
+    delay = timedelta(hours=1)
+    assert publish(channel, 2, key="k", delay=delay).replaced
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        signal(run_id, "approval", "old")
+    job = Job.objects.get(id=run_id)
+    assert job.available_at is not None
+    assert timezone.now() < job.available_at < timezone.now() + 2 * delay
+    assert drain() == []
+    [reason, *_rest] = explain.reasons(job)
+    assert reason.code == "not_due"
+    assert reading.get(run_id).waits_for == "a worker"
 
 
 def test_children_of_a_lost_lease_are_not_published(bench: Bench, resize: Consumer) -> None:

@@ -261,6 +261,23 @@ def test_a_sender_that_dies_after_its_commit_delays_the_run_only(bench: Bench) -
     assert not RunSignal.objects.filter(is_new=True).exists()
 
 
+def test_a_sweep_of_late_signals_passes_over_locked_runs(bench: Bench) -> None:
+    bench.workflow(lambda run: run.wait("approval"))
+    locked, free = bench.start(), bench.start()
+    drain()
+    before = ids.first_of(nodes.clock(USING) - timedelta(minutes=1))
+    for number, run_id in enumerate((locked, free)):
+        RunSignal.objects.create(id=before + number, run_id=run_id, name="approval")
+    with session() as holder:
+        holder.execute("SELECT FROM pulljobs_job WHERE id = %s FOR UPDATE", [locked])
+        signals.sweep(USING)
+    late = Job.objects.filter(available_at__gt=nodes.clock(USING) + timedelta(days=1))
+    assert list(late.values_list("id", flat=True)) == [locked]
+    signals.sweep(USING)
+    assert not late.exists()
+    assert not RunSignal.objects.filter(is_new=True).exists()
+
+
 def test_an_open_transaction_of_a_sender_blocks_no_claim(bench: Bench) -> None:
     bench.workflow(lambda run: run.step("charge", lambda: 1))
     run_id = bench.start()

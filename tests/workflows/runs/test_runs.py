@@ -380,7 +380,7 @@ def test_a_run_of_another_version_is_claimed_once_and_left_to_workers_that_accep
     assert (ran.job.state, ran.job.deliveries) == (State.QUEUED, 0)
     versions.take_up(USING)
     assert drain() == [], "no worker accepts it, so none claims it"
-    waits = reading.describe_wait(WorkflowRun.objects.get(), ran.job.state, 0)
+    waits = reading.describe_wait(WorkflowRun.objects.get(), ran.job)
     assert waits == "a worker that accepts version 1"
     with registry_of_its_own():
         definitions._registered.clear()

@@ -21,7 +21,7 @@ sent AS (
 ),
 waiting AS MATERIALIZED (
     SELECT id
-    FROM pulljobs_job
+    FROM pulljobs_job AS job
     WHERE id = (SELECT %(run_id)s::bigint FROM sent WHERE %(is_alone)s::boolean)
         AND state = 'QUEUED'
         AND retry_count = 0
@@ -29,7 +29,9 @@ waiting AS MATERIALIZED (
         AND EXISTS (
             SELECT
             FROM pulljobs_run
-            WHERE id = %(run_id)s::bigint AND waiting_for = %(name)s::text
+            WHERE id = %(run_id)s::bigint
+                AND waiting_for = %(name)s::text
+                AND coalesce(message_id, job.message_id) = job.message_id  -- else it begins again for that message
         )
     FOR NO KEY UPDATE SKIP LOCKED
 ),

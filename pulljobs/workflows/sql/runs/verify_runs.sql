@@ -10,7 +10,7 @@ SELECT
         SELECT
         FROM pulljobs_job AS job
         JOIN pulljobs_signal AS signal ON signal.run_id = run.id AND signal.name = run.waiting_for AND signal.consumed_at IS NULL
-        WHERE job.id = run.id AND run.waiting_consumer IS NULL AND job.state = 'QUEUED' AND job.retry_count = 0 AND job.available_at > clock_timestamp()
+        WHERE job.id = run.id AND coalesce(run.message_id, job.message_id) = job.message_id AND run.waiting_consumer IS NULL AND job.state = 'QUEUED' AND job.retry_count = 0 AND job.available_at > clock_timestamp()
             AND signal.id < (
                 ((date_part('epoch', clock_timestamp() - %(age)s::interval) * 1000)::bigint - ${epoch_milliseconds}) << 22
             )

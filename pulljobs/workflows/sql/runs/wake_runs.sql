@@ -22,6 +22,7 @@ woken AS (
     FROM moment, pulljobs_run AS run
     WHERE job.id = ANY(%(run_ids)s::bigint[])
         AND run.id = job.id
+        AND coalesce(run.message_id, job.message_id) = job.message_id  -- else it begins again for that message
         AND job.state = 'QUEUED'
         AND job.retry_count = 0
         AND job.available_at > moment.now
