@@ -97,9 +97,9 @@ def describe_step(job: Job | ArchivedJob, now: datetime) -> str:
     """Return when an archived job settled or in how long a queued job is due, else ""."""
     if isinstance(job, ArchivedJob):
         return f"settled {format_time(job.settled_at)}"
-    if job.available_at is None or job.available_at <= now or job.lease_token:
+    if job.due_at is None or job.due_at <= now or job.lease_token:
         return ""
-    return f"due in {duration((job.available_at - now).total_seconds())}"
+    return f"due in {duration((job.due_at - now).total_seconds())}"
 
 
 def consumer_link(consumer: Consumer) -> SafeString:

@@ -145,7 +145,7 @@ class JobAdmin(JobRowsAdmin):
 
     @admin.display(description="available at")
     def due(self, job: Job) -> str:
-        return formats.format_time(job.available_at)
+        return formats.format_time(job.due_at)
 
     @admin.display(description="first claimed at")
     def claimed(self, job: Job) -> str:

@@ -155,7 +155,7 @@ def _key_is_busy(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 
 def _held_key(holder: Job) -> WaitReason:
     """Return the reason for a job that waits because `holder` occupies its exclusive key."""
-    name, due = ids.encode(holder.pk), holder.available_at
+    name, due = ids.encode(holder.pk), holder.due_at
     is_later = holder.state == State.QUEUED and due is not None
     until = f" and due at {times.format_milliseconds(due)}" if is_later and due else ""
     return WaitReason(

@@ -1,6 +1,7 @@
 """Models of jobs and of the leases that hold them."""
 
 import uuid
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
@@ -10,6 +11,7 @@ from django.db.models.signals import pre_delete
 from django.dispatch import receiver
 
 from pulljobs import ids
+from pulljobs.errors import LONGEST_DELAY
 from pulljobs.models.fields import TimeOrderedId
 from pulljobs.states import Reason, State
 
@@ -123,6 +125,12 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return ids.encode(self.id)
+
+    @property
+    def due_at(self) -> datetime | None:
+        """Time from which it can be claimed. None: over 50 years ahead, or not before an event."""
+        at = self.available_at
+        return None if at is None or at - datetime.now(UTC) > LONGEST_DELAY / 2 else at
 
 
 @receiver(pre_delete, sender="pulljobs.Consumer")

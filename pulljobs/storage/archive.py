@@ -41,7 +41,7 @@ def _live(job: Job, last: ArchivedJob | None) -> JobView:
         deliveries=job.deliveries,
         error=job.error,
         result=None,
-        available_at=job.available_at,
+        available_at=job.due_at,
         claimed_at=job.first_claimed_at,
         settled_at=dead.settled_at if dead else None,
         started_at=dead.started_at if dead else None,

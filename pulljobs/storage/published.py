@@ -131,7 +131,7 @@ def changed_at(using: str, live: Iterable[Job]) -> dict[int, datetime]:
     return {
         job.id: died.get(job.id)
         or (by_lease.get(job.lease_token) if job.lease_token else None)
-        or job.available_at
+        or job.due_at
         or time_of(job.id)
         for job in jobs
     }

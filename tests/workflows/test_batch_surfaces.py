@@ -87,6 +87,19 @@ def test_list_and_show_have_exact_counts_and_dead_members(consumer: Consumer) ->
         run_json("show", ids.encode(5))
 
 
+def test_show_lists_a_bounded_number_of_the_batches_in_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "SHOWN", 2)
+    outer = batches.create("outer")
+    for number in range(3):
+        with outer.batch(f"inner-{number}"):
+            pass
+    shown = run_json("show", str(outer))["nested"]
+    assert [each["name"] for each in shown] == ["inner-0", "inner-1"]
+    assert "inner-1" in run_text("show", str(outer))
+
+
 def test_commands_preview_and_act_with_an_entry_in_the_audit_trail(consumer: Consumer) -> None:
     made = fill(consumer, 3)
     settle(consumer, dead=1)

@@ -70,7 +70,7 @@ def _content(job: Job) -> dict[str, Any]:
         "state": job.state,
         "reason": job.reason,
         "created_at": ids.time_of(job.pk),
-        "available_at": job.available_at,
+        "available_at": job.due_at,
         "retry_count": job.retry_count,
         "deliveries": job.deliveries,
         "key": job.key,
@@ -87,7 +87,7 @@ def _rows(jobs: Sequence[Job]) -> list[list[str]]:
             format_time(ids.time_of(job.pk)),
             str(job.retry_count),
             str(job.deliveries),
-            format_time(job.available_at),
+            format_time(job.due_at),
             job.key or "",
             first_line(job.error),
         ]

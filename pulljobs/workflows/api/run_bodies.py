@@ -33,7 +33,7 @@ class RunBody(TypedDict):
     Version: int
     State: str
     WaitsFor: Annotated[str, Help("Empty unless the run is suspended.")]
-    AvailableAt: Time | None
+    AvailableAt: Annotated[Time | None, Help("Null: not before an event, such as a signal.")]
     Error: str | None
     Progress: Annotated[str | None, Help("Progress that the run reported last, in words.")]
     Steps: list[StepBody]

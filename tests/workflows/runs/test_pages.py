@@ -1,15 +1,18 @@
 """Runs over HTTP and in the admin: what they show, and who may act on them."""
 
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from pulljobs import ids, operating, publishing
+from pulljobs import ids, jobs, operating, publishing
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import AuditEntry, Job
 from pulljobs.models.fields import ClockTime
@@ -59,6 +62,20 @@ def test_a_user_with_the_permission_reads_a_run_and_sends_it_a_signal(run_id: in
     assert RunSignal.objects.get().payload == {"by": "olga"}
 
 
+def test_a_wait_without_a_time_limit_is_due_at_no_time(run_id: int) -> None:
+    client = client_with("view_workflowrun", "view_job")
+    assert client.get(f"/run/{ids.encode(run_id)}").json()["AvailableAt"] is None
+    assert jobs.get(run_id).available_at is None
+    out = StringIO()
+    for command in ("list", f"inspect job {run_id}", f"explain {run_id}"):
+        call_command("pulljobs", *command.split(), stdout=out)
+    for page in ("", f"{run_id}/change/"):
+        out.write(client.get(f"/admin/pulljobs/job/{page}").content.decode())
+    assert "approval" in out.getvalue()
+    assert f"{timezone.now().year + 100}-" not in out.getvalue()
+    assert "due in" not in out.getvalue()
+
+
 def test_the_runs_of_a_message_are_found_by_its_id(bench: Bench) -> None:
     """A message that was published over HTTP is known only by its id. Signals may precede it."""
     bench.workflow(lambda run: run.wait("approval"))
@@ -67,9 +84,9 @@ def test_the_runs_of_a_message_are_found_by_its_id(bench: Bench) -> None:
     sent = publishing.publish(channel, "x", message_id="order-17")
     client = client_with("view_workflowrun", "signal_workflowrun")
     url = f"/runs?channel={channel}&message=order-17"
-    jobs = client.get(url).json()["Result"]
-    assert [job["Workflow"] for job in jobs] == [None, None]
-    ids_of = {job["Consumer"]: job["ID"] for job in jobs}
+    found = client.get(url).json()["Result"]
+    assert [job["Workflow"] for job in found] == [None, None]
+    ids_of = {job["Consumer"]: job["ID"] for job in found}
     assert sorted(ids_of.values()) == sorted(map(ids.encode, sent.job_ids))
     run_id = ids_of[bench.consumer.name]
     assert client.post(f"/run/{run_id}/signal/approval", b"1", content_type=JSON).json()["Sent"]

@@ -1,4 +1,4 @@
-"""Show a batch: its counts, its progress, and its dead members by error."""
+"""Show a batch: its counts, its progress, the batches in it, and its dead members by error."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -17,7 +17,7 @@ def handle(*, batch: str, **options: Any) -> CommandResult:
     view = reading.get(batch)
     summary = rendering.summarize(view)
     dead = [rendering.describe_dead(member) for member in view.dead_members()]
-    nested = [rendering.summarize(each) for each in view.nested()]
+    nested = [rendering.summarize(each) for each in view.nested(reading.SHOWN)]
     shown = {**summary, "progress": f"{view.progress:.1f} %"}
     facts = [
         (key.replace("_", " "), format_value(value))
@@ -28,6 +28,12 @@ def handle(*, batch: str, **options: Any) -> CommandResult:
         {**summary, "dead_members": dead, "nested": nested},
         [
             FactsBlock(facts),
+            title("Batches in it, the oldest"),
+            TableBlock(
+                text_columns("batch", "name", "state"),
+                [[each["id"], each["name"], each["state"]] for each in nested],
+                "No batch is in it.",
+            ),
             title("Dead members"),
             TableBlock(
                 text_columns("job", "consumer", "reason", "error"),
