@@ -136,13 +136,14 @@ def redrive_killed(job_ids: Sequence[int]) -> None:
     using = settings().DATABASE
     dead = Job.objects.using(using).filter(id__in=job_ids, state=State.DEAD, reason__in=KILLED)
     steps = WorkflowStep.objects.using(using).filter(run_id__in=dead.values("id"))
-    batch_ids = list(steps.exclude(batch_id=None).values_list("batch_id", flat=True))
+    batch_ids = [id for id in steps.values_list("batch_id", flat=True) if id is not None]
     killed = Job.objects.using(using).filter(batch_id__in=batch_ids, error__endswith=END_OF_RUN)
-    found = list(killed.filter(reason=Reason.KILLED).order_by("id").values_list("id", flat=True))
-    if found:
+    killed = killed.filter(reason=Reason.KILLED).order_by("id")
+    child_ids = list(killed.values_list("id", flat=True))
+    if child_ids:
         Batch.objects.using(using).filter(id__in=batch_ids).update(cancelled_at=None)
-    for start in range(0, len(found), acting.CHUNK):
-        operating.redrive(found[start : start + acting.CHUNK])
+    for start in range(0, len(child_ids), acting.CHUNK):
+        operating.redrive(child_ids[start : start + acting.CHUNK])
 
 
 def sweep(using: str) -> None:

@@ -84,9 +84,9 @@ def test_the_runs_of_a_message_are_found_by_its_id(bench: Bench) -> None:
     sent = publishing.publish(channel, "x", message_id="order-17")
     client = client_with("view_workflowrun", "signal_workflowrun")
     url = f"/runs?channel={channel}&message=order-17"
-    found = client.get(url).json()["Result"]
-    assert [job["Workflow"] for job in found] == [None, None]
-    ids_of = {job["Consumer"]: job["ID"] for job in found}
+    listed = client.get(url).json()["Result"]
+    assert [job["Workflow"] for job in listed] == [None, None]
+    ids_of = {job["Consumer"]: job["ID"] for job in listed}
     assert sorted(ids_of.values()) == sorted(map(ids.encode, sent.job_ids))
     run_id = ids_of[bench.consumer.name]
     assert client.post(f"/run/{run_id}/signal/approval", b"1", content_type=JSON).json()["Sent"]
