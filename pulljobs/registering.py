@@ -75,15 +75,20 @@ def _check_limits(row: Channel | Producer | Consumer) -> None:
     if not isinstance(row, Consumer):
         return
     try:
-        if row.max_in_flight is not None and row.max_in_flight < 1:
-            raise ValueError("maxInFlight must be at least 1; to stop claims, pause the consumer.")
-        rates.check_limit(row.rate, row.rate_burst, window=row.rate_window)
+        _check_flow(row)
         row.check_limits()
     except ValueError as error:
         raise InvalidRegistration(str(error)) from error
     except ValidationError as error:
         texts = [f"{name}: {' '.join(wrong)}" for name, wrong in error.message_dict.items()]
         raise InvalidRegistration(" ".join(texts)) from error
+
+
+def _check_flow(row: Consumer | LimitGroup) -> None:
+    """Raise ValueError if the limits that consumers and groups have in common are invalid."""
+    if row.max_in_flight is not None and row.max_in_flight < 1:
+        raise ValueError("maxInFlight must be at least 1; to stop claims, pause the consumer.")
+    rates.check_limit(row.rate, row.rate_burst, window=row.rate_window)
 
 
 def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, Change]:
@@ -120,7 +125,7 @@ def _lock_group(name: str) -> LimitGroup | None:
 
 def _check_group(group: LimitGroup) -> None:
     try:
-        rates.check_limit(group.rate, group.rate_burst, window=group.rate_window)
+        _check_flow(group)
         group.full_clean(validate_unique=False)
     except (ValueError, ValidationError) as error:
         texts = error.messages if isinstance(error, ValidationError) else [str(error)]

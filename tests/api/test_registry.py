@@ -464,7 +464,10 @@ def test_a_put_sets_the_rate_and_leaves_it_where_it_is_not_sent(
         ({"rate": "9999999/s"}, "is above 1,000,000 a second"),
         ({"rateBurst": "5"}, "The burst 5 needs a rate"),
         ({"rate": "1/s", "rateBurst": "0"}, "The burst must be from 1 to 1,000,000, not 0"),
-        ({"rate": "1/s", "rateBurst": "-1"}, "rateBurst must be a whole number, not '-1'"),
+        (
+            {"rate": "1/s", "rateBurst": "-1"},
+            "rateBurst must be a whole number of at most 9 digits, not '-1'",
+        ),
         ({"rate": "1/s", "rateBurst": "2000000"}, "The burst must be from 1 to 1,000,000"),
     ],
 )
@@ -580,7 +583,10 @@ def test_a_weight_that_cannot_work_is_refused(weight: str, orders: Any, manager:
         ({"ratePerKey": "true"}, "It needs a rate"),
         ({"fairByKey": "yes"}, "fairByKey must be true or false, not 'yes'"),
         ({"maxInFlightPerKey": "0"}, "at least 1; to stop claims, pause the consumer"),
-        ({"maxInFlightPerKey": "x"}, "maxInFlightPerKey must be a whole number, not 'x'"),
+        (
+            {"maxInFlightPerKey": "x"},
+            "maxInFlightPerKey must be a whole number of at most 9 digits",
+        ),
     ],
 )
 def test_limits_by_key_that_cannot_work_are_refused(
@@ -597,8 +603,9 @@ def test_limits_by_key_that_cannot_work_are_refused(
         ({"rateWindow": "true"}, "A window needs a rate"),
         ({"rate": "1/s", "rateWindow": "yes"}, "rateWindow must be true or false, not 'yes'"),
         ({"rate": "1/s", "rateWindow": "true", "rateBurst": "2"}, "A window has no burst"),
-        ({"maxInFlight": "0"}, "at least 1; to stop claims, pause the consumer"),
-        ({"maxInFlight": "-1"}, "maxInFlight must be a whole number, not '-1'"),
+        ({"maxInFlight": "0"}, "maxInFlight must be at least 1; to stop claims, pause"),
+        ({"maxInFlight": "2147483648"}, "at most 9 digits, not '2147483648'"),
+        ({"maxInFlight": "-1"}, "must be a whole number of at most 9 digits, not '-1'"),
     ],
 )
 def test_limits_that_cannot_work_are_refused_for_consumers_and_groups(

@@ -81,5 +81,7 @@ def _parse_truth(name: str, text: str) -> bool:
 
 def _parse_number(name: str, text: str) -> int | None:
     if text and not NUMBER.fullmatch(text):
-        raise InvalidRegistration(f"{name} must be a whole number, not {text!r}.")
+        raise InvalidRegistration(
+            f"{name} must be a whole number of at most 9 digits, not {text!r}."
+        )
     return int(text) if text else None
