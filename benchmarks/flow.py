@@ -17,7 +17,7 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
 from pulljobs.publishing import Draft, publish_many
 from pulljobs.pulling import Puller
-from pulljobs.storage.statements import dedicate
+from pulljobs.storage.sessions import dedicate
 
 UNLIMITED: Final = "without limits"
 HIGH: Final = "1000000/s"

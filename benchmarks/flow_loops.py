@@ -15,7 +15,7 @@ from psycopg.rows import namedtuple_row
 
 from benchmarks.database import bare_connection, consumer, query
 from benchmarks.loops import ClaimedIds, read_statement
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 
 FOLDER: Final = "flow"
 UNLIMITED: Final = 1e9
@@ -60,7 +60,7 @@ class FlowLoop:
 
     def __post_init__(self) -> None:
         self.connection = bare_connection()
-        for setting in statements.PLAN_FOR_QUEUES.split(";"):
+        for setting in sessions.PLAN_FOR_QUEUES.split(";"):
             self.connection.execute(setting)
         self._consumer_id = consumer().pk
 

@@ -17,7 +17,7 @@ from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.outcomes import Held, deliver
 from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 
 RAW: Final = Path(__file__).parent / "raw"
 DESIGNS: Final = ("hot", "hot_lease", "array_lease", "state_index")
@@ -57,7 +57,7 @@ class RawLoop:
         # A join with the messages in the claim was measured: it costs more than a second statement.
         self._text["messages"] = statement("messages")
         self._cursor = psycopg.Cursor(bare_connection())
-        for setting in statements.PLAN_FOR_QUEUES.split(";"):
+        for setting in sessions.PLAN_FOR_QUEUES.split(";"):
             self._cursor.execute(setting)
         self._consumer_id = consumer().pk
         self._mark: tuple[datetime, int] = datetime.min.replace(tzinfo=UTC), 0
@@ -93,7 +93,7 @@ class OurLoop:
     """Loop of pulljobs, which claims and finishes as the worker does, with the same settings."""
 
     def __init__(self, design: str = OURS, served: Consumer | None = None) -> None:
-        statements.dedicate(settings().DATABASE)
+        sessions.dedicate(settings().DATABASE)
         self._puller = pulling.Puller(settings().DATABASE, served or consumer())
 
     def claim(self, wanted: int) -> ClaimedIds | None:

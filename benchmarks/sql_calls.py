@@ -10,12 +10,12 @@ from pulljobs import ids, pulling
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held, deliver
 from pulljobs.models import Lease
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 
 
 def dedicate() -> None:
     """Apply the session settings of the API's connections to the connection of this thread."""
-    statements.dedicate(settings().DATABASE)
+    sessions.dedicate(settings().DATABASE)
 
 
 def pull(body: Any) -> bytes:

@@ -23,7 +23,7 @@ from pulljobs.operating import Changed
 from pulljobs.states import TRANSITIONS, Event, State
 from pulljobs.storage import audit, nodes, selecting
 from pulljobs.storage.selecting import Selection
-from pulljobs.storage.statements import brief, retrying
+from pulljobs.storage.transactions import brief, retrying
 from pulljobs.storage.windows import upwards
 
 BATCH: Final = 1_000

@@ -26,7 +26,7 @@ from pulljobs.models import Consumer, Job
 from pulljobs.states import Event
 from pulljobs.storage.protocol import ConsumerPath
 from pulljobs.storage.rows import Finished, HeldJob, NotYet, Refusal, StoredMessage
-from pulljobs.storage.statements import after_commit
+from pulljobs.storage.transactions import after_commit
 
 ConsumerPaths = Callable[[], Mapping[int, ConsumerPath]]
 """Function that returns consumer paths by job id. It is called only if an event needs them."""

@@ -12,7 +12,7 @@ from pulljobs.errors import PulljobsError, UnknownJob
 from pulljobs.states import SETTLED
 from pulljobs.storage import archive
 from pulljobs.storage.rows import JobView
-from pulljobs.storage.statements import in_transaction
+from pulljobs.storage.sessions import in_transaction
 
 FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.5

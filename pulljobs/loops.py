@@ -11,8 +11,8 @@ from django.db import OperationalError, connections
 
 from pulljobs.conf import settings
 from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
-from pulljobs.storage import schema, statements
-from pulljobs.storage.statements import LOOP_SECONDS
+from pulljobs.storage import schema, sessions, transactions
+from pulljobs.storage.sessions import LOOP_SECONDS
 
 JITTER: Final = 0.3
 FIRST_PAUSE: Final = 0.1
@@ -112,7 +112,7 @@ class Runner:
         return self._thread.ident is not None and not self._thread.is_alive()
 
     def _run(self) -> None:
-        statements.dedicate(settings().DATABASE)
+        sessions.dedicate(settings().DATABASE)
         try:
             self._begin()
             self._stopping.wait(random.uniform(0, self._spread))
@@ -155,7 +155,7 @@ class Runner:
 def _bounded() -> AbstractContextManager[None]:
     """Return a context in which each statement, and each commit, has a time limit."""
     patience = settings().LIVENESS_TIMEOUT.total_seconds() / 2
-    return statements.bounded_pass(settings().DATABASE, min(LOOP_SECONDS, patience))
+    return sessions.bounded_pass(settings().DATABASE, min(LOOP_SECONDS, patience))
 
 
 def give_way() -> None:
@@ -178,7 +178,7 @@ def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
         try:
             has_more |= _repeat(part)
         except OperationalError as error:
-            if not statements.is_wait(error):
+            if not transactions.is_wait(error):
                 raise
             late = late or error
     if late is not None:

@@ -33,7 +33,7 @@ from pulljobs.storage import (
 from pulljobs.storage.partition_dropping import Copied
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.rows import Stats
-from pulljobs.storage.statements import after_commit
+from pulljobs.storage.transactions import after_commit
 
 BATCH: Final = 1000
 YEARS: Final = (datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))

@@ -22,7 +22,16 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.ids import first_of
 from pulljobs.models import Consumer, Lease
 from pulljobs.states import State
-from pulljobs.storage import jobs, keys, limits, listen, messages, nodes, statements, turns
+from pulljobs.storage import (
+    jobs,
+    keys,
+    limits,
+    listen,
+    messages,
+    nodes,
+    sessions,
+    turns,
+)
 from pulljobs.storage.rows import (
     Claimed,
     Finished,
@@ -183,7 +192,7 @@ class Puller:
         return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
 
     def _claim(self, request: _ClaimRequest) -> Claimed:
-        if statements.in_transaction(self.using):
+        if sessions.in_transaction(self.using):
             # A rollback may give the jobs back, so the low-water marks must not learn from it.
             known = self._claimer
             unmarked = replace(known, marks=LowWaterMarks(), ring=LowWaterMarks())
@@ -196,8 +205,8 @@ class Puller:
 
     def _is_elsewhere(self) -> bool:
         """Return True if the connection, or a pooler's server, changed since the last claim."""
-        raw = statements.raw_connection(self.using)
-        pooled = statements.behind_pooler(self.using)
+        raw = sessions.raw_connection(self.using)
+        pooled = sessions.behind_pooler(self.using)
         server = nodes.server_start(self.using) if pooled else None
         before = (None if self._raw is None else self._raw(), self._server)
         self._raw, self._server = weakref.ref(raw), server

@@ -25,7 +25,8 @@ from pulljobs.errors import (
 from pulljobs.models import Channel, Producer, ScheduledMessage
 from pulljobs.publishing import Draft, checked, publish_checked
 from pulljobs.storage import bounds, nodes, scheduled
-from pulljobs.storage.statements import brief, is_wait, query, retrying
+from pulljobs.storage.statements import query
+from pulljobs.storage.transactions import brief, is_wait, retrying
 
 BATCH: Final = 100
 HELD_BACK: Final = timedelta(minutes=1)

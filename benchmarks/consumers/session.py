@@ -23,7 +23,7 @@ from pulljobs.engine.outcomes import Settlement, all_held, deliver
 from pulljobs.models import Channel, Consumer
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller, finish
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 
 PAYLOAD: Final = {"number": 1, "filler": "x" * 100}
 CLAIM: Final = 500
@@ -37,7 +37,7 @@ MICRO: Final = 1e6
 def run(options: argparse.Namespace) -> None:
     """Measure with each number of idle consumers, the fewest first, in one database."""
     with own_database():
-        statements.dedicate(settings().DATABASE)
+        sessions.dedicate(settings().DATABASE)
         table = [_measure(options, idle) for idle in sorted(options.idle)]
     print_report({f"{options.busy} busy consumers": table}, _growth(table), as_json=options.json)
 

@@ -17,7 +17,7 @@ from pulljobs.conf import settings
 from pulljobs.schedules.firing import fire_batch
 from pulljobs.schedules.loop import read_wait
 from pulljobs.schedules.models import Schedule
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 
 WORKER: Final = ("django", "runpullworker", "--verbosity", "0")
 DUE: Final = 100
@@ -31,7 +31,7 @@ SECOND: Final = timedelta(seconds=1)
 def run(options: argparse.Namespace) -> None:
     """Measure the time of passes and the lateness of slots, and print the figures."""
     with own_database():
-        statements.dedicate(settings().DATABASE)
+        sessions.dedicate(settings().DATABASE)
         costs = [_measure_passes(count, options.rounds) for count in options.schedules]
         lates = [
             _measure_lateness(options.rate, options.seconds, together=together)

@@ -19,7 +19,7 @@ from pulljobs.schedules.models import Schedule, SlotReason
 from pulljobs.schedules.planning import PASS_SLOTS, PlannedSlot, is_in_pause
 from pulljobs.schedules.reading import is_name
 from pulljobs.schedules.rules import Rule
-from pulljobs.storage import nodes, statements
+from pulljobs.storage import nodes, transactions
 
 LONGEST_SLEEP: Final = timedelta(seconds=10)
 """Time after which each schedule loop reads again when the next schedule is due."""
@@ -200,7 +200,7 @@ def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
             with connections[using].cursor() as cursor:
                 cursor.execute("SELECT pg_notify(%s, '')", [WAKE_CHANNEL])
 
-    statements.call_on_commit(using, wake)
+    transactions.call_on_commit(using, wake)
 
 
 def _due_at(row: Schedule) -> datetime | None:

@@ -22,7 +22,9 @@ from pulljobs.schedules.models import Overlap, SlotReason
 from pulljobs.schedules.planning import DueSchedule, Plan, PlannedSlot, plan_pass
 from pulljobs.schedules.rules import format_slot
 from pulljobs.schedules.telemetry import ScheduleRefused, SlotsRecorded
-from pulljobs.storage.statements import LOCK_SECONDS, brief, is_wait, retrying, run
+from pulljobs.storage.sessions import LOCK_SECONDS
+from pulljobs.storage.statements import run
+from pulljobs.storage.transactions import brief, is_wait, retrying
 
 BATCH: Final = 200
 BATCH_SLOTS: Final = 10_000

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from pulljobs import hooks
-from pulljobs.storage.statements import call_on_commit
+from pulljobs.storage.transactions import call_on_commit
 
 
 def announce(using: str, batch_ids: Iterable[int | None]) -> None:

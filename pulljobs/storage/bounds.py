@@ -9,7 +9,8 @@ from django.db import transaction
 from pulljobs.engine import key_bounds
 from pulljobs.engine.validation import Published
 from pulljobs.storage import keys
-from pulljobs.storage.statements import call_on_commit, run
+from pulljobs.storage.statements import run
+from pulljobs.storage.transactions import call_on_commit
 
 
 def publish(using: str, messages: Sequence[Mapping[str, Any]]) -> list[Published]:

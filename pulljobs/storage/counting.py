@@ -10,7 +10,8 @@ from django.db import connections
 
 from pulljobs import ids
 from pulljobs.engine.sql import Row
-from pulljobs.storage.statements import brief, query, run
+from pulljobs.storage.statements import query, run
+from pulljobs.storage.transactions import brief
 
 INTERVAL: Final = timedelta(seconds=15)
 """Time between two counts, of all processes together."""

@@ -38,6 +38,7 @@ from pulljobs.states import TRANSITIONS, Event, State
 from pulljobs.storage import batches, keys, listen, settling, turns
 from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.limits import with_members
+from pulljobs.storage.plans import ends_transaction, keeping_plans
 from pulljobs.storage.rows import (
     Finished,
     HeldJob,
@@ -47,18 +48,9 @@ from pulljobs.storage.rows import (
     Stats,
     Taken,
 )
-from pulljobs.storage.statements import (
-    LOCK_SECONDS,
-    LONGEST_SECONDS,
-    AliasSession,
-    brief,
-    ends_transaction,
-    in_transaction,
-    is_wait,
-    keeping_plans,
-    retrying,
-    run,
-)
+from pulljobs.storage.sessions import LOCK_SECONDS, LONGEST_SECONDS, in_transaction
+from pulljobs.storage.statements import AliasSession, run
+from pulljobs.storage.transactions import brief, is_wait, retrying
 
 logger = logging.getLogger("pulljobs.storage")
 

@@ -14,15 +14,9 @@ from django.db import DatabaseError
 
 from pulljobs.engine.claiming.keyed import Key, free_keys, lock_keys
 from pulljobs.storage import listen
-from pulljobs.storage.statements import (
-    LOCK_SECONDS,
-    AliasSession,
-    brief,
-    in_transaction,
-    is_wait,
-    retrying,
-    run,
-)
+from pulljobs.storage.sessions import LOCK_SECONDS, in_transaction
+from pulljobs.storage.statements import AliasSession, run
+from pulljobs.storage.transactions import brief, is_wait, retrying
 
 logger = logging.getLogger("pulljobs.storage")
 

@@ -15,7 +15,9 @@ from pulljobs.engine.encodings import integer_array
 from pulljobs.models import Consumer, Job
 from pulljobs.storage import keys, listen, messages, turns
 from pulljobs.storage.rows import Claimed, HeldJob, NotYet, Refusal, Taken
-from pulljobs.storage.statements import LOCK_SECONDS, AliasSession, after_commit, brief, run
+from pulljobs.storage.sessions import LOCK_SECONDS
+from pulljobs.storage.statements import AliasSession, run
+from pulljobs.storage.transactions import after_commit, brief
 from pulljobs.storage.turns import TakeResult
 
 Work = Callable[[int], Claimed | None]

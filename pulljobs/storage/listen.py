@@ -20,7 +20,8 @@ from pulljobs.engine.deadlines import Deadline, shut_down
 from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.models import PullWaiter
-from pulljobs.storage.statements import call_on_commit, run
+from pulljobs.storage.statements import run
+from pulljobs.storage.transactions import call_on_commit
 
 LOST_CHANNEL: Final = "pulljobs_lost"
 NEW: Final = timedelta(seconds=0.05)

@@ -17,7 +17,8 @@ from psycopg import sql
 
 from pulljobs.engine.sql import Row
 from pulljobs.storage.partitions import Partition
-from pulljobs.storage.statements import brief, query
+from pulljobs.storage.statements import query
+from pulljobs.storage.transactions import brief
 
 logger = logging.getLogger("pulljobs.storage")
 LOCK_PARENT: Final = "LOCK TABLE ONLY {parent} IN ACCESS EXCLUSIVE MODE"

@@ -12,7 +12,9 @@ from pulljobs.engine.sql import Params, Row
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage import batches
 from pulljobs.storage.rows import Finished
-from pulljobs.storage.statements import LOCK_SECONDS, after_commit, brief, run, run_together
+from pulljobs.storage.sessions import LOCK_SECONDS
+from pulljobs.storage.statements import run, run_together
+from pulljobs.storage.transactions import after_commit, brief
 
 _USED_UP: Final = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
 

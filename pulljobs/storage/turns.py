@@ -15,14 +15,9 @@ from pulljobs.engine.claiming.keyed import Key, key_columns
 from pulljobs.engine.claiming.turns import free_turns
 from pulljobs.storage import keys, listen
 from pulljobs.storage.rows import NotYet, Refusal, Taken
-from pulljobs.storage.statements import (
-    LOCK_SECONDS,
-    LONGEST_SECONDS,
-    AliasSession,
-    brief,
-    retrying,
-    run,
-)
+from pulljobs.storage.sessions import LOCK_SECONDS, LONGEST_SECONDS
+from pulljobs.storage.statements import AliasSession, run
+from pulljobs.storage.transactions import brief, retrying
 
 LOOKED_AT: Final = 5_000
 """Number of keys that one call of `sweep` checks."""

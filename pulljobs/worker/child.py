@@ -22,7 +22,7 @@ from pulljobs.engine.telemetry import LeftBehind, describe_error, emit
 from pulljobs.handlers import ClaimedJob
 from pulljobs.hooks import WorkerLoop
 from pulljobs.loops import JITTER, Runner
-from pulljobs.storage import nodes, statements
+from pulljobs.storage import nodes, sessions
 from pulljobs.worker.async_pool import AsyncPool
 from pulljobs.worker.circuits import Circuits
 from pulljobs.worker.event_loop import EventLoop
@@ -329,7 +329,7 @@ class Child:
 
     def _make_listener(self) -> Runner | None:
         using = self._limits.DATABASE
-        if statements.behind_pooler(using):
+        if sessions.behind_pooler(using):
             return None
         wakers = {
             loop.wake_channel: partial(self._wake_hooked, name)

@@ -27,8 +27,8 @@ from pulljobs.errors import (
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.outcome_texts import clean, encoded
 from pulljobs.states import Event
+from pulljobs.storage.plans import keeping_plans
 from pulljobs.storage.rows import Finished
-from pulljobs.storage.statements import keeping_plans
 from pulljobs.worker import fork_guard, transactions
 from pulljobs.worker.runs import CancelReason, HandlerRun, end_now
 

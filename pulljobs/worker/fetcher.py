@@ -18,7 +18,7 @@ from pulljobs.engine.throttle import Throttle
 from pulljobs.handlers import ClaimedJob, Grant
 from pulljobs.loops import JITTER, give_way
 from pulljobs.pulling import LIMITED_POLL, QUIET, Claim
-from pulljobs.storage import listen, statements
+from pulljobs.storage import listen, sessions
 from pulljobs.storage.backlog import consumers_with_jobs
 from pulljobs.storage.rows import HeldJob, Refusal
 from pulljobs.worker.circuits import Circuits
@@ -245,9 +245,9 @@ class Fetcher:
         if now + needed.total_seconds() < self._registered_until:
             return False
         using = self._limits.DATABASE
-        if statements.behind_pooler(using):
+        if sessions.behind_pooler(using):
             return False
-        statements.relax(using, False)
+        sessions.relax(using, False)
         consumers = [each.puller.consumer.pk for each in self.rotation.subscriptions]
         spread = timedelta(seconds=len(consumers) / WAITERS_PER_SECOND)
         patience = needed + max(WAITER_MARGIN, spread)
@@ -270,7 +270,7 @@ class Fetcher:
         if handler.limits_of is not None:
             time_limit = max(time_limit, run_limits.longest_timeout())
         subscription.puller.timeout = LONGEST_WAIT + time_limit
-        statements.relax(self._limits.DATABASE, subscription.may_be_claimed_twice)
+        sessions.relax(self._limits.DATABASE, subscription.may_be_claimed_twice)
         before = time.monotonic()
         try:
             claim = subscription.puller.claim(room, lease_duration=subscription.lease_duration)

@@ -9,7 +9,7 @@ from django.db import DatabaseError
 
 from pulljobs.engine.throttle import Throttle
 from pulljobs.storage import limits
-from pulljobs.storage.statements import is_wait
+from pulljobs.storage.transactions import is_wait
 
 LOCKED_FOR: Final = 1.0
 """Seconds until the next attempt, if another transaction has locked the row of a consumer."""

@@ -11,7 +11,8 @@ from pulljobs.errors import LeaseLost, WorkflowError
 from pulljobs.models import Job
 from pulljobs.storage import messages, nodes
 from pulljobs.storage.rows import StoredMessage
-from pulljobs.storage.statements import LONGEST_SECONDS, run
+from pulljobs.storage.sessions import LONGEST_SECONDS
+from pulljobs.storage.statements import run
 from pulljobs.workflows import children
 from pulljobs.workflows.definitions import Workflow
 from pulljobs.workflows.models import WorkflowRun, WorkflowStep

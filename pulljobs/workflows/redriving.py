@@ -9,7 +9,8 @@ from pulljobs.engine.validation import encodable
 from pulljobs.errors import UnknownRun, WorkflowError
 from pulljobs.models import Job
 from pulljobs.states import State
-from pulljobs.storage.statements import brief, call_on_commit, run
+from pulljobs.storage.statements import run
+from pulljobs.storage.transactions import brief, call_on_commit
 from pulljobs.workflows import children, signals
 from pulljobs.workflows.models import WorkflowStep
 

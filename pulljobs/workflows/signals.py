@@ -15,16 +15,9 @@ from pulljobs.models import ArchivedJob, Job
 from pulljobs.outcome_texts import encoded
 from pulljobs.states import State
 from pulljobs.storage import listen
-from pulljobs.storage.statements import (
-    LOCK_SECONDS,
-    LONGEST_SECONDS,
-    behind_pooler,
-    brief,
-    call_on_commit,
-    in_transaction,
-    retrying,
-    run,
-)
+from pulljobs.storage.sessions import LOCK_SECONDS, LONGEST_SECONDS, behind_pooler, in_transaction
+from pulljobs.storage.statements import run
+from pulljobs.storage.transactions import brief, call_on_commit, retrying
 from pulljobs.workflows.replay import check_name
 
 AT_ONCE: Final = 500

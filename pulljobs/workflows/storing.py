@@ -22,14 +22,10 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.outcome_texts import encoded
 from pulljobs.states import State
 from pulljobs.storage import listen, nodes
-from pulljobs.storage.statements import (
-    LONGEST_SECONDS,
-    brief,
-    call_on_commit,
-    keeping_plans,
-    retrying,
-    run,
-)
+from pulljobs.storage.plans import keeping_plans
+from pulljobs.storage.sessions import LONGEST_SECONDS
+from pulljobs.storage.statements import run
+from pulljobs.storage.transactions import brief, call_on_commit, retrying
 from pulljobs.worker import transactions
 from pulljobs.worker.runs import end_now
 from pulljobs.workflows.failures import encode_failure

@@ -9,7 +9,9 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.models import Consumer, Node
 from pulljobs.storage import backlog, counts, listen
-from pulljobs.storage.statements import LOCK_SECONDS, retrying, run
+from pulljobs.storage.sessions import LOCK_SECONDS
+from pulljobs.storage.statements import run
+from pulljobs.storage.transactions import retrying
 from pulljobs.worker.subscriptions import is_chosen
 from pulljobs.workflows import definitions
 from pulljobs.workflows.models import WorkflowRun

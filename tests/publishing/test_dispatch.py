@@ -10,7 +10,7 @@ from django.utils import timezone
 from pulljobs import scheduling
 from pulljobs.models import Channel, Message, ScheduledMessage
 from pulljobs.publishing import publish
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import Thread, blocked_by, lock_timeout, query, run, session, wait_until
 
@@ -76,7 +76,7 @@ def test_a_key_that_stays_locked_delays_only_its_own_messages() -> None:
     due(channel, "a", "b", "a", "c")
 
     def dispatch() -> int:
-        statements.dedicate(USING)
+        sessions.dedicate(USING)
         return scheduling.dispatch()
 
     with session() as other:

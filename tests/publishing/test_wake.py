@@ -16,7 +16,7 @@ from pulljobs.models import Consumer
 from pulljobs.publishing import Draft, publish, publish_many
 from pulljobs.storage import listen
 from pulljobs.storage.listen import Listener
-from pulljobs.storage.statements import behind_pooler
+from pulljobs.storage.sessions import behind_pooler
 from tests.factories import USING, ConsumerFactory, JobFactory
 from tests.sessions import PATIENCE_SECONDS, counts, query
 

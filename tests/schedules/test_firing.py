@@ -17,7 +17,7 @@ from pulljobs.schedules.firing import fire_batch, fire_due
 from pulljobs.schedules.models import Schedule, Slot
 from pulljobs.schedules.planning import PASS_SLOTS
 from pulljobs.schedules.rules import format_slot
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 from tests.factories import USING, ConsumerFactory
 from tests.schedules.conftest import (
     Make,
@@ -246,7 +246,7 @@ def test_a_lock_that_another_holds_stops_no_other_schedule(
         other.execute("SELECT FROM pulljobs_bounded_key WHERE key = 'k' FOR UPDATE")
         began = time.monotonic()
         assert Thread(fire_as_loop if is_loop else fire_batch).result() == 1
-        assert time.monotonic() - began < 2 * statements.LOCK_SECONDS + SLACK
+        assert time.monotonic() - began < 2 * sessions.LOCK_SECONDS + SLACK
     assert [reread(row).failures for row in rows] == [1, 0, 1]
     assert reasons(rows[1]) == ["due"]
     for row in rows:
@@ -394,5 +394,5 @@ def make_due_again(row: Schedule) -> None:
 
 def fire_as_loop() -> int | None:
     """Call `fire_batch` on a connection of a worker's loop, where waits for locks are short."""
-    statements.dedicate(USING)
+    sessions.dedicate(USING)
     return fire_batch()

@@ -21,7 +21,7 @@ from pulljobs.schedules.editing import WAKE_CHANNEL
 from pulljobs.schedules.loop import LONGEST_SLEEP, ScheduleLoop
 from pulljobs.schedules.models import Schedule, Slot
 from pulljobs.schedules.verifying import verify
-from pulljobs.storage.statements import PLAN_FOR_QUEUES
+from pulljobs.storage.sessions import PLAN_FOR_QUEUES
 from pulljobs.worker.listener import WakeupListener
 from tests.factories import USING
 from tests.schedules.conftest import Make, make_due, reasons, reread

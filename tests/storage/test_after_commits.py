@@ -15,7 +15,7 @@ from pulljobs.models import Job
 from pulljobs.publishing import publish
 from pulljobs.schedules.models import Schedule
 from pulljobs.states import State
-from pulljobs.storage import jobs, limits, listen, settling, statements
+from pulljobs.storage import jobs, limits, listen, sessions, settling, statements, transactions
 from pulljobs.storage.rows import Finished
 from pulljobs.workflows import signal
 from pulljobs.workflows.models import RunSignal
@@ -102,9 +102,9 @@ def test_a_connection_is_in_a_transaction_before_it_opens_where_commits_are_made
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     connections[USING].close()
-    assert not statements.in_transaction(USING)
+    assert not sessions.in_transaction(USING)
     monkeypatch.setitem(connections[USING].settings_dict, "AUTOCOMMIT", False)
-    assert statements.in_transaction(USING)
+    assert sessions.in_transaction(USING)
 
 
 def test_verbs_join_a_transaction_that_is_ended_by_hand(by_hand: None) -> None:
@@ -130,6 +130,6 @@ def test_a_transaction_that_is_ended_by_hand_keeps_its_settings(by_hand: None) -
     names = ["lock_timeout", "idle_in_transaction_session_timeout"]
     before = query(settings, [names])
     publish(ConsumerFactory.create().channel.name, b"x")
-    with statements.brief(USING, lock_seconds=1):
-        assert statements.in_transaction(USING)
+    with transactions.brief(USING, lock_seconds=1):
+        assert sessions.in_transaction(USING)
     assert query(settings, [names]) == before

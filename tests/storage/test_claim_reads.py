@@ -10,7 +10,7 @@ import pytest
 from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
 from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer
-from pulljobs.storage.statements import PLAN_FOR_QUEUES
+from pulljobs.storage.sessions import PLAN_FOR_QUEUES
 from tests.factories import ConsumerFactory
 from tests.sessions import FORGET, Session, session
 from tests.storage.planning import GUARDED, TERMS

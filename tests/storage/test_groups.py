@@ -15,7 +15,7 @@ from pulljobs.states import State
 from pulljobs.storage import listen, statements
 from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import NotYet, Refusal
-from pulljobs.storage.statements import behind_pooler
+from pulljobs.storage.sessions import behind_pooler
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import Thread, at_once, blocked_by, query, run, session, wait_until
 from tests.storage.test_rates import LONG, MINUTE, fill, held

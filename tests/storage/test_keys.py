@@ -18,7 +18,7 @@ from pulljobs.pulling import Puller
 from pulljobs.storage import listen
 from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import Refusal
-from pulljobs.storage.statements import behind_pooler
+from pulljobs.storage.sessions import behind_pooler
 from tests.factories import USING, ConsumerFactory, published
 from tests.keyed import blocked, claim, deliver, exclusive, ids, lock_key, queued, stuck
 from tests.sessions import (

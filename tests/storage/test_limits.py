@@ -23,7 +23,7 @@ from pulljobs.states import State
 from pulljobs.storage import listen
 from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import Refusal
-from pulljobs.storage.statements import behind_pooler
+from pulljobs.storage.sessions import behind_pooler
 from tests.factories import (
     USING,
     ConsumerFactory,

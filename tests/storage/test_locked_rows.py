@@ -14,7 +14,7 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node, PullWaiter
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import invariants, jobs, listen, nodes, statements, turns
+from pulljobs.storage import invariants, jobs, listen, nodes, sessions, turns
 from pulljobs.storage.invariants import CheckLimits
 from pulljobs.storage.rows import Finished
 from pulljobs.worker.reaper import Reaper
@@ -110,7 +110,7 @@ def test_other_outcomes_are_written_while_a_row_is_locked(
 
     def finish() -> Finished:
         if is_dedicated:
-            statements.dedicate(USING)
+            sessions.dedicate(USING)
         return jobs.finish(USING, batch)
 
     with session() as other:
@@ -173,7 +173,7 @@ def test_a_loop_of_a_worker_waits_for_no_lock_without_a_bound(consumer: Consumer
     [[locked]] = held_jobs(consumer, 1)
 
     def kill() -> None:
-        statements.dedicate(USING)
+        sessions.dedicate(USING)
         jobs.kill(USING, [locked.job_id], reason="killed")
 
     with session() as other:
@@ -208,7 +208,7 @@ def behind_a_pooler() -> Iterator[None]:
     """Treat this thread's connection as that of a worker's loop behind a pooler."""
     known = connections[USING].settings_dict
     connections[USING].settings_dict = {**known, "DISABLE_SERVER_SIDE_CURSORS": True}
-    statements.dedicate(USING)
+    sessions.dedicate(USING)
     yield
 
 
@@ -249,8 +249,8 @@ def test_a_statement_of_djangos_own_in_a_loop_has_a_bound(
 
     def rename() -> None:
         with behind_a_pooler() if is_pooled else nullcontext():
-            statements.dedicate(USING)
-            with statements.bounded_pass(USING, 0.2 if is_pooled else PATIENCE_SECONDS):
+            sessions.dedicate(USING)
+            with sessions.bounded_pass(USING, 0.2 if is_pooled else PATIENCE_SECONDS):
                 Consumer.objects.update(title="changed")
 
     with session() as other:
@@ -314,8 +314,8 @@ def test_a_part_of_a_pass_that_waits_for_a_lock_in_vain_stops_no_other_part(
         return False
 
     def loop() -> None:
-        statements.dedicate(USING)
-        with statements.bounded_pass(USING, 0.2):
+        sessions.dedicate(USING)
+        with sessions.bounded_pass(USING, 0.2):
             loops.repeat_each([wait_in_vain, work])
 
     with session() as other:

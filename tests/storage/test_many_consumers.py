@@ -6,7 +6,7 @@ import pytest
 from pytest_django.plugin import DjangoDbBlocker
 
 from pulljobs.models import Channel, Consumer
-from pulljobs.storage.statements import PLAN_FOR_QUEUES
+from pulljobs.storage.sessions import PLAN_FOR_QUEUES
 from tests.factories import USING
 from tests.sessions import Session, session
 from tests.storage.planning import PARAMS, plan

@@ -20,6 +20,7 @@ from pulljobs.storage import (
     partition_locks,
     partition_making,
     partitions,
+    sessions,
     statements,
 )
 from pulljobs.storage.partitions import Partition
@@ -366,7 +367,7 @@ def test_writes_to_a_day_are_found_by_block_ranges(table: str, *, dedicated: boo
 
     def drop() -> bool:
         if dedicated:
-            statements.dedicate(USING)
+            sessions.dedicate(USING)
             statements.run(USING, "server", {})
         with connection.execute_wrapper(explained):
             return partition_dropping.drop(USING, day, 2**40)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django.plugin import DjangoDbBlocker
 
-from pulljobs.storage.statements import PLAN_FOR_QUEUES
+from pulljobs.storage.sessions import PLAN_FOR_QUEUES
 from tests.days import drop_days
 from tests.sessions import FORGET, Session, session
 from tests.storage.planning import ALL, PARAMS, TABLES, indexes_of_jobs, plan

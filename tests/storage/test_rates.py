@@ -19,7 +19,7 @@ from pulljobs.states import State
 from pulljobs.storage import jobs, limits, listen, statements
 from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import NotYet, Refusal, Taken
-from pulljobs.storage.statements import behind_pooler
+from pulljobs.storage.sessions import behind_pooler
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import Thread, at_once, blocked_by, pass_time, query, run, session, wait_until
 from tests.storage.test_low_water_marks import work_on

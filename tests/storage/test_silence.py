@@ -14,9 +14,9 @@ from pulljobs import pulling
 from pulljobs.engine import outcomes
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import jobs, keys, partition_making, statements
+from pulljobs.storage import jobs, keys, partition_making, sessions, statements
 from pulljobs.storage.rows import Taken
-from pulljobs.storage.statements import brief
+from pulljobs.storage.transactions import brief
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.keyed import claim, exclusive, queued
@@ -59,7 +59,7 @@ def patience() -> str:
 
 def test_locks_of_who_falls_silent_are_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = ConsumerFactory.create()
-    monkeypatch.setattr(statements, "SILENCE", timedelta(milliseconds=100))
+    monkeypatch.setattr(sessions, "SILENCE", timedelta(milliseconds=100))
     text = "SELECT FROM pulljobs_consumer WHERE id = %s FOR UPDATE"
     with pytest.raises(DatabaseError), brief(USING):  # noqa: PT012  the end of a block is what fails
         query(text, [consumer.pk])
@@ -69,7 +69,7 @@ def test_locks_of_who_falls_silent_are_free_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_who_goes_on_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "SILENCE", timedelta(milliseconds=100))
+    monkeypatch.setattr(sessions, "SILENCE", timedelta(milliseconds=100))
     with brief(USING):
         query("SELECT pg_sleep(0.3)")
     assert patience() == "0"
@@ -98,7 +98,7 @@ def test_connections_of_a_workers_loops_have_it_always() -> None:
     """Connections of loops have the limit of silence outside of transactions as well."""
 
     def loop() -> list[str]:
-        statements.dedicate(USING)
+        sessions.dedicate(USING)
         try:
             statements.run(USING, "server", {})
             outside = patience()

@@ -18,7 +18,7 @@ from pulljobs.engine import deadlines
 from pulljobs.engine.connection_bounds import CONNECTION_BOUNDS
 from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.models import Consumer
-from pulljobs.storage import listen, statements
+from pulljobs.storage import listen, sessions, statements, transactions
 from pulljobs.storage.listen import Listener
 from pyspark_pulljobs.connecting import connect, parse_dsn
 from pyspark_pulljobs.database_session import PlannedSession, Session
@@ -83,7 +83,7 @@ def dsn_through(proxy: SilentProxy) -> str:
 def dedicated(proxy: SilentProxy, **options: int) -> dict[str, int]:
     """Return the `bounds_of` a connection that a loop of pulljobs opens through the proxy."""
     with behind(proxy, **options) as wrapper:
-        statements.dedicate(USING)
+        sessions.dedicate(USING)
         wrapper.ensure_connection()
         return bounds_of(wrapper.connection)
 
@@ -108,14 +108,14 @@ def test_connections_that_listen_have_bounds(proxy: SilentProxy) -> None:
 
 def test_a_listener_that_is_refused_leaves_no_session() -> None:
     """A listener whose LISTEN fails closes its session, which the traceback would keep open."""
-    known = sessions()
+    known = open_sessions()
     with pytest.raises(psycopg.Error) as refused:
         Listener(USING, wakers={"": lambda: None})
-    wait_until(lambda: sessions() <= known)
+    wait_until(lambda: open_sessions() <= known)
     assert "zero-length" in str(refused.value)
 
 
-def sessions() -> set[int]:
+def open_sessions() -> set[int]:
     return {
         pid
         for (pid,) in query(
@@ -181,8 +181,8 @@ def test_a_session_of_spark_goes_on_after_a_block_that_undoes_itself(proxy: Sile
 def test_a_pass_of_a_loop_on_a_silent_connection_ends(proxy: SilentProxy, work: str) -> None:
     def pass_on() -> None:
         with behind(proxy):
-            statements.dedicate(USING)
-            with statements.bounded_pass(USING, 0.3), statements.brief(USING):
+            sessions.dedicate(USING)
+            with sessions.bounded_pass(USING, 0.3), transactions.brief(USING):
                 statements.run(USING, "server", {})
                 proxy.silence()
                 if work == "statement":

@@ -27,7 +27,7 @@ from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.storage import turns
 from pulljobs.storage.rows import NotYet, Refusal
-from pulljobs.storage.statements import PLAN_FOR_QUEUES
+from pulljobs.storage.sessions import PLAN_FOR_QUEUES
 from pulljobs.worker.throttles import Throttles
 from tests.factories import USING, ConsumerFactory
 from tests.keyed import claim, deliver, ids, take

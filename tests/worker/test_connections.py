@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, connections
 
 from pulljobs.engine import deadlines
-from pulljobs.storage import statements
+from pulljobs.storage import sessions, statements
 from pulljobs.worker import thread_connections
 from pulljobs.worker.thread_connections import ThreadConnections
 from tests.factories import USING
@@ -53,7 +53,7 @@ def test_a_silent_connection_keeps_no_thread_from_the_next_job(
 
 
 def _loop_has_its_own() -> bool:
-    statements.dedicate(USING)
+    sessions.dedicate(USING)
     try:
         statements.run(USING, "server", {})
         return not _pool()

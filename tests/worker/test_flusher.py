@@ -14,7 +14,7 @@ from pulljobs.engine.telemetry import LeasesLost, record_with
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 from pulljobs.worker import flusher
 from pulljobs.worker.executor import perform
 from tests.factories import USING, ConsumerFactory
@@ -60,7 +60,7 @@ def test_while_a_row_is_locked_no_outcome_waits_for_another_locked_row() -> None
     bench = FlusherBench(batch)
 
     def write() -> float:
-        statements.dedicate(USING)
+        sessions.dedicate(USING)
         bench.write(first, outcomes.deliver(first.held))
         with connections[USING].cursor() as cursor:
             cursor.execute("SET lock_timeout = 0")
@@ -72,7 +72,7 @@ def test_while_a_row_is_locked_no_outcome_waits_for_another_locked_row() -> None
     with session() as other:
         held = [first.id, second.id]
         other.execute("SELECT FROM pulljobs_job WHERE id = ANY(%s) FOR UPDATE", [held])
-        assert Thread(write).result() < statements.LONGEST_SECONDS / 2
+        assert Thread(write).result() < sessions.LONGEST_SECONDS / 2
         assert set(Job.objects.values_list("id", flat=True)) == set(held)
     wait_until(lambda: bench.flusher.tick() >= 0 and not Job.objects.exists())
     assert not len(bench.in_flight)

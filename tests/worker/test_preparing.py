@@ -10,7 +10,7 @@ from pulljobs import pulling
 from pulljobs.engine import members, outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.pulling import Puller
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import Thread
 
@@ -29,7 +29,7 @@ def planned_by(prepare: Callable[[], object], work: Callable[[], object]) -> set
     """Return the statements that `work` plans on a connection after a call of `prepare`."""
 
     def compare() -> set[str]:
-        statements.dedicate(USING)
+        sessions.dedicate(USING)
         prepare()
         before = planned()
         assert before

@@ -12,7 +12,7 @@ from pulljobs.conf import settings
 from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob, Handler, handler
 from pulljobs.models import Consumer, LimitGroup
-from pulljobs.storage import statements
+from pulljobs.storage import sessions, statements
 from pulljobs.worker import subscriptions
 from pulljobs.worker.event_loop import EventLoop
 from pulljobs.worker.push_delivery import PushDelivery, PushPool
@@ -255,12 +255,12 @@ def test_claims_for_handlers_wait_for_the_disk_unless_all_their_writes_name_thei
 @pytest.mark.django_db(transaction=True)
 def test_commits_without_the_disk_are_set_and_reset_on_a_dedicated_connection_only() -> None:
     def setting(relaxed: bool) -> str:
-        statements.relax(USING, relaxed)
+        sessions.relax(USING, relaxed)
         return str(query("SHOW synchronous_commit")[0][0])
 
     def work() -> list[str]:
         before = [setting(True)]
-        statements.dedicate(settings().DATABASE)
+        sessions.dedicate(settings().DATABASE)
         statements.run(USING, "leases_of_node", {"node_id": UUID(int=1)})
         return [*before, setting(True), setting(True), setting(False), setting(False)]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from django.db import connection, transaction
 
-from pulljobs.storage.statements import PLAN_FOR_QUEUES
+from pulljobs.storage.sessions import PLAN_FOR_QUEUES
 from tests.days import drop_days
 from tests.factories import USING
 from tests.sessions import FORGET, query

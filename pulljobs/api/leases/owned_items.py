@@ -11,7 +11,7 @@ from pulljobs.engine.outcomes import Settlement
 from pulljobs.models import Consumer
 from pulljobs.pulling import Claim
 from pulljobs.states import Event
-from pulljobs.storage import protocol, statements
+from pulljobs.storage import protocol, transactions
 from pulljobs.storage.protocol import JobOwner
 
 MOST_CLAIMS: Final = 10_000
@@ -108,7 +108,7 @@ def not_owned(items: Iterable[OwnedItem]) -> set[int]:
     """Return the ids of jobs that do not belong to the consumers of these items, by a query."""
     using, consumers = settings().DATABASE, {item.job_id: item.consumer.pk for item in items}
     strange: set[int] = set()
-    with statements.after_commit(using, "the search for the owners of lost jobs"):
+    with transactions.after_commit(using, "the search for the owners of lost jobs"):
         owners = protocol.owners_of(using, consumers)
         own = {id for id, owner in owners.items() if owner.consumer_id == consumers[id]}
         strange |= consumers.keys() - own

@@ -12,7 +12,7 @@ from pulljobs.engine import telemetry
 from pulljobs.errors import ConfigurationError
 from pulljobs.lake.models import BulkPublish
 from pulljobs.lake.spark import session
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -105,7 +105,7 @@ def _choose_guarded() -> str:
 
     They cannot behind a pooler, which may give the session to other clients.
     """
-    return "false" if statements.behind_pooler(settings().DATABASE) else "true"
+    return "false" if sessions.behind_pooler(settings().DATABASE) else "true"
 
 
 @contextmanager

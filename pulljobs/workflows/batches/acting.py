@@ -9,7 +9,8 @@ from pulljobs.errors import UnknownBatch
 from pulljobs.models import Job
 from pulljobs.states import Reason, State
 from pulljobs.storage import batches, jobs
-from pulljobs.storage.statements import brief, run
+from pulljobs.storage.statements import run
+from pulljobs.storage.transactions import brief
 from pulljobs.workflows.models import Batch, BatchPart
 
 CHUNK: Final = 1000

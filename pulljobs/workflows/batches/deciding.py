@@ -15,7 +15,9 @@ from pulljobs.engine.sql import Row
 from pulljobs.errors import PublishError
 from pulljobs.outcome_texts import clean
 from pulljobs.storage import batches
-from pulljobs.storage.statements import LOCK_SECONDS, brief, is_wait, run
+from pulljobs.storage.sessions import LOCK_SECONDS
+from pulljobs.storage.statements import run
+from pulljobs.storage.transactions import brief, is_wait
 from pulljobs.workflows import signals
 from pulljobs.workflows.batches import callbacks
 from pulljobs.workflows.batches.telemetry import BatchCompleted, BatchReopened, CallbackRefused

@@ -14,7 +14,8 @@ from pulljobs.jobs import pauses
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.states import State
 from pulljobs.storage import settlements
-from pulljobs.storage.statements import in_transaction, run
+from pulljobs.storage.sessions import in_transaction
+from pulljobs.storage.statements import run
 from pulljobs.workflows.batches.acting import CHUNK, find, find_number, job_ids_of, nested_in
 
 BatchState = Literal["open", "closed", "cancelled", "completed"]

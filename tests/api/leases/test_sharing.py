@@ -13,7 +13,7 @@ from pulljobs import ids, pulling
 from pulljobs.api.leases import ack
 from pulljobs.api.leases.long_poll import threads, waiters
 from pulljobs.models import ArchivedJob, Job
-from pulljobs.storage import protocol, statements
+from pulljobs.storage import protocol, sessions
 from tests.api.caller import publish, subscription
 from tests.api.leases.serving import LONG, Puller, outcome_of, wait_briefly
 from tests.sessions import Session, Thread, backend, query, session, wait_until
@@ -110,7 +110,7 @@ def test_a_locked_row_delays_its_own_caller_only(
     """Other requests do not wait for the locked row, and one thread always stays free for them."""
     # Until the test unlocks the rows.
     monkeypatch.setattr(ack, "LOCK_PAUSES", (0.05,) * 1000)
-    monkeypatch.setattr(statements, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")
+    monkeypatch.setattr(sessions, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")
     for _ in range(6):
         publish("orders"), publish("invoices")
     [free, *locked], theirs = puller.taken(Batch=6), other.taken(Batch=6)
@@ -158,7 +158,7 @@ def test_a_locked_key_delays_its_own_caller_only(
 
     Where keys take turns, all jobs without a key have one row in common.
     """
-    monkeypatch.setattr(statements, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")
+    monkeypatch.setattr(sessions, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")
     keyed = Puller(client, base, subscription("keyed", "k", **fields))
     publish("orders"), publish("keyed", key=key)
     [job], [its_job] = puller.taken(), keyed.taken()

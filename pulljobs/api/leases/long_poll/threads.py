@@ -14,7 +14,7 @@ from pulljobs.api.leases import sharing
 from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
 from pulljobs.engine.deadlines import WorkDeadline
-from pulljobs.storage import statements
+from pulljobs.storage import sessions
 
 THREADS: Final = 3
 """Number of threads for claims, and of threads for all other work."""
@@ -133,7 +133,7 @@ class DatabaseThreads:
             executor.shutdown()
 
     def _executor(self, name: str, threads: int) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(threads, name, statements.dedicate, (self._using,))
+        return ThreadPoolExecutor(threads, name, sessions.dedicate, (self._using,))
 
     @property
     def is_connected(self) -> bool:

@@ -29,7 +29,7 @@ from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
 from pulljobs.models import Consumer, Node
-from pulljobs.storage import clients, listen, nodes, statements
+from pulljobs.storage import clients, listen, nodes, sessions
 
 PASS_SECONDS: Final = 0.5
 """Pause between two passes, which write the node row and the rows of this waiter."""
@@ -182,7 +182,7 @@ class Waiters:
         A pooler in transaction mode passes on no notifications, so behind it the queues only poll.
         """
         failures = 0
-        while not statements.behind_pooler(self._using):
+        while not sessions.behind_pooler(self._using):
             try:
                 params = await self.run(partial(listen.session_of_its_own, self._using))
                 async with listen.listening(params) as notified:
