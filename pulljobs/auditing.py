@@ -18,7 +18,6 @@ from django.db.models.functions import Now
 from pulljobs import ids, operating
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry, Channel, Consumer, Job
-from pulljobs.models.token_holders import TokenHolder
 from pulljobs.operating import Changed
 from pulljobs.states import TRANSITIONS, Event, State
 from pulljobs.storage import audit, nodes, selecting
@@ -147,19 +146,13 @@ def noting(steps: Iterable[int], act: str, *, by: str, subject: str) -> Iterator
 def note_pause(token_holder: Channel | Consumer, until: datetime | None, *, by: str) -> None:
     """Record a pause, or its end, of a channel or consumer."""
     act = AuditEntry.Act.PAUSE if until else AuditEntry.Act.RESUME
-    note(act, by=by, subject=name_of(token_holder), at=until)
+    note(act, by=by, subject=token_holder.describe(), at=until)
 
 
 def note_weight(consumer: Consumer, key: str, weight: int, *, by: str) -> None:
     """Record the new weight of a key of a consumer."""
-    subject = f"{name_of(consumer)}: weight {weight} of key {key!r}"
+    subject = f"{consumer.describe()}: weight {weight} of key {key!r}"
     note(AuditEntry.Act.UPDATE, by=by, subject=subject)
-
-
-def name_of(token_holder: TokenHolder) -> str:
-    """Return the name that the audit trail uses for a channel, producer or consumer."""
-    channel = f"{token_holder.channel.name}/" if isinstance(token_holder, Consumer) else ""
-    return f"{token_holder._meta.verbose_name} {channel}{token_holder.name}"
 
 
 def stop(entry: AuditEntry, *, by: str) -> bool:

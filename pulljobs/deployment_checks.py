@@ -69,7 +69,7 @@ def _consumers_with_short_leases(databases: Sequence[str]) -> Iterator[str]:
             rows = apps.get_model("pulljobs.Consumer").objects.using(using).filter(deleted_at=None)
             short = rows.filter(lease_duration__lt=LEAST_LEASE).select_related("channel")
             for consumer in short.order_by("pk")[:LISTED]:
-                yield f"{consumer.channel.name}/{consumer.name}"
+                yield consumer.path
     except (ConfigurationError, DatabaseError):  # reported elsewhere; before the first migration
         return
 

@@ -24,29 +24,24 @@ from pulljobs.engine.telemetry import (
 )
 from pulljobs.models import Consumer, Job
 from pulljobs.states import Event
-from pulljobs.storage.protocol import ConsumerPath
+from pulljobs.storage.protocol import ConsumerNames
 from pulljobs.storage.rows import Finished, HeldJob, NotYet, Refusal, StoredMessage
 from pulljobs.storage.transactions import after_commit
 
-ConsumerPaths = Callable[[], Mapping[int, ConsumerPath]]
-"""Function that returns consumer paths by job id. It is called only if an event needs them."""
+FindNames = Callable[[], Mapping[int, ConsumerNames]]
+"""Function that returns names of channel and consumer by job id, called if an event needs them."""
 UNKNOWN: Final = ("", "")
-_PATH: Final = ("consumer__channel__name", "consumer__name")
+_NAMES: Final = ("consumer__channel__name", "consumer__name")
 
 
-def no_paths() -> Mapping[int, ConsumerPath]:
+def no_names() -> Mapping[int, ConsumerNames]:
     """Return an empty mapping, for callers whose events need not name channel and consumer."""
     return {}
 
 
-def paths_of(consumer: Consumer, settlements: Sequence[Settlement]) -> ConsumerPaths:
+def names_by_job(consumer: Consumer, settlements: Sequence[Settlement]) -> FindNames:
     """Return a function for events, which returns the names of channel and consumer by job id."""
-    return lambda: {settlement.held.job_id: path_of(consumer) for settlement in settlements}
-
-
-def path_of(consumer: Consumer) -> ConsumerPath:
-    """Return the names of the consumer's channel and of the consumer."""
-    return consumer.channel.name, consumer.name
+    return lambda: {settlement.held.job_id: consumer.names for settlement in settlements}
 
 
 def emit_claimed(using: str, consumer: Consumer, jobs: Sequence[HeldJob], at: datetime) -> None:
@@ -57,7 +52,7 @@ def emit_claimed(using: str, consumer: Consumer, jobs: Sequence[HeldJob], at: da
             for job in jobs
             if job.deliveries == 1
         ]
-        emit_on_commit(using, JobsClaimed(*path_of(consumer), len(jobs), waits))
+        emit_on_commit(using, JobsClaimed(*consumer.names, len(jobs), waits))
 
 
 def trace_claimed(
@@ -69,13 +64,13 @@ def trace_claimed(
     """
     if began:
         headers = [message.headers for _job, message in jobs]
-        tracing.claimed(*path_of(consumer), headers, began=began)
+        tracing.claimed(*consumer.names, headers, began=began)
 
 
 def emit_taken(using: str, consumer: Consumer) -> None:
     """Emit the event of a claim of one job by its id."""
     if is_counting():
-        emit_on_commit(using, JobsClaimed(*path_of(consumer), 1))
+        emit_on_commit(using, JobsClaimed(*consumer.names, 1))
 
 
 def emit_limited(using: str, consumer: Consumer, refusal: Refusal | NotYet | None) -> None:
@@ -86,62 +81,62 @@ def emit_limited(using: str, consumer: Consumer, refusal: Refusal | NotYet | Non
     reason = refusal.reason if isinstance(refusal, NotYet) else refusal
     seconds = refusal.next_due.total_seconds() if isinstance(refusal, NotYet) else 0.0
     if reason in LIMITS and is_counting():
-        emit_on_commit(using, ClaimLimited(*path_of(consumer), str(reason), seconds))
+        emit_on_commit(using, ClaimLimited(*consumer.names, str(reason), seconds))
 
 
 def emit_finished(
-    using: str, settlements: Sequence[Settlement], done: Finished, paths: ConsumerPaths
+    using: str, settlements: Sequence[Settlement], done: Finished, find_names: FindNames
 ) -> None:
     """Emit the events of `finish`: settlements, lost leases and refused outcomes."""
     if not (done.lost or done.refused or (done.states and is_counting())):
         return
-    known = _find(using, paths)
-    for path, ends in _ends(settlements, done, known).items():
-        emit_on_commit(using, JobsFinished(ends, *path))
-    for path, lost in Counter(known.get(id, UNKNOWN) for id in done.lost).items():
-        emit_on_commit(using, LeasesLost(lost, *path))
+    known = _find(using, find_names)
+    for names, ends in _ends(settlements, done, known).items():
+        emit_on_commit(using, JobsFinished(ends, *names))
+    for names, lost in Counter(known.get(id, UNKNOWN) for id in done.lost).items():
+        emit_on_commit(using, LeasesLost(lost, *names))
     for id, error in done.refused.items():
         emit_on_commit(using, JobRefused(id, *known.get(id, UNKNOWN), error))
 
 
 def emit_given_back(using: str, done: Finished) -> None:
     """Emit the events of jobs that a process other than their holder released or expired."""
-    known = _find(using, lambda: _read_paths(using, done.states))
-    expired: defaultdict[ConsumerPath, Counter[str]] = defaultdict(Counter)
-    released: defaultdict[ConsumerPath, Counter[tuple[str, str]]] = defaultdict(Counter)
+    known = _find(using, lambda: _read_names(using, done.states))
+    expired: defaultdict[ConsumerNames, Counter[str]] = defaultdict(Counter)
+    released: defaultdict[ConsumerNames, Counter[tuple[str, str]]] = defaultdict(Counter)
     for id, state in done.states.items():
-        path = known.get(id, UNKNOWN)
+        names = known.get(id, UNKNOWN)
         if id in done.released:
-            released[path][Event.RELEASE, state] += 1
+            released[names][Event.RELEASE, state] += 1
         else:
-            expired[path][state] += 1
-    for path, states in expired.items():
-        emit_on_commit(using, JobsExpired(*path, states))
-    for path, ends in released.items():
-        emit_on_commit(using, JobsFinished(ends, *path))
+            expired[names][state] += 1
+    for names, states in expired.items():
+        emit_on_commit(using, JobsExpired(*names, states))
+    for names, ends in released.items():
+        emit_on_commit(using, JobsFinished(ends, *names))
 
 
-def _find(using: str, paths: ConsumerPaths) -> Mapping[int, ConsumerPath]:
+def _find(using: str, find_names: FindNames) -> Mapping[int, ConsumerNames]:
     """Return names of channel and consumer by job id, or {} if the query fails after a commit."""
-    known: dict[int, ConsumerPath] = {}
+    known: dict[int, ConsumerNames] = {}
     with after_commit(using, "the search for the names of consumers"):
-        known |= paths()
+        known |= find_names()
     return known
 
 
-def _read_paths(using: str, job_ids: Collection[int]) -> dict[int, ConsumerPath]:
-    rows = Job.objects.using(using).filter(id__in=job_ids).values_list("id", *_PATH)
+def _read_names(using: str, job_ids: Collection[int]) -> dict[int, ConsumerNames]:
+    rows = Job.objects.using(using).filter(id__in=job_ids).values_list("id", *_NAMES)
     return {id: (channel, consumer) for id, channel, consumer in rows}
 
 
 def _ends(
-    settlements: Sequence[Settlement], done: Finished, known: Mapping[int, ConsumerPath]
-) -> Mapping[ConsumerPath, Counter[tuple[str, str]]]:
+    settlements: Sequence[Settlement], done: Finished, known: Mapping[int, ConsumerNames]
+) -> Mapping[ConsumerNames, Counter[tuple[str, str]]]:
     """Count the written outcomes of each consumer by event and new state of the job.
 
     Repeated settlements are left out: they were counted the first time.
     """
-    ends: defaultdict[ConsumerPath, Counter[tuple[str, str]]] = defaultdict(Counter)
+    ends: defaultdict[ConsumerNames, Counter[tuple[str, str]]] = defaultdict(Counter)
     for settlement in settlements:
         id = settlement.held.job_id
         if (state := done.states.get(id)) is not None and id not in done.repeated:

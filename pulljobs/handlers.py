@@ -327,7 +327,7 @@ class Handler:
     """Function from a payload to the limits of its run."""
     is_fenced: bool = False
     """True if each write of the function checks the lease_token: it may run twice without harm."""
-    path: tuple[str, str] = field(init=False)
+    names: tuple[str, str] = field(init=False)
     """Names of the channel and of the consumer. They are kept, because every job reads them."""
     is_async: bool = field(init=False)
     """True if the handler runs on the event loop."""
@@ -337,18 +337,23 @@ class Handler:
         called = getattr(self.function, "__call__", None)  # noqa: B004  of an object, its method
         is_async = iscoroutinefunction(self.function) or iscoroutinefunction(called)
         object.__setattr__(self, "ack_policy", _policy(self.function, self.ack_policy))
-        object.__setattr__(self, "path", (self.channel, self.consumer))
+        object.__setattr__(self, "names", (self.channel, self.consumer))
         object.__setattr__(self, "is_async", is_async)
 
     @property
-    def names(self) -> set[str]:
+    def path(self) -> str:
+        """Consumer path, `channel/consumer`."""
+        return f"{self.channel}/{self.consumer}"
+
+    @property
+    def selectors(self) -> set[str]:
         """Values of the settings ONLY and EXCLUDE that select the handler: its channel and path."""
-        return {self.channel, f"{self.channel}/{self.consumer}"}
+        return {self.channel, self.path}
 
 
 def traced(handler: Handler) -> Handler:
     """Return the handler with a tracing span around each call, or unchanged if tracing is off."""
-    function = tracing.handler(handler.function, handler.path, is_async=handler.is_async)
+    function = tracing.handler(handler.function, handler.names, is_async=handler.is_async)
     return handler if function is handler.function else replace(handler, function=function)
 
 
@@ -415,19 +420,19 @@ def sync_consumers() -> list[Consumer]:
     rows = Consumer.objects.using(settings().DATABASE).select_related("channel")
     names = {handler.channel for handler in registered()}
     known = {(row.channel.name, row.name): row for row in rows.filter(channel__name__in=names)}
-    return [known.get(handler.path) or subscribed(handler) for handler in registered()]
+    return [known.get(handler.names) or subscribed(handler) for handler in registered()]
 
 
 def add(new: Handler) -> None:
     """Register a handler. Raise ConfigurationError if its consumer has another function."""
     check(new)
-    known = _registered.get(new.path)
+    known = _registered.get(new.names)
     if known is not None and not is_same(known.function, new.function):
         raise ConfigurationError(
             f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
             f"{name_of(known.function)} and {name_of(new.function)}. Give one another consumer."
         )
-    _registered[new.path] = new
+    _registered[new.names] = new
 
 
 def check(new: Handler) -> None:
@@ -444,7 +449,7 @@ def check(new: Handler) -> None:
         )
     name, keywords = name_of(new.function), handler.__kwdefaults__ or ()
     options.check_flags(name, transactional=new.transactional, backoff=new.backoff)
-    options.check(name, new.path, new.defaults, keywords, new.timeout, new.on_giving_up)
+    options.check(name, new.names, new.defaults, keywords, new.timeout, new.on_giving_up)
 
 
 def _policy(function: Callable[..., Any], given: AckPolicy | str) -> AckPolicy:

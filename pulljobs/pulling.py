@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pulljobs import emission
 from pulljobs.conf import settings
-from pulljobs.emission import ConsumerPaths
+from pulljobs.emission import FindNames
 from pulljobs.engine import tracing
 from pulljobs.engine.claiming import plain
 from pulljobs.engine.claiming.claimer import Claimer
@@ -326,23 +326,23 @@ def prepare_to_finish() -> None:
 
 def finish(
     settlements: Sequence[Settlement],
-    paths: ConsumerPaths = emission.no_paths,
+    find_names: FindNames = emission.no_names,
     *,
     skip_locked: bool = False,
 ) -> Finished:
     """Write outcomes of jobs. The result and events name lost leases and refused outcomes.
 
-    `paths` returns (channel, consumer) by job id, for events. Outcomes of jobs in `locked` of
+    `find_names` returns (channel, consumer) by job id, for events. Outcomes of jobs in `locked` of
     the result are not written: another transaction kept their rows locked for more than two
     seconds, or, with `skip_locked`, had them locked. The caller may try again later.
     """
     finished = jobs.finish(settings().DATABASE, settlements, skip_locked=skip_locked)
-    _announce_finished(settlements, finished, paths)
+    _announce_finished(settlements, finished, find_names)
     return finished
 
 
 def finish_together(
-    settlements: Sequence[Settlement], paths: ConsumerPaths = emission.no_paths
+    settlements: Sequence[Settlement], find_names: FindNames = emission.no_names
 ) -> Finished:
     """Write outcomes of several callers in one transaction, or none of them after an error.
 
@@ -352,14 +352,14 @@ def finish_together(
     if not settlements:
         return Finished({}, [], {})
     finished = jobs.finish_free(settings().DATABASE, settlements)
-    _announce_finished(settlements, finished, paths)
+    _announce_finished(settlements, finished, find_names)
     return finished
 
 
 def _announce_finished(
-    settlements: Sequence[Settlement], finished: Finished, paths: ConsumerPaths
+    settlements: Sequence[Settlement], finished: Finished, find_names: FindNames
 ) -> None:
-    emission.emit_finished(settings().DATABASE, settlements, finished, paths)
+    emission.emit_finished(settings().DATABASE, settlements, finished, find_names)
     jobs.wake_on_commit(settings().DATABASE, finished.released)
     listen.wake_on_commit(settings().DATABASE, finished.roomier)
 

@@ -46,7 +46,7 @@ def rotate() -> Rotation:
         if not copy.sealed:
             without_copy += 1
         elif copy.text is None:
-            unreadable.append(_name(copy.token_holder))
+            unreadable.append(copy.token_holder.describe())
         elif encryption.is_newest(copy.sealed):
             kept += 1
         else:
@@ -78,8 +78,3 @@ def _reseal(copy: _Copy, text: str) -> int:
     rows = type(copy.token_holder)._default_manager.using(settings().DATABASE)
     same = rows.filter(pk=copy.token_holder.pk, **{copy.column: copy.sealed})
     return same.update(**{copy.column: encryption.seal(text)})
-
-
-def _name(token_holder: TokenHolder) -> str:
-    channel = f"{token_holder.channel.name}/" if isinstance(token_holder, Consumer) else ""
-    return f"{token_holder._meta.verbose_name} {channel}{token_holder.name}"

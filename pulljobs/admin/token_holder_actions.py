@@ -143,7 +143,7 @@ def show_secrets(
 
 
 def note_secrets(request: HttpRequest, token_holder: TokenHolder, secrets: Secrets) -> None:
-    by, name = request.user.get_username(), auditing.name_of(token_holder)
+    by, name = request.user.get_username(), token_holder.describe()
     for what, _secret in secrets:
         subject = name if what is TOKEN else f"{name}: its signing secret"
         auditing.note(AuditEntry.Act.ROTATE, by=by, subject=subject)

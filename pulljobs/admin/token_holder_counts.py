@@ -91,7 +91,7 @@ def read_consumers(consumers: Sequence[Consumer]) -> dict[int, Figures]:
             [backlogs[consumer.pk]],
             now,
             rates.text_of(consumer.pk),
-            serving.held_back_of(living, f"{consumer.channel.name}/{consumer.name}"),
+            serving.held_back_of(living, consumer.path),
         )
         for consumer in consumers
     }

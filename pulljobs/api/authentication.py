@@ -17,7 +17,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.token_holders import TokenHolder
 from pulljobs.storage import protocol
-from pulljobs.storage.protocol import Caller, ConsumerPath
+from pulljobs.storage.protocol import Caller, ConsumerNames
 
 CHANNEL_TOKEN: Final = "X-Broker-Channel-Token"
 CONSUMER_TOKEN: Final = "X-Broker-Consumer-Token"
@@ -99,7 +99,7 @@ def tokens_of(meta: Mapping[str, str]) -> dict[str, str]:
     return {name: meta[key] for name, key in _TOKEN_KEYS.items() if key in meta}
 
 
-def storable_path(channel_name: str, consumer_name: str) -> ConsumerPath:
+def storable_path(channel_name: str, consumer_name: str) -> ConsumerNames:
     """Return both names for a query, with an empty text in place of a name that has a NUL.
 
     PostgreSQL rejects texts with NUL. No row has an empty name, so the query finds none.

@@ -51,7 +51,7 @@ def paused_consumers() -> Iterator[Finding]:
         until = max(
             moment for moment in (consumer.paused_until, consumer.channel.paused_until) if moment
         )
-        text = f"{_path(consumer)} is paused until {times.format_time(until)}."
+        text = f"{consumer.path} is paused until {times.format_time(until)}."
         yield Finding("paused", False, text)
 
 
@@ -60,7 +60,7 @@ def throttled_consumers() -> Iterator[Finding]:
     rows = Consumer.objects.using(settings().DATABASE).filter(throttled_until__gt=Now())
     for consumer in rows.filter(deleted_at=None).select_related("channel"):
         until = times.format_time(consumer.throttled_until)
-        text = f"{_path(consumer)} is throttled until {until}: `pulljobs resume` ends that."
+        text = f"{consumer.path} is throttled until {until}: `pulljobs resume` ends that."
         yield Finding("throttled", False, text)
 
 
@@ -73,10 +73,10 @@ def full_keys() -> Iterator[Finding]:
         counts = Counter(map(str, jobs))
         keys = [key for key, n in counts.most_common() if n >= consumer.max_queued_per_key]
         text = (
-            f"{_path(consumer)} has full keys of {consumer.max_queued_per_key} or more jobs, whose "
+            f"{consumer.path} has full keys of {consumer.max_queued_per_key} or more jobs, whose "
             f"next message is subject to key_overflow={consumer.key_overflow}: {list_names(keys)}."
             if keys
-            else f"{_path(consumer)} may have full keys."
+            else f"{consumer.path} may have full keys."
         )
         if is_cut_off := len(jobs) == LOOKED_AT:
             text += f" Only the first {LOOKED_AT:,} of its jobs by key were read."
@@ -100,7 +100,7 @@ def slow_rates() -> Iterator[Finding]:
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
     for consumer in rows.exclude(rate_per_second=None):
-        yield from _slow_rate(_path(consumer), consumer, [consumer.pk])
+        yield from _slow_rate(consumer.path, consumer, [consumer.pk])
     groups = LimitGroup.objects.using(using).exclude(rate_per_second=None)
     for group in groups.prefetch_related("consumers"):
         members = [consumer.pk for consumer in group.consumers.all()]
@@ -134,7 +134,7 @@ def unserved_consumers() -> Iterator[Finding]:
             yield Finding(
                 "no_worker",
                 True,
-                f"Jobs of {_path(consumer)} wait and no process serves it: "
+                f"Jobs of {consumer.path} wait and no process serves it: "
                 f"{serving.advise_to_serve(consumer)}.",
             )
 
@@ -152,7 +152,7 @@ def deleted_consumers() -> Iterator[Finding]:
             yield Finding(
                 "deleted_consumer",
                 True,
-                f"{_path(consumer)} is deleted and {_counted(has.waiting)} can never run, "
+                f"{consumer.path} is deleted and {_counted(has.waiting)} can never run, "
                 "and their messages keep old partitions: restore the consumer in the admin, or "
                 "kill the jobs there.",
             )
@@ -160,7 +160,7 @@ def deleted_consumers() -> Iterator[Finding]:
             yield Finding(
                 "deleted_consumer_dead",
                 False,
-                f"{_path(consumer)} is deleted and {_counted(has.dead)} are DEAD, and "
+                f"{consumer.path} is deleted and {_counted(has.dead)} are DEAD, and "
                 "their messages keep old partitions: delete the jobs in the admin, or delete the "
                 "consumer over HTTP again.",
             )
@@ -176,7 +176,7 @@ def dead_jobs() -> Iterator[Finding]:
     rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
     consumers = {consumer.pk: consumer for consumer in rows}
     for consumer_id, count in dead.counts(using, list(consumers)).items():
-        path, jobs = _path(consumers[consumer_id]), "job" if count == 1 else "jobs"
+        path, jobs = consumers[consumer_id].path, "job" if count == 1 else "jobs"
         more = " or more" if count >= dead.COUNTED else ""
         text = (
             f"{path} has {count:,} dead {jobs}{more}: see the errors with `pulljobs list --state "
@@ -267,7 +267,3 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     nodes_gone,
     sick_nodes,
 )
-
-
-def _path(consumer: Consumer) -> str:
-    return f"{consumer.channel.name}/{consumer.name}"

@@ -114,7 +114,7 @@ def _due_later(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 
 def _consumer_is_off(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     if consumer.deleted_at is not None:
-        path = f"{consumer.channel.name}/{consumer.name}"
+        path = consumer.path
         yield WaitReason("deleted", f"Its consumer {path} is deleted: restore it.")
     for kind, row in (("consumer", consumer), ("channel", consumer.channel)):
         if row.paused_until and row.paused_until > nodes.clock(settings().DATABASE):
@@ -168,7 +168,7 @@ def _held_key(holder: Job) -> WaitReason:
 
 def _held_back(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     living = serving.living()
-    path = f"{consumer.channel.name}/{consumer.name}"
+    path = consumer.path
     for held in serving.held_back_of(living, path):
         if held.task and held.task != _task_of(job):
             continue

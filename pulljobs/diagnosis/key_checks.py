@@ -25,7 +25,7 @@ def throttled_keys() -> Iterator[Finding]:
         if keys:
             end = rows.aggregate(end=Max("throttled_until"))["end"]
             text = (
-                f"{_path(consumer)} has throttled keys, the last until {times.format_time(end)}: "
+                f"{consumer.path} has throttled keys, the last until {times.format_time(end)}: "
                 f"{_list_keys(keys)}. `pulljobs resume` ends that."
             )
             yield Finding("throttled_keys", False, text)
@@ -40,7 +40,7 @@ def keys_without_slots() -> Iterator[Finding]:
         keys = [key for key, holders in held.items() if long.intersection(holders)]
         if keys:
             text = (
-                f"{_path(consumer)} has keys in which jobs have been in flight for longer than a "
+                f"{consumer.path} has keys in which jobs have been in flight for longer than a "
                 f"lease, and hold slots that others wait for: {_list_keys(keys)}. `pulljobs "
                 "explain JOB` names the holders."
             )
@@ -68,7 +68,3 @@ def _keys_of(consumer: Consumer) -> "QuerySet[FlowKey]":
 
 def _list_keys(keys: list[str]) -> str:
     return list_names([key or "that of jobs without a key" for key in keys])
-
-
-def _path(consumer: Consumer) -> str:
-    return f"{consumer.channel.name}/{consumer.name}"

@@ -74,7 +74,7 @@ def _bound(row: FlowLimits, members: Collection[Consumer]) -> Iterator[WaitReaso
 def _find_holders(members: Collection[Consumer]) -> tuple[int, list[SlotHolder]]:
     """Return the number of jobs of these consumers in flight, and a few that were claimed first."""
     using = settings().DATABASE
-    paths = {member.pk: f"{member.channel.name}/{member.name}" for member in members}
+    paths = {member.pk: member.path for member in members}
     leases = list(Lease.objects.using(using).filter(consumer_id__in=paths).order_by("claimed_at"))
     by_job = {job_id: lease for lease in leases for job_id in lease.job_ids}
     rows = Job.objects.using(using).filter(pk__in=by_job, state=State.INFLIGHT)

@@ -96,7 +96,7 @@ def held_back_of(nodes: Iterable[Node], path: str) -> list[HeldBack]:
 
 def is_served(consumer: Consumer, nodes: list[Node]) -> bool:
     """Return True if a worker serves the consumer, a pull waits for it, or a lease holds jobs."""
-    path = f"{consumer.channel.name}/{consumer.name}"
+    path = consumer.path
     if any(path in node.report.get("serves", ()) for node in nodes):
         return True
     using = settings().DATABASE

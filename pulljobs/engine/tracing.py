@@ -46,17 +46,17 @@ def claimed(
 
 
 def handler(
-    function: Callable[[Any], Any], path: tuple[str, str], *, is_async: bool
+    function: Callable[[Any], Any], names: tuple[str, str], *, is_async: bool
 ) -> Callable[[Any], Any]:
     """Return the handler of a consumer with a span around each call.
 
-    `path` has the names of the channel and of the consumer.
+    `names` are those of the channel and of the consumer.
     """
     if not _is_on:
         return function
     from pulljobs.engine import spans
 
-    return spans.traced(function, *path, is_async=is_async)
+    return spans.traced(function, *names, is_async=is_async)
 
 
 def step(name: str, number: int) -> AbstractContextManager[None]:
@@ -68,13 +68,13 @@ def step(name: str, number: int) -> AbstractContextManager[None]:
     return spans.step(name, number)
 
 
-def delivery(function: Callable[[Any], Any], path: tuple[str, str]) -> Callable[[Any], Any]:
+def delivery(function: Callable[[Any], Any], names: tuple[str, str]) -> Callable[[Any], Any]:
     """Return the function that delivers jobs to a push consumer with a span around each call."""
     if not _is_on:
         return function
     from pulljobs.engine import spans
 
-    return spans.traced(function, *path, is_async=True, operation="push", kind=spans.CLIENT)
+    return spans.traced(function, *names, is_async=True, operation="push", kind=spans.CLIENT)
 
 
 def within(headers: Mapping[str, str]) -> AbstractContextManager[None]:

@@ -9,7 +9,6 @@ from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.management import lookups
-from pulljobs.management.inspection.consumer import path_of
 from pulljobs.management.parsing import parse_duration
 from pulljobs.states import Reason
 from pulljobs.storage import nodes
@@ -62,7 +61,11 @@ def select(options: dict[str, Any], states: tuple[str, ...]) -> tuple[Selection,
         selection = selection._replace(consumer_ids=tuple(row.pk for row in consumers))
     for change, _text in filters.values():
         selection = selection._replace(**change)
-    of = f"of {', '.join(map(path_of, consumers))}" if consumers else "of all consumers"
+    of = (
+        f"of {', '.join(consumer.path for consumer in consumers)}"
+        if consumers
+        else "of all consumers"
+    )
     return selection, " ".join([of, *(text for _change, text in filters.values())])
 
 

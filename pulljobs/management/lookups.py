@@ -45,9 +45,7 @@ def find_consumer(path: str) -> Consumer:
         rows.filter(channel__name=channel_name, name=name).first() if _is_text(path) else None
     )
     known = rows.filter(deleted_at=None)[:MAX_COMPARED]
-    return consumer or _raise_unknown(
-        "consumer", path, [f"{other.channel.name}/{other.name}" for other in known]
-    )
+    return consumer or _raise_unknown("consumer", path, [other.path for other in known])
 
 
 def find_node(text: str) -> Node:

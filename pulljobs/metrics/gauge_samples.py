@@ -67,7 +67,7 @@ def _workers(using: str) -> Iterator[Sample]:
     served = Counter(path for node in alive for path in node.report.get("serves", ()))
     levels, waiting, holding = _levels(alive), _waiting(using), _holding(using)
     for row in counts.consumers(using):
-        path = f"{row.channel.name}/{row.name}"
+        path = row.path
         labels = (row.channel.name, row.name)
         serves = served[path] + waiting.get(row.pk, 0) + (row.pk in holding)
         yield "pulljobs_serving", labels, serves

@@ -221,6 +221,16 @@ class Consumer(FlowLimits, TokenHolder):
         else:
             self._save_in_group(*args, **kwargs)
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Names of the channel and of the consumer."""
+        return self.channel.name, self.name
+
+    @property
+    def path(self) -> str:
+        """Consumer path, `channel/consumer`."""
+        return f"{self.channel.name}/{self.name}"
+
     def _save_in_group(self, *args: Any, **kwargs: Any) -> None:
         """Save a consumer with a limit group. If it was not in the group, note the present time.
 

@@ -43,7 +43,7 @@ def names() -> set[str]:
 
 def check(
     name: str,
-    path: tuple[str, str],
+    consumer_names: tuple[str, str],
     given: Mapping[str, Any],
     keywords: Collection[str],
     timeout: object,
@@ -51,8 +51,8 @@ def check(
 ) -> None:
     """Raise ConfigurationError for wrong arguments of `@handler` above the function `name`.
 
-    `path` is (channel, consumer), `given` are the options that are fields of the consumer, and
-    `keywords` the names of all other arguments, to suggest one for a wrong name.
+    `consumer_names` are (channel, consumer), `given` the options that are fields of the consumer,
+    and `keywords` the names of all other arguments, to suggest one for a wrong name.
     """
     fields = names()
     for wrong in sorted(given.keys() - fields):
@@ -61,7 +61,7 @@ def check(
             f"{name} has the option {wrong!r}, which is neither a keyword of @handler nor a field "
             f"of the consumer; did you mean {nearest!r}?"
         )
-    if wrong_values := [*_own_problems(timeout, on_giving_up), *problems(*path, given)]:
+    if wrong_values := [*_own_problems(timeout, on_giving_up), *problems(*consumer_names, given)]:
         raise ConfigurationError(f"{name}: {' '.join(wrong_values)}")
 
 

@@ -58,6 +58,15 @@ class TokenHolder(models.Model):
             self.set_token()
         super().save(*args, **kwargs)
 
+    @property
+    def path(self) -> str:
+        """Name by which commands and pages refer to the row."""
+        return self.name
+
+    def describe(self) -> str:
+        """Return what the row is and its path, such as "consumer orders/invoicing"."""
+        return f"{self._meta.verbose_name} {self.path}"
+
     def clean(self) -> None:
         super().clean()
         if self.name:

@@ -33,7 +33,7 @@ def check_declarations(
         except Exception as error:  # The code of the project may raise anything.
             return [_not_imported(error)]
     problems = [_refused(name, error) for name, error in refused]
-    consumers = {handler.path for handler in handlers.registered()}
+    consumers = {handler.names for handler in handlers.registered()}
     for definition in declaring.declared().values():
         problems += _useless(definition, consumers)
     return problems

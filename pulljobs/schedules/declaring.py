@@ -101,7 +101,7 @@ def every(name: str | None = None, payload: Payload = None, **options: Any) -> C
             raise ConfigurationError(
                 f"@every is above {function!r}: put @handler or @workflow below it."
             )
-        channel, consumer = own[-1].path
+        channel, consumer = own[-1].names
         declare(name or f"{channel}-{consumer}", channel, payload, **options)
         return function
 

@@ -17,7 +17,7 @@ from pulljobs.states import State
 from pulljobs.storage.statements import run
 
 M = TypeVar("M", Channel, Consumer)
-ConsumerPath = tuple[str, str]
+ConsumerNames = tuple[str, str]
 """Names of a channel and of a consumer."""
 Caller = tuple[Channel, Consumer | None]
 """Channel, and its consumer or None if it has no such consumer."""
@@ -151,13 +151,13 @@ def _settled_under(using: str, job_id: int) -> UUID | None:
     return rows.values_list("lease_token", flat=True).first()
 
 
-def find_callers(using: str, paths: Collection[ConsumerPath]) -> dict[ConsumerPath, Caller]:
-    """Return the channel and consumer of each path (names of both), to authenticate requests.
+def find_callers(using: str, names: Collection[ConsumerNames]) -> dict[ConsumerNames, Caller]:
+    """Return the channel and consumer by the names of both, to authenticate requests.
 
-    The consumer is None if the channel has none of that name. A path with an unknown channel is
+    The consumer is None if the channel has none of that name. An unknown channel is
     missing. Fields that are not needed to authenticate load when they are first read.
     """
-    channels, consumers = zip(*paths, strict=True)
+    channels, consumers = zip(*names, strict=True)
     params = {"channels": array(channels), "consumers": array(consumers)}
     return {
         (row.channel, row.consumer): _make_caller(using, row)

@@ -45,7 +45,7 @@ def subscribe(backend: ChannelBackend, queue: str) -> str:
     """Create channel and consumer of a queue if they are missing. Return the channel's name."""
     channel = backend.channel_of(queue)
     handler.register(backend)
-    own = (each for each in handlers.registered() if each.path == (channel, CONSUMER))
+    own = (each for each in handlers.registered() if each.names == (channel, CONSUMER))
     handlers.subscribed(next(own))
     return channel
 

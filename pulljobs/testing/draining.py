@@ -178,7 +178,7 @@ def run_claimed(
 
 def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
     """Write the outcome. Return the job's new state if the outcome queues it again, else None."""
-    finished = pulling.finish([settlement], lambda: {job.id: job.handler.path})
+    finished = pulling.finish([settlement], lambda: {job.id: job.handler.names})
     return finished.states.get(job.id) if settlement.event in BACK_TO_QUEUE else None
 
 

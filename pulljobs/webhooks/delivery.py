@@ -47,10 +47,10 @@ class PushSender:
         try:
             answer = await self._exchange(endpoint, job)
         except (TimeoutError, ssl.SSLError, *FAILURES) as error:
-            emit(PushAnswered(*job.handler.path, _why(error)))
+            emit(PushAnswered(*job.handler.names, _why(error)))
             timeout = self._limits.PUSH_TIMEOUT.total_seconds()
             raise Retry(reason=_reason(error, timeout, job.payload, secrets)) from None
-        emit(PushAnswered(*job.handler.path, f"{answer.status // 100}xx"))
+        emit(PushAnswered(*job.handler.names, f"{answer.status // 100}xx"))
         longest = self._limits.PUSH_MAX_RETRY_AFTER
         judge(answer, sent=job.payload, secrets=secrets, longest=longest)
 

@@ -24,7 +24,7 @@ class ConsumerCircuit(ResultCounter):
     """Circuits of a consumer behind a lock: a single one, or a circuit for each failing task."""
 
     def __init__(self, handler: Handler, limits: Settings) -> None:
-        self._path, self._task_of = handler.path, handler.task_of
+        self._names, self._task_of = handler.names, handler.task_of
         # A burst ends by itself and should not wait for a circuit.
         self._is_disabled = not handler.backoff or limits.BURST or limits.ONCE
         self._limits = limits
@@ -90,7 +90,7 @@ class ConsumerCircuit(ResultCounter):
             self._note_state(task, circuit)
             state, level = circuit.state(time.monotonic()), circuit.level
         if has_changed:
-            emit(CircuitChanged(*self._path, state, level, _wait(circuit), task))
+            emit(CircuitChanged(*self._names, state, level, _wait(circuit), task))
 
     def holds_back(self, ticket: int, job: ClaimedJob) -> bool:
         """Return True if the job must not start, because the circuit opened after its claim."""
@@ -189,9 +189,9 @@ class Circuits:
 
     def get(self, handler: Handler) -> ConsumerCircuit:
         """Return the circuits of the handler's consumer, which the first call creates."""
-        known = self._circuits.get(handler.path)
+        known = self._circuits.get(handler.names)
         if known is None:
-            known = self._circuits.setdefault(handler.path, ConsumerCircuit(handler, self._limits))
+            known = self._circuits.setdefault(handler.names, ConsumerCircuit(handler, self._limits))
         return known
 
     def waits(self, handlers: Iterable[Handler]) -> list[float]:
@@ -200,8 +200,8 @@ class Circuits:
 
     def report(self) -> dict[str, Any]:
         """Return the reports of the circuits that are not closed, by channel/consumer."""
-        reports = {"/".join(path): circuit.report() for path, circuit in [*self._circuits.items()]}
-        return {path: report for path, report in reports.items() if report is not None}
+        reports = [("/".join(names), each.report()) for names, each in [*self._circuits.items()]]
+        return {path: report for path, report in reports if report is not None}
 
 
 def _wait(circuit: Circuit) -> float:

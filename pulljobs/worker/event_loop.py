@@ -211,7 +211,7 @@ class LoopTasks:
         for run in self._buffer.runs.current():
             is_blamed = run.job in self._tasks and blocking in (None, run.job)
             if is_blamed and run.slot != NO_SLOT and run.cancel(CancelReason.BLOCKED):
-                emit(LoopBlocked(run.job.id, *run.job.handler.path, run.seconds))
+                emit(LoopBlocked(run.job.id, *run.job.handler.names, run.seconds))
         self.give_up(0)
 
     def _on_done(

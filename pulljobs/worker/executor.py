@@ -191,7 +191,7 @@ def _run_in_transaction(job: ClaimedJob) -> None:
 
 
 def _finish(job: ClaimedJob, outcome: Settlement) -> Finished:
-    return pulling.finish([outcome], lambda: {job.id: job.handler.path})
+    return pulling.finish([outcome], lambda: {job.id: job.handler.names})
 
 
 def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
@@ -200,7 +200,7 @@ def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
         return job.settlement
     if job.handler.ack_policy is MANUAL:
         if not job.taken_away:
-            emit(HandlerSilent(job.id, *job.handler.path))
+            emit(HandlerSilent(job.id, *job.handler.names))
         raise Retry(reason="the handler called neither ack, nack nor reject")
     return outcomes.deliver(job.held, None if result is None else encoded(result), job)
 
@@ -254,4 +254,4 @@ def _emit_failure(job: ClaimedJob, error: BaseException) -> None:
     """
     job.failure = type(error).__name__
     if not job.taken_away:
-        emit(JobFailed(job.id, *job.handler.path, job.failure))
+        emit(JobFailed(job.id, *job.handler.names, job.failure))

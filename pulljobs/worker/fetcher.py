@@ -101,7 +101,7 @@ class Fetcher:
 
     def consumer_paths(self) -> list[str]:
         """Return the consumers that this process serves, as channel/consumer."""
-        return ["/".join(each.handler.path) for each in self.rotation.subscriptions]
+        return [each.handler.path for each in self.rotation.subscriptions]
 
     def release_waiting(self) -> None:
         """Release the crash suspects that have not started."""

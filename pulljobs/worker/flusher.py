@@ -126,7 +126,7 @@ class Flusher:
         written = [outcome for _job, outcome in batch if outcome is not None]
         return pulling.finish(
             written,
-            lambda: {job.id: job.handler.path for job, _outcome in batch},
+            lambda: {job.id: job.handler.names for job, _outcome in batch},
             skip_locked=skip_locked,
         )
 
@@ -152,10 +152,10 @@ class Flusher:
     def _emit_run_times(self) -> None:
         """Emit the times of the runs that have ended since the last pass."""
         by_consumer: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-        for path, seconds in self._buffer.runs.take_times():
-            by_consumer[path].append(seconds)
-        for path, times in by_consumer.items():
-            emit(HandlersRan(*path, times))
+        for names, seconds in self._buffer.runs.take_times():
+            by_consumer[names].append(seconds)
+        for names, times in by_consumer.items():
+            emit(HandlersRan(*names, times))
 
 
 def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:

@@ -65,4 +65,4 @@ def call_give_up_hook(job: ClaimedJob) -> None:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and isinstance(error, KeyboardInterrupt):
             raise
-        emit(GivingUpFailed(job.id, *job.handler.path, type(error).__name__))
+        emit(GivingUpFailed(job.id, *job.handler.names, type(error).__name__))

@@ -138,8 +138,7 @@ class PushPool:
             self.host_count, deliver = DeliveryCount(), _refusing(str(error))
         else:
             self.host_count = self._delivery.hosts[endpoint.origin]
-            path = (consumer.channel.name, consumer.name)
-            deliver = tracing.delivery(_delivering(self._delivery, endpoint), path)
+            deliver = tracing.delivery(_delivering(self._delivery, endpoint), consumer.names)
         self.handler = Handler(
             channel=consumer.channel.name, consumer=consumer.name, function=deliver
         )

@@ -107,9 +107,9 @@ class Renewer:
             elif job in self._in_flight and job not in writing:  # else its outcome is written
                 job.taken_away, job.renew_at = True, NEVER
                 self._runs.cancel(job.held, CancelReason.LOST)
-                lost[job.handler.path] += 1
-        for path, count in lost.items():
-            emit(LeasesLost(count, *path))
+                lost[job.handler.names] += 1
+        for names, count in lost.items():
+            emit(LeasesLost(count, *names))
 
 
 def record_start(job: ClaimedJob) -> bool:

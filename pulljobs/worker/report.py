@@ -38,7 +38,7 @@ def _run(run: HandlerRun) -> Report:
     handler = run.job.handler
     return {
         "job": str(run.job.id),
-        "consumer": "/".join(handler.path),
+        "consumer": handler.path,
         "slot": None if run.slot == NO_SLOT else run.slot,
         "seconds": round(run.seconds, 1),
         "ended": run.cancel_reason,

@@ -13,7 +13,7 @@ from pulljobs.worker.subscriptions import ConsumerSubscription
 LONGEST_PASS: Final = 0.5
 SEARCH_EVERY: Final = 1.0
 """Seconds between passes that check all subscriptions. The others check those due soon."""
-_path_of: Final = attrgetter("handler.path")
+_names_of: Final = attrgetter("handler.names")
 URGENT_SHARE: Final = 3
 """One of this many claims is for the longest waiting subscription, the others for new work."""
 
@@ -43,7 +43,7 @@ class FetchRotation:
         known: dict[object, ConsumerSubscription] = {}
         for subscription in subscriptions:
             known[subscription.puller.consumer.pk] = subscription
-            known[subscription.handler.path] = subscription
+            known[subscription.handler.names] = subscription
             if subscription.pool.reports_room:
                 known[subscription.pool] = subscription
         self._known, self.subscriptions = known, subscriptions
@@ -56,7 +56,7 @@ class FetchRotation:
         call this.
         """
         if consumers is None:
-            consumers = [subscription.handler.path for subscription in self.subscriptions]
+            consumers = [subscription.handler.names for subscription in self.subscriptions]
         known = [consumer for consumer in consumers if consumer in self._known]
         self._with_work.extend(known)
         return bool(known)
@@ -71,9 +71,9 @@ class FetchRotation:
         These are the consumers of jobs that are `back` in the queue, and those of settled jobs that
         have freed a key or a place under a limit.
         """
-        with_work = {job.handler.path for job in back}
-        served = map(self._known.get, set(map(_path_of, settled)))
-        with_work |= {each.handler.path for each in served if each and each.waits_for_settles}
+        with_work = {job.handler.names for job in back}
+        served = map(self._known.get, set(map(_names_of, settled)))
+        with_work |= {each.handler.names for each in served if each and each.waits_for_settles}
         self.note_work(with_work)
 
     def due(self) -> Iterator[ConsumerSubscription]:

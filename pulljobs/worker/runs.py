@@ -106,7 +106,7 @@ class HandlerRuns:
         self._times: deque[tuple[tuple[str, str], float]] | None = (
             deque() if is_counting() else None
         )
-        """Consumer paths and seconds of ended runs, or None if no recorder counts them."""
+        """Names of consumers and seconds of ended runs, or None if no recorder counts them."""
 
     def slot(self, number: int, on_cancel: Callable[[HandlerRun], None]) -> RunSlot:
         """Return the slot with this number, in which the calling thread runs handlers."""
@@ -133,7 +133,7 @@ class HandlerRuns:
         if begun_at > job.run_time.due:
             job.run_time.note(seconds, begun_at)
         if self._times is not None:
-            self._times.append((job.handler.path, seconds))
+            self._times.append((job.handler.names, seconds))
         return cancelled
 
     def claim_outcome(self, run: HandlerRun) -> bool:

@@ -101,12 +101,12 @@ def chosen_handlers(
         raise ConfigurationError(f"EXCLUDE leaves nothing of ONLY: {', '.join(sorted(only))}.")
     push = push and can_deliver()
     known = list(handlers.registered())
-    unknown = {*only, *exclude}.difference(*(handler.names for handler in known))
+    unknown = {*only, *exclude}.difference(*(handler.selectors for handler in known))
     if unknown and push:
         unknown -= _names_of_push_consumers()
     if unknown or not (known or push):
         raise ConfigurationError(_describe_missing(unknown, known))
-    return [handler for handler in known if is_chosen(handler.names, only, exclude)]
+    return [handler for handler in known if is_chosen(handler.selectors, only, exclude)]
 
 
 def _describe_missing(unknown: Collection[str], known: Collection[Handler]) -> str:
@@ -115,7 +115,7 @@ def _describe_missing(unknown: Collection[str], known: Collection[Handler]) -> s
             "There is no handler: register one with @pulljobs.handlers.handler in a "
             "pull_handlers.py of an installed app. Push needs no handler, but pulljobs[push]."
         )
-    served = ", ".join(sorted("/".join(handler.path) for handler in known))
+    served = ", ".join(sorted(handler.path for handler in known))
     return f"No handler serves {', '.join(sorted(unknown))}: there are handlers for {served}."
 
 
@@ -147,7 +147,7 @@ class Subscriptions:
         self._only, self._exclude = frozenset(limits.ONLY), frozenset(limits.EXCLUDE)
         self._threads, self._tasks, self._push_delivery = threads, tasks, push_delivery
         self._handlers = {
-            handler.path: handlers.traced(handler)
+            handler.names: handlers.traced(handler)
             for handler in chosen_handlers(self._only, self._exclude, push=limits.PUSH)
         }
         self._consumer_ids = [
@@ -155,7 +155,7 @@ class Subscriptions:
             for consumer, handler in zip(
                 handlers.sync_consumers(), handlers.registered(), strict=True
             )
-            if handler.path in self._handlers
+            if handler.names in self._handlers
         ]
         self._current: Sequence[ConsumerSubscription] = ()
         self._warned: set[int] = set()
@@ -226,7 +226,7 @@ class Subscriptions:
 
     def _is_served(self, consumer: Consumer) -> bool:
         if consumer.deleted_at is None:
-            names = {consumer.channel.name, f"{consumer.channel.name}/{consumer.name}"}
+            names = {consumer.channel.name, consumer.path}
             return is_chosen(names, self._only, self._exclude)
         if not _is_push(consumer):
             self._warn(consumer, "is deleted: restore it, or remove its handler.")

@@ -76,7 +76,7 @@ class Watchdog:
         limits = (run.started_at + time_limit, run.job.hard_end - BEFORE_HARD_END, run.job.end_by)
         end = min(limits)
         if time.monotonic() >= end and run.cancel(CancelReason.TIMED_OUT):
-            emit(JobTimedOut(run.job.id, *handler.path, run.seconds))
+            emit(JobTimedOut(run.job.id, *handler.names, run.seconds))
 
     def _reason_to_retire(self, running: Sequence[HandlerRun]) -> str:
         """Return the reason to replace this process, or an empty string if there is none."""

@@ -65,10 +65,9 @@ def check_runs(version: int | None = None) -> CheckedRuns:
     known = {(each.channel, each.consumer): each for each in definitions.registered()}
     broken: list[CheckedRun] = []
     for run, job, steps, message in live_runs(using, version):
-        path = (job.consumer.channel.name, job.consumer.name)
-        workflow = known.get(path)
+        workflow = known.get(job.consumer.names)
         if workflow is None:
-            broken.append(_checked(run, f"No workflow has the consumer {'/'.join(path)}."))
+            broken.append(_checked(run, f"No workflow has the consumer {job.consumer.path}."))
         elif not workflow.oldest_version <= run.version <= workflow.version:
             left += 1
         else:

@@ -20,7 +20,7 @@ def check_runs() -> Iterator[Finding]:
 
 def _describe(stranded: StrandedRuns) -> str:
     runs = "1 run" if stranded.runs == 1 else f"{stranded.runs:,} runs"
-    path = versions.format_path(stranded.consumer)
+    path = stranded.consumer.path
     return (
         f"{runs} of {path} can't go on: version {stranded.version}, and its living workers accept "
         f"{versions.format_ranges(stranded.accepted)}. The oldest is "

@@ -177,8 +177,8 @@ class RunStore:
 
     def _finish(self, outcome: Settlement, verdict: Result = Result.SUCCESS) -> None:
         end_now(self.job)
-        path = self.job.handler.path
-        finished = pulling.finish([outcome._replace(run=self.job)], lambda: {self.job.id: path})
+        names = self.job.handler.names
+        finished = pulling.finish([outcome._replace(run=self.job)], lambda: {self.job.id: names})
         if self.job.id not in finished.states:
             raise self._lost()
         self.job.verdict = verdict
@@ -215,7 +215,7 @@ class RunStore:
         if not rows:
             raise self._lost()
         if is_ended and is_counting():
-            event = StepEnded(*self.job.handler.path, step.kind, seconds, failure is not None)
+            event = StepEnded(*self.job.handler.names, step.kind, seconds, failure is not None)
             emission.emit_on_commit(self.using, event)
         return rows[0].result
 

@@ -116,8 +116,8 @@ class _Crashes:
 def _find(function: Callable[..., Any], crashes: _Crashes) -> tuple[Workflow, Handler]:
     """Return the workflow of a function, and a copy of its handler that makes these crashes."""
     workflow = definitions.find(function)
-    path = (workflow.channel, workflow.consumer)
-    handler = next(each for each in handlers.registered() if each.path == path)
+    names = (workflow.channel, workflow.consumer)
+    handler = next(each for each in handlers.registered() if each.names == names)
     perform = aperform_run if workflow.is_async else perform_run
     return workflow, replace(handler, function=partial(perform, workflow, on_stored=crashes.note))
 

@@ -77,7 +77,7 @@ def take_up(using: str) -> bool:
 def _read_served() -> Iterator[definitions.Workflow]:
     """Yield the workflows whose consumers this worker serves."""
     only, exclude = settings().ONLY, settings().EXCLUDE
-    names = {handler.path: handler.names for handler in handlers.registered()}
+    names = {handler.names: handler.selectors for handler in handlers.registered()}
     for each in definitions.registered():
         if is_chosen(names.get((each.channel, each.consumer), set()), only, exclude):
             yield each
@@ -89,12 +89,7 @@ def find_consumers(using: str) -> dict[int, Consumer]:
     paths = {path for node in nodes for path in _reported(node)} | report_versions().keys()
     if not paths:
         return {}
-    return {row.pk: row for row in counts.consumers(using) if format_path(row) in paths}
-
-
-def format_path(consumer: Consumer) -> str:
-    """Return the path of a consumer, channel/consumer."""
-    return f"{consumer.channel.name}/{consumer.name}"
+    return {row.pk: row for row in counts.consumers(using) if row.path in paths}
 
 
 def count_live(using: str, consumer_ids: Sequence[int]) -> list[LiveRuns]:
@@ -126,7 +121,7 @@ def find_stranded(
             ranges,
         )
         for (consumer_id, version), rows in queued.items()
-        if not accepts(ranges := accepted.get(format_path(consumers[consumer_id]), []), version)
+        if not accepts(ranges := accepted.get(consumers[consumer_id].path, []), version)
     ]
 
 
@@ -152,7 +147,7 @@ def describe_left(using: str, consumer_id: int, row: WorkflowRun) -> str:
     consumer = rows.filter(pk=consumer_id).first()
     if consumer is None:  # Its row was deleted by SQL.
         return ""
-    path = format_path(consumer)
+    path = consumer.path
     ranges = read_accepted().get(path, [])
     if not accepts(ranges, row.version):
         return (

@@ -172,7 +172,7 @@ def test_a_job_that_was_lost_and_claimed_again_follows_its_new_lease_only() -> N
     bench.write(again, outcomes.reject(again.held, "no"))
     end()
     assert jobs.get(first.id).state == State.DEAD
-    assert LeasesLost(1, *first.handler.path) in events
+    assert LeasesLost(1, *first.handler.names) in events
 
 
 def test_due_leases_are_renewed_in_one_pass_and_lost_jobs_are_marked() -> None:

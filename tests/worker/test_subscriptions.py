@@ -120,7 +120,7 @@ def test_consumers_are_read_again_only_after_a_change(
             changed.name += "2"
             changed.save()
         [second] = served.current()
-        assert second.handler.path == (consumer.channel.name, "a2")
+        assert second.handler.names == (consumer.channel.name, "a2")
         assert first is not second
 
 

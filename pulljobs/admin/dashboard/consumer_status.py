@@ -47,7 +47,7 @@ class ConsumerStatus:
     @property
     def path(self) -> str:
         """Consumer path, `channel/consumer`."""
-        return path_of(self.consumer)
+        return self.consumer.path
 
     @property
     def oldest_seconds(self) -> float | None:
@@ -106,7 +106,7 @@ def read_statuses(
             backlogs[consumer.pk],
             now,
             waiting.get(consumer.pk, 0),
-            None if workers is None else serving.get(path_of(consumer), ()),
+            None if workers is None else serving.get(consumer.path, ()),
             backlog.estimate(using, backlogs[consumer.pk]) if number < estimated else None,
             holds.get(consumer.pk),
         )
@@ -155,11 +155,6 @@ def total(statuses: Sequence[ConsumerStatus], count: str) -> Total:
         sum(getattr(status.backlog, count) for status in statuses),
         any(status.backlog.is_least(count) for status in statuses),
     )
-
-
-def path_of(consumer: Consumer) -> str:
-    """Return the consumer path, `channel/consumer`."""
-    return f"{consumer.channel.name}/{consumer.name}"
 
 
 def _waiting(using: str) -> Mapping[int, int]:

@@ -104,7 +104,7 @@ class Usage:
 
     def describe_consumer(self, consumer: Consumer) -> LimitedRow:
         """Return the row of a consumer with its own limits, its throttle and its waiting keys."""
-        row = self.describe(f"{consumer.channel.name}/{consumer.name}", consumer, [consumer])
+        row = self.describe(consumer.path, consumer, [consumer])
         until = consumer.throttled_until
         row = replace(row, throttled_until=until if until and until > self.at else None)
         return self._with_keys(row, consumer) if consumer.takes_turns else row

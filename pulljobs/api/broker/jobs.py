@@ -183,7 +183,7 @@ def _settle(
         raise job_refusals.held_elsewhere()
     held = Held(job.id, job.lease_token or NO_LEASE)
     outcome = outcomes.deliver(held) if event == Event.DELIVER else outcomes.reject(held, ERROR)
-    finished = pulling.finish([outcome], emission.paths_of(consumer, [outcome]))
+    finished = pulling.finish([outcome], emission.names_by_job(consumer, [outcome]))
     if finished.locked:
         raise exceptions.row_locked()
     if job.id not in finished.states:

@@ -64,7 +64,7 @@ class QueuedJobs(PullConsumerView):
 
     def delete(self, request: Request, **names: str) -> Response:
         consumer = consumer_of(names)
-        subject = f"all queued jobs of {auditing.name_of(consumer)}, purged"
+        subject = f"all queued jobs of {consumer.describe()}, purged"
         steps = auditing.noting(
             operating.purging(consumer), Event.KILL, by=user_name(request), subject=subject
         )

@@ -5,16 +5,16 @@ from functools import partial
 from itertools import compress
 from typing import Final, NamedTuple
 
-from pulljobs import emission, pulling
+from pulljobs import pulling
 from pulljobs.api.leases.bodies import ItemStatus
 from pulljobs.api.leases.owned_items import AckItem, OwnedItem, find_owned, not_owned
 from pulljobs.conf import settings
-from pulljobs.emission import ConsumerPaths
+from pulljobs.emission import FindNames
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.models import Consumer
 from pulljobs.states import Event
 from pulljobs.storage import limits, listen, protocol
-from pulljobs.storage.protocol import ConsumerPath
+from pulljobs.storage.protocol import ConsumerNames
 from pulljobs.storage.rows import Finished
 
 FEW_ITEMS: Final = 10
@@ -128,13 +128,13 @@ def _throttle(consumer: Consumer, items: Iterable[OwnedItem]) -> None:
 
 
 def _finish(
-    items: Collection[OwnedItem], write: Callable[[Sequence[Settlement], ConsumerPaths], Finished]
+    items: Collection[OwnedItem], write: Callable[[Sequence[Settlement], FindNames], Finished]
 ) -> dict[int, ItemStatus]:
     """Write the outcomes of different jobs by `write`, and return their statuses by job id.
 
     After the commit, processes that wait for retried jobs are notified.
     """
-    finished = write([item.settlement for item in items], partial(_paths_of, items))
+    finished = write([item.settlement for item in items], partial(_names_by_job, items))
     retried = {
         item.consumer.pk
         for item in items
@@ -149,8 +149,8 @@ def _finish(
     return statuses | dict.fromkeys(not_owned(lost), ItemStatus.NOT_FOUND)
 
 
-def _paths_of(items: Iterable[OwnedItem]) -> Mapping[int, ConsumerPath]:
-    return {item.job_id: emission.path_of(item.consumer) for item in items}
+def _names_by_job(items: Iterable[OwnedItem]) -> Mapping[int, ConsumerNames]:
+    return {item.job_id: item.consumer.names for item in items}
 
 
 def _status_of(job_id: int, finished: Finished) -> ItemStatus:

@@ -20,7 +20,7 @@ from pulljobs.api import authentication, raw_bodies
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.storage import protocol
-from pulljobs.storage.protocol import Caller, ConsumerPath
+from pulljobs.storage.protocol import Caller, ConsumerNames
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -63,7 +63,7 @@ class LeaseRequest:
 
     view: "LeaseView[Any, Any]"
     request: "HttpRequest"
-    path: ConsumerPath
+    names: ConsumerNames
     sent: bytes
     """Body as it was sent, which may be compressed."""
     future: Future[tuple[Consumer, Any]] = field(default_factory=Future)
@@ -122,7 +122,7 @@ def _read_all(requests: Sequence[LeaseRequest], threads: Threads) -> list[ReadRe
 
     The futures of the others get their refusals.
     """
-    find = partial(protocol.find_callers, settings().DATABASE, {each.path for each in requests})
+    find = partial(protocol.find_callers, settings().DATABASE, {each.names for each in requests})
     try:
         callers = threads.run(partial(_context_of(requests).run, find))
     except Exception as error:
@@ -131,7 +131,7 @@ def _read_all(requests: Sequence[LeaseRequest], threads: Threads) -> list[ReadRe
     read: list[ReadRequest] = []
     for each in requests:
         with _answering(each):
-            authenticate = partial(each.authenticate, callers.get(each.path))
+            authenticate = partial(each.authenticate, callers.get(each.names))
             read.append(ReadRequest(each, *threads.run(partial(each.context.run, authenticate))))
     return read
 

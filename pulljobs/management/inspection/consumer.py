@@ -45,7 +45,7 @@ def inspect(path: str) -> CommandResult:
     failures, clients = read_failures([consumer]), _read_clients(consumer)
     content = {
         "kind": "consumer",
-        "name": path_of(consumer),
+        "name": consumer.path,
         **shared.field_values(consumer, *FIELDS),
         "settings": shared.field_values(consumer, *SETTINGS),
         "now": contents[0] if contents else None,
@@ -72,14 +72,9 @@ def list_all() -> CommandResult:
     )
 
 
-def path_of(consumer: Consumer) -> str:
-    """Return the path `CHANNEL/CONSUMER` of a consumer."""
-    return f"{consumer.channel.name}/{consumer.name}"
-
-
 def read_failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
     """Return the five newest dead jobs of consumers, newest first, as (path of consumer, job)."""
-    paths = {consumer.pk: path_of(consumer) for consumer in consumers}
+    paths = {consumer.pk: consumer.path for consumer in consumers}
     jobs = dead.newest(settings().DATABASE, list(paths), shared.MAX_FAILURES)
     newest = sorted(jobs, key=lambda job: -job.id)[: shared.MAX_FAILURES]
     return [(paths[job.consumer_id], job) for job in newest]
@@ -101,7 +96,7 @@ def _render_clients(clients: list[dict[str, Any]]) -> list[Block]:
 
 def _lines(consumer: Consumer, frame: TopFrame) -> list[Block]:
     return [
-        title(f"Consumer {path_of(consumer)}"),
+        title(f"Consumer {consumer.path}"),
         FactsBlock(shared.format_facts(shared.field_values(consumer, *FIELDS)) + _serving(frame)),
         title("Now"),
         *tables.render_consumers(frame, "name", ViewSize()),

@@ -9,7 +9,6 @@ from pulljobs.diagnosis import explain, timeline, times
 from pulljobs.diagnosis.timeline import TimelineEntry
 from pulljobs.errors import PulljobsError
 from pulljobs.management.inspection import shared
-from pulljobs.management.inspection.consumer import path_of
 from pulljobs.management.output_blocks import (
     Block,
     Cell,
@@ -74,7 +73,7 @@ def _facts(view: JobView, row: Job | ArchivedJob) -> dict[str, Any]:
     return {
         "id": ids.encode(view.id),
         "number": str(view.id),
-        "consumer": path_of(row.consumer),
+        "consumer": row.consumer.path,
         "state": view.state.value,
         "reason": view.reason,
         "retry_count": view.retry_count,

@@ -32,7 +32,7 @@ def _explain_live(job: Job) -> CommandResult:
     content = {
         "job": job.pk,
         "id": ids.encode(job.pk),
-        "consumer": f"{job.consumer.channel.name}/{job.consumer.name}",
+        "consumer": job.consumer.path,
         "state": job.state,
         "position": position.before if position else None,
         "position_is_least": position.is_least if position else None,

@@ -14,7 +14,6 @@ from typing import Any, Final
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.management import job_filters
-from pulljobs.management.inspection.consumer import path_of
 from pulljobs.management.inspection.shared import first_line, format_time
 from pulljobs.management.output_blocks import Block, Column, TableBlock
 from pulljobs.management.parsing import whole_number
@@ -66,7 +65,7 @@ def handle(*, limit: int, **options: Any) -> CommandResult:
 def _content(job: Job) -> dict[str, Any]:
     return {
         "job": ids.encode(job.pk),
-        "consumer": path_of(job.consumer),
+        "consumer": job.consumer.path,
         "state": job.state,
         "reason": job.reason,
         "created_at": ids.time_of(job.pk),
@@ -82,7 +81,7 @@ def _rows(jobs: Sequence[Job]) -> list[list[str]]:
     return [
         [
             ids.encode(job.pk),
-            path_of(job.consumer),
+            job.consumer.path,
             job.state if job.reason is None else f"{job.state}: {job.reason}",
             format_time(ids.time_of(job.pk)),
             str(job.retry_count),

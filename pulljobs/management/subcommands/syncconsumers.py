@@ -14,7 +14,6 @@ from pulljobs import handlers, limit_groups, operating, registering
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
-from pulljobs.management.inspection.consumer import path_of
 from pulljobs.management.output_blocks import Cell, FactsBlock, TableBlock, text_columns
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import Consumer, LimitGroup
@@ -41,7 +40,7 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
     handlers.autodiscover()
     if not (update or dry_run):
         return CommandResult.from_facts(
-            {"consumers": list(map(path_of, handlers.sync_consumers()))}
+            {"consumers": [consumer.path for consumer in handlers.sync_consumers()]}
         )
     return _result(update_consumers(dry_run=dry_run), dry_run=dry_run)
 
@@ -85,7 +84,7 @@ def _save(using: str, consumer: Consumer) -> None:
     except ValidationError as error:
         texts = [f"{name}: {' '.join(wrong)}" for name, wrong in error.message_dict.items()]
         raise ConfigurationError(
-            f"{path_of(consumer)}: {' '.join(texts)} The options of the code contradict others of "
+            f"{consumer.path}: {' '.join(texts)} The options of the code contradict others of "
             "the row: set those in @handler, too, or change the row in the admin."
         ) from error
 
@@ -95,10 +94,10 @@ def _show(value: Any) -> Any:
 
 
 def _result(updates: list[ConsumerUpdate], *, dry_run: bool) -> CommandResult:
-    consumers = [path_of(update.consumer) for update in updates]
+    consumers = [update.consumer.path for update in updates]
     changes = [
         {
-            "consumer": path_of(update.consumer),
+            "consumer": update.consumer.path,
             "option": option,
             "was": _show(was),
             "is": _show(new),

@@ -435,7 +435,7 @@ def give_back(pull: PendingPull, claim: Claim) -> None:
     token = claim.taken.lease_token
     if pull.asked.request_id is None or jobs.forget_request(settings().DATABASE, token):
         released = [outcomes.release(Held(job.id, token)) for job, _message in claim.jobs]
-        pulling.finish(released, emission.paths_of(pull.consumer, released))
+        pulling.finish(released, emission.names_by_job(pull.consumer, released))
 
 
 def give_back_answered(pull: PendingPull, run: Callable[[Callable[[], None]], Any]) -> None:
