@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from pulljobs.client.bodies import Draft, Receipt
@@ -59,13 +59,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _consume(options: argparse.Namespace) -> None:
-    [first, *others] = [_split_url(url) for url in options.url]
-    if any(url[1:] != first[1:] for url in others):
+    [first, *others] = addresses = [_parse_url(url) for url in options.url]
+    if any(each.names != first.names for each in others):
         raise ConfigurationError("All URLs must be of the same channel and consumer.")
     command = Command(options.exec, _without_secrets(os.environ), count=options.count)
     consumer = Consumer(
         command.run,
-        [url[0] for url in (first, *others)],
+        [each.base_url for each in addresses],
         subscription=_subscription(first),
         max_in_flight=options.max_in_flight or options.concurrency,
         concurrency=options.concurrency,
@@ -81,9 +81,9 @@ def _consume(options: argparse.Namespace) -> None:
 
 
 def _fetch(options: argparse.Namespace) -> None:
-    base_url, *names = _split_url(options.url)
-    subscription = _subscription((base_url, *names))
-    with PullConsumer(base_url, subscription, connection=_connection(options)) as consumer:
+    address = _parse_url(options.url)
+    subscription = _subscription(address)
+    with PullConsumer(address.base_url, subscription, connection=_connection(options)) as consumer:
         messages = consumer.fetch(options.n, options.timeout)
         for message in messages:
             print(json.dumps(_shown(message)), flush=True)
@@ -93,17 +93,17 @@ def _fetch(options: argparse.Namespace) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    base_url, *names = _split_url(options.url)
-    subscription = _subscription((base_url, *names))
-    with PullConsumer(base_url, subscription, connection=_connection(options)) as consumer:
+    address = _parse_url(options.url)
+    subscription = _subscription(address)
+    with PullConsumer(address.base_url, subscription, connection=_connection(options)) as consumer:
         print(json.dumps(consumer.info(), indent=2))
 
 
 def _publish(options: argparse.Namespace) -> None:
-    base_url, channel, _none = _split_url(options.url)
+    address = _parse_url(options.url)
     with Producer(
-        base_url,
-        channel,
+        address.base_url,
+        address.channel,
         options.producer,
         channel_token=_token(CHANNEL_TOKEN),
         producer_token=_token(PRODUCER_TOKEN),
@@ -165,25 +165,36 @@ def _shown(message: Message) -> dict[str, Any]:
     return {name: given[name] for name in given if not name.startswith("Lease")}
 
 
-def _split_url(url: str) -> tuple[str, str, str]:
-    """Split a URL into base URL, channel, and consumer, which is empty if the URL names none."""
+class _Address(NamedTuple):
+    """Parts of the URL of a channel or consumer."""
+
+    base_url: str
+    channel: str
+    consumer: str
+    """Name of the consumer, or an empty text in the URL of a channel."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.channel, self.consumer
+
+
+def _parse_url(url: str) -> _Address:
     base_url, separator, rest = url.partition("/channel/")
     names = [unquote(part) for part in rest.rstrip("/").split("/")]
     if separator and len(names) == 1 and names[0]:
-        return base_url, names[0], ""
+        return _Address(base_url, names[0], "")
     if separator and len(names) == 3 and names[1] == "consumer" and all(names):
-        return base_url, names[0], names[2]
+        return _Address(base_url, names[0], names[2])
     raise ConfigurationError(
         f"{url!r} names no channel: write http://HOST/channel/NAME to publish, and else "
         "http://HOST/channel/NAME/consumer/NAME."
     )
 
 
-def _subscription(split_url: tuple[str, ...]) -> Subscription:
-    _base_url, channel, consumer = split_url
-    if not consumer:
+def _subscription(address: _Address) -> Subscription:
+    if not address.consumer:
         raise ConfigurationError("The URL names no consumer: end it with /consumer/NAME.")
-    return Subscription(channel, consumer, _token(CHANNEL_TOKEN), _token(CONSUMER_TOKEN))
+    return Subscription(*address.names, _token(CHANNEL_TOKEN), _token(CONSUMER_TOKEN))
 
 
 def _token(name: str) -> str:
