@@ -11,10 +11,11 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from pulljobs import handlers, hooks, jobs, pulling
+from pulljobs.claimed_jobs import Grant
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError
-from pulljobs.handlers import ClaimedJob, Grant, Handler
+from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer, FlowBucket, FlowKey, Job
 from pulljobs.models.fields import ClockTime
 from pulljobs.pulling import Claim, Puller

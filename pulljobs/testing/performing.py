@@ -13,9 +13,10 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from pulljobs import handlers
+from pulljobs.claimed_jobs import Grant
 from pulljobs.engine import encodings, outcomes
 from pulljobs.engine.outcomes import Held, Settlement
-from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
+from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
 from pulljobs.publishing import Payload, encoded
 from pulljobs.states import Event
 from pulljobs.storage.rows import HeldJob, StoredMessage

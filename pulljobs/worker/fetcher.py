@@ -11,11 +11,12 @@ from uuid import UUID
 from django.db import DatabaseError, InterfaceError
 
 from pulljobs import pulling, run_limits
+from pulljobs.claimed_jobs import Grant
 from pulljobs.conf import Settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.throttle import Throttle
-from pulljobs.handlers import ClaimedJob, Grant
+from pulljobs.handlers import ClaimedJob
 from pulljobs.loops import JITTER, give_way
 from pulljobs.pulling import LIMITED_POLL, QUIET, Claim
 from pulljobs.storage import listen, sessions

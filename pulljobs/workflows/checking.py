@@ -11,10 +11,11 @@ from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
 from pulljobs import ids
+from pulljobs.claimed_jobs import Grant
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held
 from pulljobs.errors import StepMismatch
-from pulljobs.handlers import ClaimedJob, Grant, Handler
+from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Job
 from pulljobs.storage.rows import HeldJob, StoredMessage
 from pulljobs.worker import transactions

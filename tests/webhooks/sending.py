@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from pulljobs.claimed_jobs import Grant
 from pulljobs.conf import Settings
 from pulljobs.engine import encodings
 from pulljobs.engine.outcomes import Held
 from pulljobs.errors import Retry
-from pulljobs.handlers import ClaimedJob, Grant, Handler
+from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Channel, Consumer
 from pulljobs.storage.rows import HeldJob, StoredMessage
 from pulljobs.webhooks.delivery import PushSender

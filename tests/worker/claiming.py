@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from pulljobs.claimed_jobs import Grant
 from pulljobs.conf import Settings, settings
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.run_times import RunTime
-from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
+from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
 from pulljobs.models import Consumer
 from pulljobs.pulling import Puller
 from pulljobs.storage.rows import HeldJob, StoredMessage

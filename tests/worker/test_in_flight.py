@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from pulljobs.claimed_jobs import Grant
 from pulljobs.engine.outcomes import Held
-from pulljobs.handlers import Grant
 from pulljobs.worker.in_flight import InFlightJobs
 from tests.worker.claiming import unclaimed
 
