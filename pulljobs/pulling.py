@@ -30,6 +30,7 @@ from pulljobs.storage import (
     messages,
     nodes,
     sessions,
+    sized_claims,
     turns,
 )
 from pulljobs.storage.rows import (
@@ -225,7 +226,7 @@ class Puller:
             terms = terms._replace(few=FEW)
         fit = None
         if request.max_bytes is not None:
-            fit = partial(limits.fitting, self.using, request.wanted, request.max_bytes)
+            fit = partial(sized_claims.claim_within, self.using, request.wanted, request.max_bytes)
         return claimer.claim(AliasSession(self.using), request.wanted, terms, entry, fit)
 
 

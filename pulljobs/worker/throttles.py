@@ -8,7 +8,7 @@ from typing import Final
 from django.db import DatabaseError
 
 from pulljobs.engine.throttle import Throttle
-from pulljobs.storage import limits
+from pulljobs.storage import throttles
 from pulljobs.storage.transactions import is_wait
 
 LOCKED_FOR: Final = 1.0
@@ -24,9 +24,9 @@ def _write(using: str, seconds: Mapping[Throttle, float]) -> None:
         (each.consumer_id, each.key): left for each, left in seconds.items() if each.key is not None
     }
     if of_keys:
-        limits.throttle_keys(using, of_keys)
+        throttles.throttle_keys(using, of_keys)
     if whole := {each.consumer_id: left for each, left in seconds.items() if each.key is None}:
-        limits.throttle(using, whole)
+        throttles.throttle(using, whole)
 
 
 class Throttles:

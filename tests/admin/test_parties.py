@@ -12,7 +12,7 @@ from django.urls import reverse
 from pulljobs import auditing, weights
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
 from pulljobs.states import Event, State
-from pulljobs.storage import limits
+from pulljobs.storage import throttles
 from tests.admin.conftest import browser_of
 from tests.admin.pages import listing, page, post_form, read_page, rows, secrets, trail
 from tests.factories import USING, JobFactory, claimed, published
@@ -25,7 +25,7 @@ def act_url(model: str, act: str, pk: int) -> str:
 
 
 def test_a_throttled_consumer_is_marked(operator: Client, consumer: Consumer) -> None:
-    limits.throttle(USING, {consumer.pk: 60.0})
+    throttles.throttle(USING, {consumer.pk: 60.0})
     assert "throttled" in rows(read_page(operator, listing("consumer")))[0]
     operator.post(act_url("consumer", "resume", consumer.pk))
     assert "throttled" not in rows(read_page(operator, listing("consumer")))[0]

@@ -21,7 +21,7 @@ from pulljobs.models.token_holders import validate_name
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import dead, limits
+from pulljobs.storage import dead, throttles
 from tests.api.caller import job_in, kill, subscription
 from tests.api.management import Manager, user
 from tests.factories import USING, ConsumerFactory
@@ -419,7 +419,7 @@ def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manage
     operating.pause(there, there.created_at + timedelta(days=1))
     there.save()
     weights.set_weight(there, "a", 3)
-    limits.throttle(USING, {there.pk: 60.0})
+    throttles.throttle(USING, {there.pk: 60.0})
     assert manager.delete(path, manager.get(path)).status_code == 204
     for url in (path, "/channel/orders/consumer/new"):
         assert manager.put(url, callbackUrl=URL, type="pull").status_code == 200

@@ -12,7 +12,7 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.publishing import publish_many
 from pulljobs.states import State
-from pulljobs.storage.limits import throttle
+from pulljobs.storage.throttles import throttle
 from tests.api.caller import Caller, Subscription, job_in, publish, subscription, taken_by_post
 from tests.api.management import Manager
 from tests.factories import USING

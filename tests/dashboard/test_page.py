@@ -18,7 +18,7 @@ from pulljobs.admin.dashboard.page import DashboardAdmin
 from pulljobs.models import Consumer, Dashboard, LimitGroup, Node
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import blockers, limits, nodes
+from pulljobs.storage import blockers, nodes, throttles
 from pulljobs.storage.blockers import Pin
 from tests.admin.conftest import browser_of
 from tests.circuits import CAUSE, open_circuit, open_circuit_by_task
@@ -351,7 +351,7 @@ def test_limits_are_shown_with_what_is_used_of_them(operator: Client, consumer: 
     group = LimitGroup.objects.create(name="stripe-api", rate="9/m", rate_window=True)
     consumer.rate, consumer.max_in_flight, consumer.limit_group = "2/s", 3, group
     consumer.save()
-    limits.throttle(USING, {consumer.pk: 60.0})
+    throttles.throttle(USING, {consumer.pk: 60.0})
     shown = visible_text(read_dashboard(operator))
     assert "stripe-api 9/m in fixed windows 1 of 9 1" in shown
     assert re.search(r"orders/invoicing throttled until \S+ \S+( UTC)? 2/s and 3 in flight", shown)

@@ -14,7 +14,7 @@ from pulljobs import operating
 from pulljobs.diagnosis import doctor
 from pulljobs.models import Consumer, Job, Lease, LimitGroup, Node
 from pulljobs.pulling import Puller
-from pulljobs.storage import limits, nodes, turns
+from pulljobs.storage import nodes, throttles, turns
 from tests.circuits import CAUSE, open_circuit
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
@@ -93,7 +93,7 @@ def test_a_pause_is_reported_and_is_no_error(paused: str) -> None:
 def test_a_throttle_is_reported_and_is_no_error() -> None:
     consumer = ConsumerFactory.create()
     assert "throttled" not in findings()
-    limits.throttle(USING, {consumer.pk: 60.0})
+    throttles.throttle(USING, {consumer.pk: 60.0})
     finding = findings()["throttled"]
     assert not finding["is_error"]
     assert f"{consumer.channel.name}/{consumer.name} is throttled until" in finding["text"]

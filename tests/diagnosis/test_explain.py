@@ -15,7 +15,7 @@ from pulljobs.models import Consumer, LimitGroup, Node
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import limits, listen, nodes, turns
+from pulljobs.storage import listen, nodes, throttles, turns
 from tests.circuits import open_circuit_by_task
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
@@ -129,7 +129,7 @@ def assert_comes_true(job: int, consumer: Consumer, code: str, first: int | None
 
 def test_a_job_waits_for_the_end_of_a_throttle(consumer: Consumer) -> None:
     [job_id] = published(consumer)
-    limits.throttle(USING, {consumer.pk: 1.0})
+    throttles.throttle(USING, {consumer.pk: 1.0})
     reason = assert_comes_true(job_id, consumer, "throttled")
     assert "nothing is claimed before" in reason["text"]
     assert "throttled" not in reasons(job_id)

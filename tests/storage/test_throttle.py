@@ -12,7 +12,7 @@ from pulljobs import operating, pulling
 from pulljobs.models import Consumer
 from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State
-from pulljobs.storage import limits, listen
+from pulljobs.storage import listen, throttles
 from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import NotYet, Refusal, Taken
 from pulljobs.storage.sessions import behind_pooler
@@ -27,7 +27,7 @@ LONG = timedelta(seconds=20)
 
 
 def throttle(consumer: Consumer, wait: timedelta = MINUTE) -> None:
-    limits.throttle(USING, {consumer.pk: wait.total_seconds()})
+    throttles.throttle(USING, {consumer.pk: wait.total_seconds()})
 
 
 def until(consumer: Consumer) -> datetime:

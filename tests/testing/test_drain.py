@@ -15,7 +15,7 @@ from pulljobs.models import ArchivedJob, Consumer, FlowKey, Job
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import Reason, State
-from pulljobs.storage import limits
+from pulljobs.storage import throttles
 from pulljobs.testing import drain
 from tests.factories import USING, ConsumerFactory
 
@@ -72,7 +72,7 @@ class Handled:
         for _job in range(2):
             self.publish(key="a")
         assert len(Puller(USING, self.consumer).claim(2).jobs) == 1, "the token is taken"
-        limits.throttle_keys(USING, {(self.consumer.pk, "a"): 3600.0})
+        throttles.throttle_keys(USING, {(self.consumer.pk, "a"): 3600.0})
         assert drain() == []
         FlowKey.objects.update(throttled_until=Now())
         assert len(drain()) == 1

@@ -9,7 +9,7 @@ from pulljobs import operating
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import ArchivedJob, Consumer, Job, Node
 from pulljobs.publishing import publish, publish_many
-from pulljobs.storage import limits as storage_limits
+from pulljobs.storage import throttles
 from tests.factories import USING, published
 from tests.sessions import SLACK, query, session, wait_until
 from tests.webhooks.conftest import Opened
@@ -73,7 +73,7 @@ def test_a_throttle_of_another_process_releases_jobs_that_have_not_started() -> 
     bench.fetcher.tick()
     [waiting, *_others] = pool.jobs
     assert not waiting.is_late_at(time.monotonic())
-    storage_limits.throttle(USING, {consumer.pk: MINUTE})
+    throttles.throttle(USING, {consumer.pk: MINUTE})
     taken = len(pool.jobs)
     published(consumer)
     assert bench.fetcher.rotation.note_work([consumer.pk])

@@ -13,7 +13,7 @@ from pulljobs.emission import FindNames
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.models import Consumer
 from pulljobs.states import Event
-from pulljobs.storage import limits, listen, protocol
+from pulljobs.storage import listen, protocol, throttles
 from pulljobs.storage.protocol import ConsumerNames
 from pulljobs.storage.rows import Finished
 
@@ -121,10 +121,10 @@ def _throttle(consumer: Consumer, items: Iterable[OwnedItem]) -> None:
     held = protocol.select_held(using, [item.settlement.held for item in asked])
     throttled = [item for item in asked if item.settlement.held in held]
     if seconds := max((item.throttle for item in throttled if not item.is_of_key), default=0.0):
-        limits.throttle(using, {consumer.pk: seconds})
+        throttles.throttle(using, {consumer.pk: seconds})
     of_keys = {item.job_id: item.throttle for item in throttled if item.is_of_key}
     if of_keys:
-        limits.throttle_keys_of_jobs(using, consumer.pk, of_keys)
+        throttles.throttle_keys_of_jobs(using, consumer.pk, of_keys)
 
 
 def _finish(

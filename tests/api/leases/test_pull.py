@@ -20,7 +20,7 @@ from pulljobs.api.leases.long_poll.queue import WaiterQueue
 from pulljobs.engine.encodings import EPOCH, encode_timestamp
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
-from pulljobs.storage.limits import throttle
+from pulljobs.storage.throttles import throttle
 from tests.api.caller import Subscription, publish, subscription
 from tests.api.leases.serving import LONG, Puller, outcome_of, wait_briefly, waiting, waiting_pulls
 from tests.factories import USING
