@@ -8,7 +8,7 @@ from django.db import ProgrammingError
 from psycopg.errors import InsufficientPrivilege
 
 from pulljobs.conf import settings
-from pulljobs.storage import blockers, grants, nodes, partitions, schema
+from pulljobs.storage import grants, nodes, partitions, schema, snapshots
 from pulljobs.storage.grants import Profile
 
 LISTED: Final = 20
@@ -37,7 +37,7 @@ def old_snapshots(age: timedelta) -> Iterator[Finding]:
 
     Snapshots and prepared transactions are reported if they are older than `age`.
     """
-    for pin in blockers.pins(settings().DATABASE, age):
+    for pin in snapshots.find_old(settings().DATABASE, age):
         lasting = "" if pin.seconds is None else f" for {pin.seconds:.0f} s"
         yield Finding(
             "old_snapshot",
@@ -49,12 +49,13 @@ def old_snapshots(age: timedelta) -> Iterator[Finding]:
 
 def default_partitions() -> Iterator[Finding]:
     """Report rows in the default partitions, because their day had no partition."""
-    for table, count in blockers.in_default(settings().DATABASE).items():
+    for table, count in partitions.count_in_default(settings().DATABASE).items():
+        rows = partitions.format_count(count)
         yield Finding(
             "default_partition",
             True,
-            f"{table}_default holds {blockers.counted(count)}: their day had no partition. Run "
-            "`pulljobs maintain` as the owner of the tables; it moves them.",
+            f"{table}_default holds {rows}: their day had no partition. Run `pulljobs maintain` as "
+            "the owner of the tables; it moves them.",
         )
 
 
@@ -63,7 +64,7 @@ def tables_not_owned() -> Iterator[Finding]:
 
     This is a warning: `missing_partitions` reports an error once a partition is missing.
     """
-    if tables := blockers.not_owned(settings().DATABASE):
+    if tables := schema.not_owned(settings().DATABASE):
         yield Finding(
             "not_owner",
             False,
@@ -74,7 +75,7 @@ def tables_not_owned() -> Iterator[Finding]:
 
 def wrong_isolation() -> Iterator[Finding]:
     """Report a default isolation level of the role or the database at which locks fail."""
-    level = blockers.default_isolation(settings().DATABASE)
+    level = schema.default_isolation(settings().DATABASE)
     if level != "read committed":
         yield Finding(
             "wrong_isolation",

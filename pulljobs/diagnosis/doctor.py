@@ -25,7 +25,7 @@ from pulljobs.diagnosis.database_checks import (
 from pulljobs.models import Consumer, Job, Lease, LimitGroup
 from pulljobs.models.flow import FlowLimits
 from pulljobs.states import State
-from pulljobs.storage import backlog, blockers, dead
+from pulljobs.storage import backlog, dead, leases
 from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.jobs import stats
 
@@ -189,12 +189,12 @@ def dead_jobs() -> Iterator[Finding]:
 def leases_not_reaped() -> Iterator[Finding]:
     """Report leases that ended so long ago that no reaper can be at work."""
     late = UNREAPED + settings().REAP_INTERVAL
-    leases, oldest = blockers.count_expired(settings().DATABASE, late)
+    count, oldest = leases.count_expired(settings().DATABASE, late)
     if oldest is not None:
         yield Finding(
             "not_reaped",
             True,
-            f"{_leases(leases)} expired at {times.format_time(oldest)} or later, and no process "
+            f"{_leases(count)} expired at {times.format_time(oldest)} or later, and no process "
             "gives the jobs back: start a worker, or run `pulljobs reap`. "
             "Servers of the HTTP API reap, too, from their first pull or job POST on, unless "
             "REAP_WHILE_SERVING is False. Spark's streams reap while they run.",

@@ -12,7 +12,7 @@ from pulljobs import hooks
 from pulljobs.diagnosis import serving
 from pulljobs.metrics.families import Sample
 from pulljobs.models import Lease, Node, PullWaiter
-from pulljobs.storage import backlog, blockers, counts, dead, health, nodes, partitions
+from pulljobs.storage import backlog, counts, dead, health, nodes, partitions, snapshots
 from pulljobs.storage.backlog import Backlog
 
 ESTIMATED: Final = 200
@@ -105,12 +105,14 @@ def _holding(using: str) -> Collection[int]:
 
 
 def _snapshots(using: str) -> Iterator[Sample]:
-    ages = [pin.seconds for pin in blockers.pins(using, timedelta(0)) if pin.seconds is not None]
+    found = snapshots.find_old(using, timedelta(0))
+    ages = [each.seconds for each in found if each.seconds is not None]
     yield "pulljobs_oldest_snapshot_seconds", (), max(ages, default=0.0)
 
 
 def _partitions(using: str) -> Iterator[Sample]:
-    in_default, today = blockers.in_default(using), nodes.clock(using).astimezone(UTC).date()
+    in_default = partitions.count_in_default(using)
+    today = nodes.clock(using).astimezone(UTC).date()
     for table in partitions.PARTITIONED:
         yield "pulljobs_default_partition_rows", (table,), in_default.get(table, 0)
         there = {partition.day for partition in partitions.existing(using, table)}

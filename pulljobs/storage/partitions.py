@@ -15,6 +15,8 @@ XIDS: Final[dict[str, LiteralString]] = {
 }
 """Column with the id of the transaction that wrote a row, by table. It has a BRIN index."""
 PARTITIONED: Final = tuple(XIDS)
+COUNT_CAP: Final = 10_000
+"""Largest number of rows of a default partition that are counted."""
 
 
 class Partition(NamedTuple):
@@ -69,3 +71,24 @@ def older(using: str, age: timedelta) -> list[Partition]:
         for partition in existing(using, table)
         if partition.bounds[1] <= oldest
     ]
+
+
+def count_in_default(using: str) -> dict[str, int]:
+    """Return by table the number of rows in its default partition, at most COUNT_CAP.
+
+    Tables without such rows are left out. The rows had no partition for their day.
+    """
+    counted = {
+        table: query(
+            using,
+            f"SELECT count(*) AS rows FROM (SELECT FROM {table}_default LIMIT %s) AS t",
+            [COUNT_CAP],
+        )[0].rows
+        for table in PARTITIONED
+    }
+    return {table: count for table, count in counted.items() if count}
+
+
+def format_count(rows: int) -> str:
+    """Return a count of `count_in_default` as text, such as "10,000 rows or more"."""
+    return f"{rows:,} rows{' or more' if rows >= COUNT_CAP else ''}"

@@ -1,4 +1,4 @@
-"""Detection of statements that fail because a migration or a privilege is missing."""
+"""Detection of missing migrations and privileges, foreign owners and other isolation levels."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +20,26 @@ FROM pg_class
 JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE relname = 'pulljobs_job' AND to_regclass('pulljobs_job') IS NULL
 """
+_NOT_OWNED: Final = """
+SELECT relname
+FROM pg_class
+WHERE relkind IN ('r', 'p')
+    AND starts_with(relname, 'pulljobs_')
+    AND pg_table_is_visible(oid)
+    AND NOT pg_has_role(relowner, 'USAGE')
+ORDER BY relname
+"""
+
+
+def not_owned(using: str) -> list[str]:
+    """Return the tables of pulljobs that the connection's role does not own, sorted by name."""
+    return [row.relname for row in query(using, _NOT_OWNED)]
+
+
+def default_isolation(using: str) -> str:
+    """Return the isolation level of statements outside of transactions, such as "serializable"."""
+    [row] = query(using, "SHOW default_transaction_isolation")
+    return str(row.default_transaction_isolation)
 
 
 def advice(error: BaseException) -> str:

@@ -216,7 +216,7 @@ def test_a_list_counts_the_channels_that_it_leaves_out(
 def test_many_rows_of_a_default_partition_are_reported_as_a_minimum(
     given: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulljobs.storage.blockers.COUNT_CAP", 2)
+    monkeypatch.setattr("pulljobs.storage.partitions.COUNT_CAP", 2)
     with no_days():
         for count, expected in ((1, "holds 1 rows:"), (3, "holds 2 rows or more:")):
             published(consumer, count)

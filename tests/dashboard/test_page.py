@@ -18,8 +18,8 @@ from pulljobs.admin.dashboard.page import DashboardAdmin
 from pulljobs.models import Consumer, Dashboard, LimitGroup, Node
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import blockers, nodes, throttles
-from pulljobs.storage.blockers import Pin
+from pulljobs.storage import nodes, partitions, snapshots, throttles
+from pulljobs.storage.snapshots import OldSnapshot
 from tests.admin.conftest import browser_of
 from tests.circuits import CAUSE, open_circuit, open_circuit_by_task
 from tests.days import no_days
@@ -206,9 +206,9 @@ def test_a_replication_slot_is_not_hidden_by_young_transactions(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replication slot that keeps dead rows is shown, although it has no age to be sorted by."""
-    pins = [Pin("session", str(number), 2.0 + number, "active") for number in range(9)]
-    pins.append(Pin("replication slot", "standby_2", None, "inactive"))
-    monkeypatch.setattr(blockers, "pins", lambda using, age: pins)
+    pins = [OldSnapshot("session", str(number), 2.0 + number, "active") for number in range(9)]
+    pins.append(OldSnapshot("replication slot", "standby_2", None, "inactive"))
+    monkeypatch.setattr(snapshots, "find_old", lambda using, age: pins)
     text = visible_text(read_dashboard(operator))
     assert "The replication slot standby_2 keeps dead rows from being cleaned" in text
     assert "standby_2 holds back cleanup" in text
@@ -229,7 +229,7 @@ def test_rows_in_a_default_partition_are_a_problem(operator: Client) -> None:
 def test_a_capped_count_of_rows_in_a_default_partition_is_marked(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blockers, "COUNT_CAP", 2)
+    monkeypatch.setattr(partitions, "COUNT_CAP", 2)
     with no_days():
         published(consumer, 3)
         text = visible_text(read_dashboard(operator))

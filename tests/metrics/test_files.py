@@ -24,7 +24,7 @@ from pulljobs.metrics import recorder
 from pulljobs.metrics.exposition import GAUGES, answer
 from pulljobs.metrics.families import Type, families_counted, families_read
 from pulljobs.models import Node
-from pulljobs.storage import blockers, partitions
+from pulljobs.storage import partitions
 from pulljobs.workflows.models import WorkflowRun
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
@@ -138,7 +138,7 @@ def test_the_command_that_an_alert_names_helps(name: str) -> None:
     with no_days():
         published(ConsumerFactory.create())
         call_command(*command_of(name), stdout=StringIO())
-        assert blockers.in_default(USING) == {}
+        assert partitions.count_in_default(USING) == {}
         assert partitions.existing(USING, "pulljobs_message")
 
 

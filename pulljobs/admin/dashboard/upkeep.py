@@ -12,9 +12,9 @@ from django.utils.translation import gettext as _
 from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.charts import Frame, Stack, draw_bars, linear_scale
 from pulljobs.conf import settings
-from pulljobs.storage import blockers, health, partitions
-from pulljobs.storage.blockers import Pin
+from pulljobs.storage import health, partitions, snapshots
 from pulljobs.storage.health import TableHealth
+from pulljobs.storage.snapshots import OldSnapshot
 
 DAYS_BACK: Final = 14
 SHOWN_PINS: Final = 5
@@ -74,7 +74,7 @@ class TableRow:
 class PinnedSnapshot:
     """Snapshot of a session, a replication slot or a standby, which keeps dead rows from vacuum."""
 
-    pin: Pin
+    pin: OldSnapshot
 
     @property
     def holder(self) -> str:
@@ -119,7 +119,7 @@ class Partitions:
     def crowded(self) -> dict[str, str]:
         """Number of rows in the default partition of each table that has some, as text."""
         return {
-            table: formats.counted(count, is_least=count >= blockers.COUNT_CAP)
+            table: formats.counted(count, is_least=count >= partitions.COUNT_CAP)
             for table, count in self.in_default.items()
         }
 
@@ -175,7 +175,7 @@ def read_snapshots() -> list[PinnedSnapshot]:
 
     Those of unknown age come before all others, as they may be older.
     """
-    pins = blockers.pins(settings().DATABASE, timedelta(0))
+    pins = snapshots.find_old(settings().DATABASE, timedelta(0))
     pins.sort(key=lambda pin: -math.inf if pin.seconds is None else -pin.seconds)
     return [PinnedSnapshot(pin) for pin in pins[:SHOWN_PINS]]
 
@@ -196,7 +196,7 @@ def read_partitions(now: datetime) -> Partitions:
             days[measured.partition.day].sizes[table] = measured.bytes
             days[measured.partition.day].rows[table] = measured.rows
         older[table] = sum(1 for partition in existing if partition.day < first)
-    return Partitions(list(days.values()), today, older, blockers.in_default(using))
+    return Partitions(list(days.values()), today, older, partitions.count_in_default(using))
 
 
 def _cell(day: PartitionDay, table: str) -> str:

@@ -7,7 +7,7 @@ from pulljobs.admin.dashboard import formats
 from pulljobs.conf import settings
 from pulljobs.management.output_blocks import Block, Column, StyledText, TableBlock, Tone, title
 from pulljobs.management.subcommands import CommandResult
-from pulljobs.storage import blockers, health, partitions
+from pulljobs.storage import health, partitions
 from pulljobs.storage.health import PartitionSize
 
 
@@ -17,13 +17,13 @@ def handle(**options: Any) -> CommandResult:
         table: health.sizes(using, partitions.existing(using, table))
         for table in partitions.PARTITIONED
     }
-    crowded, not_owned = blockers.in_default(using), partitions.not_owned(using)
+    crowded, not_owned = partitions.count_in_default(using), partitions.not_owned(using)
     content = {
         "partitions": {
             table: [_content(size) for size in sizes] for table, sizes in tables.items()
         },
         "in_default": crowded,
-        "in_default_cap": blockers.COUNT_CAP,
+        "in_default_cap": partitions.COUNT_CAP,
         "not_owned": not_owned,
     }
     return CommandResult(content, [*_lines(tables, crowded), *_ownership(not_owned)])
@@ -58,7 +58,7 @@ def _lines(tables: dict[str, list[PartitionSize]], crowded: dict[str, int]) -> I
         ]
         yield TableBlock(columns, rows, "No partitions: run `pulljobs maintain`.")
         if count := crowded.get(table):
-            rows_there = blockers.counted(count)
+            rows_there = partitions.format_count(count)
             yield StyledText(
                 f"{table}_default holds {rows_there}: run `pulljobs maintain`.", Tone.BAD
             )
