@@ -25,6 +25,7 @@ from pulljobs.states import State
 from pulljobs.storage import (
     jobs,
     keys,
+    leases,
     limits,
     listen,
     messages,
@@ -242,7 +243,7 @@ def claimed_before(using: str, consumer_id: int, request_id: str) -> Claim | Non
 
     Return None if no lease has the request id.
     """
-    known = jobs.requested(using, consumer_id, request_id)
+    known = leases.requested(using, consumer_id, request_id)
     if known is None:
         return None
     taken, held = known
@@ -304,12 +305,12 @@ def renew(
     then another transaction has its lease locked. `running` has the ids of the jobs whose handlers
     run now: if the worker crashes, only these are charged. With None this is not noted.
     """
-    return jobs.renew(settings().DATABASE, held, lease_duration, running=running)
+    return leases.renew(settings().DATABASE, held, lease_duration, running=running)
 
 
 def still_held(held: Sequence[Held]) -> set[Held]:
     """Return the jobs whose lease_token is still valid, of those that `renew` did not return."""
-    return jobs.still_held(settings().DATABASE, held)
+    return leases.still_held(settings().DATABASE, held)
 
 
 def note_running(node_id: UUID, running: Collection[int]) -> None:
@@ -317,7 +318,7 @@ def note_running(node_id: UUID, running: Collection[int]) -> None:
 
     If its leases expire, only these jobs are charged.
     """
-    jobs.note_running(settings().DATABASE, node_id, running)
+    leases.note_running(settings().DATABASE, node_id, running)
 
 
 def prepare_to_finish() -> None:

@@ -1,10 +1,9 @@
-"""Functions that change the state of jobs: claim by id, renew, finish, reap, kill and others.
+"""Functions that change the state of jobs: claim by id, finish, reap, kill and others.
 
 Nothing else changes it, apart from the claims of `pulljobs.engine.claiming`.
 """
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,7 +27,6 @@ from pulljobs.engine.outcomes import (
     Held,
     Settlement,
     expire,
-    held_columns,
     parameters,
     plain_deliveries,
 )
@@ -41,7 +39,6 @@ from pulljobs.storage.limits import with_members
 from pulljobs.storage.plans import ends_transaction, keeping_plans
 from pulljobs.storage.rows import (
     Finished,
-    HeldJob,
     NotYet,
     ReachedLease,
     Refusal,
@@ -54,35 +51,10 @@ from pulljobs.storage.transactions import brief, is_wait, retrying
 
 logger = logging.getLogger("pulljobs.storage")
 
-LEASE_PAUSES: Final = (0.0, 0.02, 0.06, 0.2)
-"""Seconds before each further attempt to renew leases that other transactions had locked."""
-RENEWAL_SECONDS: Final = 10.0
-"""Time in seconds after which a renewal outside of loops is cancelled."""
 LEAST_OF_A_CLAIM: Final = 30
 """Number of jobs of a claim from which a statement for each claim is cheaper than one for all."""
 
 _STATES = {state.value: state for state in State}
-
-
-def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:
-    """Return the lease of the pull with this request id and the jobs that it holds, or None."""
-    rows = run(using, "requested", {"consumer_id": consumer_id, "request_id": request_id})
-    if not rows:
-        return None
-    held = [
-        HeldJob(row.id, row.message_id, row.priority, row.retry_count, row.deliveries, row.suspect)
-        for row in rows
-        if row.id is not None
-    ]
-    return Taken(rows[0].lease_token, rows[0].leased_until), held
-
-
-def forget_request(using: str, token: UUID) -> bool:
-    """Clear the request id of a claim before its jobs are released, so that no repeat gets them.
-
-    Return False if a repeat of the request has got the jobs already, or the lease has ended.
-    """
-    return bool(run(using, "forget_request", {"lease_token": token}))
 
 
 def take(
@@ -120,62 +92,6 @@ def take(
     if row.throttle_seconds is not None:
         return NotYet(Refusal.THROTTLED, timedelta(seconds=row.throttle_seconds))
     return None if row.refusal is None else Refusal(row.refusal)
-
-
-def renew(
-    using: str,
-    held: Sequence[Held],
-    lease_duration: timedelta | None = None,
-    *,
-    running: Collection[int] | None = None,
-) -> dict[Held, datetime]:
-    """Renew leases and return the new `leased_until` of each job that is held.
-
-    A job that is missing in the result is lost, or another transaction had its lease locked at each
-    of several attempts: `still_held` decides between the two. `running` has the ids of jobs
-    whose handlers run: if the host crashes, the reaper charges only these.
-    """
-    if not held:
-        return {}
-    renewed = _renew_free(using, held, lease_duration, running)
-    for pause in LEASE_PAUSES:
-        missing = [job for job in held if job not in renewed]
-        if not missing:
-            break
-        # Another renewal may have moved them to a lease row that this one could not see yet, or
-        # has their lease locked for the moment.
-        if pause and not (missing := list(still_held(using, missing))):
-            break
-        time.sleep(pause)
-        renewed |= _renew_free(using, missing, lease_duration, running)
-    return renewed
-
-
-def _renew_free(
-    using: str,
-    held: Sequence[Held],
-    lease_duration: timedelta | None,
-    running: Collection[int] | None,
-) -> dict[Held, datetime]:
-    """Renew the leases that no other transaction has locked. Return `leased_until` by job."""
-    params = {
-        **held_columns(held),
-        "lease_duration": lease_duration,
-        "running": None if running is None else array(running),
-    }
-    rows = retrying(using, lambda: run(using, "renew", params, seconds=RENEWAL_SECONDS))
-    return {Held(row.job_id, row.lease_token): row.leased_until for row in rows}
-
-
-def still_held(using: str, held: Sequence[Held]) -> set[Held]:
-    """Return those of the jobs that are still in flight under their lease tokens."""
-    rows = run(using, "still_held", held_columns(held), seconds=RENEWAL_SECONDS)
-    return {Held(row.job_id, row.lease_token) for row in rows}
-
-
-def note_running(using: str, node_id: UUID, running: Collection[int]) -> None:
-    """Write, for the reaper, which jobs run on a node that can't renew its leases itself."""
-    run(using, "note_running", {"node_id": node_id, "running_ids": list(running)})
 
 
 def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool = False) -> Finished:

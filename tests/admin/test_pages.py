@@ -27,7 +27,7 @@ from pulljobs.models import (
     Producer,
 )
 from pulljobs.states import LIVE, State
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, leases
 from tests.admin.conftest import browser_of
 from tests.admin.pages import LISTS, listing, page, read_page, rows
 from tests.factories import USING, ConsumerFactory, JobFactory, TimedRun, claimed, published
@@ -216,7 +216,7 @@ def test_each_job_of_a_claim_shows_its_own_lease(operator: Client, consumer: Con
     """A job that was renewed without the other jobs of its claim shows its own end of the lease."""
     published(consumer, 3)
     held = claimed(consumer, 3)
-    jobs.renew(USING, held[1:2], timedelta(minutes=10))
+    leases.renew(USING, held[1:2], timedelta(minutes=10))
     for job in held:
         lease = Lease.objects.get(job_ids__contains=[job.job_id])
         text = read_page(operator, page("job", job.job_id))
@@ -255,7 +255,7 @@ def test_pages_show_when_a_run_began_and_how_long_it_took(
     assert field_text(read_page(operator, live), "last_run") == formats.NOTHING
     for ago, seconds in ((3600, 0.25), (1800, 2.5)):
         [held] = claimed(consumer)
-        jobs.renew(USING, [held])
+        leases.renew(USING, [held])
         failed = outcomes.retry(held, "x", after=timedelta(0))
         jobs.finish(USING, [failed._replace(run=TimedRun(now - ago, seconds))])
     began = Attempt.objects.order_by("id")[1].started_at
@@ -263,7 +263,7 @@ def test_pages_show_when_a_run_began_and_how_long_it_took(
     assert field_text(text, "last_run") == f"{formats.format_time(began)}, for 2.5 s"
     assert runs_in_timeline(text) == ["ran for 250 ms", "ran for 2.5 s"]
     [held] = claimed(consumer)
-    jobs.renew(USING, [held])
+    leases.renew(USING, [held])
     jobs.finish(USING, [outcomes.deliver(held, run=TimedRun(now, 0.001))])
     text = read_page(operator, page("archivedjob", ArchivedJob.objects.get().pk))
     assert field_text(text, "run_time") == "1 ms"

@@ -9,7 +9,7 @@ from django.db import transaction
 from pulljobs import auditing, operating
 from pulljobs.models import AuditedBatch, AuditEntry, Consumer, Job
 from pulljobs.states import LIVE, TRANSITIONS, Event, State
-from pulljobs.storage import jobs as stored
+from pulljobs.storage import leases
 from pulljobs.storage.selecting import Selection
 from tests.factories import USING, ConsumerFactory, JobFactory, published
 
@@ -119,7 +119,7 @@ def test_a_requeued_job_is_not_charged_and_its_holder_has_lost_it() -> None:
     assert auditing.act(Event.RELEASE, [job.id], by="olga").done == 1
     now = Job.objects.get()
     assert (now.state, now.retry_count, now.deliveries) == (State.QUEUED, 0, 0)
-    assert stored.renew(USING, [job.held]) == {}
+    assert leases.renew(USING, [job.held]) == {}
 
 
 def test_rescheduled_jobs_are_due_at_that_time_and_blocked_ones_stay() -> None:

@@ -9,7 +9,7 @@ from pulljobs import ids, operating
 from pulljobs.engine import outcomes
 from pulljobs.models import Attempt
 from pulljobs.states import State
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, leases
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +46,7 @@ def test_renewals_are_counted_for_each_job() -> None:
     published(consumer, 2)
     first, second = claimed(consumer, 2)
     for _turn in range(3):
-        assert jobs.renew(USING, [first])
+        assert leases.renew(USING, [first])
     assert jobs.finish(USING, [outcomes.deliver(first), outcomes.deliver(second)]).states
     assert attempts() == [("deliver", 3, None)]
 

@@ -15,7 +15,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease
 from pulljobs.states import Event, Reason, State
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, leases
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import contents, pass_time, query, states
 
@@ -145,7 +145,7 @@ def test_a_part_of_a_claim_that_was_renewed_goes_without_the_rest() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 4)
     held = claimed(consumer, 4)
-    jobs.renew(USING, held[:2])
+    leases.renew(USING, held[:2])
     jobs.finish(USING, list(map(outcomes.deliver, held[:2])))
     assert list(Lease.objects.values_list("job_ids", flat=True)) == [
         [job.job_id for job in held[2:]]
@@ -167,7 +167,7 @@ def test_deliveries_of_many_claims_are_each_under_their_own_token() -> None:
     finished = jobs.finish(USING, list(map(outcomes.deliver, offered)))
     assert sorted(finished.lost) == sorted(each.job_id for each in first[:5])
     held = {*first[:5], *second[:5]}
-    assert set(jobs.renew(USING, list(held))) == held
+    assert set(leases.renew(USING, list(held))) == held
     assert ArchivedJob.objects.count() == 80
 
 

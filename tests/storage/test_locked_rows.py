@@ -14,7 +14,7 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node, PullWaiter
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from pulljobs.storage import invariants, jobs, listen, nodes, sessions, turns
+from pulljobs.storage import invariants, jobs, leases, listen, nodes, sessions, turns
 from pulljobs.storage.invariants import CheckLimits
 from pulljobs.storage.rows import Finished
 from pulljobs.worker.reaper import Reaper
@@ -160,10 +160,10 @@ def test_a_renewal_waits_neither_for_a_job_nor_for_another_lease(consumer: Consu
         other.execute(
             "SELECT FROM pulljobs_lease WHERE lease_token = %s FOR UPDATE", [locked.lease_token]
         )
-        renewed = jobs.renew(USING, [locked, *others])
+        renewed = leases.renew(USING, [locked, *others])
         assert renewed.keys() == set(others)
-        assert jobs.still_held(USING, [locked]) == {locked}
-    assert jobs.renew(USING, [locked]).keys() == {locked}
+        assert leases.still_held(USING, [locked]) == {locked}
+    assert leases.renew(USING, [locked]).keys() == {locked}
     assert all(lease.leased_until > before[lease.pk] for lease in Lease.objects.all())
 
 
@@ -329,8 +329,8 @@ def test_jobs_that_run_on_a_silent_node_are_charged_when_their_lease_ends(
     consumer: Consumer,
 ) -> None:
     [[running, waiting]] = held_jobs(consumer, 2)
-    jobs.note_running(USING, NODE, [running.job_id])
-    jobs.note_running(USING, uuid4(), [waiting.job_id])
+    leases.note_running(USING, NODE, [running.job_id])
+    leases.note_running(USING, uuid4(), [waiting.job_id])
     pass_time()
     assert jobs.reap(USING, 10)
     charged = {(job.id, job.retry_count, job.suspect) for job in Job.objects.all()}

@@ -11,7 +11,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Lease
 from pulljobs.states import TRANSITIONS, Event, Reason, State
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, leases
 from tests.factories import LEASE, MAX_LEASE, USING, ConsumerFactory, JobFactory, MadeJob, claimed
 from tests.sessions import contents, pass_time, query
 
@@ -43,7 +43,7 @@ def reap(_job: MadeJob) -> None:
 DO: dict[Event, Callable[[MadeJob], object]] = {
     Event.CLAIM: take(State.QUEUED),
     Event.REVIVE: take(State.DEAD),
-    Event.RENEW: lambda job: jobs.renew(USING, [job.held]),
+    Event.RENEW: lambda job: leases.renew(USING, [job.held]),
     Event.DELIVER: finish(outcomes.deliver),
     Event.REJECT: finish(lambda held: outcomes.reject(held, "bad")),
     Event.RETRY: finish(lambda held: outcomes.retry(held, "bad")),

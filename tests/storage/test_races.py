@@ -17,7 +17,7 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Job, Lease
 from pulljobs.pulling import Puller
 from pulljobs.states import Event, State
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, leases
 from pulljobs.storage.rows import Taken
 from tests.factories import (
     LEASE,
@@ -119,11 +119,11 @@ def test_a_renewal_after_the_reaper_reports_the_job_as_lost() -> None:
     job = overdue()
     with session() as other:
         expire_in(other)
-        assert jobs.renew(USING, [job.held]) == {}
-        assert jobs.still_held(USING, [job.held]) == {job.held}
+        assert leases.renew(USING, [job.held]) == {}
+        assert leases.still_held(USING, [job.held]) == {job.held}
         other.commit()
-    assert jobs.renew(USING, [job.held]) == {}
-    assert jobs.still_held(USING, [job.held]) == set()
+    assert leases.renew(USING, [job.held]) == {}
+    assert leases.still_held(USING, [job.held]) == set()
     assert states() == {job.id: "QUEUED"}
 
 

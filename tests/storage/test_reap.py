@@ -11,7 +11,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, Job, Lease
 from pulljobs.states import State
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, leases
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import at_once, contents, lock_timeout, pass_time, query, states
 
@@ -90,7 +90,7 @@ def test_only_jobs_still_held_expire() -> None:
     assert finished
     assert finished.states == {held.job_id: State.QUEUED}
     assert states()[next_held.job_id] == "INFLIGHT"
-    assert set(jobs.renew(USING, [next_held])) == {next_held}
+    assert set(leases.renew(USING, [next_held])) == {next_held}
 
 
 def test_a_lease_with_nothing_left_goes_without_a_word() -> None:
@@ -138,7 +138,7 @@ def test_a_dead_node_charges_what_it_had_started_and_nothing_else() -> None:
     charged = dict(query("SELECT id, retry_count * 10 + deliveries FROM pulljobs_job"))
     assert {charged[held.job_id] for held in mine if held.job_id in started} == {11}
     assert {charged[held.job_id] for held in mine if held.job_id not in started} == {0}
-    assert set(jobs.renew(USING, others)) == set(others)
+    assert set(leases.renew(USING, others)) == set(others)
     assert jobs.abandon(USING, node, started) is None
 
 
@@ -175,7 +175,7 @@ def test_jobs_of_a_worker_that_ran_at_its_last_renewal_are_charged_suspects() ->
     published(consumer, 3)
     held = claimed(consumer, 3, node_id=uuid4())
     running = held[0].job_id
-    jobs.renew(USING, held, running=[running])
+    leases.renew(USING, held, running=[running])
     pass_time()
     assert jobs.reap(USING, 1)
     assert blame() == {(1, 1, True), (0, 1, False)}
@@ -214,7 +214,7 @@ def test_jobs_of_a_push_are_charged_and_no_suspects() -> None:
     consumer = ConsumerFactory.create(type="push", callback_url="https://example.org/")
     published(consumer)
     held = claimed(consumer, node_id=uuid4(), via=Lease.Via.PUSH)
-    jobs.renew(USING, held, running=[held[0].job_id])
+    leases.renew(USING, held, running=[held[0].job_id])
     pass_time()
     assert jobs.reap(USING, 1)
     assert blame() == {(1, 1, False)}
@@ -236,7 +236,7 @@ def test_no_job_is_in_flight_without_a_lease_row() -> None:
     published(consumer, 40)
     held = claimed(consumer, 40)
     for n in range(0, 36, 3):
-        jobs.renew(USING, held[n : n + 2])
+        leases.renew(USING, held[n : n + 2])
         jobs.finish(USING, [outcomes.deliver(held[n]), outcomes.release(held[n + 2])])
         assert orphans() == []
     jobs.kill(USING, [job.job_id for job in held[36:]], reason="killed")

@@ -9,7 +9,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Lease
 from pulljobs.states import Reason
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, leases
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import contents, pass_time, query, run, session
 
@@ -22,7 +22,7 @@ def held_jobs(count: int, **options: object) -> list[Held]:
     return claimed(consumer, count)
 
 
-def leases() -> dict[frozenset[int], Lease]:
+def leases_by_jobs() -> dict[frozenset[int], Lease]:
     return {frozenset(lease.job_ids): lease for lease in Lease.objects.all()}
 
 
@@ -36,7 +36,7 @@ def left(lease: Lease) -> timedelta:
 def test_a_renewal_runs_a_full_lease_from_now() -> None:
     held = held_jobs(3, lease_duration=timedelta(seconds=30))
     query("UPDATE pulljobs_lease SET leased_until = clock_timestamp() + '1 s'")
-    renewed = jobs.renew(USING, held)
+    renewed = leases.renew(USING, held)
     [lease] = Lease.objects.all()
     assert renewed == dict.fromkeys(held, lease.leased_until)
     assert timedelta(seconds=10) < left(lease) <= timedelta(seconds=30)
@@ -45,21 +45,21 @@ def test_a_renewal_runs_a_full_lease_from_now() -> None:
 def test_a_renewal_for_another_time() -> None:
     """A renewal may ask for another duration than that of the lease."""
     held = held_jobs(1)
-    jobs.renew(USING, held, timedelta(seconds=600))
+    leases.renew(USING, held, timedelta(seconds=600))
     assert timedelta(seconds=500) < left(Lease.objects.get()) <= timedelta(seconds=600)
 
 
 def test_a_renewal_never_shortens() -> None:
     held = held_jobs(1, lease_duration=timedelta(seconds=300))
     before = Lease.objects.get().leased_until
-    assert jobs.renew(USING, held, timedelta(seconds=5)) == {held[0]: before}
+    assert leases.renew(USING, held, timedelta(seconds=5)) == {held[0]: before}
     assert Lease.objects.get().leased_until == before
 
 
 def test_a_renewal_never_goes_past_the_hard_end() -> None:
     held = held_jobs(1)
     hard_end = Lease.objects.get().hard_end
-    assert jobs.renew(USING, held, timedelta(days=5)) == {held[0]: hard_end}
+    assert leases.renew(USING, held, timedelta(days=5)) == {held[0]: hard_end}
     assert Lease.objects.get().leased_until == hard_end
 
 
@@ -70,14 +70,14 @@ def test_nothing_is_renewed_past_the_hard_end() -> None:
         " leased_until = now() - interval '1 h', hard_end = now() - interval '1 h'"
     )
     before = contents()
-    assert jobs.renew(USING, held) == {}
+    assert leases.renew(USING, held) == {}
     assert contents() == before
 
 
 def test_a_late_renewal_counts_until_the_job_is_taken() -> None:
     held = held_jobs(1)
     pass_time()
-    assert set(jobs.renew(USING, held)) == set(held)
+    assert set(leases.renew(USING, held)) == set(held)
     assert jobs.reap(USING, 10) is None
 
 
@@ -86,8 +86,8 @@ def test_renewing_some_jobs_of_a_claim_splits_them_off_under_the_same_token() ->
     pass_time(timedelta(seconds=10))
     before = Lease.objects.get()
     some, rest = held[:2], held[2:]
-    renewed = jobs.renew(USING, some)
-    by_jobs = leases()
+    renewed = leases.renew(USING, some)
+    by_jobs = leases_by_jobs()
     apart = by_jobs.pop(frozenset(each.job_id for each in some))
     behind = by_jobs.pop(frozenset(each.job_id for each in rest))
     assert not by_jobs
@@ -101,24 +101,24 @@ def test_renewing_some_jobs_of_a_claim_splits_them_off_under_the_same_token() ->
 def test_only_the_jobs_left_behind_expire() -> None:
     held = held_jobs(4)
     query("UPDATE pulljobs_lease SET leased_until = clock_timestamp() - '1 s'::interval")
-    jobs.renew(USING, held[:2])
+    leases.renew(USING, held[:2])
     finished = jobs.reap(USING, 10)
     assert finished
     assert set(finished.states) == {job.job_id for job in held[2:]}
-    assert set(jobs.renew(USING, held)) == set(held[:2])
+    assert set(leases.renew(USING, held)) == set(held[:2])
 
 
 def test_settled_and_killed_jobs_are_not_renewed() -> None:
     held = held_jobs(4)
     jobs.finish(USING, [outcomes.deliver(held[0])])
     jobs.kill(USING, [held[1].job_id], reason=Reason.KILLED)
-    assert set(jobs.renew(USING, held)) == set(held[2:])
-    assert set(leases()) == {frozenset(job.job_id for job in held[2:])}
+    assert set(leases.renew(USING, held)) == set(held[2:])
+    assert set(leases_by_jobs()) == {frozenset(job.job_id for job in held[2:])}
 
 
 def test_jobs_of_several_claims_are_renewed_in_one_call() -> None:
     first, other = held_jobs(2), held_jobs(3, lease_duration=timedelta(seconds=99))
-    renewed = jobs.renew(USING, [first[0], *other])
+    renewed = leases.renew(USING, [first[0], *other])
     assert set(renewed) == {first[0], *other}
     assert renewed[other[0]] > renewed[first[0]]
 
@@ -126,9 +126,9 @@ def test_jobs_of_several_claims_are_renewed_in_one_call() -> None:
 def test_settling_jobs_that_were_split_off_leaves_the_lease_of_the_others() -> None:
     """A renewal of some jobs gives them a lease of their own, whose end leaves the first lease."""
     held = held_jobs(2)
-    jobs.renew(USING, held[:1])
+    leases.renew(USING, held[:1])
     jobs.finish(USING, [outcomes.deliver(held[0])])
-    assert set(leases()) == {frozenset([held[1].job_id])}
+    assert set(leases_by_jobs()) == {frozenset([held[1].job_id])}
     pass_time()
     finished = jobs.reap(USING, 10)
     assert finished
@@ -148,8 +148,8 @@ def test_a_renewal_beside_another_of_the_same_claim_loses_nothing(
     }
     with session() as other:
         run(other, "renew", params)
-        assert jobs.renew(USING, held) == {}
-        assert jobs.still_held(USING, held) == set(held)
+        assert leases.renew(USING, held) == {}
+        assert leases.still_held(USING, held) == set(held)
 
         def pauses() -> Iterator[float]:
             """Yield two pauses, and commit the other renewal before the second one."""
@@ -157,5 +157,5 @@ def test_a_renewal_beside_another_of_the_same_claim_loses_nothing(
             other.commit()
             yield 0.001
 
-        monkeypatch.setattr(jobs, "LEASE_PAUSES", pauses())
-        assert jobs.renew(USING, held).keys() == set(held)
+        monkeypatch.setattr(leases, "LEASE_PAUSES", pauses())
+        assert leases.renew(USING, held).keys() == set(held)

@@ -10,7 +10,7 @@ from django.db.models import Model
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Attempt
-from pulljobs.storage import jobs, nodes
+from pulljobs.storage import jobs, leases, nodes
 from tests.factories import USING, ConsumerFactory, TimedRun, claimed, published
 
 pytestmark = pytest.mark.django_db
@@ -82,7 +82,7 @@ def test_a_run_that_ends_in_a_retry_is_recorded_as_an_attempt() -> None:
 
 def test_deliveries_of_a_renewed_claim_record_their_runs_as_attempts() -> None:
     held = held_jobs(2)
-    jobs.renew(USING, held, timedelta(seconds=30))
+    leases.renew(USING, held, timedelta(seconds=30))
     runs = [(50.0, 5.0), (60.0, 6.0)]
     jobs.finish(
         USING, [run_of(outcomes.deliver(job), *run) for job, run in zip(held, runs, strict=True)]

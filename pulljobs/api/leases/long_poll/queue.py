@@ -24,7 +24,7 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
 from pulljobs.models import Consumer, Lease
 from pulljobs.pulling import LIMITED_POLL, QUIET, Claim, Puller
-from pulljobs.storage import jobs, listen
+from pulljobs.storage import leases, listen
 from pulljobs.storage.rows import Refusal
 
 if TYPE_CHECKING:
@@ -433,7 +433,7 @@ def give_back(pull: PendingPull, claim: Claim) -> None:
     if claim.taken is None or claim.repeated:
         return
     token = claim.taken.lease_token
-    if pull.asked.request_id is None or jobs.forget_request(settings().DATABASE, token):
+    if pull.asked.request_id is None or leases.forget_request(settings().DATABASE, token):
         released = [outcomes.release(Held(job.id, token)) for job, _message in claim.jobs]
         pulling.finish(released, emission.names_by_job(pull.consumer, released))
 
