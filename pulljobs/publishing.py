@@ -196,7 +196,7 @@ def publish_many(
         batches = _Batches(drafts, settings())
         return list(
             chain.from_iterable(
-                _publish_batch(channel, batch, producer, using, batches.prepare)
+                _publish_batch(channel, batch, producer, using, on_sent=batches.prepare)
                 for batch in batches
             )
         )
@@ -228,11 +228,11 @@ def _publish_batch(
     batch: list[NewMessage],
     producer: Producer | None,
     using: str,
-    meanwhile: Callable[[], None] | None = None,
     *,
+    on_sent: Callable[[], None] | None = None,
     batch_id: int | None = None,
 ) -> Iterator[Receipt]:
-    published = _store(channel, batch, producer, using, meanwhile, batch_id=batch_id)
+    published = _store(channel, batch, producer, using, on_sent=on_sent, batch_id=batch_id)
     repeated = [
         message.client_message_id
         for message, made in zip(batch, published, strict=True)
@@ -251,8 +251,8 @@ def _store(
     batch: list[NewMessage],
     producer: Producer | None,
     using: str,
-    meanwhile: Callable[[], None] | None = None,
     *,
+    on_sent: Callable[[], None] | None = None,
     batch_id: int | None = None,
 ) -> list[Published]:
     _check_name(channel)
@@ -264,7 +264,7 @@ def _store(
             producer_id=None if producer is None else _id_of(producer),
             dedupe_window=settings().DEDUPE_WINDOW,
             batch_id=batch_id,
-            meanwhile=meanwhile,
+            on_sent=on_sent,
         )
     if published is None:
         raise UnknownChannel(channel)

@@ -21,12 +21,12 @@ def publish(
     producer_id: int | None,
     dedupe_window: timedelta,
     batch_id: int | None = None,
-    meanwhile: Callable[[], None] | None = None,
+    on_sent: Callable[[], None] | None = None,
 ) -> list[Published] | None:
     """Write messages with their jobs, and return a result for each, in order.
 
-    Return None for an unknown channel. `meanwhile` may be called while the server works, and must
-    not use the connection.
+    Return None for an unknown channel. `on_sent` may be called once the statement is sent:
+    it works while the server does, and must not use the connection.
     """
     if batch_id is None and len(messages) == 1 and messages[0].is_plain:
         return _publish_plain(using, channel, messages[0], producer_id)
@@ -47,8 +47,8 @@ def publish(
     else:
         many = {**common, **parameters(messages)}
         if batch_id is None and all(message.is_plain for message in messages):
-            return _publish_batch(using, many, meanwhile)
-        rows = run(using, "publish", many, always_prepare=True, meanwhile=meanwhile)
+            return _publish_batch(using, many, on_sent)
+        rows = run(using, "publish", many, always_prepare=True, on_sent=on_sent)
         published = [Published(row.message_id, row.job_ids, row.consumer_ids) for row in rows]
     if rows and rows[0].bounded:
         return bounds.publish(using, [{**common, **message.parameters()} for message in messages])
@@ -74,9 +74,9 @@ def _publish_plain(
 
 
 def _publish_batch(
-    using: str, params: Params, meanwhile: Callable[[], None] | None
+    using: str, params: Params, on_sent: Callable[[], None] | None
 ) -> list[Published] | None:
-    rows = run(using, "publish_batch", params, always_prepare=True, meanwhile=meanwhile)
+    rows = run(using, "publish_batch", params, always_prepare=True, on_sent=on_sent)
     if not rows:
         return None
     [row] = rows

@@ -45,7 +45,7 @@ def run(
     kind: type[tuple[Any, ...]] | None = None,
     always_prepare: bool = False,
     seconds: float | None = None,
-    meanwhile: Callable[[], None] | None = None,
+    on_sent: Callable[[], None] | None = None,
     interpreted: bool = False,
     keeps_plan: bool = False,
 ) -> list[Row]:
@@ -54,7 +54,7 @@ def run(
     A row is a named tuple of the statement's columns, or a `kind` if that is given.
     `always_prepare` is for statements that publish: they keep their plans on every connection, and
     are cancelled after a minute (OperationalError). `seconds` is the time after which a statement
-    that settles is cancelled (a minute in a loop and in the caller's transaction). `meanwhile` is
+    that settles is cancelled (a minute in a loop and in the caller's transaction). `on_sent` is
     called while the server works, and must not use the connection. With `interpreted` the server
     uses no JIT. With `keeps_plan` it keeps the plan of the last statement of a transaction.
     """
@@ -68,20 +68,20 @@ def run(
         cursor, settings = _cursor(raw, prepare), []
         if raw not in dedicated and raw not in keeping:
             settings += [KEEP_PLAN] if keeps_plan else [INTERPRETED] if interpreted else []
-        with _pipeline(raw, settings, meanwhile):
+        with _pipeline(raw, settings, on_sent):
             for setting in settings:
                 psycopg.RawCursor(raw).execute(setting)
             cursor.execute(*bound(statement(name), params), binary=True)
-            if meanwhile is not None:
+            if on_sent is not None:
                 _send(raw)
-                meanwhile()
+                on_sent()
         return fetch_rows(name, cursor, kind)
 
 
 def _pipeline(
     raw: "psycopg.Connection[Any]",
     settings: Sequence[bytes],
-    meanwhile: Callable[[], None] | None,
+    on_sent: Callable[[], None] | None,
 ) -> AbstractContextManager[object]:
     """Return psycopg's pipeline mode, to send settings and statement together, where it is faster.
 
@@ -90,7 +90,7 @@ def _pipeline(
     """
     is_idle = raw.info.transaction_status == TransactionStatus.IDLE
     is_quicker = INTERPRETED in settings or (settings and is_idle)
-    return raw.pipeline() if meanwhile or is_quicker else nullcontext()
+    return raw.pipeline() if on_sent or is_quicker else nullcontext()
 
 
 def query(using: str, text: Any, params: Any = None) -> list[Row]:
