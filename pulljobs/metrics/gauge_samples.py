@@ -105,8 +105,8 @@ def _holding(using: str) -> Collection[int]:
 
 
 def _snapshots(using: str) -> Iterator[Sample]:
-    found = snapshots.find_old(using, timedelta(0))
-    ages = [each.seconds for each in found if each.seconds is not None]
+    old = snapshots.find_old(using, timedelta(0))
+    ages = [each.seconds for each in old if each.seconds is not None]
     yield "pulljobs_oldest_snapshot_seconds", (), max(ages, default=0.0)
 
 
