@@ -159,7 +159,7 @@ class ConsumerAdmin(PausableAdmin):
         # Messages that were published while it was deleted gave it no jobs.
         restored = rows.update(deleted_at=None, changed_at=Now())
         if restored:
-            subject = "deleted " + ", ".join(map(auditing.name_of, deleted))
+            subject = "deleted " + ", ".join(each.describe() for each in deleted)
             act, by = AuditEntry.Act.RESUME, request.user.get_username()
             auditing.note(act, by=by, subject=subject, done=restored)
         self.message_user(request, _("%d restored.") % restored)

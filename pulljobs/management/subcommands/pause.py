@@ -70,7 +70,7 @@ def set_pause(
         operating.check_pause(end)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
-    listed = ", ".join(map(auditing.name_of, holders))
+    listed = ", ".join(holder.describe() for holder in holders)
     content = {"names": list(dict.fromkeys(names)), "until": end, done: False}
     if options["dry_run"]:
         return CommandResult(content, [f"{listed}: would be {done}{text}."])
