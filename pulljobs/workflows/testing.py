@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from pulljobs import handlers, ids, jobs, publishing
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
+from pulljobs.engine.validation import Draft, Payload
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Job
 from pulljobs.pulling import Puller
@@ -27,7 +28,6 @@ from pulljobs.workflows.signals import signal
 
 EVERY: Final = "*"
 """Value of `crash_after` that crashes after every step."""
-
 
 _crash_after: Final[ContextVar[frozenset[str]]] = ContextVar("crash_after", default=frozenset())
 
@@ -53,7 +53,7 @@ class SimulatedCrash(BaseException):
 
 def run_workflow(
     function: Callable[..., Any],
-    payload: publishing.Payload = None,
+    payload: Draft | Payload = None,
     *,
     signals: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
     crash_after: str | Collection[str] = (),
@@ -122,8 +122,8 @@ def _find(function: Callable[..., Any], crashes: _Crashes) -> tuple[Workflow, Ha
     return workflow, replace(handler, function=partial(perform, workflow, on_stored=crashes.note))
 
 
-def _publish(workflow: Workflow, consumer_id: int, payload: publishing.Payload) -> int:
-    receipt = publishing.publish(workflow.channel, payload)
+def _publish(workflow: Workflow, consumer_id: int, payload: Draft | Payload) -> int:
+    [receipt] = publishing.publish_many(workflow.channel, [payload])
     made = Job.objects.using(settings().DATABASE).filter(id__in=receipt.job_ids)
     return made.get(consumer_id=consumer_id).pk
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from pulljobs.errors import WaitTimedOut
 from pulljobs.models import Job
+from pulljobs.publishing import Draft
 from pulljobs.states import State
 from pulljobs.testing import crash_after, drain, run_workflow
 from pulljobs.workflows import Run, signal
@@ -62,3 +63,11 @@ def test_a_block_crashes_runs_after_its_steps(bench: Bench) -> None:
         assert run_workflow(fulfil, crash_after="ship").crashes == 2
     assert run_workflow(fulfil).crashes == 0
     assert not Job.objects.exists()
+
+
+def test_the_message_of_a_tested_run_may_have_a_key(bench: Bench) -> None:
+    def echo(run: Run) -> Any:
+        return [run.job.key, run.input]
+
+    bench.workflow(echo)
+    assert run_workflow(echo, Draft(payload=7, key="k")).result == ["k", 7]
