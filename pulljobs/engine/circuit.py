@@ -73,7 +73,7 @@ class ResultCounter:
     def note_result(self, ticket: int, job: Any, result: Result) -> None:
         """Note the result of a job. The worker calls this once for each job.
 
-        `ticket` numbers the circuit's state at the claim. A result of an older state is ignored.
+        `ticket` numbers the circuit's last change before the claim. Later changes void the result.
         """
 
     def holds_back(self, ticket: int, job: Any) -> bool:
@@ -96,7 +96,7 @@ class Circuit:
     level: int = 0
     blocked_until: float = 0.0
     ticket: int = 0
-    """Number of the circuit's state, which claims note. Results under lower numbers are ignored."""
+    """Number of the last change, which claims note. Results of claims before it are ignored."""
     next_ticket: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
     """Function that returns a higher number at every call. Circuits of one consumer share it."""
     _failing: dict[Hashable, int] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Circuit:
         return 0.0
 
     def count_result(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
-        """Count a job's result, unless the state changed since its claim, which `ticket` numbers.
+        """Count a job's result, unless the circuit changed after its claim, which noted `ticket`.
 
         Return True if the result changed the level, which decides how long the circuit is open.
         """

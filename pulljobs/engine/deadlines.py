@@ -99,7 +99,7 @@ class WorkDeadline(Deadline):
         self._wrapper = wrapper
 
     def restart(self) -> None:
-        """Start the time of the block again, because the server has answered."""
+        """Restart the time limit of the block, because the server has answered."""
         with self._lock:
             self.due = time.monotonic() + self._seconds
             self._cut_at = None

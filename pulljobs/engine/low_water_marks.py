@@ -197,7 +197,7 @@ class LowWaterMarks:
     def lower(self) -> bool:
         """Lower all marks to the start of the range below them where jobs may be left.
 
-        Return False if there is no such range. For callers that do not scan it piece by piece.
+        Return False if there is no such range. It replaces the scan of the range in slices.
         """
         if self.below is None:
             return False
@@ -217,7 +217,7 @@ class LowWaterMarks:
         return max((mark.available_at for mark in self.positions.values()), default=default)
 
     def _bound(self, xid: int) -> datetime:
-        """Return a time before which transactions with this id or a higher one make no job due."""
+        """Return a lower bound for the due times of jobs by transactions from the id `xid` on."""
         earlier = (claim.started_at for claim in reversed(self.claims) if claim.xid < xid)
         return next(earlier, BEGINNING)
 

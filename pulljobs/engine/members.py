@@ -17,7 +17,7 @@ Claim = tuple[Sequence[int], Params]
 Delivered = tuple[Sequence[int], Row]
 """Ids of the jobs of a claim, and the row of the statement that delivered them."""
 RunEach = Callable[[str, Sequence[Params]], list[Row]]
-"""Function that runs the statement of that name for each of the parameters, with a row for each."""
+"""Function that runs the statement of that name for each set of parameters, with a row for each."""
 _until = float("-inf")
 
 
@@ -37,7 +37,7 @@ def for_members(name: str) -> str:
 
 
 def expect() -> None:
-    """Choose statements for members of batches for the next `EXPECTED_SECONDS`."""
+    """Have `choose` return the forms for members of batches for the next `EXPECTED_SECONDS`."""
     global _until
     _until = time.monotonic() + EXPECTED_SECONDS
 
@@ -45,8 +45,8 @@ def expect() -> None:
 def finish(run: Callable[[str], list[Row]], jobs: int) -> tuple[list[Row], frozenset[int]]:
     """Finish jobs. Return the rows of finish.sql, and the ids of batches whose members ended.
 
-    `run` runs the statement of a name with the parameters of the jobs, whose number is `jobs`. If
-    finish.sql leaves out some, finish_members.sql runs for all: the others are settled by then.
+    `run` runs the statement of a name for these jobs, whose number is `jobs`. If finish.sql leaves
+    out some, finish_members.sql runs for all of them: the others are settled by then.
     """
     if (name := choose("finish")) != "finish":
         rows = run(name)
@@ -88,7 +88,7 @@ def _note_delivered(delivered: Iterable[Delivered]) -> frozenset[int]:
 
 
 def note_ended(rows: Iterable[Row]) -> frozenset[int]:
-    """Return the ids of batches whose members ended. If any did, call `expect` for further ones."""
+    """Return the ids of batches whose members ended. If there are any, call `expect`."""
     ended = frozenset(row.batch_id for row in rows if row.state != State.QUEUED) - {None}
     if ended:
         expect()

@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 
 class ReportedRun(Protocol):
-    """Times of one execution of a handler, by the monotonic clock of this process."""
+    """Start and duration of one run of a handler, by the monotonic clock of this process."""
 
     @property
     def begun_at(self) -> float | None:
@@ -77,13 +77,13 @@ class Settlement(NamedTuple):
     After a retry or an expiry, True makes it a crash suspect.
     """
     run: ReportedRun = UNREPORTED
-    """Times of the handler that had this outcome."""
+    """Start and duration of the handler's run."""
     max_retries: int | None = None
     """Largest number of retries, for a retry in place of the consumer's."""
 
 
 Deliveries = tuple[list[int], list[ReportedRun]]
-"""Ids of delivered jobs, and the times of their handlers in the same order."""
+"""Ids of delivered jobs, and the runs of their handlers in the same order."""
 NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """NUL as JSON escapes it, unless the backslash is itself escaped."""
 _held: Final = tuple_maker(Held)
@@ -134,9 +134,9 @@ def suspect(held: Held, error: str) -> Settlement:
 def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlement:
     """Return the outcome of a job whose lease has ended.
 
-    `running_ids` are the jobs that the node of the lease last reported as running, or None if it
-    made no report. A job that is not among them is not charged. A worker's job that is among them
-    becomes a crash suspect. `via` is the `Lease.Via` of its lease.
+    `running_ids` are the jobs that the node of the lease last reported as running. A job that is
+    not among them is not charged. A worker's job that is among them becomes a crash suspect. If the
+    node made no report, they are None and the job is charged. `via` is the lease's `Lease.Via`.
     """
     started = None if running_ids is None else held.job_id in running_ids
     if started and via != WORKER:

@@ -77,7 +77,7 @@ class Throttle:
             self.on_asked(self)
 
     def note_written(self, end: float) -> None:
-        """Note that the write of this monotonic time was committed."""
+        """Note that a throttle until the monotonic time `end` is in the database now."""
         with self._lock:
             self._written_at = time.monotonic()
             if self.unwritten_until <= end:

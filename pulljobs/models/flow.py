@@ -19,7 +19,10 @@ _WINDOW = _("It needs a rate.")
 
 
 def raise_wrong(checks: Mapping[str, tuple[bool, Any]]) -> None:
-    """Raise ValidationError with the texts of those fields whose values are not right."""
+    """Raise ValidationError for the fields whose values are wrong.
+
+    `checks` has a pair for each field: True if the value is right, and the text for a wrong one.
+    """
     if wrong := {name: text for name, (is_right, text) in checks.items() if not is_right}:
         raise ValidationError(wrong)
 

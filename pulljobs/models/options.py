@@ -71,7 +71,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def is_same(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Return True for the same function, or for that of a module imported again after an error."""
+    """Return True if both are one function, or one definition whose module was imported again."""
     if known is new:
         return True
     first, second = (getattr(unwrap(function), "__code__", None) for function in (known, new))
@@ -89,7 +89,7 @@ def check_flags(name: str, **flags: object) -> None:
 
 
 def check_function(decorator: str, function: object) -> None:
-    """Raise ConfigurationError unless a call of `function` with one argument can run it."""
+    """Raise ConfigurationError unless `function` runs when it is called with one argument."""
     if not callable(function):
         raise ConfigurationError(f"{decorator} is above {function!r}, which is no function.")
     if isgeneratorfunction(function) or isasyncgenfunction(function):

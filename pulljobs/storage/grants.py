@@ -107,7 +107,7 @@ ORDER BY tables.name, privilege
 
 
 def profiles() -> dict[str, str]:
-    """Return the description of each profile by its name, last those that apps add to the core."""
+    """Return the description of each profile by its name: the core's, then those of other apps."""
     known = {str(name): meaning for name, meaning in MEANING.items()}
     return known | {name: role.meaning for name, role in hooks.roles.items()}
 

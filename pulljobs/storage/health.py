@@ -68,7 +68,7 @@ ORDER BY ordinal
 
 
 def tables(using: str) -> list[TableHealth]:
-    """Return rows and sizes of the tables whose rows change (HOT), without missing tables."""
+    """Return the health of each table in `HOT`, in order. Missing tables are left out."""
     rows = query(using, _TABLES, [list(HOT)])
     tables = {row.name: TableHealth(**row._asdict()) for row in rows}
     return [tables[name] for name in HOT if name in tables]

@@ -108,7 +108,7 @@ def note_running(using: str, node_id: UUID, running: Collection[int]) -> None:
 
 
 def count_expired(using: str, age: timedelta) -> tuple[int, datetime | None]:
-    """Return the number of leases that ended before `age` and hold jobs, and the oldest end.
+    """Return how many leases ended longer ago than `age` and still hold jobs, and the oldest end.
 
     A lease that was renewed while its last job was settled stays without jobs, and blocks nothing.
     """

@@ -179,9 +179,9 @@ async def _ask(connection: psycopg.AsyncConnection[Any], text: LiteralString) ->
 
 
 def session_of_its_own(using: str) -> dict[str, Any]:
-    """Return psycopg's parameters for a connection of its own, next to that of Django.
+    """Return psycopg's parameters for a session that is separate from Django's connection.
 
-    Raises Django's OperationalError if the server can't be reached.
+    Django connects first, and raises OperationalError if the server can't be reached.
     """
     connection = connections[using]
     connection.ensure_connection()

@@ -25,8 +25,8 @@ def publish(
 ) -> list[Published] | None:
     """Write messages with their jobs, and return a result for each, in order.
 
-    Return None for an unknown channel. `on_sent` may be called once the statement is sent:
-    it works while the server does, and must not use the connection.
+    Return None for an unknown channel. For several messages, `on_sent` is called once the server
+    has their statement: it works while the server does, and must not use the connection.
     """
     if batch_id is None and len(messages) == 1 and messages[0].is_plain:
         return _publish_plain(using, channel, messages[0], producer_id)

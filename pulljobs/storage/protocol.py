@@ -52,7 +52,7 @@ class WaitingJob(NamedTuple):
 
 
 class AddressedJob(NamedTuple):
-    """Job that a request names by its id, with what decides whether the caller may report on it."""
+    """Job that a request names by its id, with the columns that let a caller report on it."""
 
     id: int
     consumer_id: int

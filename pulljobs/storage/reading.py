@@ -18,7 +18,7 @@ REFUSED: Final = (errors.UndefinedTable, errors.UndefinedColumn, errors.Insuffic
 
 
 class Reading:
-    """Reader of the parts of a page, such as workers. `missed` has the names of failed parts."""
+    """Reader of the parts of a page by separate queries. `missed` has the names of failed parts."""
 
     def __init__(self, using: str) -> None:
         self._using = using
@@ -28,7 +28,7 @@ class Reading:
 
     @property
     def error(self) -> str:
-        """Advice about the first part that failed, apart from time limits, or an empty text."""
+        """Advice about the first part that failed, except by a time limit, or an empty text."""
         return next(iter(self.refused.values()), "")
 
     def part(self, part: str, read: Callable[[], T], otherwise: T) -> T:

@@ -53,7 +53,7 @@ def advice(error: BaseException) -> str:
 
 
 def explain_missing(using: str, problem: str) -> str:
-    """Return the problem with its remedy, or that the role does not see the tables."""
+    """Return the problem and what to do, or that the role does not see the existing tables."""
     with suppress(DatabaseError):
         for row in query(using, _OUT_OF_REACH):
             return (
@@ -75,7 +75,10 @@ def how_to_migrate(using: str) -> str:
 
 @contextmanager
 def required() -> Iterator[None]:
-    """Turn an error that `advice` explains into ConfigurationError, which no loop retries."""
+    """Turn errors about missing tables, columns and privileges into ConfigurationError.
+
+    No loop of a worker retries after a ConfigurationError.
+    """
     try:
         yield
     except ProgrammingError as error:

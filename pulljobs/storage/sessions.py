@@ -95,7 +95,7 @@ def behind_pooler(using: str) -> bool:
 
 
 def is_behind_pooler(connection: BaseDatabaseWrapper) -> bool:
-    """Return True if `behind_pooler` is True for the alias of the connection."""
+    """Return True if the connection goes to a pooler in transaction mode, by its settings."""
     return bool(connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
 
 
@@ -105,7 +105,7 @@ def in_transaction(using: str) -> bool:
 
 
 def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Return True if `in_transaction` is True for the alias of the connection."""
+    """Return True if a transaction is open on the connection, or autocommit is off."""
     is_open = connection.connection is not None
     commits = connection.autocommit if is_open else connection.settings_dict["AUTOCOMMIT"]
     return connection.in_atomic_block or not commits
@@ -124,7 +124,7 @@ class OpenSession(NamedTuple):
 
 
 def open_session(connection: BaseDatabaseWrapper) -> OpenSession:
-    """Connect if there is no connection, and apply the settings of a loop in threads of loops."""
+    """Return the session of a connection, opened if necessary, with a loop's settings in a loop."""
     connection.close_if_health_check_failed()
     if connection.connection is None:
         connection.ensure_connection()
@@ -166,13 +166,13 @@ def _execute_in_loop(
 
 
 def restart_deadline() -> None:
-    """Start the time of a statement in a block of `bounded_pass` again."""
+    """Restart the time limit of `bounded_pass`, if this thread is in such a block."""
     if (deadline := getattr(_thread, "deadline", None)) is not None:
         deadline.restart()
 
 
 def set_limits(*, is_local: bool, lock_seconds: float | None = None) -> bytes:
-    """Return the statement that limits silence in a transaction, and with a value, lock waits."""
+    """Return SQL that limits the idle time in a transaction and, by `lock_seconds`, lock waits."""
     limits = {"idle_in_transaction_session_timeout": SILENCE.total_seconds()}
     if lock_seconds is not None:
         limits["lock_timeout"] = lock_seconds

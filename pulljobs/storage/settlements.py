@@ -25,7 +25,7 @@ CLOCKS_DIFFER: Final = timedelta(hours=1)
 def window(using: str, selection: Selection, span: IdSpan, *, by: str = "id") -> IdWindow:
     """Return the next ids of selected settlements, or with `by="job_id"` of the settled jobs.
 
-    The ids in `selection` and `span` are all of settlements, or all of jobs.
+    The ids in `selection` and `span` are of the same kind.
     """
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)

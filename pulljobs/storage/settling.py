@@ -61,8 +61,8 @@ def revive(using: str, params: Params) -> Row:
 def find_lost(using: str, settlements: Sequence[Settlement], finished: Finished) -> Finished:
     """Return `finished` with the jobs of `settlements` that are missing in it.
 
-    Some were settled before by the same report (`repeated`), the others are `lost`. If an error of
-    the database hides which, they count as `locked`, so that callers try again.
+    Some were settled before by the same report (`repeated`), the others are `lost`. If a database
+    error prevents the search for repeats, they are `locked`, so that callers try again.
     """
     states = finished.states
     if len(states) == len(settlements):

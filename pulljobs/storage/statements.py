@@ -109,7 +109,7 @@ def query(using: str, text: Any, params: Any = None) -> list[Row]:
 def run_together(
     using: str, name: str, every: Sequence[Params], *, seconds: float | None = None
 ) -> list[list[Row]]:
-    """Return the rows of a statement for each of the parameters, in one round trip and commit."""
+    """Return the rows of a statement for each set of parameters, in one round trip and commit."""
     if len(every) == 1:
         return [run(using, name, every[0], seconds=seconds, keeps_plan=True)]
     restart_deadline()
@@ -169,7 +169,7 @@ class _Preparing:
 
 
 def _cursor(raw: "psycopg.Connection[Any]", prepare: bool) -> "psycopg.RawCursor[Row]":
-    """Return a cursor, for prepared statements that of the thread, which knows column types."""
+    """Return a new cursor, or for prepared statements the thread's own: it knows column types."""
     if not prepare:
         return psycopg.RawCursor(raw)
     kept: psycopg.RawCursor[Row] | None = getattr(_thread, "cursor", None)

@@ -99,7 +99,7 @@ class HandlerContext:
 class AsyncPool:
     """Job pool of async handlers.
 
-    Each run takes the lowest free slot, whose database connection it uses: few jobs need few.
+    Each run uses the connections of the lowest free slot, so that few jobs open few of them.
     """
 
     reports_room = False
@@ -131,7 +131,7 @@ class AsyncPool:
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler may be claimed now.
 
-        Once half of these and of the jobs that already wait have begun, the pool calls `on_low`.
+        The pool calls `on_low` once half of its queue, with that many more jobs, has begun.
         """
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)

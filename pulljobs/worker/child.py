@@ -213,7 +213,11 @@ class Child:
             pool.release_waiting()
 
     def _flush_last(self, stop_by: float, running: int) -> None:
-        """Write the outcomes of all jobs in flight but those that still run, if there is time."""
+        """Wait until only `running` jobs are in flight, then stop the flusher and the renewer.
+
+        These are the jobs whose handlers go on. The wait ends soon after the monotonic time
+        `stop_by`.
+        """
         now = time.monotonic()
         deadline = max(now, min(stop_by, now + EARLY_FLUSH)) + LAST_FLUSH
         self._flusher.retry_locked()
@@ -229,7 +233,7 @@ class Child:
             runner.join(deadline - time.monotonic())
 
     def _call_endings(self) -> None:
-        """Call the functions in `hooks.worker_endings` after the last flush, for other apps."""
+        """Call the functions that other apps have added to `hooks.worker_endings`."""
         for ending in hooks.worker_endings:
             try:
                 hooks.load(ending)(self._limits.DATABASE)

@@ -36,7 +36,7 @@ class ChildSlot:
         on_silence: Callable[[UUID, frozenset[int]], None],
         number: int,
     ) -> None:
-        """Make an empty slot. `on_death` gets each dead child that may not have released its jobs.
+        """Make an empty slot. `on_death` gets each dead child that may have left jobs unreleased.
 
         `on_silence` gets the node and the running jobs of a child that can't report them itself.
         """

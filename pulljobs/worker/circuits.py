@@ -37,7 +37,7 @@ class ConsumerCircuit(ResultCounter):
         self.is_calm = True
         """True if only a failure changes a circuit, so that other results need not be counted."""
         self.ticket = 0
-        """Number for the next claim. Results under a number from before a change do not count."""
+        """Number of the last change of any of these circuits. Each claim notes it."""
 
     def room(self) -> int | None:
         """Return how many jobs may be claimed now, or None for any number."""
@@ -56,7 +56,7 @@ class ConsumerCircuit(ResultCounter):
     def admit(self, ticket: int, jobs: Sequence[ClaimedJob]) -> dict[ClaimedJob, float]:
         """Return the jobs that must not run yet, each with the seconds until its next claim.
 
-        `ticket` numbers the circuit's state when the claim was sent.
+        `ticket` is the value of `self.ticket` when the claim was sent.
         """
         if not self._open:
             return {}
@@ -72,7 +72,7 @@ class ConsumerCircuit(ResultCounter):
     def note_result(self, ticket: int, job: ClaimedJob, result: Result) -> None:
         """Count the result of a job in its circuit. Any thread may call this.
 
-        `ticket` numbers the circuit's state when the claim was sent. If the circuit has changed
+        `ticket` is the value of `self.ticket` when the claim was sent. If the circuit has changed
         since, the result does not count.
         """
         if self._is_disabled:
@@ -144,7 +144,7 @@ class ConsumerCircuit(ResultCounter):
         return self._circuits[task]
 
     def _forget_oldest(self) -> None:
-        """Forget the oldest task that is calm, or the oldest of all if none is."""
+        """Forget the oldest task without known failures, or just the oldest if all have some."""
         calm = (task for task in self._circuits if task not in self._disturbed)
         task = next(calm, next(iter(self._circuits)))
         del self._circuits[task]
@@ -195,7 +195,7 @@ class Circuits:
         return known
 
     def waits(self, handlers: Iterable[Handler]) -> list[float]:
-        """Return the seconds until a job of each handler may be claimed, in order, 0 for now."""
+        """Return for each handler, in order, the seconds until a job may be claimed, or 0."""
         return [self.get(handler).wait() for handler in handlers]
 
     def report(self) -> dict[str, Any]:

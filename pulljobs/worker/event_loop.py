@@ -32,7 +32,7 @@ CANCEL_GRACE: Final = 5.0
 
 
 class NotStarted(Exception):
-    """Raised by the work of a job in place of calling its handler. The job is released."""
+    """Signal from the task of a job that it called no handler, so that the job is released."""
 
 
 class EventLoop:

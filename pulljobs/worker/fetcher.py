@@ -130,9 +130,9 @@ class Fetcher:
     def _find_many_due(self, now: float) -> list[ConsumerSubscription]:
         """Return subscriptions for which one statement finds out if there are jobs to claim.
 
-        If more than `MANY_DUE` are due, these are all of them. Else they are, once a second, those
-        to be polled in that second, if more than `FEW_POLLS`. They do not include those with a
-        low-water mark, from which a claim costs less than the statement.
+        If more than `MANY_DUE` are due, these are all that are due. Otherwise, once a second, they
+        are those to be polled in that second, if there are more than `FEW_POLLS`. Subscriptions
+        with a low-water mark are then left out: their claims cost less than the statement.
         """
         due = self.rotation.find_due(now)
         if len(due) > MANY_DUE:
@@ -144,7 +144,10 @@ class Fetcher:
         return polls if len(polls) > FEW_POLLS else []
 
     def _due(self) -> Iterator[tuple[ConsumerSubscription, int, int]]:
-        """Yield (subscription that is due, number of jobs to claim, number of circuit's state)."""
+        """Yield (due subscription, number of jobs to claim, ticket).
+
+        The ticket is the number of the last change of the consumer's circuits.
+        """
         for subscription in self.rotation.due():
             # The ticket first, because the circuit may open at any moment.
             ticket = self._circuits.get(subscription.handler).ticket
@@ -216,10 +219,10 @@ class Fetcher:
         return True
 
     def _begins_last_look(self) -> bool:
-        """Return True if a worker with BURST claims for all subscriptions once more before it ends.
+        """Return True if a worker with BURST has to claim for all subscriptions once more.
 
-        That is once no job is in flight. After such claims without a job, or with ONCE after the
-        first claims, call `on_drained`.
+        It has to if no job is in flight and it got jobs since the last time. If it has claimed for
+        all without a job, or with ONCE for all, call `on_drained`.
         """
         if self._on_drained is None or len(self._in_flight):
             return False
@@ -369,6 +372,6 @@ class Fetcher:
 
 
 def _is_over(job: ClaimedJob, tried: int) -> bool:
-    """Return True if `tried` exceeds the job's own retry limit, or if the job has none."""
+    """Return True if `tried` exceeds the job's own limit of retries, or if it has no own limit."""
     own = job.limits.max_retries
     return own is None or tried > own

@@ -85,9 +85,9 @@ class ClaimAhead:
     def room(self, run_time: RunTime, waiting: int) -> int:
         """Return how many more jobs of a handler will start soon, within `run_time.ahead` seconds.
 
-        `waiting` is the number of jobs in the pool that have not begun. A handler that takes
-        longer than expected is expected to take that much longer again. If its run time is unknown
-        it is expected to take `run_time.ahead`: each idle thread gets a single job of it.
+        `waiting` is the number of jobs in the pool that have not begun. A run that is late by some
+        seconds is expected to take as many again. A handler with an unknown run time is expected to
+        take `run_time.ahead`: each idle thread gets a single job of it.
         """
         ahead = run_time.ahead
         self._pace.note(self._taken - waiting, waiting)

@@ -106,9 +106,9 @@ class PushDelivery:
 
     @cached_property
     def _sender(self) -> "PushSender":
-        """Sender of POSTs, made on the loop for the first push consumer: many workers have none.
+        """Sender of POSTs, created on the event loop when the first push consumer needs it.
 
-        Its packages take as much memory as a third of Django.
+        Its packages take a third of the memory of Django, which other workers save.
         """
         from pulljobs.webhooks.delivery import PushSender
 

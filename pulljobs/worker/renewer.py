@@ -127,7 +127,7 @@ def record_start(job: ClaimedJob) -> bool:
 
 
 def renew_now(job: ClaimedJob) -> bool:
-    """Renew the lease of one job for `ClaimedJob.renew`. Return False if it is lost."""
+    """Renew the lease of a job at the request of its handler. Return False if the job is lost."""
     if job.is_settled:
         return not job.lost
     before = time.monotonic()

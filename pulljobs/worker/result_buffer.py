@@ -38,7 +38,7 @@ class ResultBuffer:
     def notify_at(self, size: int, on_full: Callable[[], None]) -> None:
         """Call `on_full` after every outcome that is added to a buffer of at least that size.
 
-        It is called for each throttle, too, which the flusher also writes.
+        Each throttle that a handler asks for calls it as well, because the flusher writes it.
         """
         self._full_size, self._on_full = size, on_full
 
@@ -69,7 +69,7 @@ class ResultBuffer:
 
 
 def with_run(settlement: Settlement, job: ClaimedJob) -> Settlement:
-    """Return the outcome with the times of the handler, which ends now if it has not ended yet."""
+    """Return the outcome with the run of the job, measured until now if it has no end yet."""
     end_now(job)
     return settlement._replace(run=job)
 
@@ -79,7 +79,7 @@ def _do_nothing() -> None:
 
 
 def _result(job: ClaimedJob, settlement: Settlement | None) -> Result:
-    """Return the result that the circuit counts: that in `job.verdict`, or else of the outcome."""
+    """Return the result that the circuit counts: `job.verdict`, or else that of the outcome."""
     if job.verdict is not None:
         return job.verdict
     return Result.NEUTRAL if settlement is None else RESULTS[settlement.event]

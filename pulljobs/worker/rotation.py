@@ -27,7 +27,7 @@ class FetchRotation:
     def __init__(self) -> None:
         self.subscriptions: Sequence[ConsumerSubscription] = ()
         self._known: Mapping[object, ConsumerSubscription] = {}
-        """Subscriptions by consumer id, by channel/consumer, and by a pool with `reports_room`."""
+        """Subscriptions by consumer id, by (channel, consumer), by pools with `reports_room`."""
         self._with_work: deque[object] = deque()
         self._with_room: deque[object] = deque()
         self._urgent: deque[ConsumerSubscription] = deque()
@@ -50,7 +50,7 @@ class FetchRotation:
         self.search_at = 0.0
 
     def note_work(self, consumers: Collection[object] | None = None) -> bool:
-        """Note that consumers, given by id or channel/consumer, may have new jobs. By default all.
+        """Note that all consumers, or those given by id or names, may have new jobs.
 
         Return True if one of them is served here: the caller then wakes the fetcher. Any thread may
         call this.
@@ -77,7 +77,7 @@ class FetchRotation:
         self.note_work(with_work)
 
     def due(self) -> Iterator[ConsumerSubscription]:
-        """Yield the subscriptions that are due, for at most `LONGEST_PASS` seconds.
+        """Yield the subscriptions that are due, until `LONGEST_PASS` seconds have passed.
 
         The caller calls `plan_look` for each of them, so that it is not due any more.
         """
@@ -91,7 +91,7 @@ class FetchRotation:
     def soon(self, now: float) -> Collection[ConsumerSubscription]:
         """Return the subscriptions that may be due within a second.
 
-        Once a second a search of all finds them, and `plan_look` adds those that become due.
+        Once a second, all subscriptions are searched for them. `plan_look` adds further ones.
         """
         if now >= self.search_at:
             self.search_at = now + SEARCH_EVERY
@@ -103,7 +103,7 @@ class FetchRotation:
         return [subscription for subscription in self.soon(now) if subscription.look_at <= now]
 
     def find_polls(self) -> list[ConsumerSubscription]:
-        """Return the subscriptions that are still due before the next search of all by `soon`."""
+        """Return the subscriptions that are due before `soon` searches all subscriptions again."""
         return [each for each in self._soon if each.look_at < self.search_at]
 
     def plan_look(self, subscription: ConsumerSubscription, at: float) -> None:

@@ -180,7 +180,7 @@ class HandlerRuns:
 
 
 def end_now(job: ClaimedJob) -> None:
-    """Set the run time of a job to the seconds until now, if it has begun and not ended yet."""
+    """Set `run_seconds` of a job to the seconds since its start, if it has begun and not ended."""
     if job.begun_at is not None and job.run_seconds is None:
         job.run_seconds = time.monotonic() - job.begun_at
 

@@ -56,7 +56,7 @@ class ConsumerSubscription:
 
     @property
     def lease_duration(self) -> timedelta:
-        """Lease duration of claims: that of the consumer, or the shortest that can be renewed."""
+        """Lease duration of claims: the consumer's, but long enough for renewals."""
         return max(self.puller.consumer.lease_duration, LEAST_LEASE)
 
     @property
@@ -93,9 +93,9 @@ def chosen_handlers(
 ) -> list[Handler]:
     """Return the handlers that `only` names, or all if it is empty, except those of `exclude`.
 
-    With `push`, if its packages are installed, a name may also be that of a push consumer, and
-    there may be no handler at all. Raise ConfigurationError otherwise, and if `exclude` has all
-    that `only` names.
+    Raise ConfigurationError for a name without a handler, without any handler, and if `exclude`
+    has all that `only` names. With `push`, if its packages are installed, names of push consumers
+    are valid as well, and there may be no handler at all.
     """
     if only and all({name, name.partition("/")[0]}.intersection(exclude) for name in only):
         raise ConfigurationError(f"EXCLUDE leaves nothing of ONLY: {', '.join(sorted(only))}.")
@@ -235,7 +235,7 @@ class Subscriptions:
     def _subscribe(
         self, consumer: Consumer, known: Mapping[int, ConsumerSubscription]
     ) -> ConsumerSubscription | None:
-        """Return the known subscription with its new row, a new one, or None without a pool."""
+        """Return the known subscription if it can stay, else a new one, or None without a pool."""
         if consumer.lease_duration < LEAST_LEASE:
             self._warn(consumer, SHORT_LEASE.format(consumer.lease_duration.total_seconds()))
         subscription = known.get(consumer.pk)
@@ -273,7 +273,7 @@ class Subscriptions:
 
 
 class SubscriptionWatch:
-    """Loop that looks for changes of many consumers, which would delay the fetcher's claims."""
+    """Loop that looks for changes in the fetcher's place, if the worker serves many consumers."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions

@@ -28,8 +28,8 @@ LEFT_OPEN: Final = (
 class _OpenedConnections:
     """Number of connections that this process has opened.
 
-    A thread may have a new connection only if this has changed. Asking Django for the connections
-    of a thread costs more than a small job.
+    A thread looks for new connections of its own only if this number has changed: asking Django for
+    the connections of a thread costs more than a small job.
     """
 
     count = 0
@@ -96,7 +96,7 @@ def _close_if_unusable(connection: BaseDatabaseWrapper) -> None:
 
 
 def _is_left_open(connection: BaseDatabaseWrapper) -> bool:
-    """Return True in a transaction, except where the project commits by hand."""
+    """Return True if a transaction is open. Without autocommit, only atomic blocks count."""
     if connection.in_atomic_block:
         return True
     raw = connection.connection

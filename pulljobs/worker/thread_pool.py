@@ -60,7 +60,7 @@ class ThreadPool:
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler may be claimed now.
 
-        Once half of these and of the jobs that already wait have begun, the pool calls `on_low`.
+        The pool calls `on_low` once half of its queue, with that many more jobs, has begun.
         """
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)

@@ -26,7 +26,7 @@ ANY_NUMBER: Final = 1 << 31
 
 
 class NotEnoughTokens(Exception):
-    """Jobs that cost more than there are tokens, so that their claim has to be rolled back.
+    """Error of a claim whose jobs cost more than there are tokens, so that it is rolled back.
 
     `fit` is the number of the first jobs for which the tokens suffice, `next_cost` the cost of the
     job after them, and `wait` the time until there are tokens for that job.
