@@ -1,7 +1,7 @@
 """Transactions that a transactional handler shares with the settlement of its job."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg.pq import TransactionStatus
@@ -30,11 +30,19 @@ def atomic() -> AbstractContextManager[None]:
 def committing(on_late_error: Callable[[Exception], None]) -> Iterator[None]:
     """Open the transactions of `atomic`. Call `on_late_error` if an `on_commit` callback fails.
 
-    Such an error comes after the commit, and undoes nothing.
+    Such an error comes after the commit of its database, and undoes nothing in any of them.
     """
-    using, committed = settings().DATABASE, list[bool]()
+    with ExitStack() as stack:
+        for using in databases():
+            stack.enter_context(_committing_one(using, on_late_error))
+        yield
+
+
+@contextmanager
+def _committing_one(using: str, on_late_error: Callable[[Exception], None]) -> Iterator[None]:
+    committed = list[bool]()
     try:
-        with atomic():
+        with transaction.atomic(using=using):
             if not connections[using].savepoint_ids:  # Inside a test's transaction nothing commits.
                 transaction.on_commit(lambda: committed.append(True), using=using)
             yield

@@ -31,7 +31,7 @@ from benchmarks.faults.roles.environment import LEASE_DURATION, ROLE
 from pulljobs.engine.claiming import guarded
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.handlers import ClaimedJob
-from pulljobs.storage import jobs, limits
+from pulljobs.storage import jobs, leases, throttles
 from pulljobs.storage.rows import Finished
 from pulljobs.storage.statements import AliasSession
 from pulljobs.webhooks.requests import Endpoint
@@ -44,9 +44,8 @@ _inside = threading.local()
 
 def install(writer: HistoryWriter) -> None:
     """Wrap the functions that claim, renew, settle and throttle, to record their calls."""
-    for module, name, wrap in WRAPPERS:
-        genuine = getattr(module, name)
-        setattr(module, name, _once(genuine, wrap(writer, genuine)))
+    for module, genuine, wrap in WRAPPERS:
+        setattr(module, genuine.__name__, _once(genuine, wrap(writer, genuine)))
     _watch_deliveries(writer)
 
 
@@ -169,10 +168,10 @@ def _when_written(using: str, note: Callable[[], None]) -> None:
 
 Wrap = Callable[[HistoryWriter, Callable[..., Any]], Callable[..., Any]]
 
-WRAPPERS: Final[tuple[tuple[ModuleType, str, Wrap], ...]] = (
-    (guarded, "claim", _claim),
-    (jobs, "renew", _renew),
-    (jobs, "finish", _finish),
-    (jobs, "abandon", _abandon),
-    (limits, "throttle", _throttle),
+WRAPPERS: Final[tuple[tuple[ModuleType, Callable[..., Any], Wrap], ...]] = (
+    (guarded, guarded.claim, _claim),
+    (leases, leases.renew, _renew),
+    (jobs, jobs.finish, _finish),
+    (jobs, jobs.abandon, _abandon),
+    (throttles, throttles.throttle, _throttle),
 )
