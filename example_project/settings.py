@@ -74,7 +74,7 @@ DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED"
 # So that several test runs can share a server.
 DATABASES["default"]["TEST"] = {"NAME": env.str("TEST_DATABASE", default="") or None}
 # For tests only: the tables of pulljobs are in a second database of that server. The demo does not
-# migrate it, and its transactions do not span both: docs/guides/databases.md.
+# migrate it, and its transactions do not span both: docs/guides/separate-database.md.
 JOBS_DATABASE = env.str("JOBS_DATABASE", default="")
 if not JOBS_DATABASE and env.str("PULLJOBS_TEST_SECOND", default="") == "1":
     JOBS_DATABASE = "jobs"
