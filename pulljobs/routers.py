@@ -56,7 +56,7 @@ def check_transactions(
         Info(
             f"Jobs are in {using!r}: publishes, and settlements of transactional handlers, do not "
             f"commit together with writes to {DEFAULT_DB_ALIAS!r}.",
-            hint="See the guide on databases, then silence this check.",
+            hint="See the guide on a separate database, then silence this check.",
             id="pulljobs.I001",
         )
     ]

@@ -55,7 +55,7 @@ class Consumer:
 
         At most `max_in_flight` messages are pulled and not settled, and `concurrency` handlers run
         at a time. After `max_attempts` failures of a message, `on_giving_up` is called and the job
-        is DEAD. The guide on workers without Django explains the other arguments.
+        is DEAD. The guide on the Python client explains the other arguments.
         """
         check_subscription(subscription)
         check_counts(0, max_in_flight=max_in_flight)
