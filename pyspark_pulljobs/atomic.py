@@ -92,7 +92,7 @@ def commit(
     messages: Sequence[WriterCommitMessage | None],
     batch: SinkBatch | None = None,
 ) -> None:
-    """Publish the rows that the tasks staged in one transaction, and drop the staging table.
+    """Publish in one transaction the rows that the tasks staged, and drop the staging table.
 
     Nothing is published if an earlier run of the same publish has committed.
     """

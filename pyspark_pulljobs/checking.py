@@ -41,7 +41,7 @@ class Sums(NamedTuple):
 
 
 class PartSums(NamedTuple):
-    """Sums over rows of one range of ids of a day, which the lake should have as well."""
+    """Sums over the exported rows of one range of ids of a day, to compare with the lake's."""
 
     table: str
     day: date

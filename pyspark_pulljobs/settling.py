@@ -91,8 +91,8 @@ def end_batch(
 ) -> list[Row]:
     """Apply `event` to the jobs that a batch still holds. Return a row of finish.sql for each.
 
-    It joins the current transaction. After the commit, the caller passes the `summarize` of the
-    rows to `emit_and_notify`.
+    It joins the current transaction. After the commit, the caller passes `summarize(rows)` to
+    `emit_and_notify`.
     """
     count = len(job_ids)
     nulls = _repeat("NULL", count)

@@ -203,7 +203,7 @@ class Stream:
             )
 
     def _end_claim_ahead(self, link: Link) -> None:
-        """Wait for the claim in the background, if there is one, and record its batch."""
+        """Wait for a claim that still runs in the background, if any, and record its batch."""
         if done := self._claiming_ahead.wait(link):
             seq, (_claimed, batch) = done
             if batch is not None:
@@ -225,12 +225,12 @@ class Stream:
             self._acking.start(link, seq, lambda: self._ack(link, link.background_session, seq))
 
     def _end_ack(self, link: Link) -> None:
-        """Wait for the ack in the background, if there is one, and record its counts."""
+        """Wait for an ack that still runs in the background, if any, and record its counts."""
         if done := self._acking.wait(link):
             self._record_ack(*done)
 
     def _claim_available(self, link: Link, seq: int, rows: int) -> int:
-        """Claim batch `seq + 1` from the jobs that were available at `stop_at_available_jobs`.
+        """Claim batch `seq + 1` of jobs that were available when `stop_at_available_jobs` ran.
 
         Return `seq + 1`. If no such job can be claimed, give up the stream, because the query ends,
         and return `seq`.

@@ -47,7 +47,7 @@ class ExportParameters(NamedTuple):
 
 
 class ExportedFile(NamedTuple):
-    """File of an export run that is complete."""
+    """Complete file that an export run wrote."""
 
     slice: int
     """Number of the `Slice` whose rows the file has."""
@@ -89,7 +89,7 @@ def write(parameters: ExportParameters, slices: Iterable[Slice]) -> Iterator[Exp
 def read_schema(table: str) -> pa.Schema:
     """Return the columns that the export reads from PostgreSQL for a table of the lake.
 
-    They are those of the lake's table except the names of channels and so on, which tasks add.
+    They are those of the lake's table except the names of channel and consumer, which tasks add.
     """
     name_columns = NAME_COLUMNS[table][1]
     return pa.schema([field for field in TABLES[table] if field.name not in name_columns])
@@ -176,7 +176,7 @@ def _date_of(day: int) -> date:
 
 
 def _add_names(batch: pa.RecordBatch, table: str, names: Names) -> pa.RecordBatch:
-    """Return the batch with the names of channels and so on, in the column order of the table."""
+    """Return the batch with the names that belong to its ids, in the column order of the table."""
     id_column, columns = NAME_COLUMNS[table]
     known = pa.array(list(names), pa.int64())
     indexes = pc.index_in(batch[id_column], value_set=known)

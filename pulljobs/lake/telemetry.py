@@ -11,7 +11,7 @@ logger = logging.getLogger("pulljobs")
 
 @dataclass(frozen=True, slots=True)
 class LakeExported:
-    """End of an export run, with its rows by table of the lake."""
+    """End of an export run, with its numbers of rows by table of the lake."""
 
     rows: Mapping[str, int]
     bytes: int
@@ -19,7 +19,7 @@ class LakeExported:
 
 @dataclass(frozen=True, slots=True)
 class ExportHeldBack:
-    """Transaction that has been open for so long that later settlements miss the lake."""
+    """Transaction that has been open for long, and keeps later settlements out of the lake."""
 
     holder: str
     seconds: float

@@ -73,7 +73,7 @@ def plan_backfill(row: Schedule, start: datetime, end: datetime) -> BackfillPlan
     """Return which past slots of a schedule in [`start`, `end`) a backfill would fire.
 
     Raises InvalidSchedule for a naive time, a window that ends before it begins, more than 1,000
-    slots, and slots whose records may be deleted.
+    slots, and slots so old that their records may be deleted.
     """
     _check_window(start, end)
     if start >= end:

@@ -109,7 +109,7 @@ def every(name: str | None = None, payload: Payload = None, **options: Any) -> C
 
 
 def _is_of(handler: Handler, function: Callable[..., Any]) -> bool:
-    """Return True if `@handler` has registered the function, or `@workflow`, which wraps it."""
+    """Return True if `@handler` or `@workflow` made this handler from the function."""
     wrapped = getattr(handler.function, "__wrapped__", None)
     return function is (wrapped if handler.is_fenced else handler.function)
 

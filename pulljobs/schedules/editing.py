@@ -234,7 +234,7 @@ def _save_state(using: str, row: Schedule, now: datetime) -> None:
 def _keep_ended_pause(row: Schedule) -> None:
     """Move an ended pause to `earlier_pauses` if it has slots without a record.
 
-    From there, firing knows that these slots were paused, even if a new pause begins before it.
+    Firing reads there that these slots were paused, even if another pause has begun since.
     """
     begin, end = row.paused_at, row.paused_until
     if begin and end and row.next_slot and row.next_slot < end:

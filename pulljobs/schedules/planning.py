@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def firing(self) -> list[PlannedSlot]:
-        """Slots that fire because their time came."""
+        """Slots that fire now, which are those with the reason DUE."""
         return [slot for slot in self.slots if slot.reason is SlotReason.DUE]
 
     def refuse(self, refused: PlannedSlot, refusal: str) -> None:
@@ -141,7 +141,7 @@ def _decide(schedule: DueSchedule, planned: PlannedSlot, *, is_newest: bool) -> 
 
 
 def is_in_pause(schedule: Any, slot: datetime) -> bool:
-    """Return True if a slot is inside the pause of a row, or inside one of `earlier_pauses`.
+    """Return True if a slot is in the pause of a schedule, or in one of its `earlier_pauses`.
 
     `schedule` is a Schedule or a DueSchedule.
     """

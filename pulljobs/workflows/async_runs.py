@@ -29,7 +29,7 @@ class AsyncRun(RunBase):
         timeout: timedelta | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the result of a step, and call its function, sync or async, if it has none yet.
+        """Return the stored result of a step, or call its function, which may be sync or async.
 
         See `Run.step`. A sync function runs in a thread. After `timeout` TimeoutError is raised in
         the step.
@@ -101,7 +101,7 @@ class AsyncRun(RunBase):
         return await self._drive(do_result(self._context, child, return_errors))
 
     async def _drive(self, operation: Operation) -> Any:
-        """Do an operation. The claim is not suspended before it ends."""
+        """Do an operation and return its result. The end of the claim waits for it."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._context.running.add(ended)
         try:

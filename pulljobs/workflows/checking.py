@@ -39,7 +39,7 @@ NO_TOKEN: Final = UUID(int=0)
 
 
 class CheckedRun(NamedTuple):
-    """Run whose next step would differ under the code of this process, and why."""
+    """Run that the code of this process can't continue as it is stored, and why."""
 
     id: str
     workflow: str
@@ -48,7 +48,7 @@ class CheckedRun(NamedTuple):
 
 
 class CheckedRuns(NamedTuple):
-    """Result of a check: the number of replayed runs, and the runs that would differ."""
+    """Result of a check: the number of replayed runs, and the runs that can't continue."""
 
     replayed: int
     left: int
@@ -57,10 +57,10 @@ class CheckedRuns(NamedTuple):
 
 
 def check_runs(version: int | None = None) -> CheckedRuns:
-    """Replay all runs with a live job, or those of one version, and return which would differ.
+    """Replay all runs with a live job, or those of one version, with the code of this process.
 
-    Nothing is written: steps that have not ended stop the replay, and code between steps runs in a
-    transaction that is read-only.
+    Return the runs that it can't continue as they are stored. Nothing is written: steps that have
+    not ended stop the replay, and code between steps runs in a transaction that is read-only.
     """
     using, left, replayed = settings().DATABASE, 0, 0
     known = {(each.channel, each.consumer): each for each in definitions.registered()}

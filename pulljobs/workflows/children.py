@@ -132,7 +132,7 @@ def kill_children(job_ids: Sequence[int]) -> None:
 
 
 def redrive_killed(job_ids: Sequence[int]) -> None:
-    """Redrive the children that were killed together with those of these runs that are DEAD."""
+    """Redrive the children that were killed because their run, among these jobs, was killed."""
     using = settings().DATABASE
     dead = Job.objects.using(using).filter(id__in=job_ids, state=State.DEAD, reason__in=KILLED)
     steps = WorkflowStep.objects.using(using).filter(run_id__in=dead.values("id"))
@@ -147,7 +147,7 @@ def redrive_killed(job_ids: Sequence[int]) -> None:
 
 
 def sweep(using: str) -> None:
-    """Kill queued children of runs that were killed by a process that crashed, or were dropped."""
+    """Kill queued children of runs that a full key dropped, or that a crashed process killed."""
     open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
     killed = Job.objects.using(using).filter(state=State.DEAD, reason__in=KILLED)
     rows = open_batches.filter(cancelled_at=None, run_id__in=killed.values("id"))

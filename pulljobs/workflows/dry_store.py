@@ -10,7 +10,7 @@ from pulljobs.workflows.storing import RunStore, StepResult
 
 
 class ReplayEnd(BaseException):
-    """End of a dry replay at a step that has not ended."""
+    """BaseException that ends a dry replay, raised at a step that has not ended."""
 
     def __init__(self, step: Step) -> None:
         super().__init__(str(step))
@@ -18,7 +18,7 @@ class ReplayEnd(BaseException):
 
 
 class DryReplay(Replay):
-    """Replay in which other tasks go on after the suspension of one, to ask for stored steps."""
+    """Replay in which a suspension ends only its task: others go on to ask for stored steps."""
 
     def raise_ending(self, ending: Ending) -> Any:
         raise ending

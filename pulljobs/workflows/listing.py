@@ -54,7 +54,7 @@ def known_versions(using: str) -> list[tuple[str, int]]:
 
 
 def _find_end(using: str, span: IdSpan) -> int | None:
-    """Return the id of the last run that the span reads, or None if it reads the oldest run."""
+    """Return the lowest run id that the span reads, or None if it reaches the oldest run."""
     rows = WorkflowRun.objects.using(using).filter(id__lt=span.beyond).order_by("-id")
     ends = list(rows.values_list("id", flat=True)[span.scanned - 1 : span.scanned + 1])
     return ends[0] if len(ends) > 1 else None

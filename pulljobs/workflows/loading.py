@@ -55,11 +55,11 @@ def begin_run(using: str, held: Held, workflow: Workflow, message_id: int) -> Be
         if rows and not rows[0].is_renewed:
             return _make_begun(rows)
         if rows:
-            _renew(using, held.job_id, params)
+            _begin_again(using, held.job_id, params)
     raise WorkflowError(f"Another session keeps run {held.job_id} locked: it is tried again.")
 
 
-def _renew(using: str, run_id: int, params: Params) -> None:
+def _begin_again(using: str, run_id: int, params: Params) -> None:
     """Forget what a run has stored for its former message, and kill its queued children."""
     rows = run(using, "renew_run", params, seconds=LONGEST_SECONDS)
     if not rows:
@@ -127,7 +127,7 @@ def _read_steps(using: str, run_ids: list[int]) -> dict[int, list[Step]]:
 
 
 def make_stored_step(row: WorkflowStep, now: datetime, here: float) -> Step:
-    """Convert a row to a step. It was read at `now`, which is `here` by the monotonic clock."""
+    """Convert a row to a step. The row was read at `now`, at the monotonic time `here`."""
     return Step(
         name=row.name,
         number=row.number,

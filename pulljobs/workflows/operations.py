@@ -30,7 +30,7 @@ LONGEST_PAUSE: Final = 30.0
 
 
 def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Operation:
-    """Store the failed steps whose exceptions the workflow caught. Return the next step."""
+    """Begin a step and return it, after storing failed steps whose exceptions the code caught."""
     if context.job.taken_away:
         raise LeaseLost(context.job.id)
     for each in context.replay.take_caught():

@@ -54,7 +54,7 @@ class Step:
 
 
 class Suspension(BaseException):
-    """End of a claim whose run sleeps, waits for a signal, or waits for its children.
+    """BaseException that ends a claim whose run sleeps, or waits for a signal or its children.
 
     It is no Exception, so that `except Exception` in a workflow lets it pass. A workflow must not
     swallow it.
@@ -75,7 +75,7 @@ class Suspension(BaseException):
 
 
 class Continuation(BaseException):
-    """End of a claim whose run begins again with another payload, by `continue_as`."""
+    """BaseException by which `continue_as` ends a claim: the run begins with another payload."""
 
     def __init__(self, payload: str) -> None:
         super().__init__("The run begins again with another payload.")
@@ -167,7 +167,7 @@ class Replay:
         return caught
 
     def number_now(self, name: str) -> int:
-        """Return the number, from 1, of the call of a step that runs now, or else comes next.
+        """Return which call of a step, counted from 1, runs now, or else comes next.
 
         Raise StepMismatch if several steps of that name run at the same time, now or later.
         """
@@ -190,7 +190,7 @@ class Replay:
             raise ending
 
     def _check_open(self) -> None:
-        """Raise the ending of the claim again, if there was one: no further step may begin."""
+        """Raise again any exception that has ended the claim, so that no further step begins."""
         self.check_swallowed()
         if self.ending is not None:
             raise self.ending

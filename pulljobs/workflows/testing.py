@@ -48,7 +48,7 @@ class TestedRun(NamedTuple):
 
 
 class SimulatedCrash(BaseException):
-    """Crash of a test after a step was stored, which `except Exception` lets pass."""
+    """BaseException that ends a claim of a test as a crash would, after a step was stored."""
 
 
 def run_workflow(
@@ -88,7 +88,7 @@ def run_workflow(
 
 @contextmanager
 def crash_after(*steps: str) -> Iterator[None]:
-    """Let each `run_workflow` in the block crash after these steps, as by its own argument."""
+    """Add these steps to the argument `crash_after` of each `run_workflow` in the block."""
     reset = _crash_after.set(_crash_after.get() | set(steps))
     try:
         yield

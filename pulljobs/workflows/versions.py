@@ -84,7 +84,7 @@ def _read_served() -> Iterator[definitions.Workflow]:
 
 
 def find_consumers(using: str) -> dict[int, Consumer]:
-    """Return the consumers that have a workflow here or in the report of a worker, by id."""
+    """Return by id the consumers with a workflow in this process or in the report of a worker."""
     nodes = [*serving.living(), *serving.gone()]
     paths = {path for node in nodes for path in _reported(node)} | report_versions().keys()
     if not paths:
@@ -137,7 +137,7 @@ def read_accepted() -> dict[str, list[tuple[int, int]]]:
 
 
 def accepts(ranges: Sequence[tuple[int, int]], version: int) -> bool:
-    """Return True if a worker accepts the version, or if no worker serves the consumer at all."""
+    """Return True if one of the workers' ranges has the version, or if there is no worker."""
     return not ranges or any(first <= version <= last for first, last in ranges)
 
 

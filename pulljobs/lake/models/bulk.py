@@ -67,7 +67,7 @@ class BulkPublish(models.Model):
 
     @property
     def consumer_path(self) -> str:
-        """Path `CHANNEL/CONSUMER` of the only consumer."""
+        """Path `CHANNEL/CONSUMER` of `only_consumer`, for a publish to a single consumer."""
         return f"{self.channel}/{self.only_consumer}"
 
 

@@ -56,7 +56,7 @@ class SettlementTally:
             sketch.update(np.sort(times[~np.isnan(times)]))
 
     def end(self) -> None:
-        """Put the sketches of the times into the counts of each consumer and hour.
+        """Put the sketches of wait, run and total times into the counts of each consumer and hour.
 
         The caller has added all batches before.
         """

@@ -9,7 +9,7 @@ from pulljobs.lake.rollups.hours import HOUR, hour_at
 
 
 class Subscription(NamedTuple):
-    """Time from a consumer's creation to its deletion, when messages of its channel go to it."""
+    """Time from a consumer's creation to its deletion, in which it gets messages of its channel."""
 
     consumer_id: int
     channel_id: int

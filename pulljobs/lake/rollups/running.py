@@ -216,9 +216,9 @@ class _RollupRun:
     ) -> set[datetime]:
         """Return the hours with rows that were exported after `run`.
 
-        The Delta log has the first and the last time of each new file. In rewritten files,
-        transaction numbers identify the rows. An hour too many does no harm: it is counted once
-        more.
+        `event` is "settled" or "published". The Delta log has the first and the last time of each
+        new file. In rewritten files, transaction numbers identify the rows. An hour too many does
+        no harm: it is counted once more.
         """
         if snapshot.last_run == run:
             return set()
@@ -231,7 +231,7 @@ class _RollupRun:
     def _low_xid(self, run: int) -> int:
         """Return the lowest number of a transaction whose rows were exported after `run`.
 
-        It may be lower than those before `run`, if a rebase changed the numbering since.
+        If a rebase has renumbered transactions since, it may be below those exported before.
         """
         runs = LakeRun.objects.using(self.using).filter(location=self.location, pk__gte=run)
         ends = Case(When(pk=run, then="high_xid"), default="low_xid")

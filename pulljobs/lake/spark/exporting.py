@@ -106,9 +106,9 @@ def _raising_lake_errors(location: str) -> Iterator[None]:
 
 
 def _check_history(using: str, location: str) -> None:
-    """Raise LakeError if the lake was not exported from this database, or lacks one of its runs.
+    """Raise LakeError if the lake was not exported from this database, or lacks an export run.
 
-    That happens when one of them is replaced, for example from a backup. Then the lake has runs
+    That happens if the lake or the database is replaced, as from a backup. Then the lake has runs
     that the database does not know, or the other way round, or transactions are numbered
     differently.
     """

@@ -63,10 +63,10 @@ def raising_store_errors(location: str) -> Iterator[None]:
 
 @contextmanager
 def raising_connection_errors() -> Iterator[None]:
-    """Raise errors of connections that this process opens to read rows as LakeError.
+    """Raise as LakeError the errors of connections that this process opens to read rows.
 
-    Without Django these are ConfigurationErrors, but the settings are right, because Django
-    connects with them. The caller can repeat its work later.
+    The code that runs without Django raises ConfigurationError for them. But the settings are
+    right, because Django connects with them, so the caller can repeat its work later.
     """
     try:
         yield

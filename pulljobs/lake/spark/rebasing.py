@@ -53,7 +53,10 @@ def rebase(using: str, location: str) -> dict[str, int]:
 
 
 def _renumber(using: str, location: str, table: str, day: date, now: ledger.Horizon) -> Row:
-    """Renumber the rows of a day, and return how many are `changed`, and of these `fresh`."""
+    """Renumber the transactions of the rows of a day.
+
+    Return the numbers of `changed` rows, and of `fresh` rows among them, which the lake lacks.
+    """
     low, high = Partition(PARTITIONED[table], day).bounds
     params: dict[str, Any] = {
         "low_id": low,

@@ -45,7 +45,7 @@ def handle(*, name: str, **options: Any) -> CommandResult:
 
 
 def reading_table(upcoming: list[dict[str, Any]]) -> TableBlock:
-    """Return a table of slots, which are dicts with the fields of UpcomingSlot."""
+    """Return the table of upcoming slots, given as dicts with the fields of UpcomingSlot."""
     return TableBlock(
         text_columns("UTC", "in its zone", ""),
         [[slot["utc"], slot["local"], slot["change"]] for slot in upcoming],

@@ -50,7 +50,7 @@ class CompletionFilter(admin.SimpleListFilter):
 
 
 class BatchChangeList(KeysetChangeList):
-    """List of batches that reads the exact counts of its rows in one statement."""
+    """List of batches, which reads the exact counts of all batches on a page in one statement."""
 
     def read_rows(self, request: HttpRequest, ids: list[int]) -> list[Any]:
         rows = super().read_rows(request, ids)

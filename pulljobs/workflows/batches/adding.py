@@ -190,9 +190,9 @@ def create(
     """Make a batch that stays open until `close` is called. Joins the caller's transaction.
 
     The callbacks are published when every member has ended: `on_complete` always, `on_success` if
-    none is dead, and `on_dead` if some are. `parent` is the batch of which this is one member.
-    `run_id` is the run of a workflow that becomes due as well. Raise InvalidMessage,
-    PayloadTooLarge, and UnknownBatch or BatchEnded because of the parent.
+    none is dead, and `on_dead` if some are. The run with `run_id`, if given, becomes due then.
+    `parent` is the batch of which this is one member. Raise InvalidMessage, PayloadTooLarge, and
+    UnknownBatch or BatchEnded because of the parent.
     """
     _check_name(name)
     _check_parent(parent)

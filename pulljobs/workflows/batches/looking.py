@@ -66,7 +66,7 @@ def look_at_each(using: str, batch_ids: Collection[int]) -> set[int]:
 
 
 def look_at_noted(using: str) -> None:
-    """Merge and complete the noted batches that the loop has not reached when its process ends."""
+    """Merge and complete the batches that still wait for the loop when its process ends."""
     look_at_each(using, noted.take())
 
 
