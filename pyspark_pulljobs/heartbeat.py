@@ -59,7 +59,7 @@ def beat(session: Session, owned: Owned, report: Mapping[str, Any], *, renews: b
 
 
 def leave(session: Session, owned: Owned, report: Mapping[str, Any]) -> None:
-    """Give up ownership, so that another process can own the stream at once. Its leases stay."""
+    """Give up ownership, so that another process can own the stream at once. Leases stay."""
     _store(session, owned, report, False, None)
 
 

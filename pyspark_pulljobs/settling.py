@@ -147,7 +147,7 @@ def _run_each(session: Session, name: str, every: Sequence[Params]) -> list[Row]
 
 
 def _free_delivered(session: Session, row: Row) -> None:
-    """Let jobs be claimed that waited for the keys of delivered jobs, which `row` lists."""
+    """Let jobs be claimed that waited for the keys in `row`, the result of a delivery."""
     freed = {(row.consumer_id, key) for key in row.freed_keys or ()}
     turned = {(row.consumer_id, key) for key in row.turn_keys or ()}
     _free(session, freed, row.keyed_ids or (), turned)

@@ -24,7 +24,7 @@ MOST_SLOTS: Final = 1_000
 
 
 class BackfillPlan(NamedTuple):
-    """Result of `plan_backfill`: past slots of a window of time."""
+    """Result of `plan_backfill`: which past slots of a window of time are left to fire."""
 
     left: list[datetime]
     """Slots that did not fire and that a backfill fires, in order."""

@@ -100,7 +100,7 @@ def state_of(row: Schedule, now: datetime) -> str:
 
 
 def upcoming(row: Schedule, count: int = SHOWN_SLOTS) -> list[UpcomingSlot]:
-    """Return the next slots, or an empty list if none follows or the time zone is unknown here."""
+    """Return the next slots, or none if none follows or this machine lacks the time zone."""
     if row.next_slot is None or row.rule.problem:
         return []
     slots = chain([row.next_slot], row.rule.slots_after(row.next_slot))

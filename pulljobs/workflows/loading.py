@@ -39,8 +39,8 @@ def begin_run(using: str, held: Held, workflow: Workflow, message_id: int) -> Be
     """Insert the run if this is its first claim, and return it with its steps.
 
     If it was suspended in a wait whose signal is there, the same statement ends the wait. If it
-    began for another message, whose place this one has taken, it begins again. Raise LeaseLost, and
-    WorkflowError if another session keeps the run locked.
+    began for an earlier message, which the message `message_id` replaced, it begins again. Raise
+    LeaseLost, and WorkflowError if another session keeps the run locked.
     """
     params = {
         **held._asdict(),

@@ -173,7 +173,7 @@ def do_wait(context: "RunContext", name: str, timeout: timedelta | None) -> Oper
 def do_once(
     context: "RunContext", name: str, kind: str, function: str, write: Callable[[Step], Any]
 ) -> Operation:
-    """Return the stored result of a step, or call `write`, which stores it in its transaction."""
+    """Return the stored result of a step, or that of `write`, which stores it by itself."""
     step = yield from begin(context, name, kind, function)
     if step.is_ended:
         return result_of(context, step)

@@ -25,7 +25,7 @@ class StepView(NamedTuple):
 
     @property
     def is_pending(self) -> bool:
-        """True while the run sleeps or waits in it."""
+        """True while the run sleeps or waits in this step."""
         return self.ended_at is None
 
     @property

@@ -183,7 +183,7 @@ class Replay:
         raise ending
 
     def check_swallowed(self) -> None:
-        """Raise the ending of the claim again, and note it as swallowed, if the code caught it."""
+        """Raise again the exception that ended the claim, if the code caught it, and note that."""
         ending = self.ending
         if ending is not None and self._ended_in is find_caller() and not _is_handled(ending):
             self.is_swallowed = True

@@ -47,7 +47,7 @@ class StrandedRuns(NamedTuple):
 
 
 def report_versions() -> dict[str, list[int]]:
-    """Return the (oldest, newest) version that each workflow here accepts, by channel/consumer."""
+    """Return the [oldest, newest] version that this process accepts, by channel/consumer."""
     return {
         f"{each.channel}/{each.consumer}": [each.oldest_version, each.version]
         for each in definitions.registered()

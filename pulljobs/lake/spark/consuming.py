@@ -135,10 +135,10 @@ def _run_query(
 def release(
     stream: str, checkpoint: str | None = None, failure: str | None = None
 ) -> dict[str, int]:
-    """Release the jobs of a stopped query, after acking the batches that its checkpoint completed.
+    """Ack the batches that a stopped query has done by its checkpoint, and release its other jobs.
 
-    With `failure`, the error of the query, other batches that its checkpoint has expire instead, so
-    that their claims count towards `max_deliveries`. Otherwise a batch that makes the query fail
+    With `failure`, the error of the query, jobs of other batches in the checkpoint expire instead,
+    so that their claims count towards `max_deliveries`. Otherwise a batch that makes the query fail
     would come again forever. Return the number of jobs as "released". Raise StreamTaken while the
     query runs, and ConfigurationError if there is no such stream or checkpoint.
     """

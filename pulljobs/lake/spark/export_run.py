@@ -88,7 +88,7 @@ class ExportRun:
         return wrote
 
     def _write(self, lake_run: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
-        """Write few rows in this process, and many in Spark's tasks."""
+        """Write the rows of these tables: few in this process, many in Spark's tasks."""
         samples = slices.sample(self.using, lake_run)
         rows = sum(samples[name].rows for name in names)
         parameters = ExportParameters(

@@ -86,11 +86,11 @@ def open_session(
 ) -> Iterator["SparkSession"]:
     """Provide a session with the data source `pulljobs`, and stop it unless it existed before.
 
-    Later properties win: the defaults, PULLJOBS['SPARK'], `conf`, `master`. With few `rows` to
-    process, the JVM is started so that it starts quickly and runs more slowly. Further arguments,
-    such as the other options of a subcommand, are ignored. Errors of Spark inside the block are
-    raised as LakeError with one line. Raise ConfigurationError if something is not installed, or if
-    the master is not valid.
+    Of the defaults, PULLJOBS['SPARK'], `conf` and `master`, the last that sets a property wins.
+    With few `rows` to process, the JVM is started so that it starts quickly and runs more slowly.
+    Further arguments, such as the other options of a subcommand, are ignored. Errors of Spark
+    inside the block are raised as LakeError with one line. Raise ConfigurationError if something is
+    not installed, or if the master is not valid.
     """
     require()
     chosen = dict(conf)

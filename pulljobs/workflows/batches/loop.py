@@ -34,11 +34,11 @@ class BatchLoop:
         self._swept = 0
 
     def wake(self) -> None:
-        """Let the next pass begin after a short pause, in which more batches may be noted."""
+        """Let the next pass begin after a short pause, in which members of more batches may end."""
         self._look_at = max(self._look_at, time.monotonic() + SHORTEST_PAUSE)
 
     def tick(self) -> float:
-        """Merge noted batches and sweep, each if it is due. Return the seconds to sleep."""
+        """Merge batches with changed members, and sweep, each if due. Return seconds to sleep."""
         if noted and time.monotonic() >= self._look_at:
             self._look()
         if time.monotonic() >= self._sweep_at:
