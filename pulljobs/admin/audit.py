@@ -157,7 +157,7 @@ def _batches(entry: AuditEntry) -> QuerySet[AuditedBatch]:
 
 
 def _done(entry: AuditEntry) -> Iterator[JobResult]:
-    """Yield the jobs that an action changed in its first batch: its page lists only a few jobs."""
+    """Yield the changed jobs of an action's first batch, which are enough for its page."""
     return (JobResult(id, ids.encode(id)) for batch in _batches(entry)[:1] for id in batch.done)
 
 

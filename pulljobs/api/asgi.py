@@ -89,9 +89,9 @@ def tune_process() -> None:
 
 
 def _is_pull(scope: Any) -> bool:
-    """Return True for a pull, an ack or a renewal: their views do not block the shared thread.
+    """Return True for a pull, an ack or a renewal: their views do not block the thread they share.
 
-    Other views can block it, for example while they hash a password.
+    Views of other requests can block a thread, for example while they hash a password.
     """
     if scope["type"] != "http" or scope["method"] != "POST":
         return False

@@ -139,9 +139,9 @@ class Field:
 
 
 def closed(body: Any) -> Any:
-    """Mark a declared body as closed to other fields, which are mostly misspelt, as a decorator.
+    """Decorate a declared body so that fields that it does not declare are refused as misspelt.
 
-    The bodies in its fields are not marked.
+    This does not apply to the bodies in its fields.
     """
     body.__closed__ = True
     return body

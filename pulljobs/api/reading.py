@@ -74,8 +74,8 @@ def read_fields(body: type[B], given: GivenFields, refuse: Refuse) -> B:
     """Check the values of the fields that a body declares and return them by name, without nulls.
 
     Null counts as absent, except in a required field that may be null. Raise a refusal for a
-    missing or wrong value, and for a field that a closed body does not declare. If there is none,
-    raise a refusal (409) for a value above a limit of the settings.
+    missing or wrong value, and for a field that a closed body does not declare. Otherwise raise a
+    refusal (409) for a value above a limit of the settings.
     """
     refuse_unknown(body, given, refuse)
     values: dict[str, Any] = {}

@@ -70,7 +70,7 @@ def ensure_reaping() -> None:
 
 
 def close() -> None:
-    """Stop the reaper of this process and wait for its thread. The next lease starts another."""
+    """Stop the reaper of this process and wait for its thread. `ensure_reaping` starts another."""
     global _runner
     with _starting:
         runner, _runner = _runner, None

@@ -269,7 +269,7 @@ def _lease(job: Job, progress: Progress | None) -> dict[str, Any]:
 
 
 def statuses(answer: Answer, jobs: int) -> list[Status]:
-    """Return the status of each of so many jobs in the answer to an ack or a renewal."""
+    """Return the statuses in the answer to an ack or a renewal, which named `jobs` jobs."""
     with _reading(answer) as content:
         results = zip(range(jobs), content["Results"], strict=True)
         return [Status(result["Status"]) for _index, result in results]
@@ -278,7 +278,7 @@ def statuses(answer: Answer, jobs: int) -> list[Status]:
 def renewals(answer: Answer, jobs: int) -> list[float | Status]:
     """Return the seconds left of each lease, or the status of its job if it was not renewed.
 
-    They are in the order of the request, which had so many jobs.
+    They are in the order of the request, which named `jobs` jobs.
     """
     with _reading(answer) as content:
         return [

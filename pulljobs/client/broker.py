@@ -272,8 +272,8 @@ class Broker:
     def end(self, message: Held, ending: Ending | None) -> None:
         """Settle a message with the outcome of its handler, unless it is settled already.
 
-        A job whose lease ended during its run is released only if the broker was away. Otherwise
-        nothing is written and the lease expires, which charges the job for its slow handler.
+        A job whose lease ended during its run is released only if the broker was out of reach.
+        Otherwise nothing is written and the lease expires, which charges the job.
         """
         if ending is not None and not message.settled:
             if ending.outcome is Outcome.RELEASE and message.lost and not self._is_outage(message):

@@ -30,10 +30,10 @@ class ClientError(errors.PulljobsError):
 
 
 class Unreachable(ClientError):
-    """Request without an answer in time, or with only answers that ask to try later.
+    """Error for a request without an answer in time, or with only answers to try later.
 
-    `was_sent` is False if the broker has certainly not acted on it. `status` is that of an answer,
-    or None if none came. `retry_after` is the broker's wish, in seconds.
+    `was_sent` is False if the broker has certainly not acted on the request. `status` is that of
+    an answer, or None if none came. `retry_after` is the broker's wish, in seconds.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Unreachable(ClientError):
 
 
 class LeaseLost(ClientError, errors.LeaseLost):
-    """Lease that no longer holds the job of a message. The caller must stop working on it."""
+    """Error for a message whose job is lost. The caller must stop working on it."""
 
     def __init__(self, job: str) -> None:
         ClientError.__init__(self, f"The lease of job {job} is lost: stop working on it.")
 
 
 class NotPublished(ClientError):
-    """Message that the broker refused, with the `status` key_full, invalid or too_large."""
+    """Error for a message that the broker refused: `status` is key_full, invalid or too_large."""
 
     def __init__(self, status: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -69,7 +69,7 @@ class NotPublished(ClientError):
 
 
 class Refused(ClientError):
-    """Refusal of a request that a repeat does not change.
+    """Error for a request that the broker refused, and would refuse again.
 
     `status` is that of HTTP. `code` names the problem for programs, or is None.
     """
@@ -80,16 +80,16 @@ class Refused(ClientError):
 
 
 class BadRequest(Refused):
-    """Request that is malformed, too large or above a limit."""
+    """Error for a request that is malformed, too large or above a limit."""
 
 
 class NotAllowed(Refused):
-    """Wrong or missing token, or an unknown consumer or producer."""
+    """Error for a wrong or missing token, or an unknown consumer or producer."""
 
 
 class NotFound(Refused):
-    """Unknown channel, or a URL without a broker."""
+    """Error for an unknown channel, or for a URL at which no broker answers."""
 
 
 class NotPullable(Refused):
-    """Consumer that was deleted or is of type push."""
+    """Error for a consumer that was deleted or is of type push."""

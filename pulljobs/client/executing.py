@@ -19,7 +19,7 @@ KILL_SECONDS: Final = 5.0
 
 
 class CommandFailed(Exception):
-    """Command that ended with another exit code than 0."""
+    """Error for a command that ended with an exit code other than 0."""
 
 
 class Command:
@@ -42,7 +42,7 @@ class Command:
         self._running = 0
 
     async def run(self, message: AsyncMessage) -> None:
-        """Run the command for a message. Release messages after the constructor's `count`."""
+        """Run the command for a message, or release it if `count` messages were run before."""
         if self._left == 0:
             await message.release()
             return

@@ -223,9 +223,10 @@ def settle_all(path: str, settlements: Sequence[Settlement], until: float) -> Fl
 def renew(
     path: str, job: Job, report: Progress | None, seconds: float | None, until: float
 ) -> Flow[float]:
-    """Renew the lease of a job and report its progress. Return its end on the monotonic clock.
+    """Renew the lease of a job and report its progress.
 
-    Raise LeaseLost if the lease is lost, Unreachable if its row stays locked.
+    Return the monotonic time at which the lease then ends. Raise LeaseLost if the lease is lost,
+    Unreachable if its row stays locked.
     """
     call = Call("POST", f"{path}/renew", bodies.renew([(job, report)], seconds))
     while True:

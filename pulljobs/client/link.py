@@ -55,7 +55,7 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """True if the broker has answered since it was last away."""
+        """True if the link is up, so that requests do not wait."""
         return self._up.is_set()
 
     def connect(self, pause: float = 0.0) -> None:

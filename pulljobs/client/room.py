@@ -50,7 +50,7 @@ class Share:
         return 0 if self.forfeited else self.held + self.asked
 
     def changed(self, *, is_up: bool) -> None:
-        """Note that the broker was reached (`is_up`), or that it is away."""
+        """Note that the link to the broker is up now, or that it is down."""
         self.live, self.fresh, self.forfeited = is_up, True, False
         self.down_at = time.monotonic()
 
@@ -91,7 +91,7 @@ class Room:
         return max(wanted, 0) if is_worth_it or share.fresh else 0
 
     def long_poll_seconds(self, share: Share, longest: float) -> float:
-        """Return the seconds for which a pull may wait at the broker and use up its share."""
+        """Return for how many seconds a pull from this broker may wait for messages."""
         live = self._live
         if len(live) == 1:
             return longest
@@ -113,13 +113,13 @@ class Room:
             self.wake()
 
     def received(self, share: Share, count: int) -> int:
-        """Count pulled messages as held. Return the number of the circuit's state at the pull."""
+        """Count pulled messages as held. Return the circuit's ticket from when the pull began."""
         share.idle, share.fresh = not count, False
         share.held += count
         return share.ticket
 
     def admit(self, ticket: int, message_id: str) -> float:
-        """Return 0 if the circuit lets a message run, else the seconds for which to release it."""
+        """Return 0 if a message pulled at `ticket` may run, else the seconds to release it for."""
         return self.circuit.admit(ticket, message_id, time.monotonic())
 
     def settled(self, share: Share, count: int) -> None:
@@ -127,7 +127,7 @@ class Room:
         self.wake()
 
     def count_result(self, ticket: int, message_id: str, result: Result) -> CircuitState | None:
-        """Count a result. Return the circuit's state if it opens, closes or changes its pause."""
+        """Count a handler's result. Return the circuit's state if it changes, or its pause does."""
         now = time.monotonic()
         changed = self.circuit.count_result(ticket, message_id, result, now)
         if changed:
@@ -148,7 +148,7 @@ class Room:
         self.wake()
 
     def interrupt(self) -> None:
-        """Cancel the pulls that wait for messages, because fewer or none may be held by now."""
+        """Cancel the pulls that wait for messages: the consumer may now hold fewer, or none."""
         for request in self._outstanding:
             request.cancel()
 

@@ -44,7 +44,7 @@ class Servers(Generic[T]):
 
 
 class Sender:
-    """Synchronous sender to one broker, whose servers have these URLs."""
+    """Synchronous sender of requests to one broker, which may have several servers."""
 
     def __init__(
         self, base_url: str | Sequence[str], tokens: Mapping[str, str], connection: Connection
@@ -96,7 +96,7 @@ class Sender:
 
 
 class AsyncSender:
-    """Asynchronous sender to one broker, whose servers have these URLs."""
+    """Asynchronous sender of requests to one broker, which may have several servers."""
 
     def __init__(
         self, base_url: str | Sequence[str], tokens: Mapping[str, str], connection: Connection

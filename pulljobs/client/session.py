@@ -249,7 +249,7 @@ class BatchRecipient:
 
 
 class ThreadRecipient(BatchRecipient):
-    """Receiver of outcomes and renewals of handlers on threads, which wait for the event loop."""
+    """Receiver for handlers on threads: a renewal blocks the thread until the event loop did it."""
 
     def settle(self, message: Received[None, float], settlement: Settlement) -> None:
         self.broker.settle(message, settlement)

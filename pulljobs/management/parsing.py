@@ -99,7 +99,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_day(text: str) -> date:
-    """Parse a day such as 2027-01-31, in which ids can be made."""
+    """Parse a day such as 2027-01-31. Refuse a day whose times no id can represent."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -121,7 +121,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_room(text: str) -> int:
-    """Parse a size above 0."""
+    """Parse a size above 0, such as 512M, and return bytes."""
     if not (room := parse_size(text)):
         raise ArgumentTypeError(f"{text!r} must be above 0")
     return room

@@ -161,8 +161,9 @@ def errors_of(runs: Iterable[TaskRun]) -> list[TaskError]:
 def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
     """Return the runs of a job's task since its last redrive, oldest first, as far as known.
 
-    The start of a run is the time of its claim if no worker has reported it, because workers claim
-    only jobs that start within half a second.
+    `deliveries` is the number of claims since then, without released ones. The start of a run is
+    the time of its claim if no worker has reported it, because workers claim only jobs that start
+    within half a second.
     """
     using = settings().DATABASE
     ended = Attempt.objects.using(using).filter(job_id=job_id).exclude(event=Event.RELEASE)

@@ -117,7 +117,7 @@ class ConsumerRow:
 
     @property
     def failed_share(self) -> float:
-        """Share of `failed` in per cent, as the length of a bar."""
+        """Settlements as DEAD in per cent of all in the range, as the length of a bar."""
         return round(100 * (self.tally.failed_share or 0.0), 1)
 
     @property

@@ -203,7 +203,7 @@ class Times:
 def _mark_unknown(
     history: History, counted: StoredCounts, start: datetime, step: timedelta
 ) -> None:
-    """Set the times from and until which all settlements are known, and `is_whole` of points."""
+    """Set the bounds of the period in which all settlements are known, and `is_whole` of points."""
     if counted.counted_from is not None and counted.counted_from > start:
         history.known_from = counted.counted_from
     history.known_until = counted.known_until

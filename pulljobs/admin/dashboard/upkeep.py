@@ -106,7 +106,7 @@ class PartitionDay:
 
 @dataclass(frozen=True)
 class Partitions:
-    """Partitions of two weeks up to today and of days ahead, older ones, and default partitions."""
+    """Partitions by day since two weeks ago, counts of older ones, rows in default partitions."""
 
     days: Sequence[PartitionDay]
     today: date

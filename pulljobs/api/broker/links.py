@@ -40,12 +40,12 @@ def link_to(request: Request, endpoint: str, **names: str) -> str:
 
 
 def link_in_channel(request: Request, endpoint: str, channel: Channel, **names: str) -> str:
-    """Return the path of the route named `endpoint` for this channel, "" if no URL can have it."""
+    """Return the path of the route `endpoint` for a channel, or "" if a URL can't hold a name."""
     return link_to(request, endpoint, channel=channel.name, **names)
 
 
 def link_in_consumer(request: Request, endpoint: str, consumer: Consumer, **names: str) -> str:
-    """Return the path of the route named `endpoint` for this consumer, "" if no URL can have it."""
+    """Return the path of the route `endpoint` for a consumer, or "" if a URL can't hold a name."""
     return link_in_channel(request, endpoint, consumer.channel, consumer=consumer.name, **names)
 
 

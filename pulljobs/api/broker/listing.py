@@ -65,7 +65,7 @@ class ConsumerListing:
     def _learn(self, listed: Listed, after: Place | None, asked: float) -> bool:
         """Raise or lower the marks by what a listing has read since the monotonic time `asked`.
 
-        Return True if it may omit a job, because a mark was too high for it.
+        Return True if the listing may omit a job, because a mark was too high or is not valid.
         """
         if self._note_server(listed, asked) and self._marks.positions:
             self._marks.forget()

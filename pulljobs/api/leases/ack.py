@@ -143,7 +143,7 @@ def find_held(given: HeldBody | OutcomeBody) -> Held | None:
 def _parse_token(lease_token: str) -> UUID:
     """Return the lease token in a text, or NO_LEASE, which no lease has, for any other text.
 
-    A long text does not reach the cache of `_make_token`, which keeps wrong texts as well.
+    `_make_token` does not get a long text, because its cache would keep it.
     """
     return _make_token(lease_token) if len(lease_token) <= LONGEST_TOKEN else NO_LEASE
 

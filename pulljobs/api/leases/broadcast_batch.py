@@ -73,7 +73,7 @@ def _read_lines(body: bytes) -> Iterator[BatchLine]:
 
 
 def _no_object(problem: str) -> InvalidMessage:
-    """Return the error for a line that is no JSON object, from a sentence about a body."""
+    """Return the error for a line that is no JSON object: `problem` says so of a body."""
     return InvalidMessage(f"{problem.replace('body', 'line')}: send one JSON object a line.")
 
 

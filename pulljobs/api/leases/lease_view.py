@@ -50,7 +50,7 @@ class LeaseView(View, Generic[A, T]):
         return view  # type: ignore[no-any-return]  # what View returns
 
     async def post(self, request: HttpRequest, **names: str) -> HttpResponse:
-        """Answer a POST. Django's `View` is asynchronous because this method is."""
+        """Answer a POST. As this method is a coroutine, Django treats the view as asynchronous."""
         sent = raw_bodies.read_sent(request, self.largest_body)
         self.waiters = process_waiters()
         reaping.ensure_reaping()
@@ -59,7 +59,7 @@ class LeaseView(View, Generic[A, T]):
         return await encode_answer(await self.finish(consumer, done))
 
     def parse(self, consumer: Consumer, body: bytes) -> A:
-        """Parse a decompressed body, or raise a refusal. Runs on a thread."""
+        """Parse a decompressed body, on a thread, or raise a refusal."""
         raise NotImplementedError
 
     @classmethod
@@ -107,7 +107,7 @@ class LeaseView(View, Generic[A, T]):
             raise Throttled(wait)
 
     def _holds(self, consumer: Consumer, body: bytes) -> bool:
-        """Return True if a consumer that is of type push now still holds a job in the body."""
+        """Return True if the consumer, now of type push, still holds a job that the body names."""
         try:
             held = self.held_jobs(body)
         except exceptions.RefusedRequest:

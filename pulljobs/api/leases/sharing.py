@@ -48,7 +48,7 @@ class Threads(Protocol):
         """Run work on the next free thread."""
 
     def run_if_free(self, work: Callable[[], None]) -> bool:
-        """Run work that may wait for locks on this thread and return True.
+        """Run work on this thread, although it may wait for locks, and return True.
 
         Return False, without running it, if too many threads do such work.
         """

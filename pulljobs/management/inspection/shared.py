@@ -39,8 +39,8 @@ def read_status(
 ) -> TopFrame:
     """Read the status of consumers and nodes, as `pulljobs top` does at each interval.
 
-    The caller needs `parts` of it, such as nodes. Raises `PulljobsError` if the database cannot be
-    reached, or refuses one of these, as without a migration. Other parts may fail unnoticed.
+    `parts` are those that the caller needs, such as nodes. Raise `PulljobsError` if the database
+    cannot be reached, or refuses to read one of them. Failures of other parts are ignored.
     """
     frame = read_frame(select_consumers)
     refused = {part: reason for part, reason in frame.refused.items() if part in parts}

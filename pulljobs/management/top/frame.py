@@ -72,7 +72,7 @@ class TopFrame:
 def read_frame(select_consumers: ConsumerSelector | None = None) -> TopFrame:
     """Read the status of all consumers, or of those that the selector returns, and of all nodes.
 
-    Each query has a time limit. What failed is named in `missed`. It does not raise if the
+    Each query has a time limit. Parts that failed are named in `missed`. No error is raised if the
     database cannot be reached: the frame then has the reason in `failure`.
     """
     using = settings().DATABASE

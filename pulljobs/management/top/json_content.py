@@ -27,7 +27,7 @@ def frame_content(frame: TopFrame) -> dict[str, Any]:
 def consumer_content(frame: TopFrame, status: ConsumerStatus) -> dict[str, Any]:
     """Return the status of a consumer as JSON values.
 
-    A count of `cap` may stand for more jobs, and so may `blocked` if `blocked_is_least` is true.
+    A count of `cap` or more may be too low, and so may `blocked` if `blocked_is_least` is true.
     """
     backlog = status.backlog
     return {

@@ -156,7 +156,9 @@ class WaiterQueue:
             pull.refuse(refusal)
 
     def end_outdated(self, pulls: Iterable[PendingPull], present: Consumer) -> None:
-        """Refuse those of `pulls` whose tokens are not those of the consumer and its channel."""
+        """Refuse those of `pulls` that sent tokens which the consumer or its channel no longer has.
+
+        `present` is the consumer as it is stored now."""
         digests = token_digests_of(present)  # Once, because thousands of pulls may wait.
         outdated = [pull for pull in pulls if pull.token_digests != digests and pull in self.pulls]
         for pull in self._remove(outdated):
@@ -320,7 +322,7 @@ class WaiterQueue:
         return any(received)
 
     def _can_continue(self, group: list[PendingPull], claim: Claim) -> bool:
-        """Return True if only MaxBytes or RequestID limited the claim: others may get jobs."""
+        """Return True if only MaxBytes or RequestID limited the claim: other pulls may get jobs."""
         if claim.refusal is Refusal.MAX_BYTES:
             return True
         return claim.taken is not None and not group[0].asked.is_plain
@@ -332,7 +334,7 @@ class WaiterQueue:
 
     @property
     def is_miscounted(self) -> bool:
-        """True if the row of the waiter must be updated or deleted, and is not being written."""
+        """True if the waiter's row has a wrong number or expires soon, and no write of it runs."""
         if not self.registered_until or self.row_lock.locked():
             return False
         soon = time.monotonic() + PATIENCE.total_seconds() / 2

@@ -78,7 +78,7 @@ class DatabaseThreads:
         return self._serving.submit(work)
 
     def run_if_free(self, work: Callable[[], None]) -> bool:
-        """Run work that may wait for locks on this thread, and return True.
+        """Run work on this thread, although it may wait for locks, and return True.
 
         One thread is always kept free of such work. Return False, without running it, if all other
         threads do such work or if some is queued.
