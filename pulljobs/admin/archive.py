@@ -70,7 +70,7 @@ class ArchivedJobAdmin(JobRowsAdmin):
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the fieldsets, without the result for users who may not see payloads."""
+        """Return the fieldsets, without the job's result for users who may not see payloads."""
         hidden = () if payloads.may_read(request) else ("result_json",)
         return [
             (

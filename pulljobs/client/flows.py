@@ -108,8 +108,8 @@ def pull(
 ) -> Flow[Pulled]:
     """Pull once, and note the request id and the jobs in `claims`.
 
-    The broker waits up to `expires` seconds for jobs. A repeat after a lost answer has the same
-    request id, so it returns the same jobs.
+    The broker waits up to `expires` seconds for jobs, and its answer may take `grace` seconds more.
+    A repeat after a lost answer has the same request id, so it returns the same jobs.
     """
     asked_at = now()
     request_id = claims.request_id = uuid4().hex

@@ -55,7 +55,7 @@ class Sender:
         )
 
     def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end and return its value."""
+        """Send the requests of a flow until it ends, and return its value."""
         result: CallResult = None
         while True:
             try:
@@ -107,7 +107,7 @@ class AsyncSender:
         )
 
     async def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end and return its value."""
+        """Send the requests of a flow until it ends, and return its value."""
         result: CallResult = None
         while True:
             try:

@@ -17,17 +17,17 @@ _HIGHEST_POWER: Final = 60
 
 
 def linear(step: float, longest: float) -> Delay:
-    """Return a function from n to `step` * n seconds, at most `longest` seconds."""
+    """Return a function that delays repetition n by `step` * n seconds, at most `longest`."""
     return lambda n: min(step * n, longest)
 
 
 def exponential(first: float, longest: float) -> Delay:
-    """Return a function from n to seconds: `first`, then twice that, and so on up to `longest`."""
+    """Return a function that gives the delays `first`, twice that, and so on, up to `longest`."""
     return lambda n: min(first * 2.0 ** min(n - 1, _HIGHEST_POWER), longest)
 
 
 def full_jitter(delay: Delay, *, least: float = 0.0) -> Delay:
-    """Return a function from n to a random number of seconds, from `least` to `delay(n)`."""
+    """Return a function that delays repetition n by a random time from `least` to `delay(n)`."""
     return lambda n: random.uniform(least, max(least, delay(n)))
 
 
@@ -36,7 +36,7 @@ RECONNECT: Final = full_jitter(exponential(2.0, 60.0), least=1.0)
 
 
 def up_to(seconds: float) -> float:
-    """Return a random number of seconds up to `seconds`, as `strategy` of a `Backoff`."""
+    """Return a random number of seconds up to `seconds`. A `Backoff` can use this as `strategy`."""
     return random.uniform(0.0, seconds)
 
 

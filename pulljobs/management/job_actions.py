@@ -29,7 +29,7 @@ PAUSE: Final = 0.1
 
 
 class Wording(NamedTuple):
-    """Words for an action on jobs, as in "redrive", "redriven", "dead"."""
+    """Words for an action, such as "redrive" and "redriven", and for its jobs, such as "dead"."""
 
     verb: str
     done: str

@@ -46,7 +46,7 @@ def join(name: str) -> None:
 
 
 def leave(name: str) -> None:
-    """Record that the process of this name has ended. Its counters stay, its live gauges go."""
+    """Note that the process of this name ended: its counters stay, its live gauges are removed."""
     from prometheus_client import multiprocess
 
     multiprocess.mark_process_dead(name)  # type: ignore[no-untyped-call]

@@ -147,7 +147,7 @@ class Contents:
 
     @property
     def missed_names(self) -> str:
-        """Names of what was not read in time, such as "workers, dead jobs", for a message."""
+        """Names of the parts that were not read in time, such as "workers, dead jobs"."""
         return ", ".join(str(part.label) for part in self.missed)
 
     @property

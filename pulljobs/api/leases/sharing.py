@@ -72,7 +72,7 @@ class LeaseRequest:
 
     @property
     def is_small(self) -> bool:
-        """True if the body is short and not compressed, so that reading it delays no others."""
+        """True if the body is short and not compressed: reading it delays no other request."""
         return len(self.sent) <= SMALL_BODY and raw_bodies.ENCODING not in self.request.META
 
     def authenticate(self, caller: Caller | None) -> tuple[Consumer, Any]:

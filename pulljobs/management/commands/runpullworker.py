@@ -151,8 +151,8 @@ def _greeting(limits: Settings, served: Sequence[Handler]) -> str:
 def _begin_reloading() -> None:
     """Split `--reload` into two processes: one watches the code and starts the other, the worker.
 
-    The call returns only in the worker. The watching process exits when the worker ends, except if
-    it ended for a change or with an error: then it is started again after the change.
+    The call returns only in the worker. The watching process starts the worker again after each
+    change, also if the worker ended with an error. It exits when the worker ends otherwise.
     """
     if reloader.is_worker():
         reloader.stop_with_watcher()

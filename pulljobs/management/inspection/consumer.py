@@ -73,7 +73,7 @@ def list_all() -> CommandResult:
 
 
 def read_failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
-    """Return the five newest dead jobs of consumers, newest first, as (path of consumer, job)."""
+    """Return the five newest dead jobs of all `consumers`, newest first, as (path, job)."""
     paths = {consumer.pk: consumer.path for consumer in consumers}
     jobs = dead.newest(settings().DATABASE, list(paths), shared.MAX_FAILURES)
     newest = sorted(jobs, key=lambda job: -job.id)[: shared.MAX_FAILURES]

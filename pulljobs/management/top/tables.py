@@ -161,7 +161,7 @@ def _describe_hold(hold: LimitHold, now: datetime) -> str:
 
 
 def render_missed(frame: TopFrame) -> Iterator[Block]:
-    """Render what could not be read, such as nodes or dead jobs, and the reason."""
+    """Render the parts that could not be read, such as nodes or dead jobs, and the reason."""
     if frame.missed:
         names = ", ".join(str(part.label) for part in frame.missed)
         late = "" if frame.error else " in time"
@@ -171,7 +171,7 @@ def render_missed(frame: TopFrame) -> Iterator[Block]:
 
 
 def render_problems(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
-    """Render what could not be read, and then the problems that were found, the worst first."""
+    """Render the parts that could not be read, and then the problems, the worst first."""
     yield from render_missed(frame)
     yield StyledText("")
     if not (frame.problems or frame.missed):

@@ -121,7 +121,8 @@ class Waiters:
     async def run(self, work: Callable[[], T], *, claiming_for: int | None = None) -> T:
         """Run work with the database on a thread and return its result, for any event loop.
 
-        The work has the context of its caller, so that log lines have the id of the request.
+        The work has the context of its caller, so that log lines have the id of the request. For
+        `claiming_for` see `DatabaseThreads.submit`.
         """
         work = partial(copy_context().run, work)
         return await asyncio.wrap_future(self._threads.submit(work, claiming_for=claiming_for))
