@@ -12,7 +12,7 @@ _marks: dict[tuple[str, str], int] = {}
 
 
 def forget_runs(using: str, age: timedelta) -> int:
-    """Delete runs whose jobs are gone, among the next `AT_ONCE` old runs. Return their number."""
+    """Delete runs that ended `age` ago, among the next `AT_ONCE` old runs. Return their number."""
     return _forget(using, "forget_runs", age)
 
 

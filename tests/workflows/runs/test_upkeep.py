@@ -4,9 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from pulljobs import operating
-from pulljobs.models import Job
+from pulljobs import ids, operating
+from pulljobs.models import ArchivedJob, Job
 from pulljobs.testing import drain
 from pulljobs.workflows import Run, gauges, history, signal, verifying
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
@@ -43,6 +44,18 @@ def test_only_runs_that_have_ended_are_forgotten(bench: Bench) -> None:
     assert WorkflowRun.objects.get().pk == waits
     assert set(WorkflowStep.objects.values_list("run_id", flat=True)) == {waits}
     assert not RunSignal.objects.exists()
+
+
+def test_a_run_that_lasted_for_long_is_kept_as_long_as_its_settlement(bench: Bench) -> None:
+    bench.workflow(lambda run: None)
+    bench.start()
+    drain()
+    old = ids.first_of(timezone.now() - timedelta(days=9))
+    ArchivedJob.objects.update(job_id=old)
+    WorkflowRun.objects.update(id=old, began_at=ids.time_of(old))
+    assert history.forget_runs(USING, timedelta(days=1)) == 0
+    ArchivedJob.objects.update(id=ids.first_of(timezone.now() - timedelta(days=1, minutes=1)))
+    assert history.forget_runs(USING, timedelta(days=1)) == 1
 
 
 def test_live_runs_of_any_number_keep_no_run_that_ended_from_being_forgotten(
