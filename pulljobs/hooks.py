@@ -26,7 +26,7 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     verifiers           checks of `manage.py pulljobs verify`
     test_tools          functions of `pulljobs.testing`
     kill_listeners      functions that learn of jobs that operators killed
-    redrive_listeners   functions that redrive other jobs first
+    redrive_listeners   context managers around a redrive, that redrive other jobs first
     job_links           links on the pages of jobs
     node_reports        parts of the report that a worker writes with its heartbeat
 
@@ -150,7 +150,7 @@ test_tools: Final[dict[str, str]] = {}
 kill_listeners: Final[list[str]] = []
 """Functions `(job_ids)`, called after an operator has killed jobs."""
 redrive_listeners: Final[list[str]] = []
-"""Functions `(job_ids)`, called before an operator redrives those of the jobs that are DEAD."""
+"""Context managers `(job_ids)` in which an operator redrives those of the jobs that are DEAD."""
 job_links: Final[list[str]] = []
 """Functions `(request, row)` that yield a label and a link for a live or archived job."""
 node_reports: Final[dict[str, str]] = {}

@@ -1,6 +1,7 @@
 """Operators' actions on jobs, pauses of consumers, and the maintenance that workers do."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -88,9 +89,10 @@ def redrive(job_ids: Iterable[int | str]) -> Changed:
     """Queue DEAD jobs again with their counts reset."""
     using = settings().DATABASE
     asked = ids.numbers_of(job_ids)
-    for name in hooks.redrive_listeners:
-        hooks.load(name)(asked)
-    redriven = jobs.redrive(using, asked)
+    with ExitStack() as listeners:
+        for name in hooks.redrive_listeners:
+            listeners.enter_context(hooks.load(name)(asked))
+        redriven = jobs.redrive(using, asked)
     listen.wake_on_commit(using, redriven.values())
     return _changed(asked, redriven)
 

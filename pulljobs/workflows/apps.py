@@ -67,7 +67,7 @@ def _extend_by_runs() -> None:
     hooks.add(hooks.forgetters, "pulljobs.workflows.history:forget_signals")
     hooks.add(hooks.forgetters, "pulljobs.workflows.signal_tokens:forget_tokens")
     hooks.add(hooks.kill_listeners, "pulljobs.workflows.children:kill_children")
-    hooks.add(hooks.redrive_listeners, "pulljobs.workflows.children:redrive_killed")
+    hooks.add(hooks.redrive_listeners, "pulljobs.workflows.children:redriving_killed")
     hooks.worker_loops["runs"] = "pulljobs.workflows.loop:RunLoop"
     for table in ("pulljobs_run", "pulljobs_step", "pulljobs_signal", "pulljobs_signal_token"):
         hooks.app_tables[table] = "SELECT, INSERT, UPDATE, DELETE"

@@ -1,8 +1,10 @@
 """Child jobs of runs: a run publishes them and gets their results and errors."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from django.db import transaction
@@ -14,6 +16,7 @@ from pulljobs.errors import ChildFailed, WorkflowError
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.states import Reason, State
 from pulljobs.storage import settlements
+from pulljobs.storage.transactions import call_on_commit
 from pulljobs.workflows.batches import acting, adding
 from pulljobs.workflows.models import Batch, WorkflowStep
 from pulljobs.workflows.models.batches import LONGEST_NAME
@@ -131,8 +134,13 @@ def kill_children(job_ids: Sequence[int]) -> None:
     cancel(rows.filter(completed_at=None, cancelled_at=None).values_list("pk", flat=True))
 
 
-def redrive_killed(job_ids: Sequence[int]) -> None:
-    """Redrive the children that were killed because their run, among these jobs, was killed."""
+@contextmanager
+def redriving_killed(job_ids: Sequence[int]) -> Iterator[None]:
+    """Redrive the children that were killed because their run, among these jobs, was killed.
+
+    The block redrives the runs. Until then their batches stay cancelled, or the sweep would kill
+    the children again.
+    """
     using = settings().DATABASE
     dead = Job.objects.using(using).filter(id__in=job_ids, state=State.DEAD, reason__in=KILLED)
     steps = WorkflowStep.objects.using(using).filter(run_id__in=dead.values("id"))
@@ -140,10 +148,12 @@ def redrive_killed(job_ids: Sequence[int]) -> None:
     killed = Job.objects.using(using).filter(batch_id__in=batch_ids, error__endswith=END_OF_RUN)
     killed = killed.filter(reason=Reason.KILLED).order_by("id")
     child_ids = list(killed.values_list("id", flat=True))
-    if child_ids:
-        Batch.objects.using(using).filter(id__in=batch_ids).update(cancelled_at=None)
     for start in range(0, len(child_ids), acting.CHUNK):
         operating.redrive(child_ids[start : start + acting.CHUNK])
+    yield
+    rows = Batch.objects.using(using).filter(id__in=batch_ids, cancelled_at__isnull=False)
+    # After the commit, because a decision locks a batch before its run.
+    call_on_commit(using, partial(rows.update, cancelled_at=None))
 
 
 def sweep(using: str) -> None:

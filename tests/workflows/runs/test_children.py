@@ -1,5 +1,6 @@
 """Children of runs: published with their step, awaited without a thread, killed with the run."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Consumer, Job, Message
 from pulljobs.publishing import Draft, publish
 from pulljobs.states import Reason, State
+from pulljobs.storage import jobs
 from pulljobs.testing import drain, run_workflow
 from pulljobs.workflows import AsyncRun, Run, children, reading, redrive, signal, signals
 from pulljobs.workflows.batches.history import forget_batches
@@ -280,11 +282,30 @@ def test_a_redrive_of_a_killed_run_redrives_the_children_that_were_killed_with_i
         operating.kill([failed.pk], by="olga")
         operating.kill([run_id], by="olga")
     assert Job.objects.filter(state=State.DEAD).count() == 5
-    operating.redrive([run_id])
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        operating.redrive([run_id])
     assert list(Job.objects.filter(state=State.DEAD)) == [failed]
     assert not Batch.objects.exclude(cancelled_at=None).exists()
     operating.redrive([failed.pk])
     assert drain()[-1].job.result == [[2, 4, 6]]
+
+
+def test_a_sweep_during_the_redrive_of_a_killed_run_kills_no_children(
+    bench: Bench, resize: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def redrive_after_sweep(using: str, job_ids: Sequence[int]) -> dict[int, int]:
+        children.sweep(using)
+        return redrive_jobs(using, job_ids)
+
+    bench.workflow(lambda run: run.gather("parts", [1, 2], channel=resize.channel.name))
+    run_id = bench.start()
+    drain(bench.consumer.channel.name)
+    operating.kill([run_id], by="olga")
+    redrive_jobs = jobs.redrive
+    monkeypatch.setattr(jobs, "redrive", redrive_after_sweep)
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        operating.redrive([run_id])
+    assert not Job.objects.filter(state=State.DEAD).exists()
 
 
 def test_a_run_looks_again_at_a_redriven_child_whose_batch_was_deleted(

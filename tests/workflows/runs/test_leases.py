@@ -14,9 +14,9 @@ from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.storage import nodes, statements
 from pulljobs.testing import drain
-from pulljobs.workflows import Run, effects, signal, signals
-from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
-from tests.factories import USING, claimed
+from pulljobs.workflows import Run, effects, redrive, signal, signals
+from pulljobs.workflows.models import Batch, RunSignal, WorkflowRun, WorkflowStep
+from tests.factories import USING, ConsumerFactory, claimed
 from tests.sessions import query, run, session
 from tests.workflows.runs.conftest import Bench
 
@@ -276,6 +276,22 @@ def test_a_sweep_of_late_signals_passes_over_locked_runs(bench: Bench) -> None:
     signals.sweep(USING)
     assert not late.exists()
     assert not RunSignal.objects.filter(is_new=True).exists()
+
+
+def test_the_redrive_of_a_killed_run_waits_for_no_batch(bench: Bench) -> None:
+    """A decision locks the batch, and then the run, which the redrive has locked by then."""
+    parts = ConsumerFactory.create()
+    bench.workflow(lambda run: run.gather("parts", [1], channel=parts.channel.name))
+    run_id = bench.start()
+    drain(bench.consumer.channel.name)
+    operating.kill([run_id], by="olga")
+    with transaction.atomic(using=USING):
+        query("SET LOCAL lock_timeout = '1s'")
+        with session() as decision:
+            decision.execute("SELECT FROM pulljobs_batch FOR UPDATE")
+            redrive(run_id)
+    assert not Job.objects.filter(state=State.DEAD).exists()
+    assert Batch.objects.get().cancelled_at is None
 
 
 def test_an_open_transaction_of_a_sender_blocks_no_claim(bench: Bench) -> None:
