@@ -138,7 +138,7 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
 
 
 def _release_resources(response: Any) -> None:
-    """Close the files of a response and its request, as `close` does, but send no signal."""
+    """Close the files of a response and its request, without the signal that `close` sends."""
     for close in response._resource_closers:
         with suppress(Exception):
             close()

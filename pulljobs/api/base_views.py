@@ -33,7 +33,7 @@ REQUEST_SECONDS: Final = 60.0
 class Unread(BaseParser):
     """Parser that leaves a body for the view to read, and returns no fields.
 
-    With a session, DRF's check of the CSRF token looks for a field of a form in each POST.
+    If the user has a session, DRF's CSRF check parses the body of a POST for the token.
     """
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> QueryDict:

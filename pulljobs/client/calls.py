@@ -86,7 +86,9 @@ LONGEST_RETRY_AFTER = 300.0
 
 
 def checked(answer: Answer) -> Answer:
-    """Return an answer whose status is 2xx. Raise Unreachable if a repeat may help, or Refused."""
+    """Return the answer if it has a status 2xx.
+
+    Otherwise raise Unreachable if a repeat may help, or else Refused."""
     status = answer.status
     if 200 <= status < 300:
         return answer

@@ -135,8 +135,8 @@ class Handling:
     def _delay(self, message: Received[Any, Any], asked: float | None) -> float | None:
         """Return the seconds before a retry: those asked for, or else by `requeue_delay`.
 
-        None stands for the retry strategy of the consumer, which is also used if `requeue_delay`
-        fails.
+        The result is None if the retry strategy of the consumer decides, also after an error of
+        `requeue_delay`.
         """
         if asked is not None:
             return bodies.delay(asked)

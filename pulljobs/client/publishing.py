@@ -163,7 +163,7 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
 
 
 def published(receipt: Receipt) -> Receipt:
-    """Return a receipt with the status accepted or duplicate. Raise NotPublished for others."""
+    """Return the receipt if it is accepted or duplicate, or else raise NotPublished."""
     if receipt.status not in PUBLISHED:
         sentence = receipt.error or "The key is full: publish again when one of its jobs is done."
         raise NotPublished(receipt.status, sentence)

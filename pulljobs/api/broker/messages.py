@@ -114,7 +114,7 @@ class ScheduledMessageView(UserView):
 
 
 def _read_statuses(request: Request) -> set[int]:
-    """Return the numbers of statuses in the query, which filter a list. Ignore other texts."""
+    """Return the statuses, as numbers, by which the query string filters a list."""
     given = request.query_params.getlist("status")
     return {int(text) for text in given if text.isdecimal() and len(text) < 10}
 

@@ -71,8 +71,8 @@ class LeaseView(View, Generic[A, T]):
     def do_together(cls, asked: Sequence[tuple[Consumer, A]]) -> Sequence[T | None]:
         """Do the work of several requests with shared statements, and return their results.
 
-        None stands for a request that `do` has to serve alone. This waits for no lock of a row. If
-        it raises an error, nothing was written.
+        The result is None for a request that `do` has to serve alone. This method waits for no
+        lock of a row. If it raises an error, nothing was written.
         """
         return [None] * len(asked)
 

@@ -32,7 +32,7 @@ OK: Final[HealthBody] = {"Status": "ok"}
 
 
 class ChannelToken(BaseAuthentication):
-    """Authentication by the token of the channel that the query names."""
+    """Authentication by the token of the channel that the query string names."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Channel]:
         name = request.GET.get("channel", "")
