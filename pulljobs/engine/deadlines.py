@@ -58,7 +58,7 @@ class Deadline:
             _watched.discard(self)
 
     def enforce(self) -> None:
-        """Ask the server to cancel an overdue statement, or cut the connection after a while."""
+        """Ask the server to cancel an overdue statement, or cut the connection if that fails."""
         with self._lock:
             raw, now = self._connection(), time.monotonic()
             if self not in _watched or raw is None or raw.closed or now < self.due:

@@ -121,7 +121,7 @@ def _sparse_floats(values: Sequence[float | None]) -> Floats:
 
 
 def _fixed_size_array(element_type: int, numbers: "machine_array[Any]") -> bytes:
-    """Return the array of 8-byte numbers of a type (OID). `numbers` gets network byte order."""
+    """Return a binary array of 8-byte numbers of a type (OID). This may swap bytes in `numbers`."""
     if sys.byteorder == "little":
         numbers.byteswap()
     sent, elements = numbers.tobytes(), bytearray(_EMPTY_ELEMENT * len(numbers))

@@ -22,22 +22,22 @@ _until = float("-inf")
 
 
 def choose(name: str) -> str:
-    """Return `name`, or while members of batches are expected, its form that settles them too."""
+    """Return `name`, or while members of batches are expected, its variant that settles them."""
     return for_members(name) if time.monotonic() < _until else name
 
 
 def for_one(name: str) -> str:
-    """Return the name of the form of a statement for a single job, or `name` if it has none."""
+    """Return the name of the variant of a statement for a single job, or `name` without one."""
     return "deliver_member" if name == "deliver_members" else name
 
 
 def for_members(name: str) -> str:
-    """Return the name of the form of a statement that settles members of batches as well."""
+    """Return the name of the variant of a statement that settles members of batches as well."""
     return f"{name}_members"
 
 
 def expect() -> None:
-    """Have `choose` return the forms for members of batches for the next `EXPECTED_SECONDS`."""
+    """Have `choose` return variants for members of batches for the next `EXPECTED_SECONDS`."""
     global _until
     _until = time.monotonic() + EXPECTED_SECONDS
 

@@ -45,7 +45,7 @@ class SettlementCount(models.Model):
 
 
 class CountProgress(models.Model):
-    """Progress of counting settlements: the only row, which a process locks while it counts."""
+    """Progress of counting settlements, in a single row that a process locks while it counts."""
 
     id = models.SmallIntegerField(primary_key=True)
     snapshot = models.TextField(null=True)  # noqa: DJ001  NULL: the whole archive is counted next

@@ -1,4 +1,4 @@
-"""Notification of the app `pulljobs.workflows` about batches whose members changed."""
+"""Notification to the app `pulljobs.workflows` about batches whose members changed."""
 
 from collections.abc import Iterable
 from functools import partial

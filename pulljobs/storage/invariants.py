@@ -61,9 +61,9 @@ PASSING: Final = frozenset(
         "ended_lease_is_reaped",
     }
 )
-"""Invariants that may be violated for a moment. They are broken if a second check agrees."""
+"""Invariants that may be violated for a moment: they are broken if a second check agrees."""
 KINDS: Final = {"jobs": False, "leases": False, "archive": True, "messages": True}
-"""Checks by name of the table, and whether each reads the newest rows first."""
+"""Names of the checked tables, with True for those whose newest rows are read first."""
 
 
 OnPage = Callable[[int], object]
@@ -83,7 +83,7 @@ class CheckLimits(NamedTuple):
 
 @dataclass
 class CheckResult:
-    """Result of a check: the number of checked rows by table, and what breaks an invariant.
+    """Result of a check: the number of checked rows by table, and rows that break an invariant.
 
     `broken` has the ids of rows by name of the invariant.
     """

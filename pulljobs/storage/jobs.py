@@ -282,7 +282,7 @@ def _give_back(
     """Take the jobs of leases from their holders, with the outcome that `settle` makes for each.
 
     A lease of which other transactions have locked some jobs stays for a later pass of the reaper.
-    `started` are the jobs that ran when its node ended, or None for what the node last reported.
+    `started` are the jobs that ran when their node ended. If None, the node's last report counts.
     """
     settlements = [settle(lease, job_id) for lease in leases for job_id in lease.job_ids]
     finished = _finish_together(using, settlements) if settlements else Finished({}, [], {})

@@ -1,4 +1,4 @@
-"""Leases of claims: the one of a request, renewal, and those that no reaper has ended."""
+"""Leases of claims: look-up by the request id of a pull, renewal, and the count of expired ones."""
 
 import time
 from collections.abc import Collection, Sequence

@@ -68,9 +68,9 @@ def take(using: str, consumer_id: int, job_id: int, work: TakeJob) -> TakeResult
 def _take(
     using: str, consumer_id: int, job_id: int, group_id: int | None, work: TakeJob
 ) -> TakeResult:
-    """Claim a job under the locks of its consumer's limits and of the limit group read before.
+    """Claim a job under the locks of the limits of its consumer and of the group `group_id`.
 
-    Return UNGUARDED if the consumer has got another limit group since: the caller then reads the
+    Return UNGUARDED if the consumer has another limit group by now: the caller then reads the
     limits again.
     """
     session = AliasSession(using)

@@ -47,8 +47,8 @@ def drop_before(
 def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
     """Drop a partition. Return False if a live job needs it or if it does not exist.
 
-    Return False as well if the transaction `high_xid`, up to which it is copied, or a later one
-    wrote to it.
+    Rows of the transaction `high_xid` and of later ones are not copied yet: return False as well if
+    the partition has such rows.
     """
 
     def work() -> bool:

@@ -11,7 +11,7 @@ from pulljobs.storage import counting
 from pulljobs.storage.statements import run
 
 UNCOUNTED: Final = 100_000
-"""Maximum number of settlements read from the archive. If there are more, no process counts."""
+"""Maximum number of settlements read that no process has counted yet. Usually they are few."""
 REACH: Final = timedelta(minutes=2)
 """Time that ends with the last count, for which the archive is read again.
 

@@ -87,7 +87,7 @@ class HandlerContext:
         return was_used
 
     async def tidy(self) -> None:
-        """Close connections that exceed their age while the context is idle."""
+        """Close connections of the idle context that are older than Django keeps them."""
         await sync_to_async(close_unusable_connections)()
 
     def _check(self) -> None:

@@ -384,8 +384,8 @@ def work(child: Child, shared_state: SharedState, supervisor: Connection) -> Non
 def _handle_signals(send: Callable[[ChildCommand], None]) -> None:
     """Install the signal handlers of a child: SIGTERM stops it, and SIGUSR1 logs a report.
 
-    A SIGTERM may be repeated, because systemd sends it to all processes of the service. The
-    supervisor kills the child at a second signal, and stops it at the SIGINT of a terminal.
+    A second SIGTERM has no effect, because systemd sends each to all processes of the service.
+    The child ignores SIGINT and SIGHUP of a terminal: the supervisor gets them, and stops it.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -110,7 +110,7 @@ class ConsumerCircuit(ResultCounter):
     def report(self) -> dict[str, Any] | None:
         """Return the circuit with the highest level as a dict for JSON, or None if all are closed.
 
-        For a consumer of tasks, "tasks" has the `REPORTED_TASKS` highest circuits by task.
+        For a consumer of tasks, "tasks" has up to `REPORTED_TASKS` circuits by task, highest first.
         """
         with self._lock:
             reports = {task: self._report(task) for task in self._open}

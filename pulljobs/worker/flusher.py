@@ -169,7 +169,7 @@ def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
 
 
 def _is_sent_back(job: ClaimedJob, outcome: Settlement | None) -> bool:
-    """Return True if the outcome sends the job back, or if its handler has done so by itself."""
+    """Return True if the outcome, or without one the handler, sent the job back to the queue."""
     return job.went_to is not None if outcome is None else outcome.event in BACK_TO_QUEUE
 
 

@@ -30,7 +30,7 @@ logger = logging.getLogger("pulljobs.worker")
 READ_EVERY: Final = 2.0
 """Seconds after which a change of a consumer is noticed at the latest."""
 MANY: Final = 1_000
-"""Number of consumers above which an own thread looks for changes: each takes 2 µs."""
+"""Number of consumers above which a separate thread looks for changes: each takes 2 µs."""
 SHORT_LEASE: Final = (
     "has a lease of {:g} s, which ends before it can be renewed: this worker claims with "
     f"{LEAST_LEASE.total_seconds():g} s. Set a longer lease_duration."
@@ -288,7 +288,7 @@ def _is_push(consumer: Consumer) -> bool:
 
 
 def _identity(consumer: Consumer) -> tuple[object, ...]:
-    """Return the fields whose change needs a new subscription."""
+    """Return the values of a consumer that can't change within a subscription."""
     return (
         consumer.type,
         consumer.channel.name,

@@ -35,7 +35,7 @@ class _Seen(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """First jobs of the claim index, in claim order, before their keys are locked."""
+    """First jobs of the claim index, which a claim reads in order before it locks their keys."""
 
     started_at: datetime
     snapshot: Snapshot
