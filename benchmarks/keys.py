@@ -70,7 +70,7 @@ def _publish(keys: Iterable[str]) -> None:
 
 
 def _server_seconds() -> float:
-    """Return the CPU time of our connection's backend, or 0 if it runs on another machine."""
+    """Return the CPU time of the server process of this connection, 0 for a distant server."""
     [(pid,)] = query("SELECT pg_backend_pid()")
     stat = Path(f"/proc/{pid}/stat")
     fields = stat.read_text().rpartition(")")[2].split() if stat.exists() else ["0"] * 13

@@ -46,7 +46,7 @@ class SteadyLoad(NamedTuple):
     end: float
     worked: ClaimTimes
     commits: list[Times]
-    """Commit times of each publisher, the quick publisher first."""
+    """Commit times of each publisher, the publisher of short transactions first."""
 
 
 def measure_trickle(minutes: float, *, slow: bool, as_json: bool) -> None:
@@ -104,7 +104,7 @@ def _report(during: SteadyLoad, without: SteadyLoad, minutes: float, *, as_json:
 
 
 def _dequeued(during: SteadyLoad) -> int:
-    """Return how many jobs of the quick publisher were claimed by the end of the load."""
+    """Return how many jobs of short transactions were claimed by the end of the load."""
     claimed = during.worked.claimed
     return sum(job in claimed and claimed[job] <= during.end for job in during.commits[0])
 

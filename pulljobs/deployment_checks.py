@@ -183,7 +183,7 @@ def check_reaping(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]
 
 @register
 def check_request_ids(app_configs: Apps = None, **kwargs: Any) -> list[CheckMessage]:
-    """Warn if error pages of Django lack a request id, because our middleware is not installed."""
+    """Warn if error pages of Django lack a request id: pulljobs' middleware is missing."""
     if REQUEST_IDS in django_settings.MIDDLEWARE or not _is_api_mounted():
         return []
     return [

@@ -14,7 +14,7 @@
     |-- InvalidSchedule         a rule or an option of a schedule that can't work
     |-- UnknownSchedule         no schedule has that name
     |-- ScheduleExists          another schedule has that name
-    |-- WorkflowError           a run that can't go on as its code asks
+    |-- WorkflowError           an operation on a run that can't be done
     |   |-- StepMismatch        the name of a step belongs to something else
     |   |-- StepFailed          a step failed earlier, and its exception is unknown now
     |   |-- TooManySteps        more than 10,000
@@ -52,19 +52,19 @@ class PulljobsError(Exception):
 
 
 class ConfigurationError(PulljobsError):
-    """Setting, flag or registration that can't work."""
+    """Error for a setting, flag or registration that can't work."""
 
 
 class PublishError(PulljobsError):
-    """Base of the reasons for which a publish was refused. Nothing was written."""
+    """Base of the errors by which a publish is refused. Nothing was written."""
 
 
 class InvalidMessage(PublishError, ValueError):
-    """Argument of a publish that is out of its bounds."""
+    """Error for an argument of a publish that is out of its bounds."""
 
 
 class UnknownChannel(PublishError, LookupError):
-    """Channel that does not exist."""
+    """Error for a publish to a channel that does not exist."""
 
     def __init__(self, channel: str) -> None:
         super().__init__(
@@ -75,11 +75,11 @@ class UnknownChannel(PublishError, LookupError):
 
 
 class PayloadTooLarge(PublishError, ValueError):
-    """Payload above `MAX_PAYLOAD_BYTES`."""
+    """Error for a payload above `MAX_PAYLOAD_BYTES`."""
 
 
 class DuplicateMessage(PublishError):
-    """Message whose client message id is taken. `first` is the id of the message that has it."""
+    """Error for a client message id that is taken. `first` is the id of the message that has it."""
 
     def __init__(self, message_id: str, first: int) -> None:
         super().__init__(
@@ -91,7 +91,7 @@ class DuplicateMessage(PublishError):
 
 
 class DuplicateSchedule(PublishError):
-    """Scheduled message with the client message id of another one on its channel."""
+    """Error for a client message id that another scheduled message of the channel has."""
 
     def __init__(self, message_id: str) -> None:
         super().__init__(
@@ -102,14 +102,14 @@ class DuplicateSchedule(PublishError):
 
 
 class ScheduledTooSoon(PublishError, ValueError):
-    """Scheduled message less than `MIN_SCHEDULE_DELAY` ahead."""
+    """Error for a message that is scheduled less than `MIN_SCHEDULE_DELAY` ahead."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"A message can be scheduled for {seconds:g} seconds ahead or later.")
 
 
 class KeyFull(PublishError):
-    """Key of which a consumer takes no more jobs now, because of its `max_queued_per_key`.
+    """Error for a key of which a consumer takes no more jobs now (`max_queued_per_key`).
 
     `in_the_way` is the id of the newest message that is queued for the key.
     """
@@ -125,11 +125,11 @@ class KeyFull(PublishError):
 
 
 class InvalidRegistration(PulljobsError, ValueError):
-    """Field of a channel, a producer or a consumer that is out of its bounds."""
+    """Error for a name or field of a channel, producer, consumer or limit group that is invalid."""
 
 
 class InvalidSchedule(PulljobsError, ValueError):
-    """Rule or option of a schedule that can't work. `field` is the argument with the mistake."""
+    """Error for a schedule that can't work. `field` is the argument with the mistake."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -137,7 +137,7 @@ class InvalidSchedule(PulljobsError, ValueError):
 
 
 class UnknownSchedule(PulljobsError, LookupError):
-    """Schedule that does not exist."""
+    """Error for a schedule that does not exist."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -147,7 +147,7 @@ class UnknownSchedule(PulljobsError, LookupError):
 
 
 class ScheduleExists(PulljobsError):
-    """Schedule whose name is taken."""
+    """Error for a new schedule whose name is taken."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -157,15 +157,15 @@ class ScheduleExists(PulljobsError):
 
 
 class WorkflowError(PulljobsError):
-    """Run of a workflow that can't go on as its code asks."""
+    """Error for an operation on a run that can't be done, and base class of more precise errors."""
 
 
 class StepMismatch(WorkflowError):
-    """Step whose name the run has already used for another function, or for a sleep or wait."""
+    """Error for a step whose name the run has used for another function, or a sleep or wait."""
 
 
 class StepFailed(WorkflowError):
-    """Failure of a step at an earlier claim, whose exception can't be restored."""
+    """Error for a step that failed in an earlier claim, if its exception can't be restored."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"Step {name!r} failed: {text}")
@@ -173,7 +173,7 @@ class StepFailed(WorkflowError):
 
 
 class TooManySteps(WorkflowError):
-    """Step beyond the largest number of steps of a run."""
+    """Error for a step beyond the largest number of steps of a run."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -183,7 +183,7 @@ class TooManySteps(WorkflowError):
 
 
 class WaitTimedOut(WorkflowError, TimeoutError):
-    """Signal that a run waited for, and that did not come in time."""
+    """Error for a signal that a run waited for, and that did not come in time."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"No signal {name!r} came in time.")
@@ -191,7 +191,7 @@ class WaitTimedOut(WorkflowError, TimeoutError):
 
 
 class ChildFailed(WorkflowError):
-    """Child job of a run that is DEAD, raised where the run waits for its result.
+    """Error for a child job that is DEAD, raised where its run waits for the result.
 
     `job_id` is the public id of the child, `reason` a `states.Reason`.
     """
@@ -203,7 +203,7 @@ class ChildFailed(WorkflowError):
 
 
 class SuspensionSwallowed(WorkflowError):
-    """Suspension of a run, raised as an exception, that the code of the workflow caught."""
+    """Error for code of a workflow that caught the exception which suspends its run."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -213,7 +213,7 @@ class SuspensionSwallowed(WorkflowError):
 
 
 class UnknownRun(PulljobsError, LookupError):
-    """Run that does not exist."""
+    """Error for a run that does not exist."""
 
     def __init__(self, run: object) -> None:
         super().__init__(
@@ -223,7 +223,7 @@ class UnknownRun(PulljobsError, LookupError):
 
 
 class RunEnded(PulljobsError):
-    """Run that is DELIVERED or DEAD, so that it takes no more signals."""
+    """Error for a signal to a run that is DELIVERED or DEAD."""
 
     def __init__(self, run: str, state: str) -> None:
         super().__init__(
@@ -234,7 +234,7 @@ class RunEnded(PulljobsError):
 
 
 class UnknownJob(PulljobsError, LookupError):
-    """Job that is neither live nor in the archive."""
+    """Error for a job that is neither live nor in the archive."""
 
     def __init__(self, job: int) -> None:
         super().__init__(f"There is no job {job}, neither live nor in the archive.")
@@ -242,7 +242,7 @@ class UnknownJob(PulljobsError, LookupError):
 
 
 class UnknownBatch(PulljobsError, LookupError):
-    """Batch that does not exist, or that was deleted because of its age."""
+    """Error for a batch that does not exist, or that was deleted because of its age."""
 
     def __init__(self, batch: str) -> None:
         super().__init__(
@@ -252,7 +252,7 @@ class UnknownBatch(PulljobsError, LookupError):
 
 
 class BatchEnded(PulljobsError):
-    """Batch that is complete or cancelled, and takes no members. Nothing was published."""
+    """Error for members of a batch that is complete or cancelled. Nothing was published."""
 
     def __init__(self, batch: str, state: str) -> None:
         super().__init__(
@@ -263,7 +263,7 @@ class BatchEnded(PulljobsError):
 
 
 class LeaseLost(PulljobsError):
-    """Lease that no longer holds its job. The caller must stop working on the job."""
+    """Error for a job that is lost. The caller must stop working on the job."""
 
     def __init__(self, job: int) -> None:
         super().__init__(f"The lease of job {job} is lost: stop working on it.")
@@ -271,11 +271,11 @@ class LeaseLost(PulljobsError):
 
 
 class LakeError(PulljobsError):
-    """Command or query over the lake, or in Spark, that can't go on."""
+    """Error for a command or query over the lake, or in Spark, that can't go on."""
 
 
 class StreamTaken(LakeError):
-    """Stream of Spark that another query runs already."""
+    """Error for a stream of Spark that another query runs already."""
 
     def __init__(self, stream: str, owner: str | None = None) -> None:
         super().__init__(
@@ -290,7 +290,7 @@ class HandlerSignal(PulljobsError):
 
 
 class Retry(HandlerSignal):
-    """Retry of the job, after the consumer's own delay or after the given one.
+    """Exception that retries the job, after the consumer's own delay or after the given one.
 
     With `backoff=False` the consumer's circuit does not count it as a failure. With `throttle=True`
     no job of the consumer is claimed for the given delay, with `throttle="key"` no job of its key.
@@ -318,7 +318,7 @@ class Retry(HandlerSignal):
 
 
 class Discard(HandlerSignal):
-    """Rejection of the job: it is DEAD, with this text as its error."""
+    """Exception that rejects the job: it is DEAD, with `reason` as its error."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

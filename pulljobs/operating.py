@@ -260,7 +260,7 @@ def count_settlements() -> bool:
 def maintaining() -> Iterator[Upkeep]:
     """Do what `maintain` does with partitions and old rows, in several transactions.
 
-    Yield after one or more of them the same `Upkeep`, with what was done so far.
+    After one or more of them, yield the same `Upkeep` again, with what was done so far.
     """
     using, conf = settings().DATABASE, settings()
     nodes.forget_waits(using)
@@ -339,10 +339,10 @@ def _active_keepers() -> list[HistoryKeeper]:
 
 
 def _copied(age: timedelta) -> Copied | None:
-    """Return a function that finds the transaction number below which a partition is copied.
+    """Return a function that finds below which transaction number all copies are complete.
 
-    All active keepers of history have that copy. The function returns None if one of them has no
-    complete copy. Without active keepers, return None in place of the function.
+    It takes a partition, and compares the copies of all active keepers of history. It returns None
+    if one of them has no complete copy. Without active keepers, None takes its place.
     """
     using, keepers = settings().DATABASE, _active_keepers()
 

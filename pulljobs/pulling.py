@@ -84,7 +84,7 @@ class Claim(NamedTuple):
 
     @property
     def is_spent(self) -> bool:
-        """True if it repeats an earlier claim that holds no job any more. Others may be ready."""
+        """True if it repeats an earlier claim that holds no job now. Other jobs may be ready."""
         return self.taken is not None and not self.jobs
 
     @property

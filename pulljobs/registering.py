@@ -154,7 +154,7 @@ def _resolve_group(fields: dict[str, Any]) -> None:
 
 
 def _has_callback(fields: Mapping[str, Any]) -> bool:
-    """Return True if a consumer's URL for deliveries is absolute, or its type pull without URL."""
+    """Return True if the URL for deliveries is absolute, or empty in a consumer of type pull."""
     url = fields["callback_url"]
     return is_absolute(url) or (not url and fields["type"] == Consumer.Type.PULL)
 
@@ -295,9 +295,9 @@ def delete_consumer(
 
 
 def _is_gone(consumer: Consumer, counted: Stats) -> bool:
-    """Return True if a consumer is marked as deleted and `delete_consumer` changes nothing.
+    """Return True if a consumer is marked as deleted and has nothing left to delete.
 
-    It deletes DEAD jobs, but none of a consumer with queued or running jobs. The admin marks such
-    a consumer as deleted as well.
+    DEAD jobs are deleted, but none of a consumer with queued or running jobs, which the admin may
+    have marked as deleted.
     """
     return consumer.deleted_at is not None and bool(counted.live or not counted.dead)

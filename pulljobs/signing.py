@@ -37,7 +37,7 @@ SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 class InvalidSignature(ValueError):
-    """Request without a signature by one of the secrets, or with a time too far from now."""
+    """Error for a request without a valid signature, or with a time too far from now."""
 
 
 def new_secret() -> str:

@@ -71,7 +71,8 @@ class Processes:
     ) -> None:
         """Create the tables and the consumers, with limits of their own or of their group.
 
-        With `push`, create a push consumer as well, and start its endpoint.
+        `by_key` are the limits of each key. With `push`, create a push consumer, too, and start its
+        endpoint.
         """
         port = free_port()
         options = {
@@ -89,7 +90,10 @@ class Processes:
             raise RuntimeError(f"The database could not be prepared: {done.stderr}")
 
     def change_limits(self, **options: object) -> tuple[float, float] | None:
-        """Change limits, and return the Unix times before and after, or None after an error."""
+        """Change the limits of all consumers. Return the Unix times before and after.
+
+        `options` are the arguments of `roles.change_limits`. Return None after an error.
+        """
         done = self.run_to_end(f"{ROLES}.change_limits", json.dumps(options))
         if done.returncode:
             return None
@@ -161,7 +165,8 @@ class Processes:
     ) -> "Process":
         """Start a program. `role`, such as "worker", is the label by which `living` finds it.
 
-        It runs the code of the older release if `older` is set and the run has one.
+        `given` are environment variables. It runs the code of the older release if `older` is set
+        and the run has one.
         """
         tree = self.older if older and self.older else BASE_DIR
         self.started.append(Process(self, role, arguments, given, tree, port))
@@ -313,7 +318,7 @@ class Process:
 
 
 def _path(tree: Path) -> dict[str, str]:
-    """Return the PYTHONPATH that keeps an older release from finding our modules."""
+    """Return variables by which a process imports the code in `tree`, not that of this checkout."""
     if tree == BASE_DIR:
         return {}
     start_up = Path(__file__).with_name("older_release")

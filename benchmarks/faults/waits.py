@@ -150,7 +150,7 @@ def hold(targets: Targets) -> None:
 
 
 def raise_errors(targets: Targets) -> None:
-    """Have handlers raise every BaseException, in threads and on event loops."""
+    """Have handlers raise each class in `BASE_EXCEPTIONS`, in threads and on event loops."""
     for end in BASE_EXCEPTIONS:
         for channel in ("faults", "faults-async"):
             targets.processes.order(1, channel, seconds=0.05, end=end)
@@ -195,7 +195,7 @@ def _file(process: Process, pid: int) -> Path:
 
 
 def _is_in_a_long_job(client: Process) -> bool:
-    """Return True if a handler of the client has noted for long, and just now, that it works."""
+    """Return True if a handler of the client runs now and has run for long, by its notes."""
     steps = [line for line in read_file(_file(client, client.pid)) if line.event == WORKED]
     running = {line.job for line in steps if line.at > time.monotonic() - RECENT_SECONDS}
     counts = Counter(line.job for line in steps)

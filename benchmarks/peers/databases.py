@@ -40,7 +40,7 @@ def connect(database: str = CATALOG) -> Connection:
 
 
 def name_of(peer: Installable, suffix: str) -> str:
-    """Return the name of the database of a compared queue (peer)."""
+    """Return the name of a database of a compared queue, such as that with suffix `empty`."""
     return PREFIX + re.sub(r"\W+", "_", peer.name) + f"_{suffix}"
 
 

@@ -24,7 +24,7 @@ OUTPUT: Final = 400
 
 
 class NotRun(Exception):
-    """Reason why a compared queue cannot run here, and what to install."""
+    """Error that says why a compared queue cannot run here, and what to install."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def measure_load(
 
 
 def _await_rest(peer: Peer, session: Connection) -> None:
-    """Wait at most 20 s until no job is left, because a killed worker's jobs would stay claimed."""
+    """Wait until no job is left, at most 20 s: the jobs of a killed worker may stay claimed."""
     deadline = time.monotonic() + REST_SECONDS
     while databases.count_left(session, peer) and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)

@@ -65,7 +65,10 @@ def publish(peer: Peer, environment: Environment, empty: str, how: str, sizes: S
 def fill(
     peer: Peer, environment: Environment, database: str, jobs: int, *, waiting: int = 0
 ) -> Figures:
-    """Queue jobs by the fastest call of the compared queue. Return the WAL bytes a job."""
+    """Queue jobs by the fastest call of the compared queue. Return the WAL bytes a job.
+
+    `waiting` is the number of jobs that are queued already.
+    """
     with databases.connect(database) as session:
         start = databases.position(session)
         done = order(peer, environment, database, "publish", "many", jobs, 0)

@@ -91,7 +91,7 @@ def _variables(peer: Installable, environment: Environment, database: str) -> di
 
 
 class JobStart(NamedTuple):
-    """Times of a job on the monotonic clock."""
+    """Times at which a job was published and its handler started, on the monotonic clock."""
 
     published: float
     started: float

@@ -184,7 +184,7 @@ def _read(connection: psycopg.Connection[Any], text: str) -> Any:
 
 
 def _judge(server: OwnServer, workers: ScheduleWorkers) -> dict[str, Any]:
-    """Verify the slots. Then delete a record, double a message, and see if both are reported."""
+    """Verify the slots, then that two planted violations are found. Return all results."""
     result = _verify(workers)
     with server.connect(autocommit=True) as connection:
         rows = connection.execute(RECORDED).fetchall()

@@ -38,7 +38,7 @@ def install(folder: Path, seed: int) -> None:
 
 
 def _take_number(folder: Path) -> int:
-    """Return the lowest number, from 1 on, that no process of the run has taken yet."""
+    """Take the lowest free number of a process of the run, from 1 on, and return it."""
     number = 1
     while True:
         try:

@@ -52,7 +52,7 @@ async def aprove(run: AsyncRun) -> dict[str, Any]:
 
 @handler(channel="members", consumer="proof")
 def handle_member(job: ClaimedJob) -> None:
-    """Deliver the member, or discard one whose number is a multiple of seven."""
+    """Deliver the member, or reject it if its number is a multiple of seven."""
     if job.json()["number"] % UNLUCKY == 0:
         raise Discard("This member is dead.")
 

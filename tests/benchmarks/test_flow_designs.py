@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def test_prototypes_keep_bounds_rates_and_shares(state: Path) -> None:
-    """At most two jobs of a key are in flight, and a key of weight 3 gets three times as many."""
+    """Keys keep a bound of two jobs, and weight 3 gets three times as many jobs as weight 1."""
     sizes = ("--jobs", "1000", "--keys", "1", "20", "--wanted", "10", "--rounds", "1")
     tables = measure(state, "flow-designs", *sizes)["tables"]
     [bound] = tables["4 processes, 2 per key"]

@@ -106,7 +106,7 @@ class PacedPublisher:
 
 
 def _store(channel: str, drafts: list[Draft]) -> list[Entry]:
-    """Publish drafts in the caller's transaction, if it has one. Return entries for the history."""
+    """Publish drafts in the caller's transaction, if any. Return a record's entry for each job."""
     if len(drafts) == 1:
         receipts = [publishing.publish(channel, drafts[0].payload)]
     else:

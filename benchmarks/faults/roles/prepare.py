@@ -35,7 +35,10 @@ def main(
     by_key: dict[str, Any],
     endpoint: str = "",
 ) -> None:
-    """Migrate the database and create the consumers."""
+    """Migrate the database and create the consumers, with `by_key` as limits of each key.
+
+    With `group` they share `limits`. An `endpoint` is the URL of one more consumer, of type push.
+    """
     call_command("migrate", verbosity=0)
     operating.maintain()
     fields: dict[str, Any] = {
