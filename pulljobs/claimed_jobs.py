@@ -226,7 +226,7 @@ class ClaimedJob:
         return self.taken_away or time.monotonic() >= self.deadline
 
     def is_late_at(self, now: float) -> bool:
-        """Return True if a lost lease, the circuit or a throttle keeps the job from starting."""
+        """Return True if its lease, circuit or throttle forbids a start at monotonic time `now`."""
         grant = self._grant
         is_over = self.taken_away or now >= min(self.deadline, grant.start_by)
         is_held = grant.throttle.holds_back(self.key, now)

@@ -209,9 +209,9 @@ def redrive_all(consumer: Consumer) -> int:
 
 
 def delete_exhausted(consumer: Consumer, job_id: int | None = None) -> int:
-    """Delete the consumer's DEAD jobs whose retries are used up, or only `job_id`, in batches.
+    """Delete the consumer's DEAD jobs whose retries are used up, in batches. Return how many.
 
-    Return how many were deleted.
+    With `job_id`, only this job is deleted, if it is one of them.
     """
     check_row(consumer, Consumer)
     using = settings().DATABASE

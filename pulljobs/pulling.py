@@ -232,7 +232,7 @@ class Puller:
 
 
 def _limit_of(claimed: Claimed) -> Refusal | NotYet | None:
-    """Return why a claim got no more, with the time until the next claim if that is known."""
+    """Return why a claim got no more jobs, and the time until it can, if that is known."""
     if claimed.refusal in TIMED and claimed.next_due is not None:
         return NotYet(claimed.refusal, claimed.next_due)
     return claimed.refusal
@@ -367,7 +367,7 @@ def _announce_finished(
 
 
 def reap() -> int | None:
-    """Expire the jobs of some overdue leases. Return their number, None if no lease is overdue."""
+    """Expire the jobs of some overdue leases. Return how many jobs, None if no lease is overdue."""
     return _announce(jobs.reap(settings().DATABASE, REAPED_LEASES))
 
 

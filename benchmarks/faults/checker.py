@@ -335,10 +335,10 @@ def only_what_started_is_charged(case: Case) -> Iterator[str]:
 
 
 def _charges(case: Case) -> Iterator[tuple[JobClaim, JobClaim, int]]:
-    """Yield two successive claims of a job and the number of retries counted in between.
+    """Yield each two successive claims of a job, and how many retries were counted in between.
 
-    Pairs are left out if no retry was counted, if no line records a claim between them, or if an
-    HTTP client was frozen or killed while it held the job.
+    Pairs are left out if no retry was counted, if a claim between them left no line, or if an HTTP
+    client was frozen or killed while it held the job.
     """
     for first, second in chain.from_iterable(map(pairwise, case.claims.by_job.values())):
         charged = second.claimed.retry_count - first.claimed.retry_count

@@ -96,7 +96,7 @@ def lock_table(targets: Targets) -> None:
 
 
 def refuse_rows(targets: Targets) -> None:
-    """Make one in 499 rows of the archive fail to be written."""
+    """Make the archive refuse one in 499 jobs for a while."""
     unlucky = random.randrange(SELDOM)
     with targets.superuser() as connection:
         connection.execute(

@@ -102,7 +102,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def check_kinds(options: argparse.Namespace) -> None:
-    """Raise SystemExit for a kind of fault that needs `--rounds`, or does not work with it."""
+    """Raise SystemExit if a chosen kind of fault does not exist with, or without, `--rounds`."""
     known = IN_ROUNDS if options.rounds else OVERLAPPING
     if unknown := set(options.faults or ()) - set(known):
         way = "with --rounds" if options.rounds else "without --rounds"

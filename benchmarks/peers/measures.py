@@ -56,7 +56,10 @@ class Sizes:
 
 
 def publish(peer: Peer, environment: Environment, empty: str, how: str, sizes: Sizes) -> Figures:
-    """Publish from one process. Return messages a second, None if the queue has no such call."""
+    """Publish `one` or `many` messages a call, as `how` says. Return the messages a second.
+
+    The rate is None if the queue has no such call. `empty` is the database whose copy is used.
+    """
     with databases.copied(empty) as database:
         done = order(peer, environment, database, "publish", how, sizes.jobs, sizes.publish_seconds)
     return {"rate": done["published"] / done["seconds"] if done["published"] else None}

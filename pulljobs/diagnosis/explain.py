@@ -48,7 +48,7 @@ def reasons(job: Job) -> list[WaitReason]:
 def position(job: Job, burst: float = inf) -> QueuePosition | None:
     """Return how many jobs claims take before a job, or None if it is blocked or not QUEUED.
 
-    Each of them takes at most `burst` tokens of a rate.
+    The result also has the sum of their costs, each counted as at most `burst` tokens.
     """
     if job.state != State.QUEUED or job.available_at is None:
         return None

@@ -32,7 +32,7 @@ def throttled_keys() -> Iterator[Finding]:
 
 
 def keys_without_slots() -> Iterator[Finding]:
-    """Report keys at `max_in_flight_per_key` with jobs in flight for longer than a lease lasts."""
+    """Report keys at `max_in_flight_per_key` with a job claimed over a lease duration ago."""
     for consumer in _by_turn().exclude(max_in_flight_per_key=None):
         rows = _keys_of(consumer).filter(is_full=True).order_by("key")
         held = dict(rows.values_list("key", "holders")[:LOOKED_AT])
@@ -48,7 +48,7 @@ def keys_without_slots() -> Iterator[Finding]:
 
 
 def _held_for_long(consumer: Consumer, job_ids: set[int]) -> set[int]:
-    """Return the ids of those jobs that were claimed longer than a lease duration ago."""
+    """Return which of these jobs were claimed over a lease duration ago, by their ids."""
     using = settings().DATABASE
     held = dict(Job.objects.using(using).filter(id__in=job_ids).values_list("id", "lease_token"))
     before = nodes.clock(using) - max(consumer.lease_duration, timedelta(seconds=1))

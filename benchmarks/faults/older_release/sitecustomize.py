@@ -1,4 +1,4 @@
-"""Start-up of an older release: modules that it lacks are not taken from our editable install."""
+"""Start-up of an older release: modules that it lacks are not taken from this checkout."""
 
 import sys
 

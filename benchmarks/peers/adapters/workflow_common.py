@@ -77,7 +77,7 @@ async def call(function, *arguments):
 
 
 async def latencies(kind, first, runs, start, send):
-    """Start runs, or send their signals, one after the other. Return the seconds of each."""
+    """Return how long each run took to resume, from its start or, for kind `signal`, its signal."""
     seconds = []
     for run in range(first, first + runs):
         began = time.clock_gettime(time.CLOCK_MONOTONIC)
