@@ -125,7 +125,7 @@ def proceed(seconds: float, entry_id: int | None = None) -> bool:
 
 
 def note(act: str, *, by: str, subject: str, at: datetime | None = None, done: int = 1) -> None:
-    """Record an action that the caller has done already, such as a pause."""
+    """Record an action, such as a pause, that the caller has done already, on `done` objects."""
     AuditEntry.objects.using(settings().DATABASE).create(
         by=by, act=act, subject=subject, at=at, done=done, finished_at=Now()
     )

@@ -104,7 +104,7 @@ def drain(
     handler: str,
     seconds: float,
 ) -> Figures:
-    """Let workers do the queued jobs. Return rate, CPU and WAL, without those of start and end."""
+    """Let workers do the queued jobs. Return rate, CPU and WAL, without start and end."""
     with (
         databases.connect(database) as session,
         working(
